@@ -193,8 +193,8 @@ class Validation:
     probability : ndarray, shape (n,)
         Out-of-fold probability of every region; NaN where its fold could not be fitted.
     comparison : DataFrame
-        Measures of the learner and its rivals, against readers and histology: see
-        :class:`cad.evaluation.folds.paired.Rivals`.
+        Measures of the learner and its rivals, against readers and histology, as in ``table`` of
+        :class:`cad.evaluation.folds.paired.Rivals`; one row per learner, measure and truth.
     sentence : str
         Which learner is best, and whether by more than chance.
     metrics : dict
@@ -246,8 +246,9 @@ def validate(
         Histology: 1, 0 or NaN. Without it everything is measured against ``y``.
     readers : DataFrame, shape (n, readers), optional
         Every reader's probability, NaN where a reader did not read. The readers are measured, too,
-        and the learner is compared with their mean. Without this table it is compared with ``y``;
-        if all labels with a ``truth`` equal it, those rows are left out of that comparison.
+        and the predictions of all learners are compared with the readers' mean. Without this table
+        they are compared with ``y``. If ``y`` equals ``truth`` wherever ``truth`` is known, those
+        labels come from histology, and the comparison with ``y`` leaves their rows out.
     rivals : mapping of str to estimator, optional
         Other unfitted learners by name; they are validated on the same folds.
     folds : int, optional
@@ -265,9 +266,9 @@ def validate(
     Raises
     ------
     CadError
-        For fewer than two patients, a region without a patient, truth or readers out of range,
-        shapes that disagree, a column of ``X`` that says how a region was measured and is no
-        feature, or when every fold failed.
+        For fewer than two patients, a region without a patient, ``truth`` or ``readers`` out of
+        range, or shapes that disagree; for a column of ``X`` that is no feature because it says how
+        a region was measured; when every fold failed.
 
     Examples
     --------
@@ -446,7 +447,9 @@ def predict(
     Returns
     -------
     DataFrame
-        Content of ``probabilities.csv``: one row per region.
+        Content of ``out/probabilities.csv``, one row per region: among others ``participant_id``,
+        ``study_id``, ``roi_id``, ``probability``, its interval ``probability_low`` and
+        ``probability_high``, and ``decision``.
 
     Raises
     ------

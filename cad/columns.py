@@ -53,10 +53,11 @@ class Column:
     label : str
         The feature's name under that heading.
     groups : tuple of str
-        Groups of features in which :mod:`cad.features.typicality` judges it: its image, the
-        family of features of that image and, for means and percentiles, the image's level.
+        Groups of features that :mod:`cad.features.typicality` tests together and that this feature
+        is in: one for its image, one for its kind of feature in that image and, for means and
+        percentiles of intensity, one for the image's level.
     counts_voxels : bool
-        Whether the feature mainly tells how large the region is, whatever its name says.
+        Whether the feature mainly measures the size of the region, even if its name says otherwise.
     """
 
     image: str
@@ -75,14 +76,17 @@ class Column:
 
     @property
     def name(self) -> str:
-        """Return the name of the column in the feature table, see :func:`column_name`."""
+        """Return the name of the column in the feature table, such as ``t2w_intensity_median``."""
         return column_name(self.image, self.part, self.statistic)
 
 
 def column_name(image: str, part: str, statistic: str) -> str:
-    """Join the parts that are not empty: ``t2w_intensity_median``, ``size_volume``.
+    """Join the arguments that are not empty with underscores: ``t2w_intensity_median``.
 
-    The arguments are those of :class:`Column`.
+    Parameters
+    ----------
+    image, part, statistic : str
+        Modality, map or filter response, and statistic, such as ``t2w``, ``intensity``, ``median``.
     """
     return "_".join(word for word in (image, part, statistic) if word)
 

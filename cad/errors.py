@@ -16,15 +16,15 @@ class CadError(Exception):
     problem : str
         The value found and the rule it broke, in one sentence.
     hint : str, optional
-        The way out.
+        How the user can solve the problem.
     file, patient, roi : str, optional
-        What the problem concerns.
+        Path of the file, id of the patient and id of the region that the problem concerns.
 
     Attributes
     ----------
     place : str
-        ``module:line`` of the program that raised it: the message as it stands there, without any
-        value, can name nobody.
+        ``module:line`` of the code that raised the error. Unlike the message, it can be shared
+        without any value of a patient.
     """
 
     def __init__(
@@ -60,14 +60,30 @@ class CadError(Exception):
         return (_rebuild, (type(self), *said))
 
     def at(self, *, file: object = "", patient: object = "", roi: object = "") -> CadError:
-        """Return the same error with the places filled in that it did not know itself."""
+        """Return a copy of the error with a file, patient and region.
+
+        A value is used only where the error has none yet.
+
+        Parameters
+        ----------
+        file, patient, roi : object
+            Path of the file, id of the patient and id of the region; empty for unknown.
+        """
         places = (str(self.file or file), str(self.patient or patient), str(self.roi or roi))
         return _rebuild(type(self), self.problem, self.hint, *places, self.place)
 
 
 @contextmanager
 def located(*, file: object = "", patient: object = "", roi: object = "") -> Iterator[None]:
-    """Fill in the places that an error raised inside did not know itself."""
+    """Add a file, patient and region to every CadError that is raised inside a ``with`` block.
+
+    A value is used only where the error has none yet.
+
+    Parameters
+    ----------
+    file, patient, roi : object
+        Path of the file, id of the patient and id of the region; empty for unknown.
+    """
     try:
         yield
     except CadError as error:
@@ -82,7 +98,7 @@ _SHORT = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, e
 
 
 def refused(error: OSError) -> CadError:
-    """Return what the operating system refused, as an error that names the file.
+    """Turn an error of the operating system into a CadError that names the file.
 
     Parameters
     ----------
@@ -99,9 +115,12 @@ def refused(error: OSError) -> CadError:
 
 
 def install(extra: str) -> str:
-    """Return the commands that install an extra, for a hint.
+    """Return the commands that install optional packages, as text for the hint of an error.
 
-    The distribution is ``prostate-cad``: on the package index ``cad`` is another project.
+    Parameters
+    ----------
+    extra : str
+        Name of the extra of the distribution ``prostate-cad``, such as ``dicomweb``.
     """
     return f"pip install 'prostate-cad[{extra}]', or in a checkout uv sync --extra {extra}"
 

@@ -101,10 +101,14 @@ def train_model(
 
     Parameters
     ----------
-    pipeline, root, options
-        As for :func:`run_pipeline`.
+    pipeline : str
+        Path of a pipeline file, or a name in ``pipelines/``.
+    root : Path
+        Cohort folder.
     out : Path
         Folder of the bundle. The run folder of the validation is ``<out>.validation`` beside it.
+    options : ExecutionOptions
+        How the job is run; changes no result.
     extends : str, optional
         Name or folder of a model whose training rows are added to this cohort's; its settings of
         ``images`` and ``features`` must be the same.
@@ -160,7 +164,9 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     Returns
     -------
     dict
-        As :func:`cad.recipes.recalibrate.recalibrate`.
+        ``regions`` and ``men``: the fitted recalibration, with measures before and after; ``text``,
+        the same in lines for people; and on whom it was fitted
+        (:func:`cad.recipes.recalibrate.recalibrate`).
 
     Raises
     ------
@@ -193,8 +199,12 @@ def predict_cohort(
     models : list of str
         Model folders, or names of released models, in order of preference. Each study is scored by
         the first model whose modalities the study has.
-    root, out, options
-        As for :func:`run_pipeline`.
+    root : Path
+        Cohort folder.
+    out : Path
+        Run folder; made when absent, resumed when present.
+    options : ExecutionOptions
+        How the job is run.
     decision : str, optional
         Name or file of costs and aims that replace those the first model was trained with.
     probability_map : bool
@@ -330,7 +340,9 @@ def compare_pipelines(
     Returns
     -------
     dict
-        As :func:`cad.recipes.compare.compare_validated`.
+        Content of ``comparison.json``: ``reference``, the first pipeline's name; ``regions``, how
+        many all pipelines measured; ``table``, the list of differences; ``sentence``, the result in
+        words.
 
     Raises
     ------
@@ -389,7 +401,8 @@ def suggest_next(
     Returns
     -------
     table : DataFrame
-        As :func:`cad.recipes.suggest.suggest`; empty where every region has enough readers.
+        A row per region, most valuable first, with ids, value and a reason in words
+        (:func:`cad.recipes.suggest.suggest`); empty where every region has enough readers.
     failures : list of Failure
         Studies and regions that could not be scored and ranked.
 

@@ -47,7 +47,18 @@ def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes
     """Plot the observed share of malignant regions over the predicted probability.
 
     Regions are put into groups of equal size by their probability; bars are Wilson 95 % intervals.
-    Parameters and errors as :func:`roc`.
+
+    Parameters
+    ----------
+    result : Validation, str or Path
+        Result of :func:`cad.validate`, or a run folder.
+    ax : Axes, optional
+        Where to draw; the current axes when not given.
+
+    Raises
+    ------
+    CadError
+        When there is nothing to plot: too few regions, or a run folder without measures.
     """
     return _drawn("reliability", result, ax)
 
@@ -55,7 +66,17 @@ def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes
 def readers(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     """Plot every reader's AUC beside the classifier's on the regions that this reader scored.
 
-    Parameters and errors as :func:`roc`. A result without readers or histology is an error, too.
+    Parameters
+    ----------
+    result : Validation, str or Path
+        Result of :func:`cad.validate`, or a run folder.
+    ax : Axes, optional
+        Where to draw; the current axes when not given.
+
+    Raises
+    ------
+    CadError
+        When the result has no readers, no histology, or too few regions of each class.
     """
     return _drawn("readers", result, ax)
 

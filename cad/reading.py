@@ -153,8 +153,9 @@ def check_file(path: Path, limit: int) -> None:
 def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content") -> None:
     """Refuse compressed content that would be too large in memory.
 
-    Too large is more than ``limit``, or more than :data:`SMALL` and at the same time more than
-    :data:`MAX_RATIO` times the compressed size, which real data does not reach.
+    Content is too large if it has more than ``limit`` bytes, or if it has more than :data:`SMALL`
+    bytes (256 MiB) and more than :data:`MAX_RATIO` (100) times its compressed size, which real data
+    never has.
 
     Parameters
     ----------
@@ -240,7 +241,7 @@ def parse_json(text: str | bytes) -> Any:
     Raises
     ------
     CadError
-        When the value is nested deeper than :data:`MAX_DEPTH`.
+        When lists and objects are nested more than :data:`MAX_DEPTH` (100) deep.
     ValueError
         When the text is not JSON, or holds a lone surrogate, which UTF-8 cannot encode.
     """
@@ -254,7 +255,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_depth(content: Any) -> None:
-    """Refuse lists and dictionaries that are nested deeper than :data:`MAX_DEPTH`.
+    """Refuse lists and dictionaries that are nested more than :data:`MAX_DEPTH` (100) deep.
 
     Recursive code could not process them.
 
@@ -308,8 +309,8 @@ def table_text(path: Path, separator: str) -> str:
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
     """Read a CSV table as one dictionary for each row: column name to cell.
 
-    All cells are text, as they were before :func:`cad.files.harmless`. A missing cell is empty, and
-    cells beyond the last column are left out.
+    All cells are text. The apostrophe that :func:`cad.files.harmless` puts before text like a
+    formula is taken off. A missing cell is empty, and cells beyond the last column are left out.
 
     Parameters
     ----------
@@ -334,7 +335,9 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame:
-    """Read a table with ``pandas.read_csv``; text is as it was before :func:`cad.files.harmless`.
+    """Read a table with ``pandas.read_csv``.
+
+    The apostrophe that :func:`cad.files.harmless` puts before text like a formula is taken off.
 
     Parameters
     ----------

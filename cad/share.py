@@ -35,21 +35,21 @@ def shared(*parts: str) -> Path:
 
 
 def find(folder: str, name: str, suffix: str = "") -> Path:
-    """Return the path of something that is named by a path or by the project's own name.
+    """Return the path of a file or folder that is given by its path, or by its name in the project.
 
     Parameters
     ----------
     folder : str
-        Where the project keeps its own: ``models``, ``pipelines``.
+        Folder of the project in which names are looked up: ``models``, ``pipelines``.
     name : str
-        A path, or the name of one that the project brings.
+        A path, or the name of something in ``folder``.
     suffix : str
-        Of files; empty for folders.
+        Ending of the file's name, such as ``.yaml``; empty for a folder.
 
     Raises
     ------
     CadError
-        With the names that exist.
+        When there is neither; the hint lists the names that exist.
     """
     given = Path(name)
     if given.is_file() if suffix else given.is_dir():

@@ -30,9 +30,10 @@ class Columns:
     scores : tuple of str
         Columns with scores, one per reader.
     scale : str
-        Scale of all scores, as in :func:`cad.consensus`.
+        Scale of all scores: ``likert5``, ``likert01``, ``percent`` or ``pirads``.
     histology : str or None
-        Column with histology: 1, 0 or empty; with ``isup_min`` the ISUP grade.
+        Column with histology, 1 (malignant), 0 or empty; if ``isup_min`` is given, with the ISUP
+        grade.
     isup_min : int or None
         Lowest ISUP grade that counts as malignant.
     ignored : tuple of str
@@ -81,7 +82,8 @@ def split(table: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Belief, 
     X : DataFrame, shape (n, d)
         The features: every column that ``columns`` does not name.
     belief : Belief
-        Label ``y`` and spread ``eta``, shape (n,) each, as from :func:`cad.consensus`.
+        Arrays of shape (n,): ``y``, the label from 0 to 1; ``eta``, the standard deviation of the
+        readers' probabilities; ``p``, their mean.
     truth : ndarray, shape (n,), or None
         Histology: 1, 0 or NaN; None where ``columns`` names no such column.
 
@@ -118,12 +120,13 @@ def make_learner(name: str) -> Pipeline:
     Parameters
     ----------
     name : str
-        A class of :data:`cad.learners.LEARNERS`, or a rival's name.
+        Name of a class in :data:`cad.learners.LEARNERS`, or of a learner that every validation
+        compares with (:func:`cad.learners.rivals.rival_learners`).
 
     Raises
     ------
     CadError
-        For an unknown name.
+        For an unknown name; the hint lists all names.
     """
     rivals = rival_learners()
     if name not in rivals and name not in LEARNERS:
@@ -147,13 +150,24 @@ def validate_table(
         Which columns are no features.
     learner : str
         Name as in :func:`make_learner`.
-    folds, seed, jobs
-        As for :func:`cad.validate`.
+    folds : int or None
+        Number of folds into which patients are dealt at random; None leaves out one patient at a
+        time.
+    seed : int
+        Random seed of the folds.
+    jobs : int
+        Number of folds that are fitted at the same time.
+
+    Returns
+    -------
+    Validation
+        Out-of-fold probabilities, and measures of the learner and its rivals.
 
     Raises
     ------
     CadError
-        As :func:`split`, :func:`make_learner` and :func:`cad.validate`.
+        For a table, a name or labels that cannot be used (:func:`split`, :func:`make_learner`,
+        :func:`cad.validate`).
     """
     table = read_table(path)
     X, belief, truth = split(table, columns)
@@ -180,10 +194,16 @@ def train_table(path: Path, columns: Columns, learner: str, out: Path) -> Bundle
     out : Path
         Folder of the bundle.
 
+    Returns
+    -------
+    Bundle
+        The trained model that was written.
+
     Raises
     ------
     CadError
-        As :func:`split` and :func:`cad.save_model`.
+        For a table, a name or labels that cannot be used (:func:`split`, :func:`make_learner`,
+        :func:`cad.save_model`).
     """
     from cad.evaluation.folds.crossval import fit_keywords
 

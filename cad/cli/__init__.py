@@ -31,7 +31,11 @@ app.callback()(common.loudness)
 
 
 def main() -> None:
-    """Run one command; return 0 all done, 1 some studies failed, 2 bad arguments or settings."""
+    """Run the command in ``sys.argv`` and end the process with its exit code.
+
+    The code is 0 when all is done, 1 when some studies failed, and 2 after an error, such as bad
+    arguments or settings.
+    """
     collect_rarely()
     try:
         app(standalone_mode=True)
@@ -62,7 +66,7 @@ def demo(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Do the main job on the simulated sample cohort: probabilities, reports and a table."""
+    """Write probabilities, reports and a table for the simulated sample cohort."""
     from cad.share import shared
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
@@ -211,7 +215,7 @@ def train(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Fit on all patients and write a model bundle with its validation."""
+    """Fit a learner on all patients and write a model bundle with its validation."""
     from cad.cohort import read_cohort
     from cad.cohort.without import strangers
     from cad.pipeline import train_model
@@ -235,7 +239,7 @@ def recalibrate(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Fit a model's probabilities to a site's own men with histology; 30 or more."""
+    """Fit a model's probabilities to a site's own men; 30 or more with histology are needed."""
     from cad.pipeline import recalibrate_model
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
@@ -350,7 +354,7 @@ def compare_command(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Validate pipelines on the same folds; give each measure's paired difference to the first."""
+    """Validate pipelines on the same folds; compare each, measure by measure, with the first."""
     from cad.pipeline import compare_pipelines
     from cad.recipes.compare import comparison_table
 
@@ -361,7 +365,7 @@ def compare_command(
 
 @app.command("warm", rich_help_panel=START)
 def warm_command() -> None:
-    """Fill the compile cache, so that no later command compiles."""
+    """Compile every compiled function now and cache it, so that no later command compiles."""
     from cad.pipeline import warm_up
 
     warm_up()

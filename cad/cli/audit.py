@@ -24,7 +24,7 @@ def audit_verify(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Find every changed, removed, inserted or moved line; print the last hash to be kept."""
+    """Find changed, removed, inserted or moved lines of an audit trail; print its last hash."""
     from cad.records.audit import verify
 
     found = verify(file, last)

@@ -33,7 +33,7 @@ def cohort_remove(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a patient's rows, images and masks; exit with code 1 where a folder still has any."""
+    """Remove a patient's rows, images and masks; exit with code 1 if none is found or some stay."""
     from cad.node.withdrawal import NodeHome
     from cad.reader_study.withdrawal import ReadingFolder
     from cad.records.withdrawal import Elsewhere, withdraw

@@ -13,7 +13,7 @@ model_app = typer.Typer(no_args_is_help=True, help="Check, show and compare trai
 def model_verify(
     model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
 ) -> None:
-    """Check hashes and schema, and reproduce the reference predictions."""
+    """Check a model's hashes and schema, and compute its reference predictions again."""
     from cad.model.bundle import verify_bundle
     from cad.share import find
 

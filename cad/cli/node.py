@@ -21,7 +21,7 @@ def serve(
         typer.Option("--new-trail", help="Begin another audit trail where the last one is gone."),
     ] = False,
 ) -> None:
-    """Be a DICOM node: receive studies, compute them, return SR and SEG to the archive."""
+    """Run a DICOM node: receive studies, compute them, return SR and SEG to the archive."""
     from cad.node.service import serve as run
     from cad.node.settings import NodeSettings, WatchSettings
     from cad.settings import read_settings

@@ -60,7 +60,7 @@ def suggest(
     memory_limit: shared.MemoryLimit = 8.0,
     as_json: shared.Json = False,
 ) -> None:
-    """Rank the regions by what another reading of them is worth."""
+    """Rank regions by the value of one more reading; write the first ones to suggestions.csv."""
     from cad.pipeline import suggest_next
     from cad.reading import parse_json
 

@@ -108,7 +108,13 @@ ReaderScore = Annotated[
 
 
 def archive_limits(name: str) -> ArchiveLimits:
-    """Return an archive's limits from a YAML file: its path, or a name in configs/archive."""
+    """Read the limits (time, memory and data) on requests to an image archive.
+
+    Parameters
+    ----------
+    name : str
+        Path of a YAML file, or the name of one in ``configs/archive``.
+    """
     from cad.dicom.archive.settings import ArchiveLimits
     from cad.settings import read_settings
 
@@ -148,7 +154,7 @@ def loudness(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Keep what was asked before the command."""
+    """Store the options ``--quiet`` and ``--verbose`` in ``asked``, which all commands read."""
     asked.quiet, asked.verbose = quiet, verbose
 
 
@@ -170,9 +176,10 @@ def execution(
 
 @contextmanager
 def measuring(out: Path, options: ExecutionOptions) -> Iterator[None]:
-    """Start worker processes while this process still loads; end them with the block.
+    """Start the processes that will measure studies before the block; end them after it.
 
-    A run that is resumed starts none here, because it may need none.
+    They load their libraries while this process still reads the cohort. When the run is resumed,
+    no process is started here, because none may be needed.
 
     Parameters
     ----------
@@ -211,7 +218,7 @@ def finish(summary: Emitted, as_json: bool) -> None:
 def say(text: str, *, err: bool = False) -> None:
     """Print text, with control characters made harmless; every command prints through here.
 
-    ``err`` prints on standard error.
+    With ``err``, print on standard error and not on standard output.
     """
     typer.echo(plain(text), err=err)
 

@@ -53,7 +53,7 @@ def table_validate(
     jobs: Jobs = 1,
     as_json: Json = False,
 ) -> None:
-    """Leave patients out and compare a learner with all rivals."""
+    """Cross-validate a learner, leaving whole patients out, and compare it with other learners."""
     from cad.reading import parse_json
     from cad.tables import validate_table
 
@@ -78,7 +78,7 @@ def table_train(
     learner: Learner = "ProbabilisticEnsemble",
     as_json: Json = False,
 ) -> None:
-    """Fit to the whole table and write a model bundle."""
+    """Fit a learner to the whole table and write a model bundle."""
     from cad.tables import train_table
 
     columns = _columns(patient, scores, scale, histology, isup_min, ignore)
@@ -93,7 +93,7 @@ def table_predict(
     written: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")],
     as_json: Json = False,
 ) -> None:
-    """Add the model's probability to a table."""
+    """Write a copy of a table with the model's probability of every row added."""
     from cad.tables import predict_table
 
     scored = predict_table(file, model, written)

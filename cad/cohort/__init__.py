@@ -74,9 +74,9 @@ class StudyRef:
     folder : Path
         Folder that holds ``anat``, ``dwi``, ``perf`` and ``masks``.
     table : DataFrame
-        ``rois.tsv``, shared by all studies: ten thousand small tables would fill the memory.
+        All rows of ``rois.tsv``. One table is shared by all studies, to save memory.
     rows : ndarray of int
-        The study's rows of it; none while the study awaits its regions.
+        Positions in ``table`` of the study's regions; empty while none has been drawn.
     """
 
     study_id: str
@@ -88,7 +88,7 @@ class StudyRef:
 
     @property
     def rois(self) -> pd.DataFrame:
-        """Return the study's regions."""
+        """Return the study's rows of ``rois.tsv``, one per region, with a new index from 0."""
         return self.table.iloc[self.rows].reset_index(drop=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Cohort:
     simulated : bool
         Whether the patients are simulated.
     digest : str
-        SHA-256 of the tables, and of the site's ranges, as they were read.
+        SHA-256 of all TSV and JSON files in the cohort folder itself, as they were read.
     """
 
     root: Path
@@ -171,13 +171,13 @@ def read_cohort(root: Path) -> Cohort:
     Returns
     -------
     Cohort
-        With per-patient problems in ``problems``.
+        Its ``problems`` hold an error for every broken rule that concerns a single patient.
 
     Raises
     ------
     CadError
-        When a table is missing, unreadable, lacks a column, or a rule is broken that no single
-        patient can be blamed for; when an import changes the tables again and again meanwhile.
+        When a table is missing, unreadable or lacks a column; when a broken rule concerns the whole
+        cohort; when an import keeps changing the tables while they are read.
     """
     if not root.is_dir():
         raise CadError("no such cohort folder", file=root)
@@ -223,20 +223,21 @@ def _read_once(root: Path) -> Cohort:
 
 
 def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
-    """Return the cohort with further readings, which its files do not get.
+    """Return a copy of a cohort with more readers' scores; nothing is written to its files.
 
     Parameters
     ----------
     cohort : Cohort
-        Stays as it is.
+        Not changed.
     readings : sequence of str
-        ``sub-XXX/ROI/READER=SCORE``, the score on ``likert5``. The reader need not be listed.
+        Each ``sub-XXX/ROI/READER=SCORE``, where ROI and READER are ids and the score is from 1 to
+        5. The reader need not be in ``readers.tsv``.
 
     Raises
     ------
     CadError
-        For another form, a region that is not in the cohort, a score off its scale, or a region
-        that the reader has scored already.
+        For a text of another form, a region that is not in the cohort, a score outside 1 to 5, or
+        a region that the reader has scored already.
     """
     rows = []
     for text in readings:
@@ -278,8 +279,17 @@ def write_tables(
 ) -> None:
     """Write the tables and the BIDS description of a cohort; each file is whole or absent.
 
-    ``simulated`` is recorded in ``dataset_description.json`` and follows every number of the
-    cohort to its pages.
+    Parameters
+    ----------
+    root : Path
+        The cohort folder; made if absent.
+    participants, readers, rois, scores : DataFrame
+        The content of each table, with the columns that :class:`Cohort` lists.
+    name : str
+        Name of the cohort in ``dataset_description.json``.
+    simulated : bool
+        Whether the patients are simulated. This is recorded in ``dataset_description.json``, and
+        all pages that are made from the cohort say so.
     """
     root.mkdir(parents=True, exist_ok=True)
     made = {"GeneratedBy": [{"Name": SIMULATOR}]} if simulated else {}

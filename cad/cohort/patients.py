@@ -22,10 +22,10 @@ _NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
 
 
 def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
-    """Return a function that tells whether two PatientIDs are one patient's.
+    """Return a function that tells whether a PatientID belongs to a participant of a cohort.
 
-    For pseudonyms this needs the cohort's key. Without the key None is returned, and
-    :func:`cad.dicom.archive.interface.file_under` compares the PatientIDs themselves.
+    Only the secret key of a cohort with pseudonyms can prove this. A cohort without a key gives
+    None; the caller then has to compare PatientIDs.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
     Returns
     -------
     callable or None
-        Takes the participant (``sub-XXX``) and the archive's PatientID; True where they are the
-        same man.
+        Takes the participant (``sub-XXX``) and a PatientID; returns True when both are the same
+        patient.
     """
     if not (root / KEY_FILE).is_file():
         return None
@@ -45,7 +45,7 @@ def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
 
 @dataclass(frozen=True)
 class Place:
-    """Name where a study lies: ``sub-XXX`` or ``sub-XXX/ses-YY``."""
+    """Hold where a study lies: patient, session (None without sessions) and the images' folder."""
 
     participant_id: str
     session_id: str | None
@@ -53,7 +53,7 @@ class Place:
 
     @property
     def study_id(self) -> str:
-        """Return ``sub-XXX[_ses-YY]``."""
+        """Return the study's id: ``sub-XXX``, or ``sub-XXX_ses-YY`` with a session."""
         return self.participant_id + (f"_{self.session_id}" if self.session_id else "")
 
 
@@ -66,8 +66,9 @@ class Patients:
     ----------
     root : Path
         The cohort folder.
-    labels : str
-        Whether labels are pseudonyms or made from the source ids.
+    labels : {"id", "pseudonym"}
+        How a patient's label ``sub-XXX`` is made: from the letters and digits of the PatientID, or
+        as a pseudonym with the cohort's secret key.
     known : set of str
         Participants of ``participants.tsv``; the folder of any other participant is ignored.
     """
@@ -96,12 +97,15 @@ class Patients:
                 return
 
     def participant(self, patient_id: str) -> str:
-        """Return the label ``sub-XXX`` of a patient in the source, given the PatientID.
+        """Return the label ``sub-XXX`` for a PatientID of the source.
+
+        For the first pseudonym of a cohort, the secret key is made and written into the cohort.
 
         Raises
         ------
         CadError
-            For an empty id, an id without any letter or digit, and two ids with one label.
+            For an empty PatientID, one without any letter or digit, one whose label already belongs
+            to another PatientID, and when the key of existing pseudonyms is lost.
         """
         if not patient_id.strip():
             raise CadError("the source has no PatientID", hint="give the study one")
@@ -121,15 +125,15 @@ class Patients:
         return label
 
     def reader(self, name: str, declared: Collection[str]) -> str:
-        """Return a reader's id in the cohort.
+        """Return a reader's id in the cohort: the name itself, or a pseudonym that hides it.
 
         Parameters
         ----------
         name : str
             The reader's name in the source.
         declared : collection of str
-            Names that may be kept. Where patients get pseudonyms, any other name gets one, too,
-            unless it names no person.
+            Names that are kept. If patients get pseudonyms, any other name becomes a pseudonym,
+            unless it is a mere number such as ``r1`` or ``reader 2``.
         """
         if self.labels != "pseudonym" or name in declared or _NEUTRAL_READER.fullmatch(name):
             return name
@@ -159,9 +163,10 @@ class Patients:
         return Place(participant, session, home / session)
 
     def settle(self, place: Place, uid: str, patient_id: str) -> None:
-        """Remember the place of a new study.
+        """Remember in this object where a new study lies; nothing is written.
 
-        If the new study has a session, an earlier study without one is from now on in ``ses-01``.
+        If the new study has a session, the patient's earlier study without a session is recorded as
+        ``ses-01``.
 
         Parameters
         ----------
@@ -179,19 +184,21 @@ class Patients:
         self.sources[place.participant_id] = patient_id if self.labels == "id" else None
 
     def first_session(self, participant: str, build: Path) -> bool:
-        """Copy a patient's only study into ``ses-01`` of another folder, and rename its files.
+        """Copy a study without a session into ``ses-01`` of another folder, and rename the copies.
+
+        The name of every copy gets ``_ses-01`` after the patient's label.
 
         Parameters
         ----------
         participant : str
             ``sub-XXX``.
         build : Path
-            The patient's folder in preparation.
+            The folder in which an import builds the patient's new files.
 
         Returns
         -------
         bool
-            False where the patient has no study without a session.
+            Whether there was a study without a session to copy.
         """
         alone = [
             p
@@ -207,7 +214,15 @@ class Patients:
         return bool(alone)
 
     def same(self, participant: str, patient_id: str) -> bool:
-        """Tell whether a PatientID has the participant's label, or is that label itself."""
+        """Tell whether a PatientID belongs to a participant.
+
+        Parameters
+        ----------
+        participant : str
+            ``sub-XXX``.
+        patient_id : str
+            True when :meth:`participant` makes this label of it, or when it is the label itself.
+        """
         try:
             return participant.strip() == patient_id.strip() or participant == self.participant(
                 patient_id

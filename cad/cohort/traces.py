@@ -38,7 +38,7 @@ class Names:
     source_ids : frozenset of str
         PatientIDs of the source, where the import kept them.
     uids : frozenset of str
-        Of studies, series, frames of reference and instances.
+        UIDs of the patient's studies, series, frames of reference and instances.
     """
 
     participant: str
@@ -47,7 +47,15 @@ class Names:
 
     @classmethod
     def of(cls, root: Path, participant: str) -> Names:
-        """Return the names of a patient that the sidecars in a cohort folder hold."""
+        """Collect the names of a patient from the sidecars (JSON files beside the images).
+
+        Parameters
+        ----------
+        root : Path
+            The cohort folder.
+        participant : str
+            ``sub-XXX``.
+        """
         ids, uids = set[str](), set[str]()
         for path in sorted((root / participant).rglob("*.json")):
             try:
@@ -108,11 +116,16 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     Parameters
     ----------
     folder : Path
-        What is looked through.
+        The folder to search, with everything below it.
     names : Names
-        Whom it is about.
+        The patient's names.
     below : bool
         Whether to look into other patients' folders (``sub-*``), too.
+
+    Returns
+    -------
+    list of str
+        Paths relative to the folder, sorted.
     """
     found = []
     for path in sorted(folder.rglob("*")):

@@ -13,8 +13,8 @@ from cad.imaging.study_files import image_path
 def twins(refs: Iterable[StudyRef]) -> list[CadError]:
     """Find men who are in a cohort under two ids: equal voxels in T2 or ADC of two patients.
 
-    Order of storage and geometry do not hide it. A file that cannot be read is left out here;
-    whoever reads it says so.
+    Equal voxels are found even if they are stored in another order or with another geometry. Files
+    that cannot be read are skipped without an error.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def twins(refs: Iterable[StudyRef]) -> list[CadError]:
     Returns
     -------
     list of CadError
-        One for each pair of patients.
+        One error for each pair of patients, to report; empty when there is none.
     """
     seen: dict[str, list[StudyRef]] = defaultdict(list)
     for ref in refs:

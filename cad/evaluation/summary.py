@@ -36,7 +36,17 @@ DEFAULT_DECISION = DecisionSettings()
 
 @dataclass(frozen=True)
 class Sizes:
-    """Hold the numbers of patients and regions, and of regions of which something is known."""
+    """Hold the numbers of regions and patients.
+
+    Parameters
+    ----------
+    rois, patients : int
+        All regions, and their patients.
+    predicted, not_predicted : int
+        Regions with and without a prediction.
+    with_histology, with_consensus : int
+        Regions with histology, and with a score of at least one reader.
+    """
 
     rois: int = 0
     patients: int = 0
@@ -48,7 +58,24 @@ class Sizes:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """Hold the parameters and features that one fold selected, its warnings, or why it failed."""
+    """Hold the outcome of one fold of a validation.
+
+    Parameters
+    ----------
+    name : str
+        Name of the patient or site that is left out.
+    n_train, n_unlabelled, n_test : int
+        Number of labelled training rows, of rows without a label that the learner also saw, and of
+        test rows.
+    selected : dict
+        Chosen parameters by name.
+    features : list of str or None
+        Names of the selected features; None where all are used.
+    warnings : list of str
+        Warnings of the fit.
+    error : str
+        Why the fold failed; empty where it did not.
+    """
 
     name: str
     n_train: int
@@ -62,17 +89,18 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class Given:
-    """Hold p-values and readers' probabilities with the tool, which trained models give per region.
+    """Hold values per region that trained models return with a prediction.
 
-    The measures of a prediction use these values, which its pages show. A validation computes its
-    own from the other patients.
+    The measures of a prediction use these values, which its pages show too. A validation computes
+    such values from the other patients' regions.
 
     Parameters
     ----------
     p_benign, p_malignant : ndarray, shape (n,)
-        Conformal p-values of the two classes, calibrated on the training's regions.
+        Conformal p-values of the two classes, calibrated on the regions of the training.
     with_tool : DataFrame, shape (n, readers)
-        Every reader's probability of malignancy with the tool (score and model together).
+        Every reader's probability of malignancy when the model helps: the reader's score and the
+        model's probability combined.
     """
 
     p_benign: np.ndarray
@@ -93,7 +121,7 @@ class Summary:
     warnings : list of str
         Sentences on what limits the meaning of the numbers.
     thresholds : Thresholds
-        P- and P+.
+        A probability below P- is benign, above P+ malignant, between them referred.
     histology, consensus : Comparison or None
         Measures against histology, and against the readers' mean. For AUC and rates this mean is
         thresholded at .5; the measures of a probability take it as it is.
@@ -105,9 +133,10 @@ class Summary:
         The classifier's AUC against the readers'; the reason for None is in
         ``cad_vs_readers_note``.
     assisted : Assisted or None
-        Readers with the tool; the reason for None is in ``assisted_note``.
+        How good readers are when the classifier helps them; the reason for None is in
+        ``assisted_note``.
     ceiling : Ceiling or None
-        How near to the readers a classifier can come.
+        How near to the readers' mean score a classifier can come.
     operating_point : OperatingChoice or None
         Thresholds with an aim, where the settings have one.
     reject : Reject or None
@@ -129,9 +158,10 @@ class Summary:
     unlabelled_rows : int or None
         Most rows without a label that a fold's learner saw.
     patient_level : PatientLevel or None
-        Measures by man instead of by region.
+        Measures with one probability per patient instead of per region.
     at_training : dict of str to OperatingChoice
-        In a prediction, by model: the thresholds with an aim, and the values promised at training.
+        In a prediction, by name of the model: the thresholds that its training chose for an aim,
+        and the rates that it found for them.
     """
 
     n: Sizes = field(default_factory=Sizes)
@@ -210,10 +240,12 @@ def summarise(
         Costs of errors and of referring; P- and P+ follow from them.
     folds, feature_names
         Out-of-fold predictions of a validation, and the names of the feature columns.
-    null, operating_point
-        Stored as they are given; the operating point's thresholds replace those of the costs.
+    null : PermutationNull, optional
+        AUC under permuted labels, copied into the result.
+    operating_point : OperatingChoice, optional
+        Thresholds chosen for an aim, copied into the result; they replace those of the costs.
     given : Given, optional
-        For predictions of trained models: their values per region.
+        Only for predictions: values per region that the trained models return.
     bootstraps, seed : int
         Number of patient resamples for the intervals of everything but the AUC, and their seed.
     """

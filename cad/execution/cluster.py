@@ -102,7 +102,7 @@ def on_cluster(
     Raises
     ------
     CadError
-        As :func:`client_of`.
+        When the package ``distributed`` is not installed, or no scheduler answers.
     """
     with client_of(str(options.scheduler)) as client:
         from distributed import KilledWorker, as_completed

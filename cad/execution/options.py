@@ -36,7 +36,10 @@ class ExecutionOptions:
 
     @property
     def processes(self) -> int:
-        """Return how many processes share loops that no time or memory limit guards, at least 1."""
+        """Return how many processes may share loops other than over studies: ``jobs``, at least 1.
+
+        Such loops, as over folds, have no limit of time or memory.
+        """
         return max(self.jobs, 1)
 
 

@@ -55,6 +55,8 @@ def each(
 class Caller:
     """Call functions one after the other in a separate process, with limits of time and memory.
 
+    ``caller(function, *arguments)`` returns what the function returns.
+
     A call that crashes or exceeds a limit ends that process and raises CadError; the next call
     starts a new process. Use it as a context manager: the process ends with the ``with`` block.
 

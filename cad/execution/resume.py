@@ -45,7 +45,7 @@ def measure_studies(
     tasks: Sequence[StudyTask],
     options: ExecutionOptions,
 ) -> list[StudyOutcome]:
-    """Measure every study without a current result in the run folder.
+    """Measure every study whose result in the run folder is missing or no longer fits its input.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def borrow(earlier: RunFolder, folder: RunFolder) -> None:
     Parameters
     ----------
     earlier : RunFolder
-        The run whose studies are measured.
+        The run whose study files are reused.
     folder : RunFolder
         The new run; it gets links to the study files. Nothing is done where it has measured
         studies already.

@@ -49,7 +49,7 @@ class StudyTask:
 
     @property
     def result(self) -> Path:
-        """Return the path of the one file that this task writes."""
+        """Return the path of the one file that this task writes, the features of its study."""
         return RunFolder(self.out).study(self.ref.study_id)
 
 

@@ -162,7 +162,7 @@ class Worker:
         return Done(self.task, result, fault, seconds, peak)
 
     def stop(self) -> Done[Any, Any]:
-        """End the process because its task has waited too long, and return the task as failed."""
+        """Kill the process, because its task waited too long, and return the task with a fault."""
         self.close()
         return self._lost(
             Fault(
@@ -244,7 +244,7 @@ def _death(code: int, time_limit: float) -> Fault:
 
 
 def serve() -> None:
-    """Do tasks that arrive through the pipe until it closes: main function of a worker process."""
+    """Do tasks from the parent process until the pipe closes: main function of a worker process."""
     connection = as_child()
     collect_rarely()
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by

@@ -185,7 +185,7 @@ def synthetic(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        Number of seeds and of processes.
+        ``repeats`` is the number of seeds, ``jobs`` that of processes.
     """
     rng = np.random.default_rng(0)
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 1.0)
@@ -227,7 +227,7 @@ def covertype(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        Its ``data`` is the folder of the table.
+        Its ``data`` is the folder with ``cottonwood_vs_douglas_fir.csv.gz``.
     """
     path = options.folder("the cover types") / "cottonwood_vs_douglas_fir.csv.gz"
     if not path.is_file():
@@ -348,13 +348,15 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
 
 
 def symmetric_half_width(r: float) -> float:
-    """Return the symmetric rule's threshold, δ₀ = ½, in units of the cost-based decision values.
+    """Return the largest absolute decision value that the symmetric rule rejects.
 
-    The symmetric rule rejects where the decision value lies between plus and minus this number.
+    [A14] compares two rules to reject, symmetric and cost-based. The paper's threshold of the
+    symmetric rule, δ₀ = ½, is here turned into the units of the cost-based rule's decision values.
+
     Both rules minimise the same loss, apart from the scales of loss and decision value: ψ_r(y f) =
-    W(y, H(r) f / r) / H(r), with ψ the symmetric rule's loss, W the cost-based one and H the binary
-    entropy (docs/methods.md 3). So the rules differ in the threshold alone; at r = .2415 they
-    coincide.
+    W(y, H(r) f / r) / H(r). Here y is the class (1 or -1), f the decision value, ψ the symmetric
+    rule's loss, W the cost-based one and H the binary entropy (docs/methods.md 3). So the rules
+    differ in the threshold alone; at r = .2415 they coincide.
 
     Parameters
     ----------

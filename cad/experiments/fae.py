@@ -24,12 +24,12 @@ SHIPPED = "P-SVM (shipped)"
 
 
 def rivals() -> dict[str, BaseEstimator]:
-    """Return the learners that the P-SVM is compared with, by name."""
+    """Return the learners that the P-SVM is compared with: unfitted estimators by name."""
     return rival_learners()
 
 
 def feature_sets(columns: list[str]) -> dict[str, list[str]]:
-    """Return three sets of feature columns: all, all but size and shape, size and shape alone.
+    """Return the columns by set: ``all``, ``without size and shape``, ``size and shape alone``.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def men(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        Its ``data`` is the folder of the table.
+        Its ``data`` is the folder with ``fae_prostate_260.csv.gz``.
     """
     path = options.folder(FILE) / FILE
     with reading(path, "not FAE's table of features"):

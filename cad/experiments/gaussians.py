@@ -23,7 +23,19 @@ class Gaussians:
     sigma: float
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Return n points, shape (n, d): negative and positive class by turns, negative first."""
+        """Draw n points in d dimensions: rows of the negative and the positive class by turns.
+
+        Parameters
+        ----------
+        n : int
+            Number of points; the first is negative.
+        rng : Generator
+            Source of the random draws.
+
+        Returns
+        -------
+        ndarray, shape (n, d)
+        """
         means = np.array([self.negative, self.positive], float)[np.arange(n) % 2]
         return means + self.sigma * rng.standard_normal(means.shape)
 
@@ -36,12 +48,22 @@ class Gaussians:
 
 
 def noisy(p: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarray:
-    """Return probabilities with uniform noise from -amplitude to amplitude, clipped to [0, 1]."""
+    """Return a copy of probabilities with added uniform noise, clipped to [0, 1].
+
+    Parameters
+    ----------
+    p : ndarray, shape (n,)
+        Probabilities.
+    amplitude : float
+        Noise is drawn from -amplitude to amplitude.
+    rng : Generator
+        Source of the random draws.
+    """
     return np.clip(p + rng.uniform(-amplitude, amplitude, len(p)), 0.0, 1.0)
 
 
 def five_levels(p: np.ndarray) -> np.ndarray:
-    """Return the nearest of the levels 0, .25, .5, .75, 1 that readers use.
+    """Round each probability to the nearest of 0, .25, .5, .75, 1, the levels that readers use.
 
     Parameters
     ----------

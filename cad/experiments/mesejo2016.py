@@ -38,7 +38,7 @@ RULES = ("mean", "pooled", "graded", "Dawid-Skene", "GLAD")
 
 
 def learners() -> dict[str, BaseEstimator]:
-    """Return the learners by name; each has fixed parameters or chooses them in inner folds."""
+    """Return unfitted learners by name, with fixed parameters or with a choice in inner folds."""
     # 1396 features: gamma d = .3, the middle of what the shipped learner averages over.
     fixed: dict[str, Any] = {"C": 3.0, "gamma": 0.3 / 1396}
     return {
@@ -62,11 +62,13 @@ def read_lesions(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     Returns
     -------
     features : ndarray, shape (n, 1396)
-        Of the videos in white light and in narrow-band light.
+        Features of each lesion: of its video in white light, then of that in narrow-band light.
     votes : ndarray, shape (n, 7)
-        Of the readers.
+        One column per reader: 1 if the reader would resect the lesion, else 0.
     histology : ndarray, shape (n,)
-    names : ndarray, shape (n,)
+        1 if the lesion should be resected, else 0.
+    names : ndarray of str, shape (n,)
+        Names of the lesions.
 
     Raises
     ------
@@ -92,12 +94,12 @@ def read_lesions(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
 
 
 def believe(rule: str, grades: np.ndarray, truth: np.ndarray) -> Belief:
-    """Return what a consensus rule believes of lesions.
+    """Return the probability, with its uncertainty, that each lesion needs resection.
 
     Parameters
     ----------
     rule : str
-        One of the pipelines' rules, ``Dawid-Skene`` or ``GLAD``.
+        Consensus rule: one of :data:`cad.labels.rules.RULES`, or ``Dawid-Skene`` or ``GLAD``.
     grades : ndarray, shape (n, readers)
         Votes as probabilities.
     truth : ndarray, shape (n,)

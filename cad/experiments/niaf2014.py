@@ -61,10 +61,11 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
     Parameters
     ----------
     method : str
-        A key of ``SCALES``: P-SVM with the labels of [N14] (18), its scale learned or fixed by
-        (14). ``SVM`` (17) learns the classes p > .5, and ``F-SVM`` weights them by abs(2p - 1);
-        Platt's method gives both probabilities from their training decision values. Or one of
-        ``BASELINES``, which learn p without tubes.
+        ``P-SVM, learned scale`` or ``P-SVM, fixed scale``: learns p with a tube around it
+        ([N14] (18)); its scale from decision values to probabilities is learned, or fixed by (14).
+        ``SVM``: learns the classes p > .5 (17). ``F-SVM``: the same, with weights abs(2p - 1).
+        Platt's method turns the decision values of these two into probabilities.
+        ``logistic on soft labels`` or ``kernel ridge on p``: learns p without tubes.
     X : ndarray, shape (n, d)
         Training points.
     p : ndarray, shape (n,)
@@ -148,7 +149,7 @@ def try_method(
     Parameters
     ----------
     method : str
-        As for :func:`fit`.
+        One of the names that :func:`fit` takes.
     X : ndarray, shape (n, d)
         Training points.
     p : ndarray, shape (n,)
@@ -328,7 +329,7 @@ def table1(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        Number of seeds.
+        ``repeats`` is the number of seeds.
     """
     seeds = options.repeats or SEEDS
     parts = []
@@ -353,7 +354,7 @@ def table2(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        Number of seeds.
+        ``repeats`` is the number of seeds.
     """
     seeds = options.repeats or SEEDS
     parts, tests = [], []
@@ -385,7 +386,7 @@ def toy(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        Number of seeds.
+        ``repeats`` is the number of seeds.
     """
     seeds = options.repeats or SEEDS
     rows = compare_methods(TABLE2, TOY_NOISE, TOY_NOISE, seeds)
@@ -514,7 +515,7 @@ def noise(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        Number of seeds.
+        ``repeats`` is the number of seeds.
     """
     seeds = options.repeats or SEEDS
     etas = np.clip(AMPLITUDES, ETA, WIDEST_ETA).tolist()
@@ -540,7 +541,7 @@ def proportion(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        Number of seeds.
+        ``repeats`` is the number of seeds.
     """
     seeds = options.repeats or SEEDS
     parts = []
@@ -563,14 +564,14 @@ def proportion(options: Options) -> Result:
 
 
 def discrete(options: Options) -> Result:
-    """Compare the methods on labels rounded to five levels, as readers give them, and on others.
+    """Compare the methods on labels in five levels, as readers give them, and on continuous labels.
 
     [N14] VI mentions this comparison as "data not shown".
 
     Parameters
     ----------
     options : Options
-        Number of seeds.
+        ``repeats`` is the number of seeds.
     """
     seeds = options.repeats or SEEDS
     continuous = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds)

@@ -67,8 +67,12 @@ _WORDS = _TABLES["words"]
 def clinical(options: Options) -> Result:
     """Train each method on one or all readers' scores; test it on scores and on histology.
 
-    Without ``options.data`` the cohort is simulated. With ``options.repeats`` that many groups of
-    patients are left out in turn, with a smaller grid of parameters; else every patient is.
+    Parameters
+    ----------
+    options : Options
+        ``data`` is the folder of a cohort; without it a cohort is simulated in ``out``. With
+        ``repeats`` the patients are dealt into that many groups, each is left out in turn, and
+        fewer parameters are tried; without it every patient is left out in turn.
     """
     cohort = options.data
     if cohort is None:

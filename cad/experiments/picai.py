@@ -79,13 +79,13 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     Returns
     -------
     men : DataFrame
-        A row for each study: ``man``, ``study``, ``centre``, ``tissue`` (whether there was any),
+        A row for each study: ``man``, ``study``, ``centre``, ``tissue`` (whether histology exists),
         ``truth`` (1 for ISUP grade 2 or more), ``top`` (highest PI-RADS category), ``age`` in
         decades, and the logarithms ``psa``, ``volume`` and ``density``.
     lesions : DataFrame
         A row for each lesion with a PI-RADS category: the columns of its study but ``truth``, which
-        is the lesion's own (NaN without tissue); ``category``; ``lesions``, how many such lesions
-        the study has; and ``rank``, the lesion's place in that list from 0.
+        is the lesion's own (NaN without tissue); ``category``; ``lesions``, how many lesions with a
+        category the study has; and ``rank``, the lesion's place among them, from 0.
 
     Raises
     ------
@@ -195,12 +195,12 @@ def score_lesions(
     parts : ndarray, shape (n,)
         Fold of every lesion: each part is scored by models of all others.
     seed : int
-        As for :func:`told`.
+        Seed of the random draws.
 
     Returns
     -------
     dict of (str, str) to ndarray, shape (n,)
-        By name of the learner and key of :func:`told`.
+        Keys are the learner's name and the kind of labels, a key of the result of :func:`told`.
     """
     out: dict[tuple[str, str], np.ndarray] = {}
     for part in np.unique(parts):
@@ -217,7 +217,7 @@ def score_lesions(
 
 
 def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """Return every man's probability of cancer and his rank, by models that left his part out.
+    """Return every man's out-of-fold probability of cancer, and its rank among the other men's.
 
     Parameters
     ----------
@@ -403,7 +403,8 @@ def readers(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        Its ``data`` is the folder of the PI-CAI marksheet.
+        ``data`` is the folder of the PI-CAI marksheet, ``repeats`` the number of random divisions
+        into folds.
     """
     men, lesions = read_marksheet(options.folder("the PI-CAI marksheet"))
     repeats = options.repeats or REPEATS

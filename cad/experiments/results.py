@@ -30,7 +30,7 @@ class Result:
     title : str
         What is reproduced.
     setup : str
-        One paragraph: data, readings of the text, seeds.
+        One paragraph: the data, how unclear places of the paper were understood, and the seeds.
     tables : dict of str to DataFrame
         By caption.
     figures : dict of str to Figure

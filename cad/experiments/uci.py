@@ -31,7 +31,7 @@ WAY_OUT = (
 
 
 class Source(NamedTuple):
-    """Say where a set is on OpenML, and what must arrive.
+    """Say where a data set is on OpenML, and which numbers its table must have.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ class Source(NamedTuple):
         OpenML's number of the table.
     positive : str
         OpenML's values of the paper's positive class, joined by a vertical bar; every other value
-        is negative, and the two counts leave no room for a mistake.
+        is negative.
     rows, positives : int
-        Rows, and positive rows, of the UCI set.
+        Number of rows, and of positive rows, of the UCI set; a table with other numbers is refused.
     label : str
         Column of the class; empty for OpenML's own choice.
     first : int or None

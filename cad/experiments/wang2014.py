@@ -60,11 +60,12 @@ def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds
     Parameters
     ----------
     found : dict
-        By protocol, set and method: what :func:`measure` returns.
+        Nested: by protocol (``with flaws`` or ``honest``) and by name of the set, the dict that
+        :func:`measure` returns.
     spread : dict of str to list of float
         By set: the SVM's mean AUC for other draws of rows and folds.
     repeats : int
-        Repetitions of the two folds.
+        Number of repetitions of two-fold cross-validation.
     seconds : float
         Time that the experiment took.
     """
@@ -191,7 +192,8 @@ def draw_map(axes: Any, values: list[float], title: str) -> None:
     axes : matplotlib Axes
         Where to draw.
     values : list of float
-        AUCs: for each cost C of a pair, one for every M, which says how far the margins move.
+        AUCs: all values of M for the first C, then all for the next C, and so on. C is the cost of
+        a pair, M says how far the margins move.
     title : str
         Title of the map.
     """
@@ -207,16 +209,18 @@ Rows = np.ndarray
 
 @dataclass(frozen=True)
 class Split:
-    """Hold training rows, their labels and test rows; kernels are made once for all grid points.
+    """Hold training rows with labels, and test rows, of one fold.
 
     Parameters
     ----------
     X : ndarray, shape (n_train, d)
+        Training rows.
     y : ndarray, shape (n_train,)
-        1 or 0.
+        Their labels: 1 or 0.
     X_test : ndarray, shape (n_test, d)
+        Test rows.
     gamma : float
-        Of the RBF kernel, from the 90th percentile of pairwise distances.
+        Parameter of the RBF kernel, from the 90th percentile of pairwise distances.
     """
 
     X: Rows
@@ -226,16 +230,25 @@ class Split:
 
     @property
     def both(self) -> tuple[Rows, Rows]:
-        """Return training and then test rows, and their labels: 1 or 0, and -1 for test rows."""
+        """Return all rows, training before test, and their labels.
+
+        Returns
+        -------
+        rows : ndarray, shape (n_train + n_test, d)
+            Training rows, then test rows.
+        labels : ndarray, shape (n_train + n_test,)
+            1 or 0 for training rows, -1 for test rows.
+        """
         labels = np.concatenate([self.y, np.full(len(self.X_test), -1.0)])
         return np.vstack([self.X, self.X_test]), labels
 
     @property
     def rotated(self) -> Split:
-        """Return the rows in coordinates of their own span, where features outnumber rows.
+        """Return a split with fewer columns, the same distances and the same inner products.
 
-        Distances and inner products stay, so linear methods with a Euclidean penalty give the
-        same scores at a fraction of the work.
+        The new columns are the rows' coordinates in the space that they span. Linear methods with a
+        Euclidean penalty give the same scores with less work. Where there are not more features
+        than rows, the split is returned as it is.
         """
         rows = np.vstack([self.X, self.X_test])
         if rows.shape[1] <= len(rows):
@@ -466,18 +479,20 @@ def measure(
     data : DataSet
         At most 100 rows.
     flawed : bool
-        Protocol, as in :data:`MODES`.
+        Whether to repeat the flaws of the paper, which :data:`MODES` lists: above all, the best
+        grid point is chosen on the test folds, instead of on inner folds of the training rows.
     repeats : int
         Repetitions of the two folds; repetition i has seed first_seed + i.
     methods : tuple of str
         Keys of :data:`METHODS`.
     first_seed : int
+        Seed of the first repetition.
 
     Returns
     -------
     dict of str to dict
-        By method: ``auc``, one value per fold; ``chosen``, grid indices; with ``best_on_test``
-        also ``grid``, mean AUC on the test folds of every grid point.
+        By method: ``auc``, one value per fold; ``chosen``, grid indices; where ``flawed``, also
+        ``grid``, mean AUC on the test folds of every grid point.
     """
     folds = [
         fold
@@ -580,11 +595,15 @@ COLONOGRAPHY = {"RankBoost": 0.914, "SSLROC2": 0.909}
 
 
 def roi(options: Options) -> Result:
-    """Reproduce Figs 3 and 4 on a cohort's regions: AUC of eight rankers, maps over C and M.
+    """Reproduce [W14] Figs 3 and 4 on a cohort's regions: AUC of eight rankers, maps over C and M.
 
     C, the cost of a pair, and M, how far the margins move, are the parameters of SSLROC, [W14]'s
     semi-supervised ranker.
-    ``options.repeats`` is the number of batches of patients.
+
+    Parameters
+    ----------
+    options : Options
+        ``data`` is the folder of the cohort, ``repeats`` the number of batches of patients.
     """
     settings = read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml"))
     found = aggregate_cohort(
@@ -608,7 +627,9 @@ def compare_losses(
     cohort: str = "Cohort",
     histology: bool = True,
 ) -> Result:
-    """Take every batch of patients in turn as new, its regions joining without a label.
+    """Compare eight rankers on batches of patients; each batch in turn is the test set.
+
+    The regions of the test batch are given to the semi-supervised rankers without their labels.
 
     Parameters
     ----------
@@ -617,12 +638,13 @@ def compare_losses(
     y : ndarray, shape (n,)
         1, 0 or NaN for unknown; unknown regions are left out.
     patients : ndarray of str, shape (n,)
+        Patient of each region.
     options : Options
-        ``repeats`` batches, ``jobs`` processes.
+        ``repeats`` is the number of batches, ``jobs`` that of processes.
     cohort : str
         First word of the description.
     histology : bool
-        What y is.
+        Whether ``y`` is histology; else it is the readers' consensus above .5. Only for the text.
     """
     known = np.isfinite(y)
     X, y, patients = X[known].reset_index(drop=True), y[known], patients[known]

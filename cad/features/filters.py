@@ -146,7 +146,7 @@ def response_map(
     spacing : tuple of 3 floats
         mm along x, y, z.
     chosen : FilterSettings
-        As :func:`check_filters` accepts it.
+        The filter; :func:`check_filters` must have accepted its settings.
 
     Returns
     -------

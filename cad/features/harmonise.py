@@ -62,7 +62,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ------
         CadError
             Without sites, for a site with fewer than 3 rows, or where neuroCombat (the extra
-        ``harmonisation``) is not installed.
+            ``harmonisation``) is not installed.
         """
         X = validate_data(self, X, dtype=float)
         labels = _labels(site, len(X))
@@ -90,7 +90,20 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any, site: Any = None) -> np.ndarray:
-        """Return a copy of the rows without their site's effect; parameters as in :meth:`fit`."""
+        """Return a copy of the rows without their site's effect.
+
+        Parameters
+        ----------
+        X : array-like, shape (n_rows, n_features)
+            Finite values.
+        site : array-like of str, shape (n_rows,)
+            Site of each row.
+
+        Raises
+        ------
+        CadError
+            Without sites, or for a site that ``fit`` did not see, unless ``unseen`` is ``keep``.
+        """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=float, reset=False)
         labels = _labels(site, len(X))

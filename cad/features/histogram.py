@@ -36,7 +36,11 @@ def discretise(
     bin_width: float | None,
     anchor: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the grey level of each voxel, as the module's text defines levels.
+    """Turn values into grey levels, region by region, as IBSI defines them.
+
+    With ``bins`` the range of each region is cut into that many equal bins. With ``bin_width``,
+    bins are counted from ``anchor``; without an anchor, they are cut at multiples of the width, and
+    counted from the region's lowest.
 
     Parameters
     ----------

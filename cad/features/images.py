@@ -139,7 +139,7 @@ def prepare(
     needed : Volume
         Boolean, on any part of the modality's grid: voxels that will be measured.
     scale : NyulScale, optional
-        For the ``nyul`` standardisation.
+        Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
 
     Raises
     ------

@@ -180,7 +180,7 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
     ordered : ndarray, shape (n,)
         Values in ascending order.
     place : ndarray, shape (n,)
-        Cumulative place of each value, 0 to 1, from the weights up to it.
+        Place of each value from 0 (smallest) to 1 (largest), by cumulative weight.
     share : float
         Share of the weight below the percentile, 0 to 1.
     """

@@ -100,8 +100,9 @@ def measure(
     dict of str to ndarray, shape (n_regions,)
         Values by name of the column, in the order of the feature table. NaN where fewer than 5
         voxels of a map have a value, or a region has no pair of neighbours for co-occurrence.
-        Statistics weigh voxels by the region's share of them; histogram and co-occurrence use the
-        region's core. Kinetic parameters leave out voxels that did not fit, and are NaN for a
+        Statistics weigh each voxel by the share of it that the region fills. Histogram and
+        co-occurrence use the region's core (:meth:`RegionVoxels.is_core`) as whole voxels.
+        Kinetic parameters leave out voxels that did not fit, and are NaN for a
         region where less than half fits. The fit's quality (R2, residual, share that did not fit)
         is taken over all voxels.
     """
@@ -119,7 +120,8 @@ def pick(
     Parameters
     ----------
     parts : mapping
-        Statistics by part (``intensity``, ``sobel``) and name, each of shape (n_regions,).
+        For each part of the image's features, such as ``intensity`` or ``sobel``: values of shape
+        (n_regions,) by name of the statistic.
     image : str
         Name of the modality.
     settings : FeatureSettings

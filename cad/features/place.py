@@ -24,7 +24,7 @@ LEVEL_CHANGE = 0.10
 
 
 class Place(NamedTuple):
-    """Hold where a region lies in the gland, estimated.
+    """Hold an estimate of where a region lies in the gland.
 
     Parameters
     ----------
@@ -33,10 +33,10 @@ class Place(NamedTuple):
     level : str
         ``base``, ``mid`` or ``apex``.
     sector : str
-        ``left mid PZpl``.
+        PI-RADS sector with half and level, such as ``left mid PZpl``.
     u, v : float
-        Centre in the gland's box: -1 at the patient's right edge to 1 at the left, 0 in front to
-        1 behind.
+        The region's centre in the box around the gland: u from -1 (patient's right) to 1 (left), v
+        from 0 (front) to 1 (back).
     """
 
     side: str
@@ -56,7 +56,7 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     inside : ndarray of bool, shape (n_slices, H, W)
         The region.
     zone : str
-        As in ``rois.tsv``.
+        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as ``rois.tsv`` states it; empty where it does not.
     """
     direction = np.asarray(gland.direction, float)
     if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:

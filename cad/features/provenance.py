@@ -82,8 +82,8 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
 
     Flip angles, transmit field, vessel input and gland reference are chosen only when every study
     with that image has them; otherwise the constant, the stated angles, the population input and a
-    box about the regions serve all. A later study that lacks what was chosen is not measured in
-    that image, and says so.
+    box about the regions serve all. A later study without an image that was chosen here fails in
+    the modality that needs it, with a message.
 
     Parameters
     ----------
@@ -125,12 +125,13 @@ def summary(table: pd.DataFrame) -> JsonObject:
     Parameters
     ----------
     table : DataFrame
-        Provenance, a row a region.
+        Provenance columns, one row per region.
 
     Returns
     -------
     dict
-        By column without the prefix: the sorted values of a text, [least, largest] of a number.
+        By name of the column without its prefix ``provenance_``: the list of all values, sorted,
+        for text; [least, largest] for numbers.
     """
     content: JsonObject = {}
     for name in _COMPARED:
@@ -177,7 +178,7 @@ def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]
 
 
 def check_columns(names: Iterable[str]) -> None:
-    """Refuse columns of provenance among the features of a learner.
+    """Refuse to let a learner use provenance columns, which say how features were measured.
 
     Parameters
     ----------

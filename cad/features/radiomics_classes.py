@@ -39,14 +39,14 @@ def check_radiomics(classes: tuple[str, ...]) -> None:
 def radiomics_features(
     prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Return the features of the classes that the settings name.
+    """Return the pyradiomics features of the classes that the settings name.
 
     Parameters
     ----------
     prepared : Prepared
-        T2 or ADC.
+        The modality, T2 or ADC.
     regions : RegionVoxels
-        On its grid.
+        Regions on ``prepared.grid``.
     settings : FeatureSettings
         ``radiomics`` and ``texture``.
 

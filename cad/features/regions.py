@@ -123,7 +123,7 @@ class RegionVoxels:
         return chosen
 
     def core(self) -> RegionVoxels:
-        """Return the cores as regions of whole voxels."""
+        """Return regions of whole voxels, each reduced to the core that :meth:`is_core` tells."""
         if self.weight is None:
             return self
         chosen = self.is_core
@@ -155,7 +155,7 @@ class RegionVoxels:
         return inside.reshape(self.shape)
 
     def values(self, image: np.ndarray) -> np.ndarray:
-        """Return the values of an image (z, y, x) at every voxel of every region, float64."""
+        """Return an image's (z, y, x) values in all regions' voxels, float64, shape (n_voxels,)."""
         values: np.ndarray = image.reshape(-1)[self.index].astype(float)
         return values
 

@@ -113,17 +113,18 @@ def perturbed_features(
     Parameters
     ----------
     study : Study
-        As for :func:`cad.features.table.extract`; registered and standardised as the settings say.
+        Study with images, label map and regions; its images are already prepared for measuring
+        (:func:`cad.imaging.prepare.prepare_study`).
     settings : PipelineSettings
-        Features.
+        Settings of the pipeline; only ``images`` and ``features`` are read.
     perturbation : Perturbation, optional
-        Sizes and seed.
+        How far copies move, how many there are, and the seed.
 
     Returns
     -------
     DataFrame
-        ``participant_id``, ``roi_id``, ``repeat`` (0 is the region as drawn), features. A copy
-        that keeps too little in a grid (:mod:`cad.imaging.drawn`) has NaN there.
+        One row per copy: ``participant_id``, ``roi_id``, ``repeat`` (0 is the region as drawn), and
+        the feature columns, NaN in a modality where the copy has too few voxels.
     """
     chosen = perturbation or Perturbation()
     names, _ = images.available(study, settings)
@@ -189,20 +190,21 @@ def prepared_copies(
     Parameters
     ----------
     study : Study
-        Has the modality, interpolated and compact.
+        Has the modality, with its image at the voxel size that the settings ask for.
     settings : PipelineSettings
-        Features.
+        Settings of the pipeline; ``images`` and ``features`` are read.
     name : str
         ``t2w``, ``adc``, ...
     masks : sequence of Volume
-        Boolean; each is measured on its own, and has an empty region where it has too little.
+        Boolean, one for each region; a mask with too few voxels of this modality gives an empty
+        region.
     scale : NyulScale, optional
-        For the ``nyul`` standardisation.
+        Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
 
     Returns
     -------
     tuple of Prepared and RegionVoxels, or None
-        One region a mask, in order; None where no mask can be measured.
+        The modality, and one region for each mask, in order; None where no mask can be measured.
     """
     grid = images.grid_of(study, name)
     boxes = [box for mask in masks if (box := images.box_around(mask, grid, 0.0)) is not None]
@@ -227,25 +229,25 @@ def masks_features(
     masks: Sequence[Volume],
     scale: NyulScale | None = None,
 ) -> pd.DataFrame:
-    """Measure any masks of a study.
+    """Measure the features of masks, in place of the study's own regions.
 
     Parameters
     ----------
     study : Study
-        As for :func:`cad.features.table.extract`, with its regions: where there is no gland mask
-        they say where the bolus is found.
+        Study with images, label map and regions. Without a gland mask, the arrival of the bolus is
+        found in the regions.
     settings : PipelineSettings
         ``images`` and ``features``.
     masks : sequence of Volume
         Boolean, on any grid; possibly empty.
     scale : NyulScale, optional
-        For the ``nyul`` standardisation.
+        Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
 
     Returns
     -------
     DataFrame
-        A row a mask, the columns of ``extract``; NaN where a mask has too little of an image. An
-        image that cannot be prepared has no columns.
+        One row per mask, with the feature columns of the settings; NaN where a mask has too few
+        voxels of an image. An image that cannot be prepared has no columns.
     """
     names, _ = images.available(study, settings)
     work = images.compact(at_spacing(study, settings.images))

@@ -75,10 +75,22 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
 def size_columns(
     study: Study, labels: list[int], settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Return the size and position columns that settings ask for: values by column, one per label.
+    """Return the size and position columns that settings ask for.
 
-    Parameters are those of :func:`size_and_position`; the result is empty where the settings ask
-    for neither.
+    Parameters
+    ----------
+    study : Study
+        Study with or without a label map.
+    labels : list of int
+        Labels of the regions to measure; each has voxels in the label map.
+    settings : FeatureSettings
+        Settings that name the wanted columns.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (n_regions,)
+        Values by name of the column, one per label; empty without a label map, without labels, or
+        where settings ask for neither size nor position.
     """
     if not {"size", "position"} & {*settings.families} or not labels or study.roi_map is None:
         return {}
@@ -127,7 +139,7 @@ def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]
 
 
 def largest_distance(points: np.ndarray) -> float:
-    """Return the largest distance between two points.
+    """Return the largest distance between any two of the points.
 
     Parameters
     ----------

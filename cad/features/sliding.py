@@ -42,8 +42,8 @@ class SlidingFeatures:
     index : ndarray of int64, shape (n, 3)
         Voxels z, y, x of ``grid``.
     rows : DataFrame, n rows
-        The columns of :func:`cad.features.table.extract`; NaN where a sphere has fewer than 5
-        voxels with a value.
+        Feature columns of the sphere around each voxel; NaN where a sphere has fewer than 5 voxels
+        with a value.
     grid : Volume
         The T2 image (or the first modality there is), whole.
     notes : list of str
@@ -56,7 +56,7 @@ class SlidingFeatures:
     notes: list[str] = field(default_factory=list)
 
     def to_volume(self, values: np.ndarray) -> Volume:
-        """Return a map of one value per row: float32 on ``grid``, NaN elsewhere."""
+        """Return a map of ``values``, one per row: float32 on ``grid``, NaN in all other voxels."""
         out = np.full(self.grid.shape, np.nan, np.float32)
         out[tuple(self.index.T)] = values
         return self.grid.with_array(out)
@@ -119,13 +119,15 @@ def sliding_rows(
     settings : PipelineSettings
         ``images`` and ``features`` of the model's pipeline.
     mask : Volume, optional
-        Boolean, on the T2 grid; by default :func:`where_to_slide`.
+        Boolean, on the T2 grid; by default the gland, or the regions with a margin
+        (:func:`where_to_slide`).
     scale : NyulScale, optional
-        For the ``nyul`` standardisation.
+        Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
 
     Returns
     -------
     SlidingFeatures
+        Features of one sphere per voxel of the mask.
 
     Raises
     ------

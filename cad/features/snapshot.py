@@ -49,7 +49,8 @@ def snapshot(
           grid, as far as they exist; NaN outside their field of view
         - ``roi_map``: label map on the same grid
         - ``spacing`` (x, y, z, mm), ``direction`` and ``z_mm`` (place of each slice): the grid
-        - the regions' curves
+        - ``curve_times``; ``curve_signal``, ``curve_concentration``, ``curve_fit``: (n_regions,
+          n_times), of a study with a dynamic series
         - ``registration``, uint8 (n, 3, H, W), where images were aligned: each image in its old
           and new place and the edges of T2, on the slice with most region voxels
         - ``meta``: everything else, as a JSON text
@@ -103,10 +104,9 @@ def snapshot(
 
 
 def display_grid(study: Study) -> Volume:
-    """Return the image that carries the grid of the page's slices.
+    """Return the image on whose grid the patient's page shows its slices.
 
-    It is the T2 image (without one, that of :attr:`Study.anatomical`), cropped around gland and
-    regions.
+    This is the T2 image, cropped around gland and regions; without T2, another modality's image.
     """
     image = study.anatomical
     inside = np.zeros(image.shape, bool)

@@ -92,7 +92,7 @@ class Judgement:
 
 @dataclass(frozen=True, eq=False)
 class Typicality:
-    """Hold the limits of the training regions.
+    """Hold how training regions are spread, and how far a region may deviate before it is flagged.
 
     Parameters
     ----------
@@ -122,7 +122,9 @@ class Typicality:
         columns: Mapping[str, Column],
         flagged: float = FLAGGED,
     ) -> Typicality:
-        """Learn limits so that few regions and few studies of held-out patients are flagged.
+        """Learn how far features may deviate before a region is flagged as unlike the training.
+
+        Limits are such that only a small share of held-out regions and studies is flagged.
 
         Parameters
         ----------
@@ -280,7 +282,12 @@ class Typicality:
     def from_dict(cls, content: Mapping[str, Any], columns: Mapping[str, Column]) -> Typicality:
         """Make the object again from the dictionary of :meth:`as_dict`.
 
-        ``columns`` has the column of each feature, as for :meth:`fit`.
+        Parameters
+        ----------
+        content : mapping
+            Result of :meth:`as_dict`.
+        columns : mapping of str to Column
+            Column of each feature, which says its groups.
 
         Raises
         ------

@@ -33,9 +33,9 @@ class UnscaledT2:
     Parameters
     ----------
     image : Volume
-        float32, bias-corrected where asked for; cut as for :func:`cad.features.images.prepare`.
+        float32, bias-corrected where asked for; the part of the image that the regions need.
     landmarks : ndarray, shape (11,)
-        Landmarks of the whole image, for Nyul's method.
+        Landmarks of the whole image for Nyul's method: intensities at 11 percentiles.
     regions : RegionVoxels
         On ``image``, in the order of the feature rows.
     """
@@ -73,7 +73,7 @@ class UnscaledT2:
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays for ``numpy.savez``."""
+        """Return the object's content as arrays by name, for ``numpy.savez``."""
         values = (
             self.image.array,
             np.array(self.image.spacing),
@@ -88,7 +88,7 @@ class UnscaledT2:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> UnscaledT2 | None:
-        """Read what :meth:`to_arrays` gave from an open archive; None where a study has no T2."""
+        """Make the object from the arrays of :meth:`to_arrays`; None where there are none."""
         if _PREFIX + "image" not in arrays:
             return None
         image, spacing, origin, direction, levels, index, start, weight = (
@@ -109,8 +109,8 @@ def unscaled_t2(
     study : Study
         With ``t2w``.
     settings : PipelineSettings
-        ``images.bias_correction``, and what will be measured of T2's responses: the part is cut as
-        wide as they see.
+        ``images.bias_correction`` and the filters of T2; the part has a margin as wide as the
+        filters reach.
     needed : Volume
         Boolean, on any part of the T2 grid.
     shares : sequence of ndarray, shape of ``needed``

@@ -48,8 +48,8 @@ def is_ours(name: str) -> bool:
 def owned(folder: Path) -> Iterator[None]:
     """Lock a folder against other processes until the ``with`` block ends.
 
-    First, a change that a killed process had committed is carried out, and its temporary files are
-    removed.
+    First, if a killed process had committed a change (:func:`commit`) and not finished it, that
+    change is finished and the temporary files are removed.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) ->
 
 
 def settle(folder: Path) -> None:
-    """Finish a change that another process committed and did not carry out, before reading.
+    """Finish a change that another process committed and left unfinished; call this before reading.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def settle(folder: Path) -> None:
 
 
 def pending(folder: Path) -> bool:
-    """Tell whether a change of the folder is committed and not yet carried out."""
+    """Tell whether a change of the folder was committed (:func:`commit`) and is not finished."""
     return (folder / COMMIT / _JOURNAL).is_file()
 
 
@@ -160,7 +160,7 @@ def keep(source: str | Path, target: str | Path) -> None:
     Parameters
     ----------
     source, target : str or Path
-        The existing file, and the path of the link.
+        The existing file, and the path of the link or copy.
     """
     try:
         os.link(source, target)
@@ -294,7 +294,7 @@ def claimed(folder: Path, kind: Kind) -> Iterator[None]:
     Raises
     ------
     CadError
-        As :func:`require_kind`, and when another process writes into the folder.
+        When the folder holds anything of another kind, or another process writes into it.
     """
     require_kind(folder, kind)
     with owned(folder):

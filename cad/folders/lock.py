@@ -22,7 +22,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes until the ``with`` block ends, or this process does.
+    """Lock a folder against other processes until the ``with`` block or this process ends.
 
     The call does not wait for a lock that another process holds.
 

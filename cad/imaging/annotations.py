@@ -95,12 +95,13 @@ def read_regions(
     grid : Volume
         Grid of the result.
     wanted : callable
-        Whether a segment or structure of this name is read; the others are not even looked at.
+        Takes the name of a segment or structure and returns whether it is read; the others are not
+        checked either.
 
     Returns
     -------
     list of DrawnRegion, list of str
-        Regions with at least one voxel filled to one half, and notes.
+        Regions with at least one voxel filled to one half, and sentences on what was left out.
 
     Raises
     ------

@@ -83,14 +83,24 @@ def measurable(
 ) -> tuple[dict[str, dict[str, Drawn]], list[CadError]]:
     """Return the voxels of the regions that can be measured, and an error for each other region.
 
-    A region is an error when no grid can measure it or when :func:`strays` names it. Parameters are
-    those of :func:`cad.imaging.drawn.require_measurable`.
+    A region is an error when no grid can measure it or when :func:`strays` names it.
+
+    Parameters
+    ----------
+    study : Study
+        Study with a label map.
+    grids : mapping of str to Volume
+        Grids to measure on, by the image's name; their values are not read.
+    half : bool
+        By default a voxel counts by the share that the region fills. With True a voxel counts whole
+        where the mask, interpolated at its centre, is at least one half, else not at all.
 
     Returns
     -------
     regions : dict of str to dict of str to Drawn
         By ROI id, then by the name of the grid.
     problems : list of CadError
+        One per region that is left out.
     """
     stray, regions, problems = strays(study), {}, []
     for roi in study.rois:
@@ -118,10 +128,11 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
     Returns
     -------
     dict of str to float
-        Three values: for an image that is ``mirrored`` (left and right), ``turned`` (upside down
-        or head for feet), and ``placed`` elsewhere (5 mm off in the slice, or a slice off). Each
-        is the logarithm of the mutual information as the image lies over the best one of that
-        kind: below 0 the image fits better there. Infinite with fewer than 5,000 voxels.
+        Three values, for three kinds of change: ``mirrored`` (left and right), ``turned`` (upside
+        down or head for feet), and ``placed`` elsewhere (5 mm off in the slice, or a slice off).
+        Each is ln(a / b), where a is the mutual information as the image lies, and b the largest
+        after a change of that kind. Below 0 the image fits better after the change. Infinite with
+        fewer than 5,000 voxels.
     """
     told = _told(resample_image(t2w, image).array, image, distorted, _LEAST_VOXELS)
     return {kind: _gain(shared) for kind, shared in told.items()}
@@ -143,7 +154,8 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        Values by the keys of :func:`better_placed`; below 0 the mask fits better elsewhere.
+        Three values, for images ``mirrored``, ``turned`` and ``placed`` elsewhere, as in
+        :func:`better_placed`; below 0 the mask fits better elsewhere.
     """
     from scipy.ndimage import distance_transform_edt  # slow to load, as below
 
@@ -184,7 +196,7 @@ def _gain(shared: np.ndarray) -> float:
 
 
 def zone_order(study: Study) -> float | None:
-    """Return how much farther back peripheral regions lie in the gland than transition ones do.
+    """Return how much farther back peripheral regions lie in the gland than transitional ones do.
 
     Parameters
     ----------
@@ -247,7 +259,7 @@ def _shared(a: np.ndarray, b: np.ndarray, least: int) -> float:
 
 
 def information(counts: np.ndarray) -> float:
-    """Return the mutual information (nats) of a table of counts, shape (n_levels, n_levels)."""
+    """Return the mutual information (nats) of two variables from their table of joint counts."""
     joint = counts / counts.sum()
     alone = np.outer(joint.sum(axis=1), joint.sum(axis=0))
     # p log p is 0 at p = 0.

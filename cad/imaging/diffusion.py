@@ -65,7 +65,8 @@ def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     Raises
     ------
     CadError
-        As :func:`fit_adc`, where it must be computed.
+        When the image must be computed, and there are fewer than two different b-values, a negative
+        b-value or images that do not overlap.
     """
     highest = max(images, key=lambda pair: pair[0], default=(0.0, None))
     if highest[0] >= HIGH_B and highest[1] is not None:

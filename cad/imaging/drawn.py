@@ -74,7 +74,8 @@ def require_measurable(
     grids : mapping of str to Volume
         Grids by the image's name; each may be a part of the image that contains the region.
     half : bool
-        Whether voxels count whole or not at all, as for :func:`fill`.
+        By default a voxel counts by the share that the region fills. With True a voxel counts whole
+        where the mask, interpolated at its centre, is at least one half, else not at all.
 
     Returns
     -------
@@ -151,7 +152,7 @@ def gland_on(study: Study) -> Volume | None:
 
 
 def shares_on(share: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
-    """Move shares of voxels from one part of a grid to another part that contains it.
+    """Copy shares of voxels from one part of a grid to a larger part that contains it.
 
     Parameters
     ----------

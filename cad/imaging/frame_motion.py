@@ -28,7 +28,7 @@ _DIGITS = 4
 
 
 def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
-    """Return a study's dynamic series with its frames in line, and what was done.
+    """Return a study's dynamic series with its frames shifted so that the patient lies still.
 
     Parameters
     ----------
@@ -41,7 +41,8 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
         float32; a frame that is not shifted keeps its values, and so do voxels that come from
         outside of the image.
     shift_mm : ndarray, shape (n_times, 3)
-        Along the axes x, y, z of the grid; 0 for a frame that was left as it was, and along z.
+        Shift of each frame (mm) along the axes x, y, z of the grid; along z always 0, and 0 for a
+        frame that was left as it was.
     note : str
         One sentence for the patient's page.
 

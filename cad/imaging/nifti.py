@@ -50,14 +50,21 @@ _MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
 
 
 def read_volume(path: Path) -> Volume:
-    """Read a 3-D NIfTI file with its axes in the project's order (:meth:`Volume.upright`).
+    """Read a 3-D NIfTI file and put its axes in the project's order.
 
-    Values keep their stored type.
+    Values keep their stored type. The array's first axis crosses the slices; :meth:`Volume.upright`
+    says how the axes are chosen.
+
+    Parameters
+    ----------
+    path : Path
+        ``.nii`` or ``.nii.gz``.
 
     Raises
     ------
     CadError
-        As :func:`read_stored`.
+        For a missing, damaged or non-NIfTI file, or one that does not say where it lies in the
+        patient (see :func:`read_stored`).
     """
     return _settled(read_stored(path))
 
@@ -90,7 +97,12 @@ def read_stored(path: Path) -> Volume:
 
 
 def read_label_map(path: Path) -> Volume:
-    """Read a label map: whole numbers from 0, axes as :meth:`Volume.upright` orders them.
+    """Read a label map: whole numbers from 0, in axes of the order of :func:`read_volume`.
+
+    Parameters
+    ----------
+    path : Path
+        ``.nii`` or ``.nii.gz``.
 
     Raises
     ------
@@ -129,13 +141,18 @@ def stored_normal(path: Path) -> np.ndarray:
 
 
 def read_image(path: Path) -> Volume:
-    """Read a 3-D NIfTI, NRRD or MetaImage file, axes as :meth:`Volume.upright` orders them.
+    """Read a 3-D NIfTI, NRRD or MetaImage file, with axes in the order of :func:`read_volume`.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
 
     Raises
     ------
     CadError
-        As :func:`read_volume`; and for other formats (GIPL, VTK, Analyze), which do not say where
-        the image lies in the patient.
+        For a missing or damaged file, one that does not say where it lies in the patient, and
+        other formats (GIPL, VTK, Analyze), which never do.
     """
     if path.name.endswith((".nii", ".nii.gz")):
         return read_volume(path)
@@ -195,16 +212,21 @@ def write_volume(path: Path, volume: Volume) -> None:
 def read_dynamic(path: Path) -> Dynamic:
     """Read a 4-D NIfTI file and the times, TR (seconds) and flip angle (degrees) of its sidecar.
 
+    Parameters
+    ----------
+    path : Path
+        The image; its sidecar is the JSON file of the same name.
+
     Returns
     -------
     Dynamic
-        Frames (t, z, y, x) in their stored type, axes as :meth:`Volume.upright` orders them;
+        Frames (t, z, y, x) in their stored type, with axes in the order of :func:`read_volume`;
         times in seconds from the first frame.
 
     Raises
     ------
     CadError
-        As :func:`read_volume`; and without a sidecar, without times, with another number of
+        For a file that cannot be read, without a sidecar, without times, with another number of
         times than frames, or with times that do not increase.
     """
     array, affine = _load(path)
@@ -260,7 +282,7 @@ def sidecar_path(path: Path) -> Path:
 
 
 def read_sidecar(path: Path) -> JsonObject:
-    """Return the content of the sidecar of the image at ``path``; empty without a sidecar."""
+    """Return the content of the BIDS sidecar (JSON) of the image at ``path``; empty without one."""
     try:
         return read_json(sidecar_path(path))
     except FileNotFoundError:
@@ -268,7 +290,7 @@ def read_sidecar(path: Path) -> JsonObject:
 
 
 def write_sidecar(path: Path, entries: JsonObject) -> None:
-    """Write the sidecar of the image at ``path`` in place of the one there."""
+    """Write ``entries`` as the BIDS sidecar (JSON) of the image at ``path``; replace an old one."""
     text = json.dumps(entries, indent=2, sort_keys=True) + "\n"
     write_atomic(sidecar_path(path), text.encode())
 
@@ -299,7 +321,14 @@ def positive(sidecar: JsonObject, key: str, path: Path) -> float | None:
 def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
     """Return a finite number of an image's sidecar; None where it has no such entry.
 
-    Parameters are those of :func:`positive`.
+    Parameters
+    ----------
+    sidecar : dict
+        Content of the sidecar.
+    key : str
+        Name of the entry.
+    path : Path
+        The image, for the error message.
 
     Raises
     ------

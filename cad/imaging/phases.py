@@ -56,7 +56,7 @@ def read_phases(phases: Phases) -> Dynamic:
     Raises
     ------
     CadError
-        For phases on different grids; and as :func:`cad.imaging.pixels.read_stack`.
+        For phases on different grids, and for files whose pixels cannot be read.
     """
     first = phases.timed[0][1]
     for number, (_, stack) in enumerate(phases.timed, start=1):
@@ -90,11 +90,11 @@ def order_phases(
     stacks : list of Stack
         The stacks of the series, one per phase, in any order.
     clock : str
-        ``trigger``, ``acquisition`` or ``content`` (header times), ``description`` (a number of
-        seconds in the series description), or ``auto``: the first of the header times by which
-        every phase has its own. Where only the instance numbers tell the phases apart, or ``auto``
-        finds no clock, they keep the scanner's order, and a repetition time that is a whole
-        volume's dates them.
+        Source of the times: ``trigger``, ``acquisition`` or ``content`` (header times);
+        ``description`` (a number of seconds in the series description); or ``auto``, the first of
+        the header times that gives every phase a different time. Where ``auto`` finds none, phases
+        keep the scanner's order, one every repetition time, if this is long enough for a whole
+        volume. The same holds for any clock where only the instance numbers tell phases apart.
     pattern : str
         For ``description``: regular expression whose first group is the number of seconds.
     interval : float, optional

@@ -23,7 +23,10 @@ _FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
 
 
 class PixelReader:
-    """Read the pixels of planes; the last decoded file is kept, as it may hold further planes."""
+    """Read the pixels of planes, one plane at a time.
+
+    The last decoded file is kept in memory, because the next plane often lies in the same file.
+    """
 
     def __init__(self) -> None:
         self._path = Path()
@@ -35,7 +38,7 @@ class PixelReader:
         Raises
         ------
         CadError
-            As :func:`read_stack`.
+            When the file is damaged or contradicts its header, or its codec is not installed.
         """
         if frame.path != self._path:
             self._array = _stored(frame.path)
@@ -115,13 +118,20 @@ def _stored(path: Path) -> np.ndarray:
 
 
 def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
-    """Return the pixel data of a dataset.
+    """Return the pixel data of a dataset, decompressed.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Dataset with pixel data.
+    path : Path
+        Its file, for messages.
 
     Raises
     ------
     CadError
-        When they are damaged, would swell beyond what an image is, or are compressed and the codec
-        is not installed (naming the package).
+        When the data are damaged, would be larger than any image once decompressed, or need a codec
+        that is not installed (naming the package).
     """
     with reading(path, "damaged pixel data"):
         _check_pixels(dataset)

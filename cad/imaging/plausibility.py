@@ -108,6 +108,13 @@ def require_plausible(
 ) -> None:
     """Refuse a study with a statistic that no patient could have.
 
+    Parameters
+    ----------
+    study : Study
+        Study with its images as they were read.
+    ranges : mapping of str to (float, float), optional
+        A site's own ranges by name of the statistic; other statistics keep those of :data:`RANGES`.
+
     Raises
     ------
     CadError
@@ -120,20 +127,21 @@ def require_plausible(
 
 
 def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float, float]]:
-    """Return the ranges that a site's cohort widens in its ``plausible.json``.
+    """Return a site's own plausible ranges of statistics, from the cohort's ``plausible.json``.
 
     Parameters
     ----------
     folder : Path
         Folder of one study of the cohort; the file is looked for in the two folders above it.
     registered : bool
-        Whether images are registered to T2 afterwards: they may then lie beside it and the
-        gland.
+        Whether images are registered to T2 later. Their place beside T2 and gland is then not
+        checked: those statistics get an infinite range.
 
     Returns
     -------
     dict of str to (float, float)
-        By the statistic's name; empty without a file.
+        Least and largest plausible value by name of the statistic; empty without a file, unless
+        ``registered``.
 
     Raises
     ------
@@ -158,9 +166,13 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
 
 
 def study_statistics(study: Study) -> Iterator[Statistic]:
-    """Yield the statistics that a study's images allow.
+    """Measure the statistics of a study that have a plausible range.
 
-    Each is a name of :data:`RANGES`, the value, and words on where it was measured for the message.
+    Yields
+    ------
+    (str, float, str)
+        Name of the statistic, a key of :data:`RANGES`; its value; and words on where it was
+        measured, for messages. Statistics of absent images are left out.
     """
     if study.adc is not None:
         inside, where = _inside(study, study.adc, _REGIONS, _PROSTATE)

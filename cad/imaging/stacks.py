@@ -30,11 +30,15 @@ class Stack:
     ----------
     slices : tuple of Frame
         Headers of the slices, in the order of the z axis.
-    spacing, origin, direction
-        As in :class:`cad.imaging.volume.Volume`.
+    spacing : tuple of 3 floats
+        Voxel size in mm along x, y, z.
+    origin : tuple of 3 floats
+        Centre of voxel (0, 0, 0) in the patient, LPS, mm.
+    direction : ndarray, shape (3, 3)
+        Columns are the unit vectors of the x, y and z voxel axes in LPS.
     told_apart_by : str
-        Property by which this stack was told from others at the same positions; empty without such
-        stacks.
+        What tells this stack from other time points at the same positions, such as
+        ``acquisition time``; empty where there is only one time point.
     """
 
     slices: tuple[Frame, ...]
@@ -55,7 +59,7 @@ class Stack:
 
     @property
     def grid(self) -> Volume:
-        """Return the grid of the stack as a volume; its values mean nothing."""
+        """Return the stack's grid as a volume whose values mean nothing."""
         # One False, seen everywhere: a grid costs no memory.
         empty = np.broadcast_to(np.zeros((), bool), self.shape)
         return Volume(empty, self.spacing, self.origin, self.direction)
@@ -78,8 +82,8 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
     Returns
     -------
     list of Stack
-        One for each combination of plane (a localiser has three), b-value, direction, flip angle,
-        echo time and time point.
+        One for each combination of plane (a localiser has three), b-value, diffusion direction,
+        flip angle, echo time, image type and time point.
 
     Raises
     ------

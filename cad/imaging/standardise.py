@@ -38,12 +38,12 @@ _CLEAR_MAXIMUM = 0.25
 
 @dataclass(frozen=True, eq=False)
 class NyulScale:
-    """Hold the standard histogram of a set of training patients.
+    """Hold the standard T2 histogram of a set of training patients (Nyul's method).
 
     Parameters
     ----------
     landmarks : ndarray, shape (11,)
-        Standard intensities of ``PERCENTILES``; the first is 0, the last 1.
+        Standard intensities of the percentiles 1, 10, 20, ..., 90, 99; the first is 0, the last 1.
     """
 
     landmarks: np.ndarray
@@ -55,7 +55,8 @@ class NyulScale:
         Parameters
         ----------
         patients : ndarray, shape (n_patients, 11)
-            One row of :func:`landmarks` per training patient.
+            One row per training patient: the T2 image's intensities at the percentiles, from
+            :func:`landmarks`.
 
         Raises
         ------
@@ -79,16 +80,18 @@ class NyulScale:
         return hashlib.sha256(np.ascontiguousarray(self.landmarks, "<f8").tobytes()).hexdigest()
 
     def transform(self, image: Volume, own: np.ndarray | None = None) -> Volume:
-        """Map an image to the standard scale by its own landmarks.
+        """Map an image's intensities to the standard scale, by its own percentiles; float32.
 
-        Linear between landmarks; beyond the first and the last the outer segment goes on.
+        The image's 11 landmarks go to the 11 standard intensities. The map is linear between two
+        landmarks; below the first and above the last, the nearest segment is continued.
 
         Parameters
         ----------
         image : Volume
             T2-weighted image.
         own : ndarray, shape (11,), optional
-            Landmarks of the whole image, needed when ``image`` is only a part of it.
+            The image's :func:`landmarks`; by default they are computed from ``image``. Give those
+            of the whole image when ``image`` is only a part of it.
         """
         own = landmarks(image) if own is None else own
         values = image.array.astype(float)
@@ -101,7 +104,7 @@ class NyulScale:
 
 
 def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
-    """Return the percentiles of an image that Nyul's method needs.
+    """Return the 11 intensity percentiles of an image that Nyul's histogram mapping uses.
 
     Parameters
     ----------
@@ -113,7 +116,12 @@ def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
     Returns
     -------
     ndarray, shape (11,)
-        Intensities at ``PERCENTILES``.
+        Intensities at the percentiles 1, 10, 20, ..., 90 and 99 (``PERCENTILES``).
+
+    Raises
+    ------
+    CadError
+        When the percentiles do not increase.
     """
     levels: np.ndarray = np.percentile(
         image.array[foreground(image) if mask is None else mask], PERCENTILES
@@ -130,9 +138,9 @@ def standardise_t2(
     Parameters
     ----------
     study : Study
-        With ``t2w``; and with what the settings take its scale from, gland mask or regions.
+        With ``t2w``; and with the gland mask or regions where the settings scale T2 by them.
     settings : ImageSettings
-        ``t2_standardisation`` and ``bias_correction``.
+        ``t2_standardisation``, ``t2_reference`` and ``bias_correction``.
     scale : NyulScale, optional
         Needed for ``nyul``: fitted on the training patients.
 
@@ -144,7 +152,8 @@ def standardise_t2(
         Voxels or tissue that the scale comes from: ``gland``, ``regions``, ``image``, ``muscle``,
         ``cohort`` or ``none``.
     level : float
-        Median of the stored T2 values in those voxels; it shows the gain of the scanner.
+        Median of the study's T2 values, before any change, in the gland or about the regions where
+        these are the reference, else in the foreground. It shows the gain of the scanner.
 
     Raises
     ------
@@ -174,7 +183,11 @@ def standardise_t2(
 
 
 def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
-    """Return the T2 image that landmarks are taken from: float32, bias-corrected if asked."""
+    """Return a study's T2 image in float32, before standardisation.
+
+    Its bias field is removed where ``settings.bias_correction`` asks for this. It is the image from
+    which :func:`landmarks` are computed.
+    """
     if study.t2w is None:
         raise CadError("the study has no T2 image", patient=study.participant_id)
     image = study.t2w.with_array(study.t2w.array.astype(np.float32))
@@ -207,7 +220,7 @@ def _reference(
 
 
 def around_regions(regions: Volume, image: Volume) -> np.ndarray:
-    """Return the tissue in a box about a mask's centre of mass.
+    """Return where an image shows tissue in a box about the centre of mass of a mask.
 
     Voxels outside of the box are not read, so that the field of view changes nothing.
 
@@ -216,11 +229,12 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
     regions : Volume
         The mask.
     image : Volume
-        Image whose grid is used; the box has the edges :data:`BOX_MM`, and air in it is left out.
+        Image whose grid is used. The box measures 60 x 60 x 30 mm (:data:`BOX_MM`) along its axes.
 
     Returns
     -------
     ndarray of bool, shape of the image
+        True for the voxels in the box that are not air.
 
     Raises
     ------
@@ -278,9 +292,9 @@ def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = Fals
 
 
 def reference_tissue(image: Volume) -> Volume:
-    """Divide a T2-weighted image by the intensity of muscle.
+    """Divide a T2-weighted image by the intensity of muscle; return it as float32.
 
-    Muscle is the darkest large tissue on T2: its intensity is that of :func:`muscle_level`.
+    Muscle is the darkest large tissue on T2; :func:`muscle_level` finds its intensity.
     """
     level = muscle_level(image)
     if not level > 0:

@@ -11,7 +11,7 @@ from cad.terms.modality import MODALITIES
 
 @dataclass(frozen=True)
 class Roi:
-    """Describe a region of interest of a study, as a row of ``rois.tsv`` does; no voxels.
+    """Describe a region of interest of a study: a row of ``rois.tsv``, without voxels.
 
     Parameters
     ----------
@@ -19,8 +19,10 @@ class Roi:
         Identifier of the region.
     label : int
         Value of the region's voxels in the label map.
-    zone, histology : str
-        As in ``rois.tsv``; ``n/a`` where unknown.
+    zone : str
+        Zone of the prostate; ``n/a`` where unknown.
+    histology : str
+        ``malignant`` or ``benign``; ``n/a`` where unknown.
     isup : int or None
         ISUP grade group; None where unknown.
     confidence : float or None
@@ -37,12 +39,26 @@ class Roi:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Hold how one image was acquired, as its sidecar says; None or empty where it does not.
+    """Hold how one image was acquired, from its JSON sidecar; None or empty where that is silent.
 
-    Times are in seconds, the flip angle in degrees, the field strength in tesla. UIDs, series
-    number and instance numbers (one per slice, in the order of the slices) are those of the DICOM
-    files that the image was made from. ``scanner`` is a maker of the list in
-    :mod:`cad.imaging.makers`; ``date`` is the date of the study.
+    Parameters
+    ----------
+    repetition_time, echo_time : float or None
+        Seconds.
+    flip_angle : float or None
+        Degrees.
+    field_strength : float or None
+        Tesla.
+    study_uid, frame_uid : str or None
+        StudyInstanceUID and FrameOfReferenceUID of the DICOM files that the image was made from.
+    series_number : int or None
+        SeriesNumber of these files.
+    instance_numbers : tuple of int
+        InstanceNumber of these files, one for each slice, in the order of the slices.
+    scanner : str
+        Maker, as listed in :mod:`cad.imaging.makers`.
+    date : str
+        Date of the study.
     """
 
     repetition_time: float | None = None
@@ -59,7 +75,7 @@ class Protocol:
 
 @dataclass
 class Study:
-    """Hold everything that is measured of one study; a modality that is absent is None.
+    """Hold the images, masks and regions of one study; a modality that is absent is None.
 
     Parameters
     ----------
@@ -70,7 +86,7 @@ class Study:
     t2w, adc : Volume or None
         T2-weighted image (arbitrary units) and ADC map (1e-6 mm2/s).
     dce : Dynamic or None
-        Dynamic series.
+        Dynamic contrast-enhanced series.
     hbv : Volume or None
         Diffusion-weighted image at b of 1400 s/mm2 or more, acquired or computed.
     vfa : list of (float, Volume)
@@ -82,11 +98,14 @@ class Study:
     diffusion : list of (float, Volume)
         Diffusion-weighted images with their b-value in s/mm2.
     roi_map : Volume or None
-        Label map; integers are those of ``rois``.
+        Label map: a region's voxels hold its label.
+    rois : list of Roi
+        The regions: identifier, label, zone and histology.
     gland, vessel : Volume or None
         Masks of the prostate and of an artery (for the arterial input function).
     frames_moved_mm : float or None
-        Largest shift of a dynamic frame that was taken back; None where none was looked for.
+        Largest distance by which motion correction shifted a dynamic frame; None where the frames
+        were not aligned.
     protocols : dict of str to Protocol
         How each image was acquired, by the modality's name (``t2w``, ``adc``, ...).
     notes : list of str
@@ -117,7 +136,7 @@ class Study:
         return image
 
     def grid(self, name: str) -> Volume | None:
-        """Return a 3-D image that carries a modality's grid; None where the modality is absent.
+        """Return a 3-D image on a modality's grid; None where the modality is absent.
 
         It is the modality's image, or the first frame of the dynamic series.
         """
@@ -150,7 +169,7 @@ class Study:
 
     @property
     def roi_union(self) -> Volume | None:
-        """Return the mask of all regions together, on the label map's grid; None without one."""
+        """Return a boolean mask of all regions together; None where the study has no label map."""
         if self.roi_map is None:
             return None
         labels = [roi.label for roi in self.rois]
@@ -177,7 +196,7 @@ class Study:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Return the names of the required modalities that the study has not.
+        """Return the names of the required modalities that the study lacks.
 
         The ADC map does not count as missing where there are diffusion images to fit it from.
         """
@@ -187,5 +206,5 @@ class Study:
 
     @property
     def missing_notes(self) -> list[str]:
-        """Return a sentence for the patient's page on each modality of :attr:`missing`."""
+        """Return a sentence on each modality of :attr:`missing`, to show on the patient's page."""
         return [f"missing modality: {m.short}" for m in MODALITIES if m.name in self.missing]

@@ -148,12 +148,18 @@ def read_reader_outlines(folder: Path, study_id: str) -> dict[str, Volume]:
 
 
 def vfa_path(folder: Path, study_id: str, index: int) -> Path:
-    """Return the path of the variable-flip-angle image number ``index`` (from 1)."""
+    """Return the path of a study's variable-flip-angle image number ``index`` (from 1).
+
+    The file may be absent.
+    """
     return folder / "perf" / f"{study_id}_flip-{index}_VFA.nii.gz"
 
 
 def diffusion_path(folder: Path, study_id: str, b_value: float) -> Path:
-    """Return the path of the image of one b-value (s/mm2); ``p`` stands for a decimal point."""
+    """Return the path of a study's diffusion-weighted image of one b-value (s/mm2).
+
+    In the file's name ``p`` stands for the decimal point. The file may be absent.
+    """
     return folder / "dwi" / f"{study_id}_acq-b{f'{b_value:g}'.replace('.', 'p')}_dwi.nii.gz"
 
 
@@ -189,10 +195,10 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
 
 
 def check_study(study: Study) -> list[CadError]:
-    """List the regions of this study that cannot be measured in any image, each with the reason.
+    """Return an error for each region of a study that cannot be measured; it gives the reason.
 
-    A region is in the list only when no image can measure it, or when
-    :func:`cad.imaging.belonging.strays` finds that it cannot be a lesion.
+    There is an error only when no image can measure the region, or when
+    :func:`cad.imaging.belonging.strays` finds that it cannot be a lesion. Nothing is raised.
     """
     grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
     present = {name: grid for name, grid in grids.items() if grid is not None}

@@ -16,28 +16,29 @@ _UNSTATED = {"", "1", "us", "normalized", "none", "unspecified", "nounits"}
 
 
 def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tuple[Volume, str]:
-    """Bring an image into its modality's unit.
+    """Convert an image to the unit of its modality.
 
     Parameters
     ----------
     image : Volume
-        Its ``unit`` is what its source states.
+        ``image.unit`` is the unit that its source states.
     modality : Modality
-        Only those with a unit are converted.
+        Where it has no unit, the values are returned as they are.
     scale : float, optional
-        Factor to the modality's unit by the site's rule; used in place of the stated unit.
+        Factor to the modality's unit from the site's import rule; used instead of the stated unit.
 
     Returns
     -------
     image : Volume
         In ``modality.unit``.
     source : str
-        Who says that it is this unit.
+        Text on how the unit is known: stated, from the import rule, or judged by the values; empty
+        for a modality without a unit.
 
     Raises
     ------
     CadError
-        For a stated unit that is not one of the modality's quantity.
+        For a stated unit that does not fit the modality.
     """
     if not modality.unit:
         return dataclasses.replace(image, unit=""), ""

@@ -86,25 +86,26 @@ class Volume:
         return float(np.count_nonzero(self.array)) * float(np.prod(self.spacing)) / 1000.0
 
     def with_array(self, array: np.ndarray) -> Volume:
-        """Return a volume of other values on this grid, with this unit; a mask gets no unit."""
+        """Return a volume of other values on this grid; boolean values lose the unit."""
         return replace(self, array=array, unit="" if array.dtype == bool else self.unit)
 
     def beginning_at(self, array: np.ndarray, first: np.ndarray) -> Volume:
-        """Return an array as a volume of these axes.
+        """Return an array as a volume whose voxels have this volume's size and directions.
 
         Parameters
         ----------
         array : ndarray, shape (n_z, n_y, n_x)
-            Its values.
+            Values of the new volume; any shape.
         first : ndarray, shape (3,)
-            Index (x, y, z) in this grid of the array's first voxel; may lie outside the grid.
+            Place of the array's first voxel, as an index (x, y, z) in this grid; may lie outside
+            it.
         """
         return replace(
             self, array=array, origin=triple(self.index_to_patient(np.asarray(first, float)))
         )
 
     def outer_corners(self) -> np.ndarray:
-        """Return the corners of the outermost voxels' boxes, LPS mm, shape (8, 3)."""
+        """Return the eight corners of the grid, outer voxels in full, LPS mm, shape (8, 3)."""
         return self.index_to_patient(CORNERS * np.array(self.shape[::-1]) - 0.5)
 
     def same_grid(self, other: Volume) -> bool:
@@ -117,12 +118,12 @@ class Volume:
         return bool(gap <= GEOMETRY_TOLERANCE_MM)
 
     def upright(self) -> Volume:
-        """Return the same voxels with their axes in the order in which slices are read.
+        """Return the same voxels with their axes in the order in which a radiologist reads slices.
 
-        z crosses the slices: of the axes with the longest steps (to a fifth) the one nearest to
-        head and foot. x runs to the patient's left, in sagittal slices to his back; y to his back,
-        in other slices to his feet; z as the right hand says. A file's own order of storage is
-        then forgotten.
+        Voxels are reordered, never interpolated. z crosses the slices: of the axes whose voxel size
+        is at least 0.8 of the largest, it is the one nearest to head-foot. x runs to the patient's
+        left, in sagittal slices to his back. y runs to his back in axial slices, else to his feet.
+        The sense of z makes the axes right-handed.
         """
         step, axes = np.array(self.spacing), np.asarray(self.direction, float)
         thick = np.where(step >= _THICK * step.max(), np.abs(axes[2]), -1.0)
@@ -138,12 +139,13 @@ class Volume:
         return self.turned(wanted)
 
     def turned(self, direction: np.ndarray) -> Volume:
-        """Return the same voxels with axes in the order and sense nearest to ``direction``.
+        """Return the same voxels, axes reordered and flipped to be nearest to wanted directions.
 
         Parameters
         ----------
         direction : ndarray, shape (3, 3)
-            Columns are the wanted x, y and z axes in LPS; no two of them near to one of its own.
+            Columns are the wanted x, y and z axes in LPS; each must be nearest to another axis of
+            this volume.
         """
         cosine = np.asarray(direction, float).T @ np.asarray(self.direction, float)
         order = [int(k) for k in np.abs(cosine).argmax(axis=1)]  # own axis of each wanted one
@@ -167,12 +169,15 @@ class Volume:
         )
 
     def index_to_patient(self, index_xyz: np.ndarray) -> np.ndarray:
-        """Return the LPS mm of voxel indices, shape (..., 3) in x, y, z order."""
+        """Return the positions (x, y, z in LPS mm) of voxel indices.
+
+        ``index_xyz`` and the result have shape (..., 3); an index may be a fraction.
+        """
         points: np.ndarray = np.asarray(index_xyz) @ self.affine[:3, :3].T + self.affine[:3, 3]
         return points
 
     def patient_to_index(self, point_lps: np.ndarray) -> np.ndarray:
-        """Return the continuous voxel indices (x, y, z) of LPS points in mm, shape (..., 3)."""
+        """Return voxel indices (x, y, z; not rounded) of positions in LPS mm, shape (..., 3)."""
         inverse = np.linalg.inv(self.affine)
         return np.asarray(point_lps) @ inverse[:3, :3].T + inverse[:3, 3]
 

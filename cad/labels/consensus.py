@@ -48,9 +48,9 @@ def reader_labels(
     -----
     ``eta`` is the standard deviation of the readers' probabilities (ddof 1), or the constant
     ``settings.eta``; a single reader has no spread and gets :data:`ETA0`, half a step of the
-    five-point scale. Widths of intervals are made of it by the learner, with ``settings.precision``
-    (docs/methods.md 8). [N14] V-B. ``labels.consensus: pooled`` and ``graded`` replace ``p`` and
-    ``eta`` inside each fold (:mod:`cad.labels.rules`); the mean stands here.
+    five-point scale. A learner makes the half-width of the label's interval from ``eta``
+    (docs/methods.md 8; [N14] V-B). With ``labels.consensus: pooled`` or ``graded``, the mean is
+    replaced later, inside each fold (:mod:`cad.labels.rules`).
     """
     known = reader_probabilities(scores, rois, settings)
     counting = chosen_readers(readers, settings.readers)
@@ -74,18 +74,23 @@ def reader_probabilities(
 
     Parameters
     ----------
-    scores, rois, settings
-        As in :func:`reader_labels`; the scores of all readers are used.
+    scores : DataFrame
+        ``participant_id, roi_id, reader_id, scale, score`` of all readers; a missing score is NaN.
+    rois : DataFrame
+        ``participant_id, roi_id`` of the regions that exist.
+    settings : LabelSettings
+        ``pirads_probability``: how PI-RADS becomes a probability.
 
     Returns
     -------
     DataFrame
-        ``participant_id, roi_id, reader_id, probability``, one row per score that is there.
+        ``participant_id, roi_id, reader_id, probability``, one row per score that is not NaN.
 
     Raises
     ------
     CadError
-        As :func:`reader_labels`, with patient, ROI and reader.
+        Naming patient, ROI and reader: for a score off its scale, a reader who scored a ROI twice,
+        or a score of a ROI that does not exist.
     """
     given = scores[scores["score"].notna()].reset_index(drop=True)
     _refuse_inconsistent(given, rois)
@@ -115,7 +120,7 @@ def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.nd
     Parameters
     ----------
     probabilities : DataFrame
-        As :func:`reader_probabilities` returns.
+        ``participant_id, roi_id, reader_id, probability``, from :func:`reader_probabilities`.
     rois : DataFrame
         ``participant_id, roi_id``; the rows of the result.
 

@@ -27,13 +27,14 @@ _FEWEST = 3  # with two readers one correlation cannot tell two precisions
 class GradedReaders:
     """Estimate the mean grade that all readers together are expected to give, by a latent model.
 
-    The model has one severity for each region, and thresholds and a precision for each reader; it
-    is fitted by expectation maximisation (EM).
+    A grade is the probability of malignancy that a reader's score states. The model has one
+    severity for each region, and thresholds and a precision for each reader; it is fitted by
+    expectation maximisation (EM).
 
     Attributes
     ----------
     levels_ : ndarray, shape (n_levels,)
-        Grades seen in training.
+        Different grades in the training regions.
     precision_ : ndarray, shape (n_readers,)
         Precision of each reader; the prior of its logarithm is N(0, 1).
     identified_ : bool
@@ -45,9 +46,14 @@ class GradedReaders:
     note = ""
 
     def fit(self, grades: Array, truth: Array) -> Self:
-        """Fit to the grades of training regions, shape (n, n_readers); return this object.
+        """Fit to the training regions and return this object.
 
-        A missing grade is NaN; ``truth`` is not used.
+        Parameters
+        ----------
+        grades : ndarray, shape (n, n_readers)
+            Readers' probabilities of malignancy; NaN where missing.
+        truth : ignored
+            Accepted so that consensus rules can be exchanged.
 
         Raises
         ------
@@ -84,9 +90,10 @@ class GradedReaders:
         return self
 
     def predict(self, grades: Array) -> Belief:
-        """Return the expected mean grade of each region and its standard deviation, shape (n,).
+        """Return the expected mean grade of each region (``p``) and its deviation (``eta``).
 
-        A grade that no training region had counts as the nearest of ``levels_``. A region without a
+        ``eta`` is a standard deviation. ``grades`` has shape (n, n_readers), NaN where missing. A
+        grade that no training region had counts as the nearest of ``levels_``. A region without a
         grade gets NaN. Where the model is not identified, the result is that of
         :class:`MeanReaders`.
         """

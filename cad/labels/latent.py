@@ -15,15 +15,16 @@ _ROUNDS = 200
 def dawid_skene(grades: Array, truth: Array | None = None) -> Array:
     """Return the probability of class 1 of every region, shape (n,), by Dawid and Skene (1979).
 
-    Each reader has a table P(grade | class), estimated by expectation maximisation (EM) that starts
-    at the readers' mean. One count, spread evenly over the grades, smooths each class of a table.
+    Class 1 is malignant. Each reader has a table P(grade | class), estimated by expectation
+    maximisation (EM) that starts at the readers' mean. Each class of a table is smoothed by one
+    count, spread evenly over the grades.
 
     Parameters
     ----------
     grades : ndarray, shape (n, n_readers)
-        In [0, 1], NaN where missing.
+        Readers' probabilities in [0, 1], NaN where missing.
     truth : ndarray, shape (n,), optional
-        Histology, 1, 0 or NaN; a region with histology keeps this class.
+        Histology, 1 (malignant), 0 or NaN; a region with histology keeps this class.
     """
     levels = np.unique(grades[np.isfinite(grades)])
     shown = [(grades == level).astype(float) for level in levels]
@@ -45,7 +46,7 @@ def dawid_skene(grades: Array, truth: Array | None = None) -> Array:
 
 
 def glad(grades: Array, truth: Array | None = None) -> Array:
-    """Return the probability of class 1 of every region, shape (n,), by GLAD.
+    """Return the probability of malignancy (class 1) of every region, shape (n,), by GLAD.
 
     In GLAD (Whitehill et al. 2009) reader r of ability alpha_r votes for the class of region i,
     whose ease is beta_i > 0, with probability expit(alpha_r beta_i). The normal priors around 1 on
@@ -54,8 +55,10 @@ def glad(grades: Array, truth: Array | None = None) -> Array:
 
     Parameters
     ----------
-    grades, truth
-        As :func:`dawid_skene`.
+    grades : ndarray, shape (n, n_readers)
+        Readers' probabilities in [0, 1], NaN where missing.
+    truth : ndarray, shape (n,), optional
+        Histology, 1 (malignant), 0 or NaN; a region with histology keeps this class.
     """
     known = np.isfinite(grades)
     vote = np.where(known, grades, 0.0)

@@ -62,7 +62,13 @@ class Consensus(Protocol):
         """
 
     def predict(self, grades: Array) -> Belief:
-        """Return the consensus for regions, training or new; ``grades`` as in :meth:`fit`."""
+        """Return the consensus for regions, training or new.
+
+        Parameters
+        ----------
+        grades : ndarray, shape (n, n_readers)
+            Readers' probabilities, with the readers in the order of training; NaN where missing.
+        """
 
 
 class MeanReaders:
@@ -82,7 +88,10 @@ class MeanReaders:
         return self
 
     def predict(self, grades: Array) -> Belief:
-        """Return the readers' mean and standard deviation of every region, shape (n,)."""
+        """Return the readers' mean (``p``) and standard deviation (``eta``) of every region.
+
+        ``grades`` has shape (n, n_readers); a region without a grade gets NaN.
+        """
         known = np.isfinite(grades)
         n = known.sum(axis=1)
         mean = mean_of_known(grades)
@@ -94,10 +103,13 @@ class MeanReaders:
 class PooledReaders:
     """Pool readers by a logistic model with partial pooling, fitted on histology.
 
+    Log-odds of malignancy are a + b z + sum_r w_r (s_r - m): s_r is the probability that reader r
+    states, m the readers' mean and z the log-odds of the mean.
+
     Attributes
     ----------
     coefficients_ : ndarray, shape (2 + n_readers,)
-        Intercept a, weight b of the mean's log-odds, and a weight w_r for each reader.
+        a, b, and w_r of every reader.
     covariance_ : ndarray, shape (2 + n_readers, 2 + n_readers)
         Covariance of the coefficients, by Laplace's approximation.
     identified_ : bool
@@ -139,13 +151,13 @@ class PooledReaders:
         return self
 
     def predict(self, grades: Array) -> Belief:
-        """Return the pooled probability of regions and its standard deviation, shape (n,).
+        """Return the pooled probability of every region (``p``) and its deviation (``eta``).
 
-        ``grades`` has shape (n, n_readers); a region without a grade gets NaN. Where the rule is
-        not identified, the result is that of :class:`MeanReaders`.
+        ``grades`` has shape (n, n_readers); a region without a grade gets NaN. If ``identified_``
+        is False, the result is that of :class:`MeanReaders`.
 
         The probability is averaged over the posterior (MacKay's approximation of the logistic
-        normal integral).
+        normal integral); ``eta`` is its standard deviation.
         """
         refuse_outside(grades)
         if not self.identified_:
@@ -164,8 +176,17 @@ class PooledReaders:
     def weights(self, grades: Array) -> tuple[Array, Array]:
         """Return each reader's weight in log-odds, and the weight's standard deviation.
 
-        The weight is the change of the log-odds when this reader's score alone goes from 0 to 1,
-        the mean over the given regions; shapes (n_readers,).
+        A reader's weight is the change of the pooled log-odds when the score of this reader alone
+        goes from 0 to 1, averaged over the given regions.
+
+        Parameters
+        ----------
+        grades : ndarray, shape (n, n_readers)
+            Readers' probabilities; NaN where missing.
+
+        Returns
+        -------
+        weight, deviation : ndarray, shape (n_readers,)
         """
         n_readers = grades.shape[1]
         # As in the model: a missing score says what the others say.

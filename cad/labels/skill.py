@@ -15,7 +15,11 @@ _Z = 1.959963984540054
 
 
 class SkillRow(TypedDict):
-    """Hold one row of the table of :func:`reader_skill`: the measures of one reader."""
+    """Hold one reader's row of the table of :func:`reader_skill`.
+
+    ``n`` counts regions; ``_lower`` and ``_upper`` are the ends of 95 % intervals; ``weight`` is
+    the reader's weight in the pooled log-odds, and ``adds`` whether its interval lies above 0.
+    """
 
     reader: str
     n: int
@@ -32,7 +36,11 @@ class SkillRow(TypedDict):
 
 
 class SkillTable(TypedDict):
-    """Hold the three results of :func:`reader_skill` as they stand in ``metrics.json``."""
+    """Hold the results of :func:`reader_skill` as they stand in ``metrics.json``.
+
+    ``table`` has a row for each reader, ``against`` names the truth that they were measured
+    against, and ``sentence`` says who adds nothing.
+    """
 
     against: str
     sentence: str
@@ -58,11 +66,12 @@ def reader_skill(
     Returns
     -------
     table : DataFrame
-        ``reader, n``; ``sensitivity``, ``specificity`` of a score above .5 with ``_lower`` and
-        ``_upper`` (95 %, patients as clusters); ``weight``, the change of the pooled log-odds when
-        this reader alone goes from 0 to 1, with its interval (Laplace); ``adds``, whether that
-        interval lies above 0. Where histology does not have both classes, ``weight`` is NaN and
-        ``adds`` None.
+        A row for each reader. ``reader``, and ``n``, the number of regions measured.
+        ``sensitivity`` and ``specificity`` of a score above .5, with ``_lower`` and ``_upper`` (95
+        %, patients as clusters). ``weight``, the change of the pooled log-odds when this reader's
+        score alone goes from 0 to 1, with ``weight_lower`` and ``weight_upper`` (95 %, Laplace).
+        ``adds``, whether ``weight_lower`` is above 0. Where histology does not have both classes,
+        ``weight`` is NaN and ``adds`` None.
     sentence : str
         Names the readers who add nothing that these regions can show, or says why none can be
         named.

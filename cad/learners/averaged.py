@@ -51,7 +51,7 @@ class Point:
     Parameters
     ----------
     scaling : "rank", "clipped" or "given"
-        How features are scaled before the Gaussian kernel.
+        How features are scaled before the Gaussian kernel; "given" leaves them as they are.
     gamma : float
         Width of the kernel exp(-gamma |u - v|^2 / d), d the number of features.
     eta0, kappa : float
@@ -97,8 +97,10 @@ class AveragedProbabilisticSVC(KernelMachine):
         Number of inner folds; they keep patients whole where ``fit`` is given ``groups``.
     drop : float
         Settings with a smaller weight are left out of the average.
-    solver, tol
-        As :class:`cad.learners.PlattSVC`.
+    solver : str
+        "auto", or one of :data:`cad.learners.solvers.choice.SOLVERS`.
+    tol : float
+        Largest relative duality gap of each SVM's solution.
 
     Attributes
     ----------
@@ -115,6 +117,7 @@ class AveragedProbabilisticSVC(KernelMachine):
     base_, slope_ : float
         z_0 and a, which ``dual_coef_`` and ``intercept_`` already include.
     support_, support_vectors_, classes_
+        Numbers and features of the training rows that any kernel uses; and the two classes.
     dual_coef_ : ndarray, shape (k, n_support)
         Coefficients of the log-odds, one row per kernel.
     intercept_ : ndarray, shape (1,)

@@ -115,12 +115,12 @@ def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
 
 
 def check_cost(name: str, value: Any) -> float:
-    """Return a cost as a float, or refuse it.
+    """Check a cost and return it as a float; ``name`` is its name for the message.
 
     Raises
     ------
     LearnerError
-        Unless it is finite and > 0.
+        Unless the cost is finite and > 0.
     """
     if not isinstance(value, (int, float, np.number)) or not np.isfinite(value) or value <= 0:
         raise LearnerError(
@@ -130,14 +130,14 @@ def check_cost(name: str, value: Any) -> float:
 
 
 def warn_unless_converged(solution: Solution, name: str) -> None:
-    """Warn of a solution that missed its tolerance (scikit-learn's ConvergenceWarning).
+    """Emit scikit-learn's ConvergenceWarning when a solution missed its tolerance.
 
     Parameters
     ----------
     solution : Solution
-        With its verdict on itself.
+        Its ``converged`` is looked at.
     name : str
-        Of the learner.
+        Name of the learner, for the message.
     """
     if not solution.converged:
         warnings.warn(
@@ -167,11 +167,12 @@ def training_range(rows: Array) -> Array:
 def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[str]:
     """Return warnings where rows differ from the training rows by more than chance.
 
-    One warning is about column means, taken of values clipped at three standard deviations: a mean
-    differs when it is off by four standard errors, six rows counting as one because the rows of a
-    patient depend on each other. The other is about single rows: a row differs when it leaves the
-    training's range in more than a fifth of the columns, and in one of them by the whole width of
-    that range.
+    One warning is about column means, of values clipped at three standard deviations. A mean
+    differs when it is off by more than four standard errors. The rows of a patient depend on each
+    other, so that six rows count as one.
+
+    The other warning is about single rows. A row differs when more than a fifth of its values lie
+    outside the training's range, and one of them by more than the width of that range.
 
     Parameters
     ----------
@@ -211,8 +212,9 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
 class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Give all learners of two classes ``predict`` and a ``score`` for soft labels.
 
-    scikit-learn's classifiers score by accuracy, which is not defined for soft labels. Its grid
-    search would turn that error into NaN and keep the first grid point.
+    A subclass supplies ``fit``, which sets ``classes_``, and ``decision_function`` and
+    ``predict_proba``. scikit-learn's classifiers score by accuracy, which is not defined for soft
+    labels; its grid search would turn the error into NaN and keep the first grid point.
     """
 
     classes_: NDArray[Any]
@@ -329,7 +331,11 @@ def cross_entropies(p: Array, q: Array) -> Array:
 
 
 class SoftLearner(BinaryLearner):
-    """Share the methods of learners of soft labels without a kernel; subclasses declare ``fit``."""
+    """Share the methods of learners of soft labels without a kernel.
+
+    A subclass supplies ``fit`` and ``_probability``, which returns the probability of the positive
+    class for rows (n, d), shape (n,).
+    """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
 
@@ -454,15 +460,13 @@ class KernelMachine(BinaryLearner):
         self.n_iter_ = max(1, iterations)
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return the decision values f + b: what becomes a probability by ``predict_proba``.
+        """Return the decision values, shape (n,): the kernel expansion f(x) plus the intercept b.
+
+        ``predict_proba`` turns them into probabilities.
 
         Parameters
         ----------
         X : array, shape (n, d); for a precomputed kernel (n, n_training)
-
-        Returns
-        -------
-        ndarray, shape (n,)
         """
         validation.check_is_fitted(self)
         rows: Array = validation.validate_data(self, X, dtype=np.float64, reset=False, order="C")

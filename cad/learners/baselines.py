@@ -44,8 +44,10 @@ class KernelLogistic(_Baseline):
     ----------
     C : float
         Cost of a unit of cross-entropy.
-    kernel, gamma, degree, coef0, tol, cache_size
-        As :class:`cad.learners.PlattSVC`; ``tol`` is LogisticRegression's.
+    kernel, gamma, degree, coef0, cache_size
+        Kernel and memory (MB), as in scikit-learn's SVC and :class:`cad.learners.PlattSVC`.
+    tol : float
+        Tolerance of LogisticRegression.
     max_iter : int
         Most Newton steps.
     """
@@ -66,7 +68,11 @@ class KernelLogistic(_Baseline):
         eta: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
+        """Fit to two classes, or to probabilities in [0, 1], and return this object.
+
+        ``X`` has shape (n, d). ``eta`` is accepted, so that learners can be exchanged, and not
+        used.
+        """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         gram = self._matrix(X, weight)
         assert gram.matrix is not None  # nosec B101  # noqa: S101  (for the type checker)
@@ -102,8 +108,10 @@ class LogitSVR(_Baseline):
         Cost and tube of scikit-learn's SVR; epsilon in units of the logit.
     clip : float
         A label of 1 becomes logit(1 - clip), a label of 0 logit(clip).
-    kernel, gamma, degree, coef0, tol, cache_size
-        As :class:`cad.learners.PlattSVC`; ``tol`` is SVR's.
+    kernel, gamma, degree, coef0, cache_size
+        Kernel and memory (MB), as in scikit-learn's SVR and :class:`cad.learners.PlattSVC`.
+    tol : float
+        Tolerance of SVR.
     """
 
     C: float = 1.0
@@ -123,7 +131,11 @@ class LogitSVR(_Baseline):
         eta: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
+        """Fit to two classes, or to probabilities in [0, 1], and return this object.
+
+        ``X`` has shape (n, d). ``eta`` is accepted, so that learners can be exchanged, and not
+        used.
+        """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         if not 0 < self.clip < 0.5:
             raise LearnerError(f"clip = {self.clip!r}, must lie in (0, .5)")

@@ -41,7 +41,8 @@ class ProbabilisticSVC(base.KernelMachine):
     """Learn a probabilistic SVM (P-SVM) from certain and soft labels in one convex problem.
 
     A certain label asks for a margin; a soft label p asks that the probability lies in p +- eta.
-    The probability is P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)) with the scale s.
+    The probability is P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)) with the decision value f + b
+    and the scale s.
 
     Parameters
     ----------
@@ -52,9 +53,9 @@ class ProbabilisticSVC(base.KernelMachine):
     eta : float
         Uncertainty of every label, used when ``fit`` gets no ``eta``.
     eta0 : float, optional
-        Reading precision. It is the narrowest half-width; labels within it of 0 or 1 are certain
-        under "drop"; and the fixed scale follows from it. None is the papers' protocol: no
-        narrowest half-width, and the parameter ``eta`` for the other two.
+        Reading precision, used in three places: as the narrowest half-width; under "drop", where a
+        label is certain (p <= eta0 or p >= 1 - eta0); and for the fixed scale. None is the
+        papers' protocol: no narrowest half-width, and the parameter ``eta`` in the other places.
     kappa : float
         Share of the uncertainty that becomes half-width: clip(max(eta0, kappa eta), 0, 1/2)
         (docs/methods.md 8).
@@ -79,7 +80,10 @@ class ProbabilisticSVC(base.KernelMachine):
         Kind of every label (:data:`cad.learners.soft_labels.KIND_NAMES`).
     label_counts_ : dict
         Number of samples of every kind of label.
-    classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
+    classes_, support_, support_vectors_, dual_coef_, intercept_
+        As in scikit-learn's SVC.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
     """
 
     C: float = 1.0
@@ -153,16 +157,17 @@ class ProbabilisticSVC(base.KernelMachine):
         ----------
         points : sequence of dict
             For each point the parameters that differ from this estimator's.
-        X, y, eta
-            As :meth:`fit`.
+        X : array, shape (n, d)
+            Training features; for a precomputed kernel the (n, n) kernel matrix.
+        y, eta : array, shape (n,)
+            Labels and their uncertainty, as in :meth:`fit`.
         X_new : array, shape (m, d)
             Rows to predict; for a precomputed kernel (m, n).
 
         Returns
         -------
         ndarray, shape (n_points, m)
-            P(y = 1 | x) as :meth:`fit` and :meth:`predict_proba` give it; NaN where a
-            fit fails.
+            P(y = 1 | x) of the new rows by each point's fit; NaN where a fit fails.
         """
         rows, _, p, weight = self._read_inputs(X, y, None)
         new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")

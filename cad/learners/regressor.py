@@ -47,9 +47,10 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
         self.estimator = estimator
 
     def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
-        """Fit a clone of the learner; parameters as the learner's ``fit``.
+        """Fit a clone of the learner to X and y; return this object.
 
-        Further parameters pass scikit-learn's metadata routing where it is enabled.
+        ``fit_params`` are passed to the learner's ``fit``, by scikit-learn's metadata routing where
+        that is enabled.
         """
         if fit_params and get_config()["enable_metadata_routing"]:
             fit_params = process_routing(self, "fit", **fit_params).estimator.fit
@@ -64,7 +65,10 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
         return probability
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return minus the mean cross-entropy with labels y: larger is better."""
+        """Return minus the mean cross-entropy of the labels ``y`` (classes or probabilities).
+
+        Larger is better.
+        """
         q = self.predict(X)
         return soft_score(as_probabilities(y, self.estimator_.classes_), q, sample_weight)
 

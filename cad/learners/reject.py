@@ -15,13 +15,15 @@ from cad.learners.solvers.problem import Array, LearnerError, Problem, pointwise
 class RejectRule(NamedTuple):
     """Hold the loss of an SVM with reject option, a double hinge, and its decision thresholds.
 
+    The double hinge of a row is the sum of two hinge losses with different margins.
+
     Parameters
     ----------
     margins : tuple
-        Where the loss changes slope: (tau+, rho) for positives, (-tau-, -rho) for negatives
-        (docs/methods.md 3).
+        For positives, then negatives: the two margins, values of y f where the loss changes slope,
+        with the class y (+1 or -1) and the decision value f (docs/methods.md 3).
     costs : tuple
-        Cost of each of those margins, per unit of C.
+        For positives, then negatives: cost of each of the two margins, per unit of C.
     lower, upper : float
         Decision values: negative below ``lower``, positive above ``upper``, referred between.
     slope : float
@@ -38,8 +40,8 @@ class RejectRule(NamedTuple):
 def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
     """Return the double hinge for four different costs.
 
-    It touches the log-loss at the two thresholds, logit P- and logit P+ ([A14] (7), docs/methods.md
-    3).
+    The hinge is tangent to the log-loss at the two decision thresholds, which follow from the costs
+    ([A14] (7), docs/methods.md 3).
 
     Parameters
     ----------
@@ -75,9 +77,9 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
 
 
 def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
-    """Return the double hinge for one cost of referring, the generalised hinge psi_r.
+    """Return the double hinge for one cost of referring, the same for both classes.
 
-    See docs/methods.md 3.
+    docs/methods.md 3 has the formula (generalised hinge).
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
     Raises
     ------
     LearnerError
-        Unless 0 < r < 1/2 and r <= delta_0 <= 1 - r.
+        Unless 0 < r < 1/2 and r <= delta0 <= 1 - r.
     """
     if not 0 < r < 0.5:
         raise LearnerError(
@@ -165,7 +167,10 @@ class RejectSVC(KernelMachine):
         Decide negative below the first, positive above the second decision value.
     slope_ : float
         Slope of the sigmoid in ``predict_proba``: the log-odds are slope times the decision value.
-    classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
+    classes_, support_, support_vectors_, dual_coef_, intercept_
+        As in scikit-learn's SVC.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
     """
 
     C: float = 1.0

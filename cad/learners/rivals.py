@@ -36,7 +36,7 @@ _PATIENCE = 8
 
 
 def rival_learners() -> dict[str, BaseEstimator]:
-    """Return the unfitted learners that every validation compares with, by name in tables."""
+    """Return the unfitted learners that every validation compares with, by name."""
     return {
         "logistic on soft labels": SoftLogistic(),
         "kernel ridge on p": RidgeProbability(),
@@ -50,7 +50,8 @@ def rival_learners() -> dict[str, BaseEstimator]:
 class GroupedLearner(SoftLearner):
     """Base of learners that choose their settings on inner folds of whole patients.
 
-    ``fit`` is written here; it takes soft labels, their uncertainty, weights and patients.
+    A subclass supplies ``_fit``, which ``fit`` calls with checked rows, probabilities, weights and
+    patients, and ``_probability``, as every :class:`SoftLearner`.
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
@@ -183,7 +184,7 @@ class RidgeProbability(GroupedLearner):
         Gaussian process whose mean is this ridge (Rasmussen and Williams 2006, section 2.7), at
         its best scale.
     scaling : tuple of str
-        As :class:`SoftLogistic`.
+        Scalings to try: names in :data:`cad.learners.scaling.SCALERS`, or "given" (none).
     clip : float
         Probabilities lie in [clip, 1 - clip], so that the cross-entropy is finite.
     folds : int
@@ -262,8 +263,11 @@ class SoftBoosting(GroupedLearner):
         The chosen depth and number of trees.
     start_ : float
         Log-odds before the first tree.
-    roots_, features_, left_, right_, thresholds_, values_
-        As in :class:`cad.learners.SoftExtraTrees`; values are added to the log-odds.
+    roots_ : ndarray of int, shape (trees,)
+        Node where each tree begins.
+    features_, left_, right_, thresholds_, values_ : ndarray, shape (nodes,)
+        Nodes of the trees, as in :class:`cad.learners.SoftExtraTrees`; the value of a row's leaf is
+        added to its log-odds.
     """
 
     depths: tuple[int, ...] = (1, 2, 3)

@@ -105,10 +105,10 @@ def soft_labels(
     p : array, shape (n,)
         Probabilities in [0, 1]; 0 and 1 are certain under either rule.
     half_width : float or array, shape (n,)
-    rule
-        Of each interval, >= 0.
-    rule
+        Half-width of each label's interval, >= 0.
     rule : "drop" or "paper"
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound outside, "paper"
+        makes the label certain.
     precision : float
         eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
 

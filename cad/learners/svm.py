@@ -148,10 +148,10 @@ class PlattSVC(_PlattMachine):
     kernel : "rbf", "linear", "poly", "precomputed" or function
         A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
     gamma : "scale", "auto" or float
-        Of the kernel exp(-gamma |u - v|^2); a width sigma is gamma = 1 / (2 sigma^2). "scale" is
-        1 / (d Var X), "auto" 1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2); a width sigma is gamma = 1 / (2 sigma^2). "scale"
+        is 1 / (d Var X), "auto" 1 / d, with d features.
     degree, coef0 : int, float
-        Of the polynomial kernel (gamma u'v + coef0)^degree.
+        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
         Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
         kept together when ``groups`` are given. None uses the training decision values, as [N14]
@@ -165,7 +165,10 @@ class PlattSVC(_PlattMachine):
 
     Attributes
     ----------
-    classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
+    classes_, support_, support_vectors_, dual_coef_, intercept_
+        As in scikit-learn's SVC.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
     sigmoid_ : ndarray, shape (2,)
         Slope and offset of the sigmoid.
     """

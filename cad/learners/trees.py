@@ -209,15 +209,16 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
 
     The two members err differently: one is smooth in all features, the other cuts single ones.
     Their log-odds, measured from those of the mean label, are added with weights that minimise the
-    cross-entropy on inner folds (stacking; Wolpert 1992), with a prior towards 1/2 each. Weights
-    that sum to less than 1 make members less extreme that are too certain.
+    cross-entropy on inner folds (stacking; Wolpert 1992), with a prior towards 1/2 each. Where the
+    members are too certain, the weights sum to less than 1.
 
     Parameters
     ----------
     C, gamma, eta0, kappa, scaling, boundary, folds, drop, solver, tol
-        As :class:`AveragedProbabilisticSVC`.
+        Parameters of the P-SVM, as in :class:`AveragedProbabilisticSVC`.
     trees, min_leaf, max_features
-        As :class:`cad.learners.SoftExtraTrees`.
+        Number of trees, least rows of a leaf, and share of the features that are tried at each node
+        (:class:`cad.learners.SoftExtraTrees`).
 
     Attributes
     ----------
@@ -240,7 +241,26 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Fit both members; parameters and errors as :meth:`AveragedProbabilisticSVC.fit`."""
+        """Fit both members and their weights; return this object.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features, not scaled.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (0 and 1 are certain).
+        eta : float or array, shape (n,), optional
+            Uncertainty of the labels (the readers' spread); 0 when not given.
+        sample_weight : array, shape (n,), optional
+            How much each row counts.
+        groups : array, shape (n,), optional
+            Patient of every row; when not given, every row counts as another patient.
+
+        Raises
+        ------
+        LearnerError
+            For labels or a number of patients that :meth:`AveragedProbabilisticSVC.fit` refuses.
+        """
         smooth = self._fit_inside(X, y, eta, sample_weight, groups)
         self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, _GROWN_ON)
         rows, _, p, weight = self._read_inputs(X, y, sample_weight)

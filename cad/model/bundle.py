@@ -64,8 +64,9 @@ class Bundle:
     reference_X, reference_probability : ndarray
         Stored inputs, shape (n, n_features), and the probabilities they gave, shape (n,).
     training : DataFrame
-        Keys, labels (``p, eta, certain, truth, label_kind``) and features of the training regions;
-        for a model of a table ``y, eta`` and the table's columns.
+        A row for each training region: its keys, labels (``p, eta, certain, truth, label_kind``)
+        and features. For a model that was trained on a table: ``y``, ``eta`` and the table's
+        columns.
     hash : str
         SHA-256 of ``hashes.json``, which has the hash of every other file.
     """
@@ -96,7 +97,7 @@ class Bundle:
 
     @property
     def columns(self) -> dict[str, Column]:
-        """Return what every column means that the model's pipeline measures, by column name."""
+        """Return the meaning of every column that the model's pipeline measures, by column name."""
         return columns_stated(self.pipeline)
 
     def probability(self, X: pd.DataFrame) -> np.ndarray:
@@ -238,6 +239,11 @@ def using(bundle: Bundle) -> Iterator[None]:
 def verify_bundle(folder: Path) -> float:
     """Check a bundle and reproduce its reference predictions.
 
+    Parameters
+    ----------
+    folder : Path
+        Folder of the bundle.
+
     Returns
     -------
     float
@@ -246,7 +252,8 @@ def verify_bundle(folder: Path) -> float:
     Raises
     ------
     CadError
-        As :func:`load_bundle`, and when the predictions do not reproduce.
+        For a file that is missing, additional or changed, and when the predictions do not
+        reproduce.
     """
     bundle = load_bundle(folder)
     # Parts that were altered together may break it anywhere.

@@ -27,10 +27,11 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
     Returns
     -------
     dict
-        ``models``, the two names; ``regions``, how many both scored; ``with_histology``, how many
-        of them; ``differences``, one row for each measure (paired, patients as clusters), and
-        ``calibration``, intercept and slope by model, both None unless malignant and benign regions
-        are among them; ``changed``, one row for each region whose decision differs.
+        ``models``: the two names, with " (a)" and " (b)". ``regions``: number of regions that both
+        scored; ``with_histology``: how many of them have histology. ``differences``: a list with a
+        row for each measure (paired; patients as clusters). ``calibration``: by model,
+        ``intercept`` and ``slope``. Both are None unless there are malignant and benign regions.
+        ``changed``: a list with a row for each region whose decision differs.
 
     Raises
     ------

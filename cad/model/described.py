@@ -21,19 +21,24 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
     Parameters
     ----------
     estimators : sequence of estimator
-        Pipelines, searches over a grid of them, or learners: those of a validation's folds, or the
-        one of a model.
+        Pipelines, grid searches over pipelines, or learners: one for each fold of a validation, or
+        the only one of a model.
 
     Returns
     -------
     dict
-        Values that JSON can hold. ``learner`` and its ``parameters``; ``steps``, class name and
-        parameters of each step before the learner; ``grid``, ``criterion`` and ``inner_folds``, if
-        a search chose. ``members``, the fewest and the most machines that one fit averages (1 for
-        one machine); ``trees``, how many; ``start``, "convex" or the seed of the trees; each is
-        None where the learner does not have it. ``weights`` of a learner that weighs its settings,
-        by setting and value, mean over the fits, else None, and ``sentence`` on them. ``fits``, the
-        number of estimators.
+        Values that JSON can hold:
+
+        - ``learner`` and ``parameters``: class name and parameters of the learner.
+        - ``steps``: class name and parameters of each step before the learner.
+        - ``grid``, ``criterion``, ``inner_folds``: only where a grid search chose.
+        - ``members``: fewest and most machines that one fit averages (1 for one machine).
+        - ``trees``: number of trees; ``start``: "convex", or the seed of the trees.
+        - ``weights``: for a learner that weighs its settings, mean weight over the fits, by setting
+          and value; ``sentence``: the same in words, empty without weights.
+        - ``fits``: number of estimators.
+
+        A value that the learner does not have is None.
     """
     if not estimators:
         return None

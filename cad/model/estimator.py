@@ -132,7 +132,8 @@ def require_storable(estimator: Any, settings: LearnerSettings) -> None:
     Raises
     ------
     CadError
-        As :func:`carried_rows` and :func:`cad.model.state.dump_state`.
+        When it stores what a bundle cannot hold, or stores training rows although
+        ``settings.training_rows`` is "drop".
     """
     pipeline = getattr(estimator, "estimator", estimator)
     dump_state(pipeline)
@@ -147,7 +148,7 @@ def require_storable(estimator: Any, settings: LearnerSettings) -> None:
 
 
 def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
-    """Return whether the bundle keeps training rows, by ``learner.training_rows``.
+    """Return whether the bundle is to keep training rows: True where the settings say "carry".
 
     Parameters
     ----------

@@ -29,12 +29,13 @@ def explanation_rows(
     keys: pd.DataFrame,
     columns: Mapping[str, Column],
 ) -> list[ExplanationRow]:
-    """Return rows of ``explanations.csv``.
+    """Return the rows of ``explanations.csv``.
 
-    A region has rows for its features of :func:`explain`, and for one feature of every family: the
-    one that moved the region most in the family's direction. The row of that one feature also has
-    the family's part by :func:`contributions`; ``average`` is the log odds that the parts start
-    from.
+    A region has a row for each of its features with the largest effects (:func:`explain`), and for
+    one feature of every family of features. That feature has the largest effect among those that
+    moved the region in the same direction as the family. Its row also has the effect of the whole
+    family (``contribution``, by :func:`contributions`). ``average`` is the log odds of the average
+    training region.
 
     Parameters
     ----------
@@ -100,8 +101,10 @@ def contributions(
     ----------
     estimator : object
         Fitted estimator. Without ``predict_proba`` its decision values replace log odds.
-    training, rows : ndarray
-        As for :func:`explain`.
+    training : ndarray, shape (n_training, n_features)
+        Training regions.
+    rows : ndarray, shape (n, n_features)
+        Regions to explain.
     groups : sequence of str
         The family of every feature.
 
@@ -147,7 +150,7 @@ def explain(
         Fitted estimator. Without ``decision_function`` the log odds of its probabilities replace
         decision values.
     training : ndarray, shape (n_training, n_features)
-        Rows it was fitted on.
+        Rows that the estimator was fitted on.
     rows : ndarray, shape (n, n_features)
         Regions to explain.
     names : list of str

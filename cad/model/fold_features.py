@@ -46,11 +46,11 @@ class Preparation:
     scale : NyulScale or None
         Nyul's scale of T2, where the pipeline uses it.
     unstable : tuple of str
-        Features that are not given to the learner.
+        Features that redrawn outlines change too much; the learner gets no values of them.
     harmoniser : CombatHarmoniser or None
         Removes site effects, where the pipeline does so.
     medians : ndarray, shape (n_features,), or None
-        Stand in for missing values while a row is harmonised; they stay missing.
+        Training medians, which replace missing values only while a row is harmonised.
     """
 
     scale: NyulScale | None = None
@@ -59,9 +59,9 @@ class Preparation:
     medians: np.ndarray | None = None
 
     def adjust(self, X: pd.DataFrame, sites: Sequence[str] | np.ndarray) -> np.ndarray:
-        """Remove site effects and empty the unstable features: a copy of the rows for the learner.
+        """Return features for the learner: site effects removed, and unstable features emptied.
 
-        Imputation and scaling are the learner's own steps and come later.
+        ``X`` is not changed. Imputation and scaling are the learner's own steps and come later.
 
         Parameters
         ----------
@@ -73,9 +73,9 @@ class Preparation:
         Returns
         -------
         ndarray, shape (n, n_features)
-            The column of a feature that redrawn outlines change too much is empty (NaN): imputation
+            Features in the order of ``X``. The column of an unstable feature is NaN: imputation
             makes it constant, and constant features are dropped. Rows of a site without training
-            patients stay as they are.
+            patients are not harmonised.
         """
         values: np.ndarray = X.to_numpy(float, copy=True)
         if self.harmoniser is not None and self.medians is not None:
@@ -90,7 +90,7 @@ class Preparation:
         return values
 
     def unseen(self, sites: Sequence[str] | np.ndarray) -> list[str]:
-        """Return those of the given sites that harmonisation did not learn, sorted.
+        """Return the given sites that had no patients when harmonisation was fitted, sorted.
 
         Features of these sites stay unchanged. The list is empty without harmonisation.
         """
@@ -147,9 +147,10 @@ class Preparation:
 
 
 def without_copies(settings: PipelineSettings) -> PipelineSettings:
-    """Return a copy of settings for new patients, without the choice of stable features.
+    """Return a copy of a trained model's settings to use for new patients.
 
-    The training patients decided which features are stable, so new regions need not be redrawn.
+    ``features.robustness.stable_only`` is False in the copy: the training patients decided which
+    features are stable, so new regions need not be redrawn.
     """
     robustness = settings.features.robustness.model_copy(update={"stable_only": False})
     features = settings.features.model_copy(update={"robustness": robustness})
@@ -160,7 +161,8 @@ class FoldFeatures:
     """Fit the steps on features to some rows of a table, and apply them to all its rows.
 
     The steps are Nyul's scale of T2, the choice of stable features and site harmonisation, each
-    where the settings ask for it.
+    where the settings ask for it. Call the object with the numbers of the training rows to get the
+    features of all rows, shape (n, n_features).
 
     Parameters
     ----------
@@ -171,8 +173,8 @@ class FoldFeatures:
     settings : PipelineSettings
         Says what is fitted.
     results : sequence of Path
-        Study files, in the order of the rows. Rows of an earlier model come last in the table and
-        have no study file.
+        Study files of the run folder, in the order of the rows. Rows of an earlier model come last
+        in the table and have no study file.
     sites : sequence of str, length n
         Site of every row, empty where unknown.
     folder : RunFolder
@@ -211,8 +213,11 @@ class FoldFeatures:
     def with_rows(self, keys: pd.DataFrame, X: pd.DataFrame, sites: np.ndarray) -> FoldFeatures:
         """Return an object with the same settings and study files for a longer table.
 
-        The rows of this table come first in ``keys``, ``X`` and ``sites``, then those of an earlier
-        model.
+        Parameters
+        ----------
+        keys, X, sites
+            Keys, features and sites of the longer table: first the rows of this table, then those
+            of an earlier model.
         """
         return FoldFeatures(keys, X, self.settings, self.results, sites, self.folder)
 
@@ -259,7 +264,7 @@ class FoldFeatures:
         return self._with_harmoniser(made, rows) if self._combat else made
 
     def measured(self, scale: NyulScale | None) -> pd.DataFrame:
-        """Return the table with its T2 features on a scale; unchanged where ``scale`` is None."""
+        """Return the feature table with T2 features on ``scale``; unchanged where that is None."""
         if scale is None:
             return self.X
         columns = columns_of(self.settings.features)
@@ -269,7 +274,10 @@ class FoldFeatures:
         return out
 
     def complete(self) -> pd.DataFrame:
-        """Return the table to store, T2 features on a scale of all patients where one is fitted."""
+        """Return the feature table to store.
+
+        Where Nyul's scale is fitted, its T2 features are measured on the scale of all patients.
+        """
         return self.measured(self._scale(np.arange(len(self.keys)))) if self._nyul else self.X
 
     def apply(self, preparation: Preparation) -> np.ndarray:

@@ -14,7 +14,7 @@ from cad.model.bundle import Bundle, using
 def of_bundles(
     table: pd.DataFrame, grades: pd.DataFrame | None, bundles: Sequence[Bundle]
 ) -> Given:
-    """Return, for every region, each reader's probability with the tool, and the p-values.
+    """Return each region's conformal p-values, and its probability by each reader with the tool.
 
     A reader's score and the model's probability are combined with weights that were fitted when the
     model was trained. A region gets the weights of the model that scored it.

@@ -73,9 +73,10 @@ def save_recalibrated(
     bundle : Bundle
         The model before recalibration.
     regions : Recalibration
-        How the log-odds of regions move.
+        Intercept and slope for the log-odds of regions.
     outcome : dict
-        Metadata that replace the model's: ``operating_point`` and ``man``, chosen at the site.
+        Metadata that replace the model's, chosen at the site: ``operating_point`` and ``man`` (the
+        model of a patient's probability, with its operating point).
     report : dict
         Metadata ``recalibration`` for the card: the maps of ``regions`` and ``men``, with measures
         ``before`` and ``after``.

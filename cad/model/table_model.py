@@ -32,12 +32,27 @@ def save_table_model(
 ) -> Bundle:
     """Write a model of a table as a bundle, check it, and return it as read back from disk.
 
-    Parameters are those of :func:`cad.api.save_model`.
+    Parameters
+    ----------
+    folder : Path
+        Folder to write; the name of the folder is the name of the model.
+    learner : estimator or pipeline
+        Fitted learner.
+    X : DataFrame, shape (n, d)
+        Features that the learner was fitted on.
+    y : array, shape (n,)
+        Labels from 0 to 1.
+    patients : array, shape (n,)
+        Patient of every row; only their number is stored.
+    eta : array, shape (n,), optional
+        Spread of the readers.
+    description : str
+        A sentence for the model's card.
 
     Raises
     ------
     CadError
-        As :func:`cad.api.save_model`.
+        For a learner that plain arrays cannot hold, or that is not fitted on these columns.
     """
     if getattr(learner, "n_features_in_", None) != X.shape[1]:
         raise CadError(

@@ -50,7 +50,7 @@ def ready(settings: NodeSettings) -> None:
 
 
 def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, float]:
-    """Make the results of a study that has arrived.
+    """Import a study that has arrived, predict its regions and write the results for the archive.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     incoming : Path
         The study's folder of received files.
     work : Path
-        The study's folder of ``cohort``, ``run`` and ``run/dicom``; it is kept when more of the
-        study arrives.
+        The study's folder; ``cohort``, ``run`` and ``run/dicom`` are written below it. It is kept
+        for when more of the study arrives.
 
     Returns
     -------

@@ -201,6 +201,13 @@ class Inbox:
 
         Meant for functions that unpack a file, which may fill the memory.
 
+        Parameters
+        ----------
+        function : callable
+            The function.
+        *arguments : object
+            Its arguments.
+
         Raises
         ------
         CadError
@@ -277,7 +284,7 @@ class Inbox:
         study : str
             The study's key.
         before : float, optional
-            Seconds since 1970; remove only a study that was done or failed before it.
+            Seconds since 1970; a study that was not done or failed before this time is kept.
         """
         with self._lock:
             if before is not None and not self.queue.outdated(before, study):

@@ -53,18 +53,26 @@ class Entry:
 
     Parameters
     ----------
-    key, state, sender : str
-        The pseudonym of its StudyInstanceUID, its state in the queue, and the AE title or folder
-        that it came from.
+    key : str
+        The pseudonym of its StudyInstanceUID.
+    state : str
+        Its state in the queue.
     generation : int
         How many instances have asked for a result so far.
+    sender : str
+        AE title or folder that it came from.
     opened, changed, due : float
         Time of the first arrival, of the last arrival, and of the next step.
-    attempts, sendings, returned : int
-        Tries of the present step; tries of sending since the study came; objects that were sent to
-        the archive.
-    computed, settled : float or None
-        Seconds that computing took; time at which the study was done or failed.
+    attempts : int
+        Tries of the present step.
+    sendings : int
+        Tries of sending since the study came.
+    returned : int
+        Objects that were sent to the archive.
+    computed : float or None
+        Seconds that computing took.
+    settled : float or None
+        Time at which the study was done or failed.
     reason, hint : str
         What went wrong last, and what the user can do; empty where nothing did.
     """
@@ -335,7 +343,7 @@ class Queue:
         return self._do(query, state, *values.values(), *own) == 1
 
     def ask(self, entry: Entry, number: str) -> None:
-        """Record a request to the archive to promise that it keeps a study's result.
+        """Record that the archive was asked to promise that it keeps a study's result.
 
         Parameters
         ----------
@@ -347,7 +355,7 @@ class Queue:
         self._do("INSERT INTO asked VALUES (?, ?, ?)", number, entry.key, entry.generation)
 
     def promised(self, number: str) -> Entry | None:
-        """Return the study whose promise was asked for under a number.
+        """Return the study that a storage commitment request was about.
 
         Parameters
         ----------
@@ -412,7 +420,7 @@ class Queue:
     def was_sent(self, study: str) -> None:
         """Note that a part of a study's result may be in the archive already.
 
-        The next sending asks the archive first and leaves out what it has.
+        The next sending asks the archive for its objects first and leaves these out.
         """
         self._do("UPDATE study SET sendings = max(sendings, 1) WHERE key = ?", study)
 
@@ -471,20 +479,32 @@ class Queue:
         return [dict(zip(names, row, strict=True)) for row in self._rows(query, study)]
 
     def seen(self, name: str, size: int, time: int) -> bool:
-        """Tell whether a file, or a series of an archive, was taken in its present form.
+        """Tell whether a file, or a series of an archive, was taken and has not changed since.
 
         Parameters
         ----------
         name : str
-            Pseudonym of the file's path or of the SeriesInstanceUID.
-        size, time : int
-            Size and time of a file; number of instances of a series, and 0.
+            Pseudonym of the file's path, or of the SeriesInstanceUID.
+        size : int
+            Size of the file in bytes, or number of instances of the series.
+        time : int
+            Time of the file's last change in nanoseconds, or 0 for a series.
         """
         query = "SELECT 1 FROM exported WHERE name = ? AND size = ? AND time = ?"
         return bool(self._rows(query, name, size, time))
 
     def see(self, name: str, size: int, time: int) -> None:
-        """Remember a file or series as taken; arguments as for :meth:`seen`."""
+        """Remember a file, or a series of an archive, as taken.
+
+        Parameters
+        ----------
+        name : str
+            Pseudonym of the file's path, or of the SeriesInstanceUID.
+        size : int
+            Size of the file in bytes, or number of instances of the series.
+        time : int
+            Time of the file's last change in nanoseconds, or 0 for a series.
+        """
         self._do("INSERT OR REPLACE INTO exported VALUES (?, ?, ?)", name, size, time)
 
     def counts(self) -> dict[str, int]:
@@ -522,7 +542,10 @@ class Queue:
         return [Entry(*row) for row in self._rows(query, *states, limit)]
 
     def still_wanted(self, study: str, now: float) -> None:
-        """Restart the days that a done or failed study is kept, because it is being sent again."""
+        """Count the days for which a done or failed study is kept from ``now``.
+
+        Called when the study is being sent again.
+        """
         query = "UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL"
         self._do(query, now, study)
 

@@ -56,6 +56,11 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     new_trail : bool
         Begin another audit trail where the last one is gone.
 
+    Returns
+    -------
+    int
+        0 after a signal, 1 after a fault that ended the node.
+
     Raises
     ------
     CadError
@@ -86,7 +91,20 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
 
 
 class Node:
-    """Hold the parts of a running node: what brings studies, computes them and sends results."""
+    """Hold the parts of a running node: queue, inbox, audit trail, receiver and status page.
+
+    Making a node starts the receiver and the page and recovers the queue; :meth:`run` starts the
+    threads.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        All settings of the node.
+    retry_failed : bool
+        Compute failed studies again.
+    new_trail : bool
+        Begin another audit trail where the last one is gone.
+    """
 
     def __init__(
         self, settings: NodeSettings, *, retry_failed: bool, new_trail: bool = False
@@ -115,12 +133,17 @@ class Node:
              found=came, gone=gone)  # fmt: skip
 
     def run(self, computers: list[Caller]) -> int:
-        """Start all threads, wait for a signal and stop; return the exit code.
+        """Start all threads and wait until a signal or a fault ends the node.
 
         Parameters
         ----------
         computers : list of Caller
             One supervised process for each study that is computed at the same time.
+
+        Returns
+        -------
+        int
+            Exit code: 0 after a signal, 1 after a fault.
         """
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: self.stop.set())
@@ -195,7 +218,11 @@ class Node:
             return True
 
     def complete_one(self) -> bool:
-        """Queue one study for computing when it has been quiet for the time in the settings.
+        """Look whether one study is complete, and queue it for computing if so.
+
+        A study is due when nothing of it has come for the time in the settings. With the setting
+        `count` its images are compared with the archive's: if some are missing, it is looked at
+        again later, and fails after `wait_hours`.
 
         Returns
         -------
@@ -375,10 +402,11 @@ class Node:
         return {"reason": words["reason"], "hint": words["hint"]}
 
     def sweep(self) -> bool:
-        """Remove studies that were settled longer ago than `keep_days`; does so at intervals.
+        """Remove studies that were done or failed longer ago than the setting `keep_days`.
 
-        Also correct the queue's times when the system clock was changed. Returns False: it never
-        has more to do at once.
+        They are looked for at intervals, not in every call. Every call also corrects the queue's
+        times if the system clock was changed. The result is always False: there is never more to do
+        at once.
         """
         self._set_clock()
         if time.monotonic() - self._swept >= _SWEEP_SECONDS or not self._swept:

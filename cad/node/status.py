@@ -60,7 +60,20 @@ class _Server(ThreadingHTTPServer):
 
 
 class StatusPage:
-    """Serve the status page, metrics and health answer over HTTP on 127.0.0.1, read only."""
+    """Serve a status page, metrics and a health answer over HTTP on 127.0.0.1, read only.
+
+    Serving starts at once, in a thread. The paths are ``/``, ``/metrics`` (Prometheus) and
+    ``/health`` (JSON).
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        Its port, and the node's folder.
+    queue : Queue
+        The node's queue of studies, whose states are shown.
+    receiver : Receiver
+        The node's receiver, which counts what it refused.
+    """
 
     def __init__(self, settings: NodeSettings, queue: Queue, receiver: Receiver) -> None:
         self.settings, self.queue, self.receiver = settings, queue, receiver

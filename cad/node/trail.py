@@ -85,26 +85,41 @@ class Trail:
         self.note("start")
 
     def note(self, event: str, **facts: object) -> None:
-        """Add a line about the node itself, such as its start; ``facts`` are further values."""
+        """Add a line about the node itself, such as its start.
+
+        Parameters
+        ----------
+        event : str
+            Name of the event.
+        **facts
+            Further names and values of the line.
+        """
         entry = {"event": event, "cad_version": __version__, **facts}
         self._noted(lambda: append(self.path, entry))
 
     def predicted(self, entry: Entry, work: Path) -> None:
-        """Add a line that a study was scored; call it before its objects are sent.
+        """Add a line that a study was scored; call it before its DICOM results are sent.
 
         Parameters
         ----------
         entry : Entry
             The study in the queue.
         work : Path
-            Its folder of cohort and run.
+            The study's folder on the node; its run folder lies in it.
         """
         self._noted(lambda: audit_prediction(self.path, work / RUN, *self._origin(entry)))
 
     def sent(self, entry: Entry, work: Path, outcome: str) -> None:
-        """Add a line that a study's objects were sent; arguments as for :meth:`predicted`.
+        """Add a line that a study's DICOM results were sent.
 
-        ``outcome`` says how the sending ended, such as ``stored``.
+        Parameters
+        ----------
+        entry : Entry
+            The study in the queue.
+        work : Path
+            The study's folder on the node; its run folder lies in it.
+        outcome : str
+            How the sending ended, such as ``stored``.
         """
         (who, more), sent = self._origin(entry), objects(work)
         self._noted(

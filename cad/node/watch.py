@@ -16,9 +16,21 @@ SENDER = "folder"
 
 
 class Watcher:
-    """Look for new files in a watched folder and put them into the inbox.
+    """Look for new files in a watched folder, and copy them into the node's inbox.
 
     Nothing in the folder is changed.
+
+    Parameters
+    ----------
+    settings : WatchSettings
+        The folder, and how long a file must stay the same before it is taken.
+    inbox : Inbox
+        Where received DICOM files are kept.
+
+    Raises
+    ------
+    CadError
+        When there is no such folder.
     """
 
     def __init__(self, settings: WatchSettings, inbox: Inbox) -> None:
@@ -29,12 +41,12 @@ class Watcher:
         self._told: dict[str, str] = {}
 
     def look(self) -> bool:
-        """Look through the folder once and take each file that has stopped changing.
+        """Look through the folder once, and take each new file that has stopped changing.
 
         Returns
         -------
         bool
-            Whether a new instance was kept.
+            Whether a new DICOM instance was put into the inbox.
 
         Raises
         ------

@@ -60,7 +60,7 @@ class NodeHome:
             yield
 
     def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
-        """Remove every study of a patient from the node; return how many were removed.
+        """Remove every study of a patient from the node; return how many studies were removed.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class NodeHome:
         patient : str
             The patient's id as the user gave it.
         same : callable or None
-            Takes the participant and a PatientID; tells whether they are one patient
+            Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient
             (:func:`cad.cohort.patients.patient_proof`).
         """
         queue = Queue(self.home / QUEUE)
@@ -94,10 +94,19 @@ class NodeHome:
         return len(gone)
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
-        """Return the keys of a patient's studies on the node; arguments as for :meth:`sweep`.
+        """Return the keys of a patient's studies on the node: the names of their folders.
 
-        A study counts when the header of one of its files is the patient's, or when a file of its
-        cohort bears the patient's name.
+        A study counts when one of its received files has the patient's PatientID or study UID, or
+        when a file or folder of its cohort or run is named after the patient.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient, from the cohort.
+        patient : str
+            The patient's id as the user gave it.
+        same : callable or None
+            Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
         """
         ids = {patient.strip(), *names.source_ids}
 

@@ -20,9 +20,9 @@ class Anatomy:
     shapes : list of Shape
         Organs and zones, painted in this order over fat: later ones replace earlier ones.
     tissues : dict of str to Tissue
-        Parameters of this patient's tissues, by the names that shapes refer to.
+        Parameters of this patient's tissues, by tissue name.
     axes : tuple of 3 floats
-        Semi-axes of the gland, mm.
+        Semi-axes of the gland along x, y and z, mm.
     """
 
     shapes: list[Shape]
@@ -31,7 +31,7 @@ class Anatomy:
 
     @property
     def gas_front(self) -> float | None:
-        """Return the y coordinate (mm) at which gas in the rectum begins; None without gas."""
+        """Return where gas in the rectum begins: mm behind the gland's centre; None without gas."""
         fronts = [s.centre[1] - s.axes[1] for s in self.shapes if s.tissue == "gas"]
         return fronts[0] if fronts else None
 

@@ -45,7 +45,7 @@ class Series:
     repetition, echo, flip : float
         Repetition time (ms), echo time (ms) and flip angle (degrees).
     b_value : float or None
-        s/mm2.
+        b-value of a diffusion image, s/mm2; None for other images.
     """
 
     number: int

@@ -39,9 +39,10 @@ class TrueRegion:
     zone : str
         PZ, TZ or AFS.
     isup : int
-        0 for benign tissue.
+        ISUP grade; 0 for benign tissue.
     latent : float
-        Probit of severity.
+        Hidden malignancy, from which tissue and scores are made: the normal quantile (probit) of
+        the severity, a number from 0 (like the zone's own tissue) to 1 (like cancer).
     radius : float
         Equivalent radius, mm.
     shapes : list of Shape
@@ -68,8 +69,8 @@ class TrueRegion:
 def case_mix(seed: int, index: int) -> tuple[int, int]:
     """Return a simulated patient's number of regions, and how many of them are cancers.
 
-    Whole blocks of 49 patients hold exactly 350 regions and 66 cancers; a patient's share depends
-    on the seed and the index only, never on how many patients are made.
+    Every 49 patients have exactly 350 regions and 66 cancers. A patient's two numbers depend on the
+    seed and the index only, never on how many patients are made.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, 
     Returns
     -------
     points : ndarray, shape (n, 3)
-        x, y, z in mm, in the gland's frame.
+        x (to the left), y (to the back) and z (to the head) from the gland's centre, mm.
     zones : ndarray of str, shape (n,)
         Zone of each point; empty outside the gland.
     """
@@ -111,12 +112,12 @@ def draw_regions(
     count: int,
     cancers: int,
 ) -> list[TrueRegion]:
-    """Draw the regions of one patient, apart from each other.
+    """Draw the regions of one patient, at a distance from each other.
 
     Parameters
     ----------
     rng : Generator
-        Source of the random draws; their number does not depend on which places are accepted.
+        Source of the random draws. The same number is drawn wherever the regions find room.
     anatomy : Anatomy
         Anatomy of the patient, in whose zones the regions must fit.
     cloud : (ndarray, ndarray)
@@ -252,12 +253,12 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     anatomy : Anatomy
         Anatomy of the patient.
     points : ndarray, shape (n, 3)
-        x, y, z in mm.
+        x (to the left), y (to the back) and z (to the head) from the gland's centre, mm.
 
     Returns
     -------
     ndarray of str, shape (n,)
-        Empty outside the gland.
+        Name of the zone, such as ``PZ``; empty outside the gland.
     """
     x, y, z = points.T
     zones = np.full(len(points), "", dtype="U8")

@@ -26,18 +26,18 @@ def draw_outlines(
     rng : Generator
         Source of the random draws; every region takes the same number of them.
     views : list of View
-        The T2 view, on whose grid is drawn, then the views of the other images.
+        The view of the T2 grid, on which the outlines are drawn, then those of the other images.
     regions : list of TrueRegion
         Labels are 1, 2, ... in this order.
-    gland : ndarray of bool, shape of the grid
+    gland : ndarray of bool, shape of the T2 grid
         Voxels of the gland; no outline goes beyond them.
 
     Returns
     -------
     dict of str to ndarray of uint8
-        Label maps by reader. A voxel belongs to the outline that fills at least half of it. An
-        outline too small to be measured in one of the views is drawn larger; a region has no label
-        where there is no room for that.
+        By reader id, a label map with the shape of the T2 grid. A voxel gets a region's label where
+        the outline fills at least half of it. An outline that would be too small to be measured in
+        one of the images is drawn larger; where there is no room for that, the region has no label.
     """
     view, grids = views[0], [other.volume(np.empty(other.grid.shape)) for other in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
@@ -67,7 +67,7 @@ def true_labels(view: View, regions: list[TrueRegion], least: float = 0.5) -> np
     Parameters
     ----------
     view : View
-        Grid and scene.
+        The scene on the grid of the map.
     regions : list of TrueRegion
         The regions; labels are 1, 2, ... in this order.
     least : float

@@ -68,9 +68,10 @@ class Tissue:
     ve, vp : float
         Volume fractions.
     texture : float
-        Standard deviation of the logarithm of T2 from place to place; ADC and Ktrans follow.
+        Standard deviation of log T2 from place to place; ADC and Ktrans vary in proportion.
     septa : float
-        Share (0 to 1) of the way to fibrous stroma in the middle of a septum.
+        How much the septa (thin fibrous walls) in the tissue differ from it: from 0, not at all, to
+        1, as much as fibrous stroma does.
     """
 
     t1: float
@@ -88,19 +89,21 @@ class Tissue:
 class Finding:
     """Describe one kind of region of interest, such as prostatitis.
 
+    A region's parameters lie between those of the zone's tissue and those of cancer.
+
     Parameters
     ----------
     zones : tuple of str
-        Zones of the gland in which it arises.
+        Zones of the gland in which the finding arises.
     severity : float
         Mean share (0 to 1) of the way from the zone's tissue to cancer, from published ADC:
         log(ADC zone / ADC finding) / log(ADC zone / ADC of "cancer").
     t1, t2, adc, ktrans, ve : float
-        Factors on the tissue that severity gives: what sets the finding apart from sparse cancer.
+        Factors by which these parameters are then multiplied: a finding is not just weak cancer.
     capsule : bool
-        Whether a dark rim surrounds it.
+        Whether a dark rim surrounds the region.
     weight : float
-        Relative frequency among the benign regions of its zones.
+        Relative frequency among the benign regions.
     """
 
     zones: tuple[str, ...]

@@ -34,22 +34,22 @@ class Protocol:
     t2_times : (float, float)
         TR and TE, s.
     b_values : (float, float)
-        s/mm2.
+        The two b-values of the diffusion images, s/mm2.
     dce_times : (float, float)
         TR and interval between frames, s.
     frames : int
         Number of dynamic frames.
     flip : float
-        Degrees, dynamic series.
+        Flip angle of the dynamic series, degrees.
     flips : tuple of float
-        Degrees, flip-angle images.
+        Flip angles of the images from which T1 is measured, degrees.
     noise : (float, float, float)
         Standard deviation of the noise relative to the signal of normal PZ: T2, diffusion (b = 0),
         dynamic frames; flip-angle images have half of the last.
     supersample : (z, y, x)
         Points per voxel over which the tissues are averaged.
     texture_half : (x, y, z)
-        Half of the extent (mm) after which the tissues' texture repeats.
+        Half edges (mm) of the box beyond which the tissues' texture repeats.
     """
 
     site: str

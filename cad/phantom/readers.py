@@ -19,7 +19,9 @@ NORMAL_LATENT = -1.65
 
 @dataclass(frozen=True)
 class Reader:
-    """Hold one reader.
+    """Hold how one simulated reader scores.
+
+    A reader sees a region's latent (its hidden malignancy, a probit) with errors, and scores that.
 
     Parameters
     ----------
@@ -28,15 +30,15 @@ class Reader:
     expert : bool
         Declared expertise.
     error : float
-        Standard deviation of his own error, in units of the latent.
+        Standard deviation of the error that is this reader's alone, in units of the latent.
     shared : float
-        How much of the common error he makes.
+        Factor on the error that all readers of a region have in common.
     bias : float
-        Shift of what he sees: above 0 he calls more regions malignant.
+        Shift of the perceived latent: above 0 the reader calls more regions malignant.
     spread : float
-        Above 1 he uses the ends of the scale more.
+        Above 1 the reader uses the ends of the scale more.
     missing : float
-        Share of regions that he did not score.
+        Share of regions that the reader did not score.
     """
 
     reader_id: str

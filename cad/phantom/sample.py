@@ -24,7 +24,13 @@ DICOM_ID = "Sample0001"
 
 
 def write_sample(out: Path) -> None:
-    """Replace the content of ``out`` by the sample cohort and one of its studies as DICOM."""
+    """Replace the content of a folder by the sample cohort, and one of its studies as DICOM.
+
+    Parameters
+    ----------
+    out : Path
+        The cohort folder; the DICOM study goes to ``dicom/`` in it.
+    """
     with claimed(out, COHORT), stage(out) as scratch:
         build = scratch / "sample"
         write_cohort(build, PATIENTS, SEED, SAMPLE)
@@ -53,7 +59,10 @@ def _write_study(folder: Path) -> None:
 
 
 def main(folder: str = "sample_data") -> None:
-    """Write the sample cohort into a folder and print the AUC of its latent malignancy."""
+    """Write the sample cohort into a folder, and print the AUC of its latent malignancy.
+
+    The latent is what simulated readers perceive with errors; without errors they had this AUC.
+    """
     write_sample(Path(folder))
     print(f"wrote {folder}; AUC of the latent malignancy {latent_auc(Path(folder)):.3f}")
 

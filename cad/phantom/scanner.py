@@ -38,9 +38,9 @@ class Injection(NamedTuple):
 
 
 def draw_injection(rng: np.random.Generator) -> Injection:
-    """Draw when contrast reaches the artery, how much later the prostate, and how strong it is.
+    """Draw when the contrast agent arrives, and how strong its arterial curve is.
 
-    Arrival is 20 to 40 s after the first frame, the prostate's 1 to 5 s later.
+    It reaches the femoral artery 20 to 40 s after the first frame, and the prostate 1 to 5 s later.
 
     Parameters
     ----------
@@ -163,6 +163,7 @@ def dynamic_images(
     Returns
     -------
     dynamic : Dynamic
+        The dynamic contrast-enhanced series with its times.
     flips : list of (float, Volume)
         Flip angle (degrees) and image without contrast agent, in the protocol's order.
     """

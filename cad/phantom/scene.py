@@ -45,15 +45,17 @@ class Scene:
     shapes : list of Shape
         Organs, zones and regions, painted in this order over fat: later ones replace earlier ones.
     tissues : dict of str to Tissue
-        Parameters of the tissues, by the names that shapes refer to.
+        Parameters of the tissues, by tissue name.
     placement : Placement
         Frame of the gland in the patient.
     fields : ndarray, shape (4, n_z, n_y, n_x)
-        Standard normal random fields for T2, ADC, Ktrans and septa on a ``TEXTURE_STEP`` lattice.
+        Standard normal random fields for T2, ADC, Ktrans and septa, on a lattice with a step of
+        ``TEXTURE_STEP`` mm.
     field_origin : ndarray, shape (3,)
         x, y, z (mm) of the lattice's first point.
     bias : ndarray, shape (5,)
-        Coefficients of the coil's log sensitivity: x, y, z, x2, y2 over 100 mm.
+        Coefficients of the log of the coil's sensitivity, for x, y, z, x squared and y squared,
+        with coordinates in units of 100 mm.
     gas : (float, float) or None
         Where (y, mm) gas in the rectum begins, and how far (mm) it shifts diffusion images there.
     """
@@ -67,7 +69,10 @@ class Scene:
     gas: tuple[float, float] | None = None
 
     def table(self) -> list[params.Tissue]:
-        """Return the tissue for each number of :func:`paint`: 0 is fat, i + 1 is ``shapes[i]``."""
+        """Return a list of tissues: fat first, then the tissue of each of ``shapes`` in order.
+
+        Its indices are the numbers that :func:`paint` gives to the points of a grid.
+        """
         return [self.tissues[BACKGROUND], *(self.tissues[shape.tissue] for shape in self.shapes)]
 
 
@@ -93,20 +98,21 @@ def draw_placement(rng: np.random.Generator) -> Placement:
 def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> np.ndarray:
     """Draw smooth random fields of unit variance, which make tissue uneven.
 
-    The fields of T2, ADC and Ktrans vary on a short and a long scale and share a part, with the
-    other sign in Ktrans, because dense tissue enhances more. The field of the septa is independent.
-    Fields repeat beyond their box.
+    The fields of T2, ADC and Ktrans vary on a short and a long scale and are correlated: Ktrans is
+    high where T2 and ADC are low, because dense tissue enhances more. The field of the septa is
+    independent. Beyond the box, the fields repeat.
 
     Parameters
     ----------
     rng : Generator
         Source of the random draws.
     half : tuple of 3 floats
-        Half edges of the box, mm.
+        Half edges of the box along x, y and z, mm.
 
     Returns
     -------
-    ndarray, shape (n_fields, z, y, x)
+    ndarray, shape (4, n_z, n_y, n_x)
+        Fields of T2, ADC, Ktrans and septa on a lattice with a step of ``TEXTURE_STEP`` mm.
     """
     size = [next_fast_len(int(np.ceil(2 * h / TEXTURE_STEP)), real=True) for h in half[::-1]]
     squares = [(2 * np.pi * fftfreq(n, TEXTURE_STEP)) ** 2 for n in size]
@@ -146,8 +152,7 @@ def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, floa
     Returns
     -------
     (float, float) or None
-        ``front``, and the displacement relative to its usual size; its sign is that of the
-        phase encoding.
+        ``front``, and the displacement there along y, mm; its sign is that of the phase encoding.
     """
     shift = float(rng.normal(*params.DISTORTION_MM)) / params.DISTORTION_MEAN
     return None if front is None else (front, max(shift, 0.0) * float(rng.choice([-1, 1])))
@@ -161,13 +166,13 @@ class View:
     scene : Scene
         The anatomy that the grid looks at.
     grid : Grid
-        Voxels.
+        Number and size of the voxels.
     shift : ndarray, shape (3,)
-        Centre of the grid in the gland's frame, mm (no two acquisitions are planned alike).
+        Centre of the grid in the gland's frame, mm: x, y, z.
     moved : ndarray, shape (3,)
-        How far the patient moved before this acquisition, mm.
+        How far the patient moved before this acquisition, mm: x, y, z.
     supersample : (z, y, x)
-        Points per voxel.
+        Number of sampling points in a voxel along each axis; values are averaged over them.
     """
 
     def __init__(
@@ -188,7 +193,7 @@ class View:
 
     @cached_property
     def points(self) -> np.ndarray:
-        """Return the number of the shape at every sampling point; 0 is fat.
+        """Return the number of the shape at every sampling point: 0 is fat, i + 1 is ``shapes[i]``.
 
         uint8, shape (points per voxel, n_voxels); voxels in C order of the grid.
         """
@@ -237,7 +242,10 @@ class View:
         return mean.reshape(self.grid.shape)
 
     def share(self, numbers: list[int]) -> np.ndarray:
-        """Return the share (0 to 1) of each voxel that the shapes with these numbers fill."""
+        """Return the share (0 to 1) of each voxel that some of the shapes fill together: (z, y, x).
+
+        ``numbers`` are shape numbers: 0 is fat, i + 1 is ``shapes[i]`` of the scene.
+        """
         wanted = np.zeros(len(self.scene.shapes) + 1, np.float32)
         wanted[numbers] = 1.0
         return self.average(wanted)
@@ -259,14 +267,14 @@ class View:
         return np.tensordot(out, weights[0], axes=(2, 1))
 
     def septa(self) -> np.ndarray:
-        """Return the share (about 0 to 1) of each voxel that is septum, less the mean share.
+        """Return how much each voxel shows of septa (thin fibrous walls), less the mean: (z, y, x).
 
-        The mean is taken off because a tissue's parameters are means over gland and septa: the
-        result is negative between septa.
+        The share is about 0 to 1. Its mean is subtracted because a tissue's parameters are means
+        over gland and septa, so the result is negative between septa.
 
         A septum is where the random field changes sign. A field that is smooth over a length s has
         the slope 1 / (s sqrt 2) along an axis, which turns the septum's thickness into a range of
-        field values. A voxel widens that range by its size and shows the septum fainter by as much.
+        field values. In a large voxel that range is wider, and the septum is fainter by as much.
         """
         slope = 1.0 / (params.SEPTA_MM * np.sqrt(2.0))
         thin = slope * np.sqrt(3.0) * params.SEPTUM_HALF_MM
@@ -277,7 +285,10 @@ class View:
         return texture
 
     def distortion(self) -> np.ndarray | None:
-        """Return each voxel's shift (mm along y) in diffusion images, (z, y, x); None: no gas."""
+        """Return how far gas shifts each voxel in diffusion images, mm along y, shape (z, y, x).
+
+        None for a scene without gas.
+        """
         if self.scene.gas is None:
             return None
         front, shift = self.scene.gas

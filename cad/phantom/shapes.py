@@ -15,17 +15,18 @@ class Shape:
     Parameters
     ----------
     tissue : str
-        Name of the tissue that fills it.
+        Name of the tissue that fills the shape.
     centre, axes : tuple of 3 floats
-        Centre and semi-axes, mm.
+        Centre and semi-axes along x, y and z, mm.
     zone : str
-        Part of the gland that it belongs to; empty outside the gland.
+        Part of the gland that the shape belongs to; empty outside the gland.
     within : tuple of str
         Zones that the shape may replace; outside of them it is not painted. Empty for no limit.
     angle : float
         Rotation about z, radians.
     waves : tuple of (amplitude, wave vector, phase)
-        Ripples of the surface, relative to the radius.
+        Ripples of the surface: amplitude relative to the radius, wave vector in radians per mm,
+        phase in radians.
     power : float
         2 is an ellipsoid; more is boxier.
     back : float

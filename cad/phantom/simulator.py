@@ -116,7 +116,21 @@ def write_cohort(
 ) -> None:
     """Write a simulated cohort for given protocols; on an error no folder is left.
 
-    ``protocols`` holds one protocol per site; the other parameters are those of :func:`simulate`.
+    Parameters
+    ----------
+    out : Path
+        Cohort folder; must be absent or empty.
+    patients, seed : int
+        Number of patients, at least 1, and random seed.
+    protocols : tuple of Protocol
+        One examination protocol per site; each patient is of one of the sites.
+    jobs : int
+        Number of processes.
+
+    Raises
+    ------
+    CadError
+        For a folder that holds something, or fewer than one patient.
     """
     if patients < 1:
         raise CadError(f"a cohort has at least one patient, asked for {patients}")
@@ -152,9 +166,10 @@ def write_cohort(
 
 
 def latent_auc(cohort: Path) -> float:
-    """Return the area under the ROC curve of the regions' latent severity.
+    """Return the area under the ROC curve that a cohort's latent has against ISUP 1 or more.
 
-    A reader who saw the true severity without error would reach this AUC.
+    The latent is the hidden malignancy from which a region's tissue and scores were simulated. A
+    reader who saw it without error would reach this AUC.
 
     Parameters
     ----------
@@ -181,14 +196,14 @@ def latent_auc(cohort: Path) -> float:
 def make_patient(
     seed: int, index: int, protocols: tuple[Protocol, ...], *, even: bool = False
 ) -> Patient:
-    """Make one patient in memory.
+    """Make one simulated patient in memory.
 
     Parameters
     ----------
     seed, index : int
-        Seed of the cohort, and number of the patient in it.
+        Seed of the cohort, and number of the patient in it, from 0.
     protocols : tuple of Protocol
-        The sites' scanners.
+        One per site; the patient is of one of the sites.
     even : bool
         Leave out texture, so that a measurement can be checked against the tissue's parameter.
     """

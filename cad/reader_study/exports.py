@@ -48,29 +48,29 @@ _AGAIN = "export it again from the reader's page"
 def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str]:
     """Add the files that readers exported to ``scores.tsv`` of the cohort and to ``readings.tsv``.
 
-    ``readings.tsv`` lies in the reader study's folder. Readings that were collected before stay. A
-    reading with two different scores is reported; both are in ``readings.tsv``, none in
-    ``scores.tsv``.
+    ``readings.tsv`` lies in the reader study's folder and keeps every reading, also those that were
+    collected before. ``scores.tsv`` gets the readings that were made without the tool (the model's
+    probability was not shown): a score that was ``n/a`` is filled in, new lines follow in the order
+    of ``rois.tsv``, and all other lines stay as they are. If a reading was exported with two
+    different scores, both go to ``readings.tsv`` and none to ``scores.tsv``, and a line of the
+    result says so.
 
     Corrected outlines become label maps ``masks/<study>_desc-<reader>_rois.nii.gz``.
-
-    Lines that ``scores.tsv`` has stay as they are, to the byte; a score that was ``n/a`` is filled
-    in its place, new ones follow in the order of ``rois.tsv``. Readings with the tool are no
-    independent opinions: they stand in ``readings.tsv`` only.
 
     Parameters
     ----------
     root : Path
         Cohort folder.
     folder : Path
-        What ``cad reading`` wrote, with ``reading.json``.
+        Folder of the reader study, which ``cad reading`` wrote, with ``reading.json``.
     paths : sequence of Path
         Exports, ``<reader>-session-<n>.jsonl``.
 
     Returns
     -------
     list of str
-        What is collected, missing and contradictory, and the comparison with and without the tool.
+        Lines for the user: what is collected, missing and contradictory, and the comparison with
+        and without the tool.
 
     Raises
     ------
@@ -123,13 +123,15 @@ def _collected(path: Path) -> pd.DataFrame:
 def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """Join two tables of readings, and keep each reading once.
 
-    Of rows that differ in reading time only, the one with the longest time is kept. A different
-    note makes a row of its own; a row without a note is dropped where another has one.
+    Of rows that differ in reading time only, the one with the longest time is kept. Rows with
+    different notes are all kept; a row without a note is dropped if the same reading has a row with
+    one.
 
     Parameters
     ----------
     before, new : DataFrame
-        Rows of exports, those merged earlier first.
+        Readings that were collected before, and new ones, one row each: ``participant_id, roi_id,
+        reader_id, session, condition, scale, score, milliseconds, note``.
     """
     every = pd.concat([table for table in (before, new) if len(table)] or [new], ignore_index=True)
     every = every.sort_values("milliseconds", kind="stable")
@@ -143,11 +145,12 @@ def contradictory(readings: pd.DataFrame) -> pd.Series:
     Parameters
     ----------
     readings : DataFrame
-        Rows of exports.
+        One row per reading: ``participant_id, roi_id, reader_id, session, score`` and others.
 
     Returns
     -------
     Series of bool
+        For each row, with the index of ``readings``.
     """
     which = [*WHO, "session"]
     scores: pd.Series = readings.groupby(which)["score"].transform("nunique")
@@ -176,19 +179,20 @@ def _commit(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
 
 
 def read_export(path: Path, key: JsonObject) -> JsonObject:
-    """Read one reader's export and check it against the study's key.
+    """Read one reader's export, check it against the reader study's key, and return its content.
 
     Parameters
     ----------
     path : Path
         The file that the page exported.
     key : dict
-        What the study asked of whom.
+        Content of the reader study's ``reading.json``: its readers, sessions and cases.
 
     Raises
     ------
     CadError
-        As :func:`collect_reading`.
+        When the export was changed, is of another study, names an unknown reader, case or region,
+        or has a score off its scale.
     """
     with reading(path, "no whole export", hint=_AGAIN):
         content = _unchanged(path)
@@ -305,23 +309,24 @@ def _rows(export: JsonObject, key: JsonObject) -> list[tuple[object, ...]]:
 
 
 def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:
-    """Return the text of ``scores.tsv`` with readings added; its other lines stay to the byte.
+    """Return the text of ``scores.tsv`` with readings added; its other lines stay unchanged.
 
     Parameters
     ----------
     text : str
-        The file as it is.
+        Content of ``scores.tsv`` so far.
     new : DataFrame
-        Readings.
+        Readings to add, one row each: ``participant_id, roi_id, reader_id, scale, score``.
     path : Path
-        For messages.
+        Path of ``scores.tsv``, only for messages.
 
     Returns
     -------
     text : str
-        With the new rows.
+        Content with the new readings.
     said : list of str
-        Readings of which the file has another score already.
+        A message for each reading that was not added, as the file has a different score of the same
+        reader and region.
     """
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.rstrip("\r\n").replace("\r\n", "\n").split("\n")

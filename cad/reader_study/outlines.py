@@ -31,24 +31,23 @@ def outline_maps(
     cohort : Cohort
         The cohort as it is now.
     contents : sequence of (Path, dict)
-        Path and content of each export. Its outlines are of this reader study, and
-        :func:`is_placed` holds for each of them.
+        Path and content of each export, as :func:`cad.reader_study.exports.read_export` checked it.
     key : dict
         Content of the reader study's ``reading.json``.
 
     Returns
     -------
     dict of str to Volume
-        For each study and reader with outlines a label map, on the grid of the image that was drawn
-        on, by its path relative to the cohort folder. Where the cohort has this reader's map
-        already, its other regions are kept.
+        One label map for each study and reader with outlines; the keys are file paths relative to
+        the cohort folder. Each map has the grid of the image on which the outlines were drawn. If
+        the cohort has a map of this reader already, its other regions are kept.
 
     Raises
     ------
     CadError
         Where the image is not the one that was drawn on; an outline is too small to be measured, or
-        lies beside the region it corrects; two of a reader share a voxel; or the reader's map lies
-        on another grid or has another outline of the region.
+        lies beside the region that it corrects; two outlines of a reader share a voxel; or the
+        reader's map so far lies on another grid or has another outline of the region.
     """
     refs = {ref.study_id: ref for ref in cohort.studies()}
     groups: dict[tuple[str, str], list[JsonObject]] = {}

@@ -43,7 +43,9 @@ def write_case(
     regions: Sequence[JsonObject],
     drawn_on: JsonObject | None = None,
 ) -> None:
-    """Write a case's slices and outlines as a script, as a page on a disk can load nothing else.
+    """Write the slices and outlines of a case as a script, which the readers' pages load.
+
+    A page that is opened from a disk can load scripts, but no data files.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ def write_case(
     code : str
         Name of the case for readers; it says nothing of the patient.
     images : StudyImages
-        The slices.
+        The slices and the label map.
     regions : sequence of dict
         ``id`` and ``label`` of every region, and no score or result.
     drawn_on : dict, optional
@@ -111,7 +113,7 @@ class ReadingSettings:
     wash_out : int
         Days between the two sessions of a reader.
     outlines : bool
-        Whether readers may correct the regions' outlines where they read alone.
+        Whether readers may correct the regions' outlines where they read without the tool.
     """
 
     readers: tuple[str, ...] = ()
@@ -346,7 +348,7 @@ def drawn_on(study: Study) -> JsonObject:
     -------
     dict
         ``image``, a hash of the whole image's voxels and geometry; ``first`` and ``shape``, first
-        voxel and size of the part, in the order z, y, x, before the page turns it.
+        voxel and size of the part, in the order z, y, x of the stored image.
     """
     whole, shown = study.anatomical, display_grid(study)
     first = np.round(whole.patient_to_index(np.array(shown.origin))).astype(int)[::-1]

@@ -19,16 +19,23 @@ _PLAN = re.compile(r'<script type="application/json" id="plan">(.*?)</script>', 
 
 
 class ReadingFolder:
-    """Remove a withdrawn patient from one folder of a reader study."""
+    """Remove a withdrawn patient from one folder of a reader study.
+
+    Parameters
+    ----------
+    folder : Path
+        A reader study's folder, or another folder with exports of readers.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, str(folder)
 
     @staticmethod
     def below(folder: Path) -> list[Path]:
-        """Return the reader studies, and what readers had or gave of them, in and below a folder.
+        """Return the folders of reader studies, in a folder or below it.
 
-        Exports that lie in a reader study are part of it.
+        A folder with pages' cases (``cases/*.js``) or with readers' exports counts, too. Exports
+        that lie inside a reader study are part of that study.
         """
         places = {path.parent for path in _files(folder, KEY)}
         places |= {path.parents[1] for path in _files(folder, "cases/*.js")}
@@ -36,11 +43,20 @@ class ReadingFolder:
         return sorted(places | {one for one in exports if places.isdisjoint((one, *one.parents))})
 
     def held(self) -> AbstractContextManager[None]:
-        """Return a lock that keeps other processes from writing there during a withdrawal."""
+        """Return a lock that keeps other processes from writing to the folder."""
         return owned(self.folder)
 
     def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
-        """Remove a patient's cases from everything in the folder; return how many.
+        """Remove a patient's cases from all files of the folder; return how many cases.
+
+        Without the study's ``reading.json``, nothing is removed.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient; the label decides which cases are removed.
+        patient, same
+            Not used here.
 
         Raises
         ------
@@ -72,7 +88,18 @@ class ReadingFolder:
         return len(codes)
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
-        """Return what still holds the patient, or may: without the key nobody can tell."""
+        """Return the files that still hold data of a patient, or may hold some.
+
+        If ``reading.json`` is missing, nobody can tell whose cases and exports these are: all are
+        returned, with that remark.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient.
+        patient, same
+            Not used here.
+        """
         blind = []
         if not (self.folder / KEY).is_file():
             exports = [p.name for p in _files(self.folder, "*") if _is_export(p)]

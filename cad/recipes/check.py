@@ -33,21 +33,22 @@ def check(
     Parameters
     ----------
     root : Path
-        The cohort.
+        Cohort folder.
     options : ExecutionOptions
         How studies are checked: processes and limits. A study whose check exceeds a limit is a
         problem, too.
     settings : PipelineSettings, optional
-        A model's settings. With them its features are measured, so that whatever ``predict``
-        would refuse is reported.
+        A model's settings. With them the model's features are measured, so that everything that
+        ``predict`` would refuse is found.
 
     Returns
     -------
     problems : list of CadError
-        What keeps a patient, a study or a region from being measured, or a measurement incomplete.
+        Errors because of which a patient, a study or a region cannot be measured, or not
+        completely.
     notes : dict of str to list of str
-        Remarks on what is missing or replaced without being wrong; under each remark the studies
-        that it concerns.
+        Keys are remarks, such as a missing or replaced image, that are no errors; values are the
+        ids of the studies concerned.
     """
     notes: dict[str, list[str]] = {}
     try:
@@ -102,14 +103,14 @@ def check_study_of(
     ref : StudyRef
         The study.
     settings : PipelineSettings, optional
-        Of a model: its features are measured, too.
+        A model's settings. With them the model's features are measured, too.
 
     Returns
     -------
     problems : list of CadError
-        What keeps the study or a region from being measured.
+        Errors because of which the study or a region cannot be measured.
     notes : list of str
-        What is missing or replaced without being wrong.
+        Remarks on missing or replaced images that are no errors.
     """
     from cad.features.table import extract
     from cad.imaging.plausibility import implausible, site_ranges
@@ -154,9 +155,14 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
     Parameters
     ----------
     study : Study
-        With a gland mask, without which nothing can be said.
+        The study; its gland mask tells left from right.
     rois : DataFrame
         Rows of ``rois.tsv``: ``roi_id, label, sector``.
+
+    Returns
+    -------
+    list of CadError
+        One for each such region; empty without a gland mask.
     """
     from cad.features.place import place_of
     from cad.imaging.drawn import gland_on

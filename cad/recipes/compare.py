@@ -16,21 +16,22 @@ from cad.terms.text import to_markdown
 
 
 def compare(a: Judged, b: Judged, names: tuple[str, str], folder: RunFolder) -> JsonObject:
-    """Compare what two models say of one cohort, and write it as ``comparison.json``.
+    """Compare the predictions of two models for one cohort, and write ``comparison.json``.
 
     Parameters
     ----------
     a, b : Judged
-        Predictions of the same regions.
+        Predictions of the two models for the same regions.
     names : (str, str)
-        Of the models.
+        Names of the two models.
     folder : RunFolder
-        Takes the file.
+        Folder into which the file is written.
 
     Returns
     -------
     dict
-        Paired differences, calibration and changed decisions.
+        Content of the file: paired differences of the measures, calibration of each model, and the
+        regions whose decision differs (:func:`cad.model.comparison.compare_runs`).
     """
     result = compare_runs(a.results, b.results, names)
     write_comparison(folder, result)
@@ -43,20 +44,24 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
     Parameters
     ----------
     runs : mapping of str to Judged
-        Validated on one cohort, by the pipeline's name.
+        Validation of each pipeline on the same cohort, by the pipeline's name.
     folder : RunFolder
-        Takes ``comparison.json``.
+        Folder into which ``comparison.json`` is written.
 
     Returns
     -------
     dict
-        ``reference``; ``sentence``; ``regions`` that all have measured; ``table``: value and
-        paired difference with its patient-clustered interval by truth, measure and pipeline.
+        Content of the file. ``reference``: name of the first pipeline. ``sentence``: the result in
+        words. ``regions``: number of regions that all pipelines measured. ``table``: list of rows,
+        one for each truth (``against``), ``measure`` and pipeline (``learner``), with its
+        ``value``, its ``difference`` from the first and the ends of the interval, ``lower`` and
+        ``upper``.
 
     Raises
     ------
     CadError
-        When no region was measured by all, or nothing is known to compare with.
+        When no region was measured by all, or neither histology nor readers' probabilities are
+        known.
     """
     known = ["truth", "p"]
     tables = {name: run.results.set_index(KEYS) for name, run in runs.items()}

@@ -49,17 +49,18 @@ def spread_outlines(
     Parameters
     ----------
     loaded, judged : Loaded, Judged
-        The prediction so far.
+        Cohort and settings, and the predictions so far.
     bundles : sequence of Bundle
-        Its models.
+        The models of the prediction.
     repeats : int
         Number of redrawn copies of a region that fewer than two readers outlined.
 
     Returns
     -------
     Judged
-        With ``outline_low, outline_median, outline_high, outlines`` among its results, and the
-        studies that could not be redrawn among its failures.
+        A copy of ``judged``. Its results have the further columns ``outline_low, outline_median,
+        outline_high`` (probabilities) and ``outlines`` (text: which ones were used); studies that
+        could not be redrawn are added to its failures.
     """
     start = time.perf_counter()
     results, known = judged.results, {bundle.name: bundle for bundle in bundles}
@@ -105,20 +106,27 @@ def spread_study(
     perturbation: Perturbation,
     site: str = "",
 ) -> tuple[dict[str, Spread], Failure | None]:
-    """Return the spread of every scored region of a study by ``roi_id``, or why there is none.
+    """Compute how far the probability of every scored region of a study moves with its outline.
 
     Parameters
     ----------
     ref : StudyRef
         The study.
     settings : PipelineSettings
-        Those that it was measured with.
+        Settings with which the study was measured.
     bundles : dict of str to Bundle
         The model of every scored region, by ``roi_id``.
     perturbation : Perturbation
         How regions are redrawn.
     site : str
-        Of the patient; empty where unknown.
+        Site of the patient; empty where unknown.
+
+    Returns
+    -------
+    dict of str to Spread
+        By ``roi_id``: low, median and high probability, and a text that names the outlines.
+    Failure or None
+        The reason why the study could not be read or redrawn; the dictionary is then empty.
     """
     try:
         study = read_study_of(ref, settings.images)
@@ -146,8 +154,8 @@ def outlines_of(
 ) -> tuple[list[Volume], list[str]]:
     """Return the masks with which a region is scored to see how its probability moves.
 
-    These are the outlines of the other readers; with fewer than two readers, redrawn copies of its
-    own.
+    The first mask is the region's own. The others are the outlines of the readers if at least two
+    readers outlined the region, else redrawn copies of its own outline.
 
     Parameters
     ----------
@@ -163,8 +171,9 @@ def outlines_of(
     Returns
     -------
     masks : list of Volume
+        The region's own mask, then the others.
     readers : list of str
-        Whose each mask but the first is; empty for copies.
+        The reader of each mask after the first; empty for redrawn copies.
     """
     roi = next(roi for roi in study.rois if roi.roi_id == roi_id)
     theirs = {
@@ -180,20 +189,22 @@ def outlines_of(
 
 
 def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
-    """Return the spread of a region's probabilities.
+    """Return how far a region's probabilities over several outlines lie apart.
 
     Parameters
     ----------
     values : ndarray, shape (n_outlines,)
-        The region's own first; NaN where an outline cannot be scored.
+        Probability with each outline, that of the region's own first; NaN where an outline cannot
+        be scored.
     readers : sequence of str
-        Whose the others are; none for redrawn copies.
+        The reader of each outline after the first; empty for redrawn copies.
 
     Returns
     -------
     Spread
-        From readers all of the values; of redrawn copies their 5 % to 95 % quantiles, widened
-        where the region's own value lies outside of them.
+        Low, median and high probability, and a text that names the outlines. For readers' outlines,
+        low and high are the smallest and largest value. For redrawn copies they are the 5 % and 95
+        % quantiles, widened where the region's own value lies outside of them.
     """
     others = np.isfinite(values[1:])
     scored = values[np.isfinite(values)]

@@ -32,9 +32,9 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     Returns
     -------
     dict
-        For ``regions`` and ``men`` (None for a model without probabilities of men): the fitted map
-        and measures before and after it. ``text``: the same as lines for people. ``sites``,
-        ``simulated`` and ``of_training``: on whom the map was fitted.
+        ``regions`` and ``men`` (None for a model without probabilities of men): intercept and slope
+        of the fitted recalibration, and measures before and after it. ``text``: the same as lines
+        for people. ``sites``, ``simulated`` and ``of_training``: on whom it was fitted.
 
     Raises
     ------

@@ -51,7 +51,8 @@ def suggest_readings(
     Returns
     -------
     DataFrame
-        As :func:`suggest` returns it, and as written.
+        The table that was written, one row per region, most valuable first; columns as in
+        :func:`suggest`.
     """
     known = judged.results["probability"].notna().to_numpy()
     table = suggest(
@@ -66,7 +67,7 @@ def suggest_readings(
 
 
 def nothing_to_read(loaded: Loaded) -> bool:
-    """Tell whether every region of the cohort has :data:`ENOUGH` readings (or more) already.
+    """Tell whether every region of the cohort has :data:`ENOUGH` (2) readings or more already.
 
     Parameters
     ----------
@@ -87,7 +88,9 @@ def suggest(
     count: int = 20,
     pirads_probability: str | Mapping[int, float] = "pi-cai",
 ) -> pd.DataFrame:
-    """Rank regions by the value of one more reading of each, as the module describes it.
+    """Rank regions by the value of one more reading of each: how much variance it would remove.
+
+    The formula is in the module's description.
 
     Parameters
     ----------
@@ -100,7 +103,8 @@ def suggest(
         ``participant_id, roi_id, reader_id, scale, score`` as in ``scores.tsv``; a missing score is
         NaN, or has no row. Scores of other regions are ignored.
     count : int
-        How many regions to name; a region is named once, and not if it has :data:`ENOUGH` readings.
+        How many regions to name. A region is named once, and not if it has :data:`ENOUGH` (2)
+        readings.
     pirads_probability : str or mapping
         Probability of each PI-RADS category (:func:`cad.labels.scales.score_probability`).
 

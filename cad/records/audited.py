@@ -33,7 +33,7 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
     who : str
         Who asked: :func:`caller`, or the AE titles that sent the study.
     more : dict, optional
-        What else a line says, without identities.
+        Further content of each line, without identities.
 
     Returns
     -------
@@ -62,17 +62,26 @@ def audit_delivery(
 
     Parameters
     ----------
-    trail, run, who
-        As for :func:`audit_prediction`.
+    trail : Path
+        The audit trail.
+    run : Path
+        A finished run folder.
     files : sequence of Path
-        The objects, as they lie in the run folder.
+        The DICOM objects in the run folder.
+    who : str
+        Who asked: :func:`caller`, or the AE titles that sent the study.
     to : str
-        The archive's address; what it holds of a user and password is left out.
+        The archive's address; a user name and password in it are not written.
     outcome : str
         ``stored``, or ``not all stored``: some of the objects may be there; ``committed``, where
         the archive has promised to keep them.
     more : dict, optional
-        What else a line says, without identities.
+        Further content of each line, without identities.
+
+    Returns
+    -------
+    str
+        The trail's last hash.
     """
     last = ""
     for study, _, said in _studies(trail, run, who, more):

@@ -64,7 +64,7 @@ def _tables(root: Path) -> list[str]:
 
 
 def rows_without(path: Path, participant: str) -> tuple[str, int]:
-    """Return a table's text without the rows of a patient.
+    """Return a table's text without the rows of a patient; the file is not changed.
 
     Parameters
     ----------
@@ -76,9 +76,9 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
     Returns
     -------
     text : str
-        The other rows to the byte.
+        The table without these rows; all other rows are unchanged, to the byte.
     count : int
-        Rows that are gone.
+        Number of removed rows.
     """
     comma = path.suffix == ".csv"
     separator = "," if comma else "\t"
@@ -172,18 +172,41 @@ class Withdrawn:
 
 
 class Elsewhere(Protocol):
-    """Interface of a place that keeps studies of its own, such as a node, for withdrawals."""
+    """Interface of a place with studies of its own, such as a node, that a withdrawal also cleans.
+
+    An implementation has the three methods and a ``name``, by which messages call the place.
+    """
 
     name: str
 
     def held(self) -> AbstractContextManager[None]:
-        """Return a lock that keeps other processes from writing there during a withdrawal."""
+        """Return a context manager that keeps other processes from writing to the place."""
 
     def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
-        """Remove the patient's studies; return how many."""
+        """Remove a patient's studies from the place; return how many were removed.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient.
+        patient : str
+            The patient's id as the user gave it.
+        same : callable or None
+            Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
+        """
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
-        """Return what there still belongs to the patient, or may."""
+        """Return the names of what the place still holds of a patient, or may hold; change nothing.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient.
+        patient : str
+            The patient's id as the user gave it.
+        same : callable or None
+            Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
+        """
 
 
 def withdraw(
@@ -193,10 +216,10 @@ def withdraw(
     models: Sequence[str] = (),
     nodes: Sequence[Elsewhere] = (),
 ) -> Withdrawn:
-    """Remove a patient from a cohort, sweep runs of them, and name what still holds them.
+    """Remove a patient from a cohort and its runs, and name what still holds the patient's data.
 
-    The cohort comes last: its sidecars and its key say who the patient is, and after a kill they
-    say so to the same command again.
+    The cohort is changed last: it says who the patient is, so that the same command can be given
+    again if it was interrupted.
 
     Parameters
     ----------
@@ -205,11 +228,11 @@ def withdraw(
     patient : str
         ``sub-XXX``, ``XXX``, or the PatientID that the cohort's key makes a pseudonym of.
     runs : sequence of Path
-        Run folders, or any folder that may name the patient.
+        Run folders, which are cleaned, or any folder that may name the patient.
     models : sequence of str
-        Model folders, or names of released ones.
+        Model folders, or names of released ones; they are searched and not changed.
     nodes : sequence of Elsewhere
-        Stopped nodes and reader studies.
+        Stopped nodes and reader studies; the patient's studies are removed from them.
 
     Raises
     ------
@@ -254,22 +277,22 @@ def withdraw(
 
 
 def sweep_run(run: Path, names: Names) -> list[str]:
-    """Remove from a run what is the patient's alone, and caches that were made with them.
+    """Remove a patient from a run: files named after the patient, rows of tables, and caches.
 
-    The patient's rows go from its tables, the other rows stay as they are. What says something of
-    the whole cohort stays until the run's command makes it anew; the mark that it is current goes.
+    The other rows stay as they are. Results on the whole cohort stay, too, until the run's command
+    makes them anew: the file ``.complete``, which says that they are current, is removed.
 
     Parameters
     ----------
     run : Path
-        A run folder; one that is no run is left as it is.
+        A run folder; another folder is left as it is.
     names : Names
-        What the patient is called.
+        Label, PatientIDs and UIDs of the patient.
 
     Returns
     -------
     list of str
-        What went, relative to the folder.
+        Removed files and folders, relative to the run, and a text for each table that lost rows.
     """
     if not _is_run(run):
         return []

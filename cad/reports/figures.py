@@ -22,14 +22,14 @@ _MARKERS = "osD^vPX<>*"
 def draw_figures(
     metrics: Summary, thresholds: tuple[float, float] | None
 ) -> dict[str, tuple[str, str, str]]:
-    """Draw every figure that the metrics hold the arrays of.
+    """Draw every figure for which the metrics hold data.
 
     Parameters
     ----------
     metrics : Summary
-        Any part may be absent.
+        Measures of the run; any part may be absent.
     thresholds : (float, float), optional
-        P- and P+, marked where they mean something.
+        P- and P+ (below: benign, above: malignant), marked in figures of probabilities.
 
     Returns
     -------
@@ -94,11 +94,11 @@ def _against(metrics: Summary, figure: str) -> str:
 
 
 def inline(name: str, svg: str) -> str:
-    """Turn the SVG text of a figure file into one that can stand inside a page.
+    """Return the SVG text of a figure file, changed so that it can be part of an HTML page.
 
-    It takes its colours from the page's style sheet, its ids begin with the figure's name, and
-    style attributes become presentation attributes, as the page's content security policy allows no
-    other style.
+    Colours become those of the page's style sheet, ids get the figure's name in front, and style
+    attributes become presentation attributes, as the page's content security policy allows no other
+    style.
 
     Parameters
     ----------

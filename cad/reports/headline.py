@@ -67,13 +67,13 @@ def headline(
     Returns
     -------
     dict
-        ``man`` (str): continues the word of the decision on him with what to do, his probability
+        ``man`` (str): text after the word of the decision on the man: what to do, the probability
         and why. ``about`` (list of str): facts on study and patient, then what is missing or
-        unknown. ``reliable`` (list of (str, bool)): sentences on the basis of the probabilities,
-        true where one asks for caution. ``said`` (list of Said): every region. ``lesions`` (list of
-        (Said, str)): those of :attr:`cad.reports.views.PatientView.head`, each with ``most
-        suspicious to the tool``, ``to the readers``, to both, or empty. ``rest`` (str): counts the
-        other regions.
+        unknown. ``reliable`` (list of (str, bool)): sentences on how far the probabilities can be
+        trusted, true where a sentence asks for caution. ``said`` (list of Said): every region.
+        ``lesions`` (list of (Said, str)): the regions for the head of the page, each with the text
+        ``most suspicious to the tool``, ``to the readers``, to both, or an empty text. ``rest``
+        (str): how many other regions there are, and the order of those shown.
     """
     said = [
         Said(

@@ -83,7 +83,7 @@ class StudyImages:
 
     @property
     def rois(self) -> dict[str, JsonObject]:
-        """Return by ROI id what was measured of every region."""
+        """Return what was measured of every region, one dictionary by ROI id."""
         return {str(roi["roi_id"]): roi for roi in self.meta.get("rois", [])}
 
     def curve(self, roi_id: str) -> dict[str, np.ndarray]:
@@ -96,8 +96,8 @@ class StudyImages:
 
         Returns
         -------
-        dict of str to ndarray, shape (T,)
-            With the keys of ``curves``.
+        dict of str to ndarray, shape (n_times,)
+            ``times`` (s), and what there is of ``signal``, ``concentration`` and ``fit`` (mM).
         """
         ids = list(self.rois)
         if "times" not in self.curves or roi_id not in ids:
@@ -322,10 +322,10 @@ def _neighbours(
 
 
 def window(images: StudyImages, key: str) -> tuple[float, float]:
-    """Return the values of a layer that are shown black and white.
+    """Return the two values of a layer that are shown as black and as white.
 
-    These are fixed for ADC and probability, else the window stored with the study, else the layer's
-    1st and 99.5th percentile.
+    They are fixed for ADC and probability. For other layers they are the window stored with the
+    study, or if there is none, the layer's 1st and 99.5th percentile.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ MOST_PATIENTS = 3
 
 
 def numbers(metrics: Summary) -> JsonObject:
-    """Return the measures without curves and lists of regions, for ``--json``."""
+    """Return a run's main measures as JSON content for ``--json``, without curves and regions."""
     kept = ("n", "positive", "negative", "auc", "auc_roi_level", "measures", "warnings")
     found: JsonObject = {k: getattr(metrics, k) for k in ("n", "label_kinds", "warnings")}
     for name, part in (("histology", metrics.histology), ("consensus", metrics.consensus)):
@@ -110,8 +110,8 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     """Return the last lines that a run prints.
 
     The first line counts men, regions and decisions; where a model promised a share of decided men,
-    it also compares that share with the last men. The second line names the three men who come
-    first, and is left out where no man has a result.
+    it also compares that share with the last men. The second line names the three men of highest
+    probability, and is left out where no man has a result.
 
     Parameters
     ----------

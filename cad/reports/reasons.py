@@ -21,20 +21,24 @@ _DARK = ("ADC", "T2 signal")
 
 
 class ReasonBar(NamedTuple):
-    """Hold what one family of features added to the log odds.
+    """Hold what one family of features added to a region's log odds.
 
     Parameters
     ----------
     title, words : str
         ``low ADC``, and what ADC is.
     feature, definition : str
-        The feature that speaks for it, short and in full.
+        The feature that stands for the family: its short name and its definition.
     value : str
-        Its value with the unit; empty where the unit means nothing beyond one scanner.
+        The region's value of this feature with the unit; empty where the unit means nothing beyond
+        one scanner.
     percentile : float or None
-        Its place among the training regions.
-    contribution, share : float
-        In log odds, and of the largest one, from -1 (towards benign) to 1 (towards malignant).
+        Percentile of the value among the training regions.
+    contribution : float
+        What the family adds to the log odds.
+    share : float
+        ``contribution`` relative to the largest one of the region, from -1 (towards benign) to 1
+        (towards malignant).
     """
 
     title: str
@@ -49,16 +53,18 @@ class ReasonBar(NamedTuple):
 
 @dataclass(frozen=True)
 class ReasonSum:
-    """Hold what moved a region's probability, from the training's average region on.
+    """Hold what moved a region's probability away from that of the average training region.
 
     Parameters
     ----------
     average : float
-        Log odds of the average region.
+        Log odds of the average training region.
     bars : list of ReasonBar
-        The strongest first.
-    others, rest : int, float
-        The families without a bar, and what they add together.
+        The families of features with the largest contributions, the largest first.
+    others : int
+        Number of the other families.
+    rest : float
+        Sum of their contributions to the log odds.
     """
 
     average: float

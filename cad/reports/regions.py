@@ -159,7 +159,8 @@ def outline_words(region: RegionResult, thresholds: tuple[float, float] | None) 
     Returns
     -------
     str
-        Without a subject, ``between 20% and 40% ...``; empty where the run did not compute it.
+        The end of a sentence on the probability, such as ``between 20% and 40% when the outline
+        moves by about a millimetre``; empty where the run did not compute it.
     """
     if region.outline is None:
         return ""

@@ -21,9 +21,15 @@ Mark = tuple[str, tuple[float, float]]
 
 @cache
 def sector_cells(level: str) -> np.ndarray:
-    """Return the name of the sector of every cell of a level, empty outside, shape (HIGH, WIDE).
+    """Return which sector of the prostate each cell of a raster lies in: names, empty outside.
 
-    Rows run to the back, columns to the patient's left, as on an axial image.
+    Rows run to the back, columns to the patient's left, as on an axial image. The shape is (HIGH,
+    WIDE).
+
+    Parameters
+    ----------
+    level : str
+        ``base``, ``mid`` or ``apex``.
     """
     cells = np.full((HIGH, WIDE), "", dtype="<U16")
     for y, v in enumerate((np.arange(HIGH) + 0.5) / HIGH):

@@ -83,12 +83,12 @@ class PatientView:
 
     @property
     def page(self) -> str:
-        """Name the file of the patient's page."""
+        """Return the file name of the patient's page."""
         return re.sub(r"[^A-Za-z0-9_-]", "_", self.patient) + ".html"
 
     @property
     def decision(self) -> str:
-        """Return the patient's decision; empty without a region."""
+        """Return ``benign``, ``refer`` or ``malignant`` for the patient; empty without a region."""
         return self.regions[0].patient_decision if self.regions else ""
 
     @property

@@ -75,7 +75,7 @@ class RunFolder:
     def fold_features(self, key: str) -> Path:
         """Return the path of the T2 features that were measured on one fold's intensity scale.
 
-        ``key`` is :attr:`cad.imaging.standardise.NyulScale.key` of that scale.
+        ``key`` identifies that scale (:attr:`cad.imaging.standardise.NyulScale.key`).
         """
         return self.root / "folds" / f"{key}.npy"
 

@@ -75,8 +75,8 @@ class RegionResult:
     readers_agree : str
         ``agree``, ``differ`` or ``are split``; empty for fewer than two readers.
     among : (float, float) or None
-        Lower and upper limit of the share of malignant ones among training regions of such a
-        probability.
+        Lower and upper limit of the share of malignant regions among the training regions with a
+        similar probability.
     outline : (float, float) or None
         Lower and upper limit of the probability when the region is outlined otherwise; None where
         this was not asked for.
@@ -179,10 +179,23 @@ class Man:
 class Reason:
     """Hold one row of ``explanations.csv``: a feature that moved the decision value.
 
-    ``delta`` is the change of the decision value when the feature goes from the training median to
-    the region's value. ``contribution`` stands on one row of each family of features: the part of
-    the whole family in the log odds, counted from ``average``, the log odds of the training's
-    average region.
+    Parameters
+    ----------
+    feature, unit : str
+        Name and unit of the feature.
+    value : float or None
+        The region's value.
+    delta : float
+        Change of the decision value when the feature goes from the training median to ``value``.
+    percentile : float or None
+        Percentile of ``value`` among the training rows.
+    group : str
+        Family to which the feature belongs.
+    contribution : float or None
+        Effect of the whole family on the log odds, compared with the average training region; it
+        stands on one row of the family only.
+    average : float or None
+        Log odds of the average training region.
     """
 
     feature: str

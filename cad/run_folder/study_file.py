@@ -53,8 +53,8 @@ def write_measured(
     failures : list of Failure
         Regions that could not be measured.
     gaps : mapping of str to mapping
-        By region and image the reason why this image does not measure the region, while another
-        image does.
+        By ROI id, then by image: the reason why this image does not measure the region, while
+        another image does.
     arrays : mapping of str to ndarray
         Further arrays: those of the page, and those from which folds measure T2 features again.
     """
@@ -82,10 +82,15 @@ def write_measured(
 def open_study(path: Path) -> Iterator[Any]:
     """Open a study's npz file in a ``with`` block, to read arrays by name.
 
+    Yields
+    ------
+    mapping of str to ndarray
+        An array is read when its name is looked up.
+
     Raises
     ------
     CadError
-        When the file is damaged. An error that the code in the block raises is taken for the same.
+        When the file is damaged. Other errors of the code in the block are reported so, too.
     """
     with reading(path, "the study's file is damaged"), open_arrays(path) as archive:
         yield archive
@@ -255,7 +260,13 @@ def write_map_display(folder: RunFolder, study_id: str, shown: np.ndarray, model
 
 
 def read_map_display(folder: RunFolder, study_id: str) -> np.ndarray | None:
-    """Return the array ``shown`` of :func:`write_map_display`; None where there is no file."""
+    """Return the probability on the page's slices, as :func:`write_map_display` wrote it.
+
+    Returns
+    -------
+    ndarray, shape (n_slices, H, W), or None
+        NaN where there is no probability; None where there is no file.
+    """
     path = folder.map_display(study_id)
     if not path.is_file():
         return None

@@ -36,9 +36,18 @@ FAILURE_COLUMNS, PROBABILITY_COLUMNS, PATIENT_COLUMNS, EXPLANATION_COLUMNS, OUTL
 class Explanation(TypedDict):
     """Hold the effect of one feature on a region's decision value.
 
-    ``rank`` counts from 1 for the largest effect, ``value`` is the region's, ``delta`` the change
-    of the decision value against the training median, and ``percentile`` the rank of the value
-    among the training rows (0 to 100).
+    Parameters
+    ----------
+    rank : int
+        From 1 for the feature with the largest effect.
+    feature : str
+        Name of the feature.
+    value : float
+        The region's value.
+    delta : float
+        Change of the decision value when the feature goes from the training median to ``value``.
+    percentile : float
+        Percentile of ``value`` among the training rows, 0 to 100.
     """
 
     rank: int
@@ -49,11 +58,11 @@ class Explanation(TypedDict):
 
 
 class ExplanationRow(Explanation):
-    """Hold a row of ``explanations.csv``.
+    """Hold a row of ``explanations.csv``: an explanation with its region and family of features.
 
-    ``contribution`` is the effect of a whole family of features (``group``) on the log odds; it
+    ``group`` is the family. ``contribution`` is the effect of the whole family on the log odds; it
     stands on one row of the family and is None on the others. ``average`` is the log odds of the
-    training's average region.
+    average training region.
     """
 
     participant_id: str
@@ -67,7 +76,11 @@ class ExplanationRow(Explanation):
 
 @dataclass(frozen=True)
 class Failure:
-    """Hold a row of ``failures.csv``: a study or a region that gave no result, and why."""
+    """Hold a row of ``failures.csv``: a study or a region that gave no result, and why.
+
+    ``stage`` is the stage of the run that failed, and ``hint`` says what to do. ``status`` is
+    ``awaiting ROI`` where no region has been drawn yet.
+    """
 
     participant_id: str
     study_id: str

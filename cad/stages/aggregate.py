@@ -105,14 +105,15 @@ class FoldLabels:
     rule : str
         Name of the consensus rule, as in the setting ``labels.consensus``.
     grades : ndarray, shape (n, n_readers)
-        The probability that each reader's score states; NaN where a score is missing, and on rows
+        Each reader's score of each row, as a probability; NaN where a score is missing, and on rows
         that come from an earlier model.
     truth : ndarray, shape (n,)
         Histology: 1, 0 or NaN.
     certain : ndarray, shape (n,)
         1 or 0 where histology overrides the readers, else NaN.
     y, spread : ndarray, shape (n,)
-        Label and spread of the rows for which the rule gives none.
+        Label, and standard deviation of the readers, of the rows for which the rule gives no label,
+        such as those of an earlier model.
     """
 
     rule: str
@@ -146,7 +147,7 @@ class FoldLabels:
 
 @dataclass(frozen=True)
 class Aggregated:
-    """Hold features and labels of every measured region: the result of this stage.
+    """Hold features and labels of every measured region: the result of the stage ``aggregate``.
 
     Parameters
     ----------
@@ -155,15 +156,15 @@ class Aggregated:
     grades : DataFrame
         Every score as a probability (:func:`cad.labels.consensus.reader_probabilities`).
     provenance : DataFrame
-        How the cohort's own rows were measured.
+        How the regions of the cohort were measured, one row each.
     labels : DataFrame
         Content of ``labels.parquet``: consensus, histology and kind of label of each region.
     table : Table
         Features and labels of the cohort's regions, followed by the training rows of an earlier
         model where the run extends one.
     source : FoldFeatures
-        Makes the features of the same rows anew for each fold, as its training rows determine
-        them.
+        Makes the features of the rows of ``table`` again for each fold, where they depend on the
+        fold's training rows, such as an intensity scale.
     own_rows : int
         How many rows of ``table`` are the cohort's; they come first.
     simulated : bool

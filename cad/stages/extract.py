@@ -56,8 +56,8 @@ class Extracted:
     provenance : DataFrame
         How each row was measured; stored beside the features, seen by no learner.
     source : FoldFeatures
-        Makes the features of the same rows anew for each fold, as its training rows determine
-        them.
+        Makes the features of the same rows again for each fold, where they depend on the fold's
+        training rows, such as the intensity scale of T2.
     """
 
     features: pd.DataFrame

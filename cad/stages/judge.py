@@ -238,7 +238,7 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str, str]:
-    """Change a decision on a region or a patient to ``refer`` where there are reasons against it.
+    """Return a decision on a region or patient, or ``refer`` where there are reasons against it.
 
     Parameters
     ----------
@@ -250,7 +250,8 @@ def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str,
     Returns
     -------
     dict of str to str
-        ``decision_before_histology``, ``decision`` and ``decision_reason``.
+        ``decision_before_histology``, changed for the first reasons only; ``decision``, changed for
+        both; and ``decision_reason``, the reasons as text.
     """
     return {
         "decision_before_histology": "refer" if against else model,

@@ -95,7 +95,8 @@ def load(
     kind : {"run", "train", "predict"}
         What the run folder is for.
     basis : str
-        As in :class:`Loaded`.
+        Text that identifies what results depend on besides cohort and settings: for ``predict`` the
+        models and options.
     without : collection of str
         Patients who withdrew and are left out.
 

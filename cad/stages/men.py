@@ -139,8 +139,11 @@ def predicted_men(
 
     Returns
     -------
-    men, measured
-        As :func:`validated_men`.
+    men : DataFrame
+        The table of :func:`known_of_men` with ``probability``, ``unknown`` (predictors of the model
+        that are missing for this man), ``lower, upper`` (the thresholds for men) and ``model``.
+    measured : PatientLevel
+        The part ``patient_level`` of ``metrics.json``.
     """
     settings, decision = loaded.settings.validate_, loaded.settings.decision
     men, promised = known_of_men(loaded, results), None

@@ -142,7 +142,13 @@ def predict(
     failures : sequence of Failure
         Failures of measuring; they explain why a study lacks features of a modality.
     transductive : bool
-        As in :func:`score_rows`.
+        Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
+        added as unlabelled rows.
+
+    Returns
+    -------
+    Judged
+        Probabilities, decisions, explanations, failures and measures.
 
     Raises
     ------
@@ -263,8 +269,8 @@ class Scores:
     ----------
     table : DataFrame
         A row per region: ``probability, probability_low, probability_high, decision_value,
-        p_benign, p_malignant, model, warnings, unlike``; NaN or empty where no model could
-        score it.
+        p_benign, p_malignant`` (conformal p-values), ``model, warnings`` and ``unlike`` (how the
+        region differs from the training regions); NaN or empty where no model could score it.
     explanations : list of dict
         Rows of ``explanations.csv``.
     refused : dict of int to str

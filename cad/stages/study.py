@@ -231,7 +231,7 @@ def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
     Raises
     ------
     CadError
-        As :func:`cad.imaging.plausibility.t1_default_problem`.
+        When the field is not 3 T, but the T1 of tissue or blood would be the value for 3 T.
     """
     from cad.imaging.plausibility import t1_default_problem
 

@@ -23,7 +23,7 @@ class Statistic(NamedTuple):
     power : int
         Power of the image's unit in which the statistic is measured: 2 for a variance.
     label : str
-        Name on a page; empty where the key of the table serves.
+        Name on a page; if empty, the statistic's key in its table is shown.
     """
 
     definition: str
@@ -34,7 +34,7 @@ class Statistic(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Describe an image, a map or a response of which statistics are taken.
+    """Describe an image, a map or a filter's response, of whose values statistics are taken.
 
     Parameters
     ----------

@@ -103,15 +103,22 @@ class Conversation:
         return [f"{step.path.name}: {step.remark}" for step in steps if step.remark]
 
     def missing(self, paths: list[Path]) -> list[Path]:
-        """Return those of some DICOM files whose instance the archive does not list."""
+        """Return the paths of those DICOM files whose instance the archive does not list."""
         missing: list[Path] = self._ask([], "missing", paths)
         return missing
 
     def commit(self, paths: list[Path], number: str) -> None:
         """Ask the archive for storage commitment of stored DICOM files.
 
-        The archive answers later, in an association of its own, under the transaction UID
-        ``number``.
+        The archive answers later, in an association that it opens itself; no answer is awaited
+        here.
+
+        Parameters
+        ----------
+        paths : list of Path
+            The files.
+        number : str
+            Transaction UID under which the archive will answer.
         """
         self._ask([], "commit", paths, number)
 
@@ -149,9 +156,9 @@ class Conversation:
 
 
 def serve() -> None:
-    """Do one request to an archive and send the result to the parent process.
+    """Do one request to an archive; its parent process sends the request and gets the result.
 
-    This is the main function of the child process of :class:`Conversation`.
+    This is the main function of the child process of :class:`Conversation`. It ends the process.
     """
     connection = as_child()
     address, aet, limits, what, given = connection.recv()
@@ -185,12 +192,12 @@ def _attempt(
 
 
 def protocol(address: str, aet: str, limits: ArchiveLimits) -> interface.Protocolled:
-    """Return the client for an address: DICOMweb for a URL, else DICOM networking.
+    """Return an object that talks to an archive: by DICOMweb for a URL, else by DICOM networking.
 
     Parameters
     ----------
     address : str
-        As :func:`cad.dicom.archive.client.check_address` accepts it.
+        ``HOST:PORT``, or an ``http(s)://`` URL.
     aet : str
         The archive's application entity title.
     limits : ArchiveLimits

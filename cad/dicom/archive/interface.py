@@ -44,7 +44,7 @@ SamePatient = Callable[[str, str], bool]
 
 @dataclass(frozen=True)
 class FoundSeries:
-    """Name a series of an archive: its patient, study, UID, modality and number of instances."""
+    """Hold what an archive lists of a series: PatientID, UIDs, modality, number of instances."""
 
     patient_id: str
     study_uid: str
@@ -55,7 +55,17 @@ class FoundSeries:
 
 @dataclass(frozen=True)
 class Step:
-    """Report that a file is being sent, or that it is stored, with the archive's remark on it."""
+    """Report one step of storing a file: that it is being sent, or that it is stored.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    stored : bool
+        False before the file is sent, True when it is stored.
+    remark : str
+        The archive's remark on the stored file; empty without one.
+    """
 
     path: Path
     stored: bool = False
@@ -63,10 +73,12 @@ class Step:
 
 
 class Protocolled(ABC):
-    """Do the requests of a ``Conversation`` in its child process.
+    """Do the requests of a ``Conversation`` in its child process; base class of both protocols.
 
-    DICOM networking and DICOMweb have a subclass each, which opens the connection and sends
-    queries.
+    A subclass supplies the attributes ``name`` (of the archive, for messages) and ``limits``,
+    :meth:`commit`, and the private methods that open a connection (``_speaking``), query studies,
+    series and instances (``_studies``, ``_series``, ``_instances``), and fetch a series
+    (``_fetch``) or send an object (``_send``).
     """
 
     name: str
@@ -117,12 +129,19 @@ class Protocolled(ABC):
         return found
 
     def fetch(self, series: Iterable[FoundSeries], into: Path) -> None:
-        """Write each instance of some series as a file; make a folder for each series.
+        """Fetch series and write each of their instances as a file.
+
+        Parameters
+        ----------
+        series : iterable of FoundSeries
+            The series of one study.
+        into : Path
+            In this folder a new one is made for each series: ``0001``, ``0002``, ...
 
         Raises
         ------
         CadError
-            When another number of instances of a series has arrived than the archive announced.
+            When the number of instances that arrived is not the one that the archive listed.
         """
         for index, one in enumerate(series, start=1):
             target = into / f"{index:04d}"
@@ -177,7 +196,7 @@ class Protocolled(ABC):
         return supersede.earlier_results(answers, lambda series: self._instances(study, series))
 
     def missing(self, paths: list[Path]) -> list[Path]:
-        """Return those of some DICOM files whose instance the archive does not list."""
+        """Return the paths of those DICOM files whose instance the archive does not list."""
         heads = [(path, pydicom.dcmread(path, stop_before_pixels=True)) for path in paths]
         with self._speaking():
             return [path for path, head in heads if not self._lists(head)]
@@ -209,8 +228,15 @@ class Protocolled(ABC):
     def commit(self, paths: list[Path], number: str) -> None:
         """Ask the archive for storage commitment of stored DICOM files.
 
-        The archive answers later, in an association of its own, under the transaction UID
-        ``number``.
+        The archive answers later, in an association that it opens itself; no answer is awaited
+        here.
+
+        Parameters
+        ----------
+        paths : list of Path
+            The files.
+        number : str
+            Transaction UID under which the archive will answer.
         """
 
     @abstractmethod

@@ -45,7 +45,10 @@ class _TurnedAway(Exception):
 
 
 class Server(ThreadedAssociationServer):
-    """Accept DICOM connections on a port, each in a thread of its own; made by :func:`listen`."""
+    """Accept DICOM connections on a port, each in a thread of its own.
+
+    :func:`listen` makes one; its arguments are described there.
+    """
 
     daemon_threads, block_on_close, request_queue_size = True, False, 128
 
@@ -125,7 +128,10 @@ class Server(ThreadedAssociationServer):
                 self._places[caller] -= 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report a connection that failed to ``refused``, where the default prints a traceback."""
+        """Report a failed connection to the callable ``refused`` of :func:`listen`.
+
+        It replaces the standard library's method, which prints a traceback.
+        """
         self._refused(str(client_address[0]), reason="the connection was lost")
 
     def shutdown(self) -> None:
@@ -346,7 +352,11 @@ def silence(entity: AE, server: Server) -> None:
 
 
 def peer(association: Any) -> str:
-    """Return who is at the other end: the address and, encrypted, the certificate's SHA-256."""
+    """Return a text that tells who is at the other end of an association.
+
+    It is the address; on an encrypted connection, ``certificate`` and the SHA-256 of the caller's
+    certificate follow.
+    """
     address = str(association.requestor.address)
     transport = association.dul.socket
     connection = transport.socket if transport is not None else None

@@ -26,7 +26,7 @@ class Tls(Section):
 
 
 class ArchiveTls(Tls):
-    """Name the files, and whom the archive's certificate must name.
+    """Name the files of encrypted connections to an archive, and the name in its certificate.
 
     Parameters
     ----------

@@ -14,7 +14,20 @@ from cad.errors import CadError, install
 
 
 class WebArchive(interface.Protocolled):
-    """Ask an archive by DICOMweb (QIDO-RS, WADO-RS, STOW-RS)."""
+    """Ask an archive by DICOMweb (QIDO-RS, WADO-RS, STOW-RS).
+
+    Parameters
+    ----------
+    url : str
+        Root of the DICOMweb service.
+    limits : ArchiveLimits
+        Time and data that the archive may take, and certificates.
+
+    Raises
+    ------
+    CadError
+        When the package ``dicomweb-client`` is not installed.
+    """
 
     def __init__(self, url: str, limits: ArchiveLimits) -> None:
         try:

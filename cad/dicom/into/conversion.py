@@ -35,7 +35,8 @@ class Converted:
     rois : list of Roi
         Regions of the label map that was written; empty where none was written.
     scores : list of dict
-        Scores of these regions, as in :class:`cad.dicom.into.regions.Labelled`.
+        The readers' scores of these regions: dicts with the keys ``patient_id``, ``roi_id``,
+        ``reader_id``, ``scale`` and ``score``.
     notes : list of str
         Messages for the user: which series was taken, what was left out.
     """

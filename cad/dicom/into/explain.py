@@ -39,12 +39,13 @@ _SECONDS = re.compile(r"TT=([0-9.]+)s")
 def starter_rules(studies: Iterable[SourceStudy]) -> str:
     """Return a proposal for an import rules file, guessed from the series of a source.
 
-    Every guess is to be looked at. Descriptions that differ in numbers only are taken together.
+    A person has to check every guess. Series whose descriptions differ only in numbers share one
+    rule.
 
     Parameters
     ----------
     studies : iterable of SourceStudy
-        As found.
+        The studies of the source (:func:`cad.dicom.into.sources.find_studies`).
 
     Returns
     -------
@@ -153,7 +154,25 @@ _BESIDE = ("rois", "lesion", "gland", "vessel", "scores")
 
 @dataclass
 class SeriesSeen:
-    """Describe one series: what it holds, which rules take it, and which nearly do."""
+    """Describe one series: what it holds, which rules take it, and which nearly do.
+
+    Parameters
+    ----------
+    number, description, image_type : int, str, str
+        SeriesNumber, SeriesDescription and ImageType.
+    images : list of str
+        The 3-D images in it: size, spacing, b-value and flip angle.
+    clocks : list of str
+        Header times that could order its images in time.
+    units : list of str
+        Units of its values.
+    taken_by : list of str
+        Names of the rules whose conditions it meets, such as ``t2w``.
+    near_misses : list of str
+        Rules of which it meets all conditions but one, and that condition.
+    problem : str
+        Why its images cannot be read; empty when they can.
+    """
 
     number: int
     description: str
@@ -168,7 +187,19 @@ class SeriesSeen:
 
 @dataclass
 class StudySeen:
-    """Describe one study: its number in the source, series, annotation objects and own files."""
+    """Describe one study of a source.
+
+    Parameters
+    ----------
+    number : int
+        Its number in the source, from 1.
+    series : list of SeriesSeen
+        Its series.
+    objects, files : list of str
+        Its annotation objects (SEG, RTSTRUCT), and the files beside its series that the rules take.
+    problems : list of str
+        Why an import would refuse it or parts of it.
+    """
 
     number: int
     series: list[SeriesSeen] = field(default_factory=list)
@@ -183,7 +214,17 @@ class StudySeen:
 
 @dataclass
 class Explanation:
-    """Hold what :func:`explain_source` found, and a rules file that would fit it."""
+    """Hold what :func:`explain_source` found.
+
+    Parameters
+    ----------
+    studies : list of StudySeen
+        The studies of the source.
+    problems : list of str
+        Files that could not be read or were left out.
+    starter : str
+        Proposal for a rules file that fits the source, as YAML.
+    """
 
     studies: list[StudySeen]
     problems: list[str]
@@ -199,16 +240,18 @@ class Explanation:
 
 
 def explain_source(source: Path, rules: Path | None = None, call: Call = here) -> Explanation:
-    """Say what an import would take, and why it would not take the rest; write nothing.
+    """Return what an import would take from a source, and why not the rest; nothing is imported.
 
     Parameters
     ----------
     source : Path
         Folder or zip archive.
     rules : Path, optional
-        Rules file; without one only what there is, and a file to start from.
+        Rules file. Without one the result lists the series and proposes a rules file, but names no
+        series as taken.
     call : callable
-        How files are opened.
+        Gets a function and its arguments and returns its result; it opens the files. By default it
+        does so in this process.
 
     Raises
     ------

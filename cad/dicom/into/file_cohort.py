@@ -32,7 +32,8 @@ ListedLesion = tuple[int | None, int | None]
 class FileStudy:
     """Hold one study of a cohort that comes as image files.
 
-    It has what an import uses of :class:`cad.dicom.into.sources.SourceStudy`.
+    It has those attributes and methods of :class:`cad.dicom.into.sources.SourceStudy` that an
+    import uses, so that an import can treat both alike.
 
     Parameters
     ----------
@@ -44,10 +45,10 @@ class FileStudy:
         A file for each kind: ``t2w``, ``adc``, ``hbv``, ``gland``, ``lesion``, ``zones``,
         ``detector``; absent where there is none.
     listed : (str, str)
-        The study's two cells of the table: grades and PI-RADS categories of its lesions
-        (:func:`listed_lesions`).
+        The study's two cells of the table of studies, each a list with commas: ISUP grades or
+        Gleason scores of its lesions, and their PI-RADS categories.
     simulated : bool
-        Whether the study is simulated; false for image files.
+        Always false.
     """
 
     patient_id: str
@@ -59,7 +60,10 @@ class FileStudy:
 
     @property
     def uid(self) -> str:
-        """Return an identifier instead of a StudyInstanceUID; equal ids always give the same."""
+        """Return a UID in place of the StudyInstanceUID, which image files lack.
+
+        Equal ids of patient and study always give the same UID.
+        """
         return str(generate_uid(entropy_srcs=["files", self.patient_id, self.name]))
 
     def check_patient(self) -> None:
@@ -144,8 +148,15 @@ def convert_files(
     ----------
     study : FileStudy
         The study in the source.
-    study_id, build, have, rules
-        As for :func:`cad.dicom.into.conversion.convert`.
+    study_id : str
+        ``sub-XXX[_ses-YY]``, the stem of every file name.
+    build : Path
+        Folder to write into.
+    have : Path or None
+        The study's folder in the cohort, None for a new study. A file that is there is not written
+        again.
+    rules : ImportRules
+        Which file is which image.
 
     Returns
     -------

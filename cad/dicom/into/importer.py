@@ -134,7 +134,21 @@ def import_owned(
 ) -> ImportSummary:
     """Import into a cohort folder that the caller has locked already (:func:`cad.folders.claimed`).
 
-    Parameters, result and errors are those of :func:`import_source`, which locks the folder itself.
+    All else is as in :func:`import_source`, which locks the folder itself.
+
+    Parameters
+    ----------
+    source : Path
+        Folder or zip archive of studies.
+    out : Path
+        The cohort folder.
+    rules : Path
+        Rules file.
+    call : callable
+        Gets a function and its arguments and returns its result. It opens files and converts
+        studies: by default in this process.
+    watch : callable
+        Opens a progress display, as :func:`unwatched` does.
     """
     settings = read_settings(ImportRules, rules)
     if not source.exists():
@@ -378,8 +392,11 @@ def import_patient(
         Rules file.
     limits : ArchiveLimits, optional
         Limits of time and amount for the transfer.
-    call, watch : callable
-        As for :func:`cad.dicom.into.importer.import_source`.
+    call : callable
+        Gets a function and its arguments and returns its result. It opens files and converts
+        studies: by default in this process.
+    watch : callable
+        Opens a progress display, as :func:`unwatched` does.
 
     Returns
     -------

@@ -66,8 +66,9 @@ def find_regions(
 ) -> Labelled | None:
     """Return the label map and the regions of a study; None where nothing is drawn.
 
-    A person's drawing goes before a detector's map. Files beside the series go first, then SEG and
-    RTSTRUCT objects, mask files of a public data set, and points of a table.
+    A detector's map is used only where no person drew a region. Of a person's drawings the first
+    that exists is used: a label map or lesion mask beside the series or SEG and RTSTRUCT objects,
+    then mask files of a public data set, then points of a table.
 
     Parameters
     ----------
@@ -83,12 +84,13 @@ def find_regions(
     Returns
     -------
     Labelled or None
-        With the zone of each region, where the rules name a zone map.
+        Regions with their zones of the prostate, where the rules name a zone map.
 
     Raises
     ------
     CadError
-        For two sources of regions, and regions that are not sound or not of this patient.
+        When a study has two of: label map, lesion mask, DICOM objects. For regions that are not
+        sound or not of this patient.
     """
     label_map, lesion = study.beside(rules.rois), study.beside(rules.lesion)
     objects = [(path, read_dataset(path)) for path in study.objects]

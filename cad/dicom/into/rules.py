@@ -33,15 +33,15 @@ class Match(Section):
     Parameters
     ----------
     description
-        regular expression, anywhere, any case
+        regular expression, found anywhere in SeriesDescription, in any case
     exclude
-        descriptions that must not match
+        regular expression that SeriesDescription must not match
     image_type
         values that ImageType must all hold
     sequence_name
-        regular expression, anywhere, any case
+        regular expression, found anywhere in SequenceName, in any case
     series_number
-        exact
+        the SeriesNumber itself
     b_value
         s/mm2, within 1
     flip_angle
@@ -72,7 +72,7 @@ class Match(Section):
         return next(self.misses(header), None) is None
 
     def misses(self, header: Frame) -> Iterator[str]:
-        """Yield what a frame has instead of what each condition that it does not meet asks for."""
+        """Yield a message for each condition that a frame does not meet."""
         if not _found(self.description, header.description):
             yield f"description is not {self.description}"
         if self.exclude and _found(self.exclude, header.description):
@@ -104,17 +104,17 @@ def _near(wanted: float | None, value: float | None, tolerance: float) -> bool:
 
 
 class DynamicRule(Section):
-    """State which series are phases of the dynamic series, and which clock dates them.
+    """State which series are phases of the dynamic series, and which clock tells their times.
 
     Parameters
     ----------
     match
-        a phase meets any of these
+        a series is a phase when it meets any of these
     clock
-        header time, or seconds in the series description; auto: the first of trigger, acquisition
-        and content time by which every phase has its own
+        a time in the header, or the seconds in the series description; auto: the first of trigger,
+        acquisition and content time that every phase has and no two phases share
     interval
-        seconds from phase to phase, instead of any clock
+        seconds from phase to phase, used instead of any clock
     time_pattern
         regular expression whose group is the seconds
     """
@@ -126,14 +126,14 @@ class DynamicRule(Section):
 
 
 class ZonesRule(Section):
-    """Name a zone map beside the series.
+    """Name a map of the prostate's zones that lies beside the series.
 
     Parameters
     ----------
     file
         file name
     values
-        what each value is
+        the zone that each number in the map stands for
     """
 
     file: str
@@ -146,7 +146,8 @@ class FindingsRule(Section):
     Parameters
     ----------
     file
-        at the top of the source or below; ProxID, fid, pos, zone, ClinSig
+        name of a CSV at the top of the source or below, with columns ProxID, fid, pos, zone and
+        ClinSig
     radius
         mm; a ball around the point stands for the lesion
     """
@@ -156,7 +157,7 @@ class FindingsRule(Section):
 
 
 class OutlinesRule(Section):
-    """Name masks of lesions, and tables with the readers' scores and the histology of them.
+    """Name mask files of lesions, and tables with scores and histology of these lesions.
 
     Paths are below the top of the source; ``{patient}``, ``{roi}`` and ``{reader}`` stand for ids,
     ``*`` for the rest of a name.
@@ -164,31 +165,33 @@ class OutlinesRule(Section):
     Parameters
     ----------
     file
-        a lesion is taken from the first entry that has it; of several readers, the voxels that half
-        of them drew; without {roi} a label map
+        paths of the masks; a lesion is taken from the first path at which it has a file. Where
+        several readers drew it, it is the voxels that half of them drew. A path without {roi} names
+        a label map
     gland
         prostate mask, where none lies beside the series
     images
         CSV with columns T2 and ADC: the series that a patient's masks were drawn on, as
-        PATIENT_NAME_NUMBER; it goes before prefer
+        PATIENT_NAME_NUMBER; these series are taken whatever the rules prefer
     table
-        CSV with a row a lesion, or a lesion and reader
+        CSV with one row per lesion, or one row per lesion and reader
     key
-        columns of the table and what they hold for a lesion, zeros in front apart; where {roi} is
-        in none, a man's n-th row with a score is lesion n
+        which row is a lesion's: columns, and what they hold in that row (leading zeros do not
+        count); where {roi} is in none, a man's n-th row with a score is lesion n
     truth_column
-        clinically significant: True or 1, False or 0; anything else is unknown
+        column that says whether a lesion is clinically significant: True or 1, False or 0;
+        anything else is unknown
     grade_column
-        ISUP grade; anything else is none
+        column of the ISUP grade; other cells count as unknown
     score_column
-        score, on the scale of the rules
+        column of the score, on the scale of the rules
     reader_column
-        whose score it is; else the first reader
+        column of the reader's name; without it all scores are the first reader's
     template
-        CSV of a man's template biopsies, a row a zone: zone_id, samtaken, zprescancer,
+        CSV of a man's template biopsies, one row per zone: zone_id, samtaken, zprescancer,
         zprimgleason, zsecondgleason
     template_zones
-        map of these zones, by zone_id
+        image whose values are the zone_id of these zones
     """
 
     file: tuple[str, ...]
@@ -219,12 +222,12 @@ class DetectorRule(Section):
     Parameters
     ----------
     file
-        beside the series, as nnU-Net's CASE.nii.gz, MONAI's NAME_seg.nii.gz or PI-CAI's
-        cspca_detection_map.mha; with files: the end of a path, {patient} and {study}
+        name of a file beside the series, such as nnU-Net's CASE.nii.gz, MONAI's NAME_seg.nii.gz or
+        PI-CAI's cspca_detection_map.mha; with files: the end of a path, {patient} and {study}
     threshold
-        a candidate's voxels have at least this; of labels, 1 or more
+        least value of a candidate's voxels; in a map of labels all labels from 1 on are candidates
     least
-        mm3; smaller candidates are left out
+        volume in mm3; smaller candidates are left out
     """
 
     file: str
@@ -255,16 +258,16 @@ class FilesRule(Section):
     lesion
         lesion mask
     lesion_values
-        isup: a voxel's value is its lesion's grade; picai: likewise, but 1 says at least grade 2
-        without saying which; mask: any value is a malignant lesion
+        isup: a voxel's value is its lesion's ISUP grade; picai: likewise, but 1 says grade 2 or
+        more without saying which; mask: any value is a malignant lesion
     zones
         zone map; its values are under zones.values
     table
-        table of the studies (CSV)
+        CSV with a row for each study
     patient_column
-        column of the table
+        column of the patient's id
     study_column
-        column of the table
+        column of the study's id
     grade_column
         ISUP grades or Gleason sums of a study's lesions, by commas
     category_column
@@ -290,14 +293,14 @@ class FilesRule(Section):
 class ImportRules(Section):
     """State one site's facts: what its series and files are.
 
-    Of a list of matches the first that any series meets decides.
+    Where a list of matches is given for one image, the first match that any series meets decides.
 
     Parameters
     ----------
     name
         name of the cohort, shown in its description
     site
-        site column of participants.tsv
+        what goes into the column site of participants.tsv
     labels
         patient labels: a keyed pseudonym, or the source id itself (id) where the source is already
         de-identified
@@ -335,11 +338,12 @@ class ImportRules(Section):
     files
         image files instead of DICOM
     zones
-        zone map; a ROI gets its majority
+        zone map; a ROI gets the zone that holds most of its voxels
     scores
-        patient_id,roi_id,reader_id,scale,score beside the series
+        CSV beside the series with columns patient_id, roi_id, reader_id, scale and score
     roi_name
-        SEG segment or RTSTRUCT ROI names that are regions; group id is the roi_id
+        regular expression: names of SEG segments or RTSTRUCT ROIs that are regions; its group id
+        gives the roi_id
     roi_ids
         with labels: pseudonym, the ROI ids that may be kept as drawn; every other becomes a number,
         because names are free text
@@ -379,7 +383,13 @@ class ImportRules(Section):
     scale: str = "likert5"
 
     def matches(self, name: str) -> tuple[Match, ...]:
-        """Return the matches of a modality, or of ``vfa`` or ``diffusion``."""
+        """Return the conditions for one image or series of images.
+
+        Parameters
+        ----------
+        name : str
+            ``t2w``, ``adc``, ``dce``, ``hbv``, ``vfa`` or ``diffusion``.
+        """
         rule: tuple[Match, ...] | DynamicRule | None = getattr(self, name)
         return rule.match if isinstance(rule, DynamicRule) else rule or ()
 

@@ -98,22 +98,22 @@ _FILES_A_CALL = 500
 def here(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function with some arguments in this process, and return its result.
 
-    It is the default of the argument ``call``; another one runs the function in a process with
-    limits.
+    It is the default of the argument ``call`` of an import. A caller may give another function,
+    which does the same in a process with limits of time and memory.
     """
     return function(*arguments)
 
 
 @dataclass(frozen=True)
 class SourceStudy:
-    """Hold one study as found.
+    """Hold one study as it was found in the source.
 
     Parameters
     ----------
     uid : str
         StudyInstanceUID.
     slices : list of Frame
-        All image headers.
+        Headers of all images.
     objects : list of Path
         SEG and RTSTRUCT files.
     folders : list of Path
@@ -203,20 +203,26 @@ def by_series(frames: Iterable[Frame]) -> list[list[Frame]]:
 def find_studies(
     source: Path, scratch: Path, failures: list[CadError], notes: list[str], call: Call = here
 ) -> list[SourceStudy]:
-    """Find every study under a folder or in an archive, by patient and date.
+    """Find every study under a folder or in a zip archive.
 
     Parameters
     ----------
     source : Path
         Folder (zip archives inside it are opened too) or zip archive.
     scratch : Path
-        Where archives are unpacked.
+        Empty folder in which zip archives are unpacked.
     failures : list of CadError
-        Receives what could not be opened or read.
+        An error is appended for each file that could not be opened or read.
     notes : list of str
-        Receives what is no file and was left alone.
+        A message is appended for each thing that is no file: pipes, sockets, devices.
     call : callable
-        How files are opened.
+        Gets a function and its arguments and returns its result; it opens the files. By default it
+        does so in this process.
+
+    Returns
+    -------
+    list of SourceStudy
+        Sorted by PatientID, then study date.
     """
     found: list[SourceStudy] = []
     for root, paths in _roots(source, scratch, failures, notes, call):
@@ -261,7 +267,7 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
     root : Path
         Looked through with everything below it.
     notes : list of str
-        Receives what is no file and was left out: a pipe, a socket, a device.
+        A message is appended for each thing that is no file: a pipe, a socket, a device.
     """
     paths = []
     for folder, _, names in os.walk(root):

@@ -29,7 +29,15 @@ _SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Hold a cohort's tables as text (missing values ``n/a``), and whether it is simulated."""
+    """Hold a cohort's tables as DataFrames of text, with ``n/a`` for missing values.
+
+    Parameters
+    ----------
+    participants, readers, rois, scores : DataFrame
+        The rows of the TSV file of that name.
+    simulated : bool
+        Whether the cohort is simulated.
+    """
 
     participants: pd.DataFrame
     readers: pd.DataFrame
@@ -45,9 +53,14 @@ class Tables:
         return cls(**tables, simulated=before and is_simulated(root))  # once there, it stays
 
     def write(self, root: Path, name: str) -> None:
-        """Write all tables into a cohort folder; ``name`` is the cohort's name in its description.
+        """Write all tables into a cohort folder; each file is written whole or not at all.
 
-        Each file is written whole or not at all.
+        Parameters
+        ----------
+        root : Path
+            The cohort folder.
+        name : str
+            The cohort's name in ``dataset_description.json``.
         """
         write_tables(root, **vars(self), name=name)
 
@@ -80,7 +93,7 @@ class Tables:
         rules: ImportRules,
         others: Iterable[Place] = (),
     ) -> Tables:
-        """Return the tables with a study's patient, regions, readers and scores added.
+        """Return a copy of the tables with a study's patient, regions, readers and scores added.
 
         Rows that are there already stay as they are.
 
@@ -146,11 +159,12 @@ class Tables:
         return replace(self, rois=_append(self.rois, added))
 
     def with_template(self, rules: ImportRules) -> Tables:
-        """Return the tables with empty score rows, for readers to fill in.
+        """Return a copy of the tables with rows of empty scores added, for readers to fill in.
 
-        Each region without any row in ``scores.tsv`` gets one for each reader that the rules name;
-        else for each reader of the cohort; else for ``r1``. Call it after the last study of an
-        import, so that the order of studies does not matter.
+        Each region without any row in ``scores.tsv`` gets a row for each reader that the rules
+        name. If the rules name none, it gets one for each reader of the cohort or, without readers,
+        for ``r1``. Call it after the last study of an import, so that the order of studies does not
+        matter.
         """
         readers = list(rules.readers) or list(self.readers["reader_id"]) or [FIRST_READER]
         asked = set(zip(self.scores["participant_id"], self.scores["roi_id"], strict=True))
@@ -220,6 +234,11 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
     ------
     CadError
         When a column is missing, a cell has a control character, or the file is no table.
+
+    Returns
+    -------
+    list of dict of str to str
+        One dict for each row, by name of the column.
     """
     table = read_rows(path, _SCORE_COLUMNS)
     rows = [{k: row[k].strip() for k in _SCORE_COLUMNS} for row in table]

@@ -23,7 +23,7 @@ _LONG = 64
 
 @dataclass(frozen=True)
 class StudyResults:
-    """Hold what the objects of one study are made from.
+    """Hold what the SEG and the structured report of one study are made from.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ def uid(identity: str, *parts: object) -> str:
     Parameters
     ----------
     identity : str
-        What it is derived from: a hash of the content, a study's id, a word.
+        Text from which the UID is derived, such as a hash of the content or a study's id.
     *parts : object
-        What tells this part from others.
+        Values that distinguish this part from other parts of the same identity.
     """
     return generate_uid(entropy_srcs=[identity, *(str(part) for part in parts)])
 
@@ -95,7 +95,9 @@ def heading(modality: str, name: str, identity: str) -> dict[str, Any]:
 
 
 def with_own_model(run: JsonObject, scored: pd.DataFrame) -> JsonObject:
-    """Return ``run.json`` reduced to the model that scored one study, where a run has several.
+    """Return the content of ``run.json`` with only the model that scored one study.
+
+    The content of a run with a single model is returned as it is.
 
     Parameters
     ----------
@@ -164,14 +166,14 @@ def long_string(text: str) -> str:
 
 
 def say_who(dataset: Dataset, source: SourceImages, participant_id: str) -> None:
-    """Mark an object as de-identified where it carries the cohort's pseudonym in place of a name.
+    """Mark a DICOM object as de-identified if its PatientID is the cohort's own label.
 
     Parameters
     ----------
     dataset : Dataset
-        The object; changed.
+        The object; changed in place.
     source : SourceImages
-        Whose headers it was made from.
+        The source images that the object was made from; their ``patient_id`` is compared.
     participant_id : str
         ``sub-XXX``.
     """

@@ -54,9 +54,10 @@ def write_sr_and_seg(
 
     Returns
     -------
-    list of Path, list of CadError
-        The files, by study, and what could not be written: a study that cannot be written costs no
-        other.
+    list of Path
+        The files written, in the order of the studies.
+    list of CadError
+        One error for each study that could not be written; the other studies are written.
 
     Raises
     ------
@@ -99,12 +100,17 @@ def study_objects(
     study : StudyRef
         The study in its cohort.
     rows : DataFrame
-        Its rows of ``probabilities.csv``.
+        The study's rows of ``probabilities.csv``.
     medians : dict
         By ROI id: ``adc_median`` (um2/s, that is 1e-6 mm2/s), ``ktrans_median`` (1/min),
         ``volume_mm3``; None or absent where not measured.
     run : dict
         Content of ``run.json``.
+
+    Returns
+    -------
+    seg, sr : Dataset
+        The two DICOM objects, not written yet.
 
     Raises
     ------

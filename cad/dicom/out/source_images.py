@@ -19,10 +19,19 @@ _NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "SOPI
 
 @dataclass(frozen=True)
 class SourceImages:
-    """Hold one T2 series: its grid, its headers, and the z index that each of their planes has.
+    """Hold the T2 series of a study, as the DICOM objects that refer to it need it.
 
-    A classic series has one header a slice in the order of the z axis; an enhanced object has one
-    header, whose frames are in the object's order.
+    Parameters
+    ----------
+    grid : Volume
+        The T2 image.
+    headers : list of Dataset
+        In a classic series one header per slice, in the order of the z axis; for an enhanced object
+        its one header.
+    patient_id : str
+        PatientID that the headers bear.
+    planes : tuple of int
+        The z index of each slice or, in an enhanced object, of each frame in the object's order.
     """
 
     grid: Volume

@@ -96,7 +96,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     results : StudyResults
         The study's regions, scored.
     seg : Segmentation
-        Its segments are these regions, in the same order.
+        The SEG object of the study: one segment for each region of ``results``, in the same order.
     """
     name, version, _ = algorithm(results.run)
     device = highdicom.sr.ObserverContext(

@@ -33,7 +33,8 @@ def earlier_results(
     Parameters
     ----------
     series : iterable of Dataset
-        The archive's answers to a query of the study's series for :data:`ASKED`.
+        The archive's answers to a query for the study's series, with series UID, modality, number
+        and description.
     instances : callable
         Takes a SeriesInstanceUID and returns its SOPInstanceUIDs; called only for series that this
         program wrote.
@@ -57,9 +58,9 @@ def is_report(dataset: Dataset) -> bool:
 
 
 def sent_together(paths: Iterable[Path]) -> set[str]:
-    """Return the SOPInstanceUIDs of files that are sent together.
+    """Return the SOPInstanceUIDs of DICOM files.
 
-    No object in this set supersedes another one in it.
+    The files are sent to an archive together, and therefore none of them supersedes another.
 
     Parameters
     ----------
@@ -80,14 +81,15 @@ def sent_together(paths: Iterable[Path]) -> set[str]:
 def supersede(
     dataset: Dataset, earlier: Iterable[Earlier], current: Collection[str] = ()
 ) -> list[str]:
-    """Add to a report references to the earlier results of its study that it supersedes.
+    """Add to a report references to the earlier results of its study, which it supersedes.
 
     Parameters
     ----------
     dataset : Dataset
         A report of this program; changed in place. Its file is not changed.
     earlier : iterable of Earlier
-        The study's results in the archive.
+        The study's results in the archive, as :func:`earlier_results` returns them: modality,
+        SeriesInstanceUID and SOPInstanceUID of each.
     current : collection of str
         SOPInstanceUIDs of the objects that are sent together with the report.
 

@@ -45,10 +45,10 @@ def conformal_p_values(
     Returns
     -------
     ndarray, shape (m,)
-        (1 + sum) / (1 + number of patients with regions of this class). The sum is over those
-        patients: the share of the patient's regions of this class that look no more typical of it
-        than the new region. 1 for every region when the class is absent; NaN where the new score is
-        NaN.
+        (1 + sum of shares) / (1 + number of patients with regions of this class). Each of these
+        patients has one share: of the patient's regions of this class, those whose score is no more
+        typical of the class than the new region's. 1 for every region when the class is absent; NaN
+        where the new score is NaN.
     """
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     use = (y == label) & np.isfinite(s)
@@ -155,16 +155,17 @@ def conformal_summary(
     Parameters
     ----------
     truth, score, groups : array, shape (n,)
-        As for :func:`leave_patient_out_p_values`.
+        Histology (1, 0, NaN), score (NaN where missing) and patient of every region.
     p_benign, p_malignant : ndarray, shape (n,)
-        A class is in a region's set where its p-value exceeds the error level.
+        p-values of :func:`leave_patient_out_p_values`. A class is in a region's set where its
+        p-value exceeds the error level.
     levels : tuple of float
         Error levels.
 
     Returns
     -------
     dict
-        ``levels``: one :class:`ConformalLevel` for each.
+        One key, ``levels``: a list with a :class:`ConformalLevel` for each error level.
     """
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     known = np.isfinite(s)

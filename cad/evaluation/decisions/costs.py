@@ -16,7 +16,10 @@ DECISIONS = {0: "benign", -1: "refer", 1: "malignant"}
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Hold P- and P+: a probability below the first is benign, above the second malignant."""
+    """Hold the lower threshold P- and the upper threshold P+ of a probability.
+
+    A region below P- is called benign, one above P+ malignant; any other is referred.
+    """
 
     lower: float
     upper: float
@@ -24,14 +27,15 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Reject:
-    """Hold error rate and cost by how many regions are referred.
+    """Hold how error rate and cost change with the share of regions that are referred.
 
     Parameters
     ----------
     against : str
         Truth of the errors: ``histology``, or ``readers`` where too few regions have histology.
     curve : dict of str to list of float
-        See :func:`cad.evaluation.decisions.reject.reject_curve`.
+        ``reject_rate``, ``error_rate``, ``cost`` and others, one value per point of the curve; see
+        :func:`cad.evaluation.decisions.reject.reject_curve`.
     """
 
     against: str
@@ -72,10 +76,8 @@ class Decisions:
     decisions : dict of str to Counted
         By decision: benign, refer, malignant.
     npv, ppv : Interval or None
-        Predictive values with patient-clustered intervals;     histology.
-    None without a decided region of known
-        histology, or where histology changed the decisions.
-        histology.
+        Negative and positive predictive value with patient-clustered intervals; None without a
+        decided region of known histology, or where histology changed the decisions.
     point : RejectPoint or None
         Errors and cost where histology is known.
     sentence : str
@@ -110,7 +112,7 @@ def measure_decisions(
     patients : ndarray, shape (n,)
         The patient of every region.
     costs : DecisionSettings
-        Of errors and of referring.
+        Costs of errors and of referring a region.
     seen : bool
         Whether histology changed these decisions: their predictive values then mean nothing.
     """
@@ -164,23 +166,23 @@ def reject_summary(
     patients: np.ndarray,
     costs: DecisionSettings,
 ) -> Reject | None:
-    """Measure errors and cost of referring, with histology as truth.
+    """Measure how errors and cost change with the share of regions that are referred.
 
-    The readers' mean is the truth where too few regions have histology.
+    The truth is histology; if too few regions have it, the readers' mean is the truth of all.
 
     Parameters
     ----------
     truth, consensus, score : ndarray, shape (n,)
-        Histology (1 or 0), the readers' mean and the probability; NaN where unknown.
+        Histology (1 or 0), the readers' mean and the learner's probability; NaN where unknown.
     patients : ndarray, shape (n,)
         The patient of every region.
     costs : DecisionSettings
-        Of errors and of referring.
+        Costs of errors and of referring a region.
 
     Returns
     -------
     Reject or None
-        None where neither truth is known for enough patients, or scores are no probabilities.
+        None where neither truth is known for enough patients, or a score is outside [0, 1].
     """
     majority = metrics.consensus_truth(consensus)[0]
     for against, y in (("histology", truth), ("readers", majority)):

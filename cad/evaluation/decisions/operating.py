@@ -35,7 +35,8 @@ class Side:
     observed : Interval
         Predictive value at the stored threshold, on the regions that it was chosen on.
     validated : Interval
-        Predictive value of decisions by thresholds chosen on the other patients.
+        Predictive value when each patient's regions are decided by thresholds that were chosen on
+        the other patients.
     n, validated_n : int
         Number of regions with histology behind ``observed`` and ``validated``.
     note : str
@@ -67,7 +68,7 @@ class OperatingChoice:
     Parameters
     ----------
     benign, malignant : Side
-        The two decisions, with the negative and the positive predictive value.
+        The two decisions: threshold, aim and (negative or positive) predictive value.
     refer : float
         Share of regions with a probability that are referred: neither benign nor malignant.
     """
@@ -78,7 +79,7 @@ class OperatingChoice:
 
     @property
     def thresholds(self) -> tuple[float, float]:
-        """Return the lower and upper threshold, as ``reject.decide`` takes them."""
+        """Return the two thresholds: benign below the first, malignant above the second."""
         return self.benign.threshold, self.malignant.threshold
 
     def as_dict(self) -> JsonObject:

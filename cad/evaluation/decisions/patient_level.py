@@ -53,13 +53,16 @@ WHOLE, BLOCKS = 200, 20  # men up to whom each is left out alone, and the parts 
 class ManModel:
     """Compute a man's probability of clinically significant cancer from what is known of him.
 
+    It is a logistic regression on the log-odds of his regions, the readers' scores, age and PSA.
+
     Parameters
     ----------
     names : tuple of str
-        Columns of :data:`PRIORS` that are used.
+        Columns that are used: of ``highest``, ``rest``, ``category``, ``age``, ``psa``,
+        ``density``.
     centre, weight, absent : tuple of float
-        Of each column: its mean in training, its weight, and the weight that stands in where the
-        value is not known.
+        For each column: its mean in training, its weight, and the number that is added to the
+        log-odds where the value is not known.
     intercept : float
         Log-odds of a man at the means.
     men, positive : int
@@ -82,7 +85,9 @@ class ManModel:
         Parameters
         ----------
         table : DataFrame, shape (n, ...)
-            A row per man, with columns of :data:`PRIORS`; absent columns and NaN are not known.
+            A row per man. Columns, all optional, NaN where unknown: ``highest`` and ``rest``
+            (:func:`region_columns`), ``category`` (log-odds of the readers' mean for the most
+            suspicious region), ``age`` in decades, ``psa`` and ``density`` as natural logarithms.
         """
         total = np.full(len(table), self.intercept)
         for name, centre, weight, absent in zip(
@@ -102,7 +107,7 @@ class ManModel:
         Parameters
         ----------
         table : DataFrame, shape (n, ...)
-            As for :meth:`log_odds`.
+            A row per man, with the columns that :meth:`log_odds` lists.
         """
         p: np.ndarray = expit(self.log_odds(table))
         return p
@@ -113,7 +118,7 @@ class ManModel:
         Parameters
         ----------
         table : DataFrame, shape (n, ...)
-            As for :meth:`log_odds`.
+            A row per man, with the columns that :meth:`log_odds` lists.
 
         Returns
         -------
@@ -125,7 +130,13 @@ class ManModel:
         return [", ".join(WORDS[used[i]] for i in np.flatnonzero(row)) for row in lacking]
 
     def recalibrated(self, intercept: float, slope: float) -> ManModel:
-        """Return a new model whose log-odds are ``intercept + slope`` times those of this one."""
+        """Return a new model whose log-odds are ``intercept + slope`` times this model's log-odds.
+
+        Parameters
+        ----------
+        intercept, slope : float
+            The new log-odds are intercept + slope * z, with z this model's log-odds.
+        """
         return replace(
             self,
             weight=tuple(slope * value for value in self.weight),
@@ -144,20 +155,20 @@ class PatientLevel:
         Men with truth and probability; those of them with significant cancer; men who lack one of
         the two.
     auc, average_precision : Interval
-        The measures of the field's challenges. Out of fold, each man is ranked among the others by
-        a model that did not see him.
+        How well men are ranked. Out of fold, each man is ranked among the others by a model that
+        did not see him.
     calibration_intercept, calibration_slope, brier : Interval
-        Of the probabilities.
+        Calibration and Brier score of the probabilities.
     note : str
         Why there is no model, or why no threshold reaches the aim.
     model : ManModel or None
         In a validation: the model fitted to all men.
     operating_point : OperatingChoice or None
-        Thresholds, where the settings have an aim for men.
+        The two thresholds on the probability of men, where the settings state an aim for men.
     promised_share : float or None
         In a prediction: the share of men that the thresholds decided in training.
     decisions : dict
-        How many men are decided, and how often rightly.
+        How many men got which decision, and how often histology confirms it.
     """
 
     n: int = 0
@@ -192,7 +203,7 @@ def column(table: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
-    """Return the columns of :data:`PRIORS` that come from regions, ``highest`` and ``rest``.
+    """Summarise the probabilities of each man's regions in two columns, ``highest`` and ``rest``.
 
     Parameters
     ----------
@@ -205,7 +216,8 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
     -------
     DataFrame, shape (n_men, 2)
         Men in sorted order. ``highest``: log-odds of the man's highest region; ``rest``: log of the
-        mean odds of his other regions. NaN without a scored region, and without another one.
+        mean odds of his other regions. ``highest`` is NaN for a man without a scored region, and
+        ``rest`` for a man with fewer than two.
     """
     names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     p = np.clip(np.asarray(q, float), metrics.CLIP, 1 - metrics.CLIP)
@@ -246,19 +258,22 @@ def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
 
 
 def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
-    """Fit the model of men to those whose truth is known.
+    """Fit the model of a man's probability of significant cancer to the men whose truth is known.
 
     Parameters
     ----------
     table : DataFrame, shape (n, ...)
-        A row per man with columns of :data:`PRIORS`, all optional, NaN where unknown.
+        A row per man, with the columns that :meth:`ManModel.log_odds` lists.
     truth : ndarray, shape (n,)
         1 with clinically significant cancer, 0 without, NaN where unknown.
+    few : int
+        Least number of men with, and of men without, cancer.
 
     Raises
     ------
     CadError
-        For fewer than ``few`` men of a class, and for a table without information.
+        For fewer than ``few`` men of a class, and for a table in which no column is known of enough
+        men.
     """
     use = np.isfinite(truth)
     if "highest" in table:
@@ -301,22 +316,26 @@ def out_of_fold_men(
 
     Parameters
     ----------
-    table, truth
-        As for :func:`fit_men`.
+    table : DataFrame, shape (n, ...)
+        A row per man, with the columns that :meth:`ManModel.log_odds` lists.
+    truth : ndarray, shape (n,)
+        1 with clinically significant cancer, 0 without, NaN where unknown.
     seed : int
-        Each man is left out alone, up to 200 men; more men are dealt into 20 parts by this seed.
+        Up to 200 men, each man is left out alone. More men are dealt at random into 20 parts, which
+        are left out in turn; this is the seed.
 
     Returns
     -------
     probability : ndarray, shape (n,)
         Men without truth have the probability by the model of all men with truth.
     rank : ndarray, shape (n,)
-        Share of the other men with truth to whom the same model gives less; NaN without truth.
+        By the model that did not see the man: share of the other men with truth who have a lower
+        probability than he; NaN without truth.
 
     Raises
     ------
     CadError
-        As :func:`fit_men`.
+        For too few men of a class, and for a table in which no column is known of enough men.
     """
     known = np.flatnonzero(np.isfinite(truth))
     probability, rank = fit_men(table, truth).probability(table), np.full(len(truth), np.nan)
@@ -339,16 +358,19 @@ def measure_men(
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> PatientLevel:
-    """Measure how good men's probabilities are; a result with n = 0 where no man has truth and one.
+    """Measure how good the probabilities of men are.
+
+    The result has ``n`` = 0 when no man has both a truth and a probability.
 
     Parameters
     ----------
     truth, probability : ndarray, shape (n,)
         Each man's truth (1 or 0) and probability; NaN where unknown.
     rank : ndarray, shape (n,), optional
-        Orders men for AUC and average precision; when not given, the probability does.
+        Values by which men are ordered for AUC and average precision, larger for more suspicious;
+        the probabilities when not given.
     bootstraps, seed : int
-        Resamples of men for the intervals of everything but the AUC, and their seed.
+        Number of bootstrap resamples of men, for all intervals but the AUC's, and their seed.
     """
     known = np.isfinite(truth) & np.isfinite(probability)
     if not known.any():

@@ -19,7 +19,7 @@ INTERCEPT_SD, SLOPE_SD = 1.0, 0.35
 
 @dataclass(frozen=True)
 class Recalibration:
-    """Hold a map of log-odds: the new ones are ``intercept + slope * old``."""
+    """Hold a recalibration of log-odds: the new ones are ``intercept + slope * old``."""
 
     intercept: float
     slope: float
@@ -34,15 +34,15 @@ class Recalibration:
 def recalibration(
     truth: np.ndarray, q: np.ndarray, men: np.ndarray, least: int = LEAST
 ) -> Recalibration:
-    """Fit the map of log-odds to a site's regions, or to its men.
+    """Fit the recalibration of a model's log-odds to a site's regions, or to its men.
 
-    The priors are normal: intercept ~ N(0, 1), slope ~ N(1, .35), the second number being the
-    standard deviation.
+    A row is a region or a man. The priors are normal: intercept ~ N(0, 1), slope ~ N(1, .35), the
+    second number being the standard deviation.
 
     Parameters
     ----------
     truth : ndarray, shape (n,)
-        1 or 0; NaN where unknown.
+        1 malignant, 0 benign; NaN where unknown.
     q : ndarray, shape (n,)
         The model's probability; NaN where it has none.
     men : ndarray, shape (n,)
@@ -53,8 +53,8 @@ def recalibration(
     Raises
     ------
     CadError
-        For fewer men, for one class, and where the probabilities rank the site's rows the wrong
-        way.
+        For fewer men, for rows of one class only, and where a higher probability goes with less
+        malignancy.
     """
     y, p, names = _known(truth, q, men)
     count = len(np.unique(names))
@@ -91,7 +91,7 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     q : ndarray, shape (n,)
         The model's probabilities; NaN where it has none.
     men : ndarray, shape (n,)
-        The man of every row; a row is moved by a map that was fitted without its man.
+        The man of every row; a row is recalibrated by a fit without its man.
 
     Returns
     -------

@@ -16,14 +16,15 @@ class RejectPoint:
     Parameters
     ----------
     reject_rate, error_rate : float
-        Referred / n, wrong / n.
+        Share of regions that are referred, and share that are decided wrongly; both of all n.
     cost : float
         (C_p FN + C_n FP + costs of the referred) / n; C_p is the cost of a false negative, C_n of a
         false positive.
     sensitivity, ppv : float
-        TP / (TP + FN) and TP / (TP + FP) among the decided ([A14]); NaN without any.
+        TP / (TP + FN) and TP / (TP + FP) among the decided regions; NaN where the denominator is 0.
     tp, fp, tn, fn, referred_malignant, referred_benign : int
-        The counts.
+        Numbers of regions: true and false positives, true and false negatives, and the malignant
+        and benign among the referred.
     """
 
     reject_rate: float
@@ -42,8 +43,8 @@ class RejectPoint:
 def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
     """Return a decision for every score: 1 malignant, 0 benign, -1 refer.
 
-    Scores and thresholds may be probabilities (P-, P+), or decision values with the thresholds of a
-    classifier with a reject option.
+    Scores and thresholds may be probabilities, or decision values with thresholds on the same
+    scale.
 
     Parameters
     ----------
@@ -63,11 +64,11 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
     Parameters
     ----------
     truth : array, shape (n,)
-        1 or 0.
+        1 malignant, 0 benign.
     decision : array, shape (n,)
-        1, 0, or -1 (refer).
+        1 malignant, 0 benign, -1 refer.
     costs : DecisionSettings
-        Of errors and of referring.
+        Costs of errors and of referring a region.
 
     Raises
     ------
@@ -118,19 +119,20 @@ def reject_curve(
     truth : array, shape (n,)
         1 or 0.
     probability : array, shape (n,)
-        Of malignancy.
+        Probability of malignancy.
     costs : DecisionSettings
-        Of errors and of referring.
+        Costs of errors and of referring a region.
     points : int
         Number of points of the curve.
 
     Returns
     -------
     dict
-        ``scale, lower, upper, reject_rate, error_rate, cost, sensitivity, ppv``, and
-        ``error_reject_ratio``: (E - E0) / (R - R0), with E0 and R0 the rates when nothing is
-        referred. It is minus the share of the referred that would have been errors (NaN where
-        nothing is referred).
+        Lists with one value per point: ``scale``; the thresholds ``lower`` and ``upper``;
+        ``reject_rate, error_rate, cost, sensitivity, ppv``; and ``error_reject_ratio``,
+        (E - E0) / (R - R0), with E the error rate, R the reject rate and E0, R0 these rates when
+        nothing is referred. This is minus the share of the referred regions that would have been
+        errors; NaN where nothing is referred.
     """
     use = costs.refer_positive / costs.false_negative + costs.refer_negative / costs.false_positive
     scales = np.linspace(0, 1, points + 2)[1:-1] / use

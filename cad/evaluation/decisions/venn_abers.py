@@ -71,7 +71,7 @@ def leave_patient_out_venn_abers(
     truth : array, shape (n,)
         1 or 0 by histology, NaN where unknown.
     score : array, shape (n,)
-        Larger is more malignant; NaN where missing.
+        Out-of-fold probabilities; NaN where missing.
     groups : array, shape (n,)
         The patient of every region.
 

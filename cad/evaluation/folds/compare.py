@@ -41,8 +41,8 @@ def compare_learners(
     groups : array, shape (n,)
         The patient of every ROI.
     target : array, shape (n,), optional
-        Probability that a learner's probabilities should match, for the measures of probability;
-        the truth when not given.
+        Probability that a learner's probabilities should match, such as the readers' mean. Measures
+        of probability are taken against it; the truth when not given.
     measures : tuple of str
         Names in :data:`~cad.evaluation.measures.table.MEASURES`.
     resamples, seed : int
@@ -53,8 +53,9 @@ def compare_learners(
     DataFrame
         A row per measure and pair, in columns: ``measure``; the learners ``a`` and ``b``;
         ``value_a``, ``value_b`` and their ``difference``, a minus b; ``lower``, ``upper`` and
-        ``p_bootstrap`` of the patient-clustered paired bootstrap; ``p_permutation``, from
-        exchanging the two learners' values in randomly chosen patients (ranks for the AUC);
+        ``p_bootstrap``, the interval of the difference and its p-value by the patient-clustered
+        paired bootstrap; ``p_permutation``, from exchanging the two learners' values (ranks for the
+        AUC) in randomly chosen patients;
         ``p_clustered`` and ``p_delong``, two-sided, AUC only, NaN for the others; ``n`` regions and
         ``patients`` compared; ``p_holm`` and ``p_hochberg``, the permutation's p-value corrected
         over the pairs of one measure.
@@ -139,12 +140,12 @@ def paper_sign_test(
     Parameters
     ----------
     statistic : callable
-        Gets row indices, returns the value of the first learner and of the second; larger is
-        better.
+        Gets the row indices of a resample; returns the measure of the first learner and of the
+        second on these rows; larger is better.
     n : int
-        Test points.
+        Number of test points.
     resamples : int
-        100 in the paper.
+        Number of resamples; 100 in the paper.
     seed : int
         Seed of the resampling.
 

@@ -45,8 +45,8 @@ def each_piece(
 ) -> Iterator[Result]:
     """Call a function once for each piece of work; yield the results in the order of the pieces.
 
-    Pieces are done one after the other in this process. Once a piece took so long that parallel
-    processes would save more time than their start costs, the remaining pieces go to them. The
+    Pieces are done one after the other in this process. Once a piece takes so long that parallel
+    processes would save more time than it costs to start them, the remaining pieces go to them. The
     results are the same.
 
     Parameters
@@ -98,11 +98,11 @@ class Fold:
     features : list of int or None
         Columns that feature selection kept; None when nothing was dropped.
     warnings : list of str
-        What the fit warned about, each once.
+        Messages of the warnings of the fit, each once.
     error : str
         Why the fold failed; empty when it did not.
     estimator : object or None
-        The fitted estimator, when asked for.
+        The fitted estimator; None unless ``keep_estimators`` was set.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Hold out-of-fold predictions: each row's comes from the fold that did not see its patient.
+    """Hold out-of-fold predictions: each row is predicted by a model that did not see its patient.
 
     Parameters
     ----------
@@ -202,7 +202,8 @@ def out_of_fold(
         rows. It serves a standardisation that is itself fitted on the training patients
         (docs/methods.md 7).
     y : array, shape (n,)
-        Labels, soft or hard. Rows with NaN are predicted; only semi-supervised learners see them.
+        Labels in [0, 1], soft or hard; NaN for no label. Rows without a label are predicted, too;
+        only semi-supervised learners are trained on them.
     groups : array, shape (n,)
         Rows of one group are left out together: the patient of every row, or the site.
     eta : array, shape (n,), or float, optional
@@ -270,7 +271,7 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
     folds : list of Fold
         Each predicts the rows that it left out.
     n : int
-        Rows in all.
+        Number of rows in all.
 
     Raises
     ------
@@ -292,10 +293,11 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
 def fit_keywords(
     estimator: Any, eta: np.ndarray | None, groups: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return ``eta`` and ``groups`` as keywords for ``estimator.fit``, where it declares them.
+    """Return ``eta`` and ``groups`` as keywords for ``estimator.fit``, if it has these parameters.
 
-    In a pipeline every step that declares one of them gets it, as ``step__eta``. With
-    scikit-learn's metadata routing on, the ones that the estimator requests are given.
+    For a pipeline the keywords are ``step__eta`` and ``step__groups``, for every step whose ``fit``
+    has the parameter. With scikit-learn's metadata routing on, what the estimator requests is
+    returned.
 
     Parameters
     ----------
@@ -321,8 +323,8 @@ def fit_keywords(
 def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     """Return a fitted estimator's probability of malignancy, shape (n,); NaN where it has none.
 
-    The learner's warning of rows outside the training's range is suppressed: callers warn with the
-    names of the features.
+    A learner's warning that rows lie outside the range of its training rows is suppressed; callers
+    give a warning of their own, with the names of the features.
 
     Parameters
     ----------
@@ -409,7 +411,7 @@ def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
 
 @cache
 def blas_threads() -> ThreadpoolController:
-    """Return threadpoolctl's controller, which limits the threads of the linear algebra."""
+    """Return threadpoolctl's controller, with which callers limit the threads of linear algebra."""
     return ThreadpoolController()
 
 
@@ -443,11 +445,12 @@ def folds_side_by_side(
     fronts: Mapping[str, Any] | None = None,
     n_jobs: int = 1,
 ) -> dict[str, list[Fold]]:
-    """Return the folds of several estimators: each group is predicted by models of the others.
+    """Return the folds of several estimators; each group is predicted by models of the others.
 
     The results are, up to rounding, those of :func:`cad.evaluation.folds.crossval.out_of_fold` for
-    ``Pipeline([*front.steps, ("learner", estimator)])``. It saves time: features that are made for
-    the training rows, learned labels and ``front`` are made once for all estimators.
+    ``Pipeline([*front.steps, ("learner", estimator)])``. To save time, everything before the
+    estimator (``X`` if callable, ``relabel`` and ``front``) is computed once per fold for all
+    estimators.
 
     Parameters
     ----------
@@ -456,15 +459,16 @@ def folds_side_by_side(
     front : Pipeline, optional
         Unfitted steps before each estimator. Their warnings are not kept.
     fronts : mapping of str to Pipeline, optional
-        By name of the left-out group, ``front`` already fitted on the same rows and labels. It is
-        fitted here for groups that are absent.
+        By name of the left-out group, the steps ``front`` already fitted on the same training rows
+        and labels. For other groups ``front`` is fitted here.
     X, y, groups, eta, patients, relabel, n_jobs
-        As :func:`cad.evaluation.folds.crossval.out_of_fold`.
+        As in :func:`out_of_fold`: features, labels, left-out group of every row, uncertainty of
+        labels, patient of every row, function that learns labels, parallel folds.
 
     Returns
     -------
     dict of str to list of Fold
-        By name of the estimator; also for an estimator all of whose folds failed.
+        By name of the estimator, its folds; also for an estimator all of whose folds failed.
 
     Raises
     ------

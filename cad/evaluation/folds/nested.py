@@ -43,14 +43,15 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     estimator : estimator or pipeline
         Unfitted.
     grid : dict of str to list
-        Parameters of the estimator; for a pipeline those of its last step (or ``step__name``).
+        Values to try, by parameter of the estimator; for a pipeline, of its last step (or as
+        ``step__name``).
         Among equally good points the first in grid order is kept, so list simple ones first.
     criterion : {"cross-entropy", "auc", "kl", "brier"}
-        Cross-entropy, two-sided KL and Brier compare the probability with the soft label; ``auc``
-        compares the ranking with the label thresholded at .5. The criterion is averaged over the
-        inner folds and not computed on pooled scores, which need not share a scale.
+        Cross-entropy, two-sided Kullback-Leibler distance (``kl``) and Brier score compare the
+        probability with the soft label; ``auc`` compares the ranking with the label thresholded
+        at .5. The criterion is averaged over the inner folds.
     n_folds : int
-        Inner folds, grouped by patient.
+        Number of inner folds; all rows of a patient are in one fold.
 
     Attributes
     ----------
@@ -143,7 +144,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(lambda self: self._has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the chosen estimator's probabilities, shape (n, 2)."""
+        """Return the chosen estimator's probabilities of the two classes, shape (n, 2)."""
         check_is_fitted(self)
         return np.asarray(self.best_estimator_.predict_proba(X))
 

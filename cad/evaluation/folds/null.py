@@ -61,7 +61,8 @@ class SharedFolds:
     learner : estimator
         Unfitted.
     X : array or DataFrame, shape (n, d), or callable
-        As in :func:`~cad.evaluation.folds.crossval.out_of_fold`.
+        Features. A callable gets the indices of the training rows and returns the features of all
+        rows.
     groups, patients : ndarray, shape (n,)
         Group of every row, whose rows are left out together; patient of every row.
     """
@@ -78,9 +79,20 @@ class SharedFolds:
     ) -> SharedFolds | None:
         """Return the shared folds of an estimator; None where labellings cannot share work.
 
-        They cannot where a label is missing, because the training rows then change with the
-        labelling, and where the estimator is no pipeline whose steps before the last are all of
-        :data:`LABEL_FREE`.
+        Work cannot be shared where a label is missing, because the training rows then change with
+        the labelling, and where the estimator is no pipeline whose steps before the last ignore
+        labels.
+
+        Parameters
+        ----------
+        estimator : estimator or pipeline
+            Unfitted.
+        X : array or DataFrame, shape (n, d), or callable
+            Features, as for the class.
+        y : ndarray, shape (n,)
+            Labels; NaN where missing.
+        groups, patients : ndarray, shape (n,)
+            Left-out group and patient of every row.
         """
         if np.isnan(y).any() or not isinstance(estimator, Pipeline) or estimator.memory is not None:
             return None
@@ -94,12 +106,15 @@ class SharedFolds:
     def scores(
         self, labels: np.ndarray, etas: np.ndarray | None, n_jobs: int
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the progress after each fold, and a part's scores after its last fold.
+        """Fit and predict all folds under several labellings; yield the progress and the scores.
+
+        The labellings are done in parts. Something is yielded after each fold; scores come after
+        the last fold of a part.
 
         Parameters
         ----------
         labels, etas : ndarray, shape (k, n)
-            Labels in [0, 1] and their uncertainties.
+            k labellings of the n rows in [0, 1], and the uncertainties of these labels.
         n_jobs : int
             Parallel folds, which change no result.
 
@@ -187,8 +202,8 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     """Return a permutation that exchanges labels between patients.
 
     The rows are laid end to end, patient after patient in random order, rotated by a random number
-    of rows, and cut again into the patients' original numbers of rows. Labels that stood side by
-    side in one patient so mostly stay side by side.
+    of rows, and cut again into the patients' original numbers of rows. Thus labels of one patient
+    mostly stay together in one patient.
 
     Parameters
     ----------
@@ -281,9 +296,10 @@ class PermutationNull:
     n : int
         Permutations of each scheme.
     against : str
-        ``histology`` or ``labels``.
+        Truth of the AUC: ``histology``, or ``labels`` without histology.
     schemes : dict of str to NullScheme
-        ``between`` and ``within``.
+        Results by name of the scheme: labels permuted ``between`` patients, or ``within`` each
+        patient.
     """
 
     observed: float
@@ -313,7 +329,9 @@ def permutation_null(
     n_jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> PermutationNull:
-    """Return the AUC of the whole validation under permuted labels, all fitted anew each time.
+    """Repeat the whole validation under permuted labels; return its AUC each time.
+
+    Everything is fitted anew each time.
 
     A permutation moves each region's label, uncertainty and truth together to another region;
     features and patients stay in place.
@@ -321,8 +339,8 @@ def permutation_null(
     Parameters
     ----------
     estimator, X, y, groups, eta, patients
-        As in :func:`~cad.evaluation.folds.crossval.out_of_fold`. Labels move between or within
-        ``patients``.
+        Learner, features, labels, left-out group of every row, uncertainty of labels and patient of
+        every row, as in :func:`~cad.evaluation.folds.crossval.out_of_fold`.
     truth : array, shape (n_rois,)
         Truth of the AUC: 1, 0 or NaN. Where all are NaN, labels above .5 are the positives.
     n : int
@@ -330,7 +348,8 @@ def permutation_null(
     observed : float, optional
         AUC with the true labels, where it is known already.
     schemes : tuple of str
-        ``between`` and ``within``.
+        Names of the schemes: ``between`` moves labels between patients, ``within`` shuffles them
+        among the regions of each patient.
     seed, n_jobs : int
         Seed of the permutations, and parallel processes. Permutation k does not depend on ``n`` or
         ``n_jobs``.

@@ -33,7 +33,10 @@ _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 
 
 class RivalRow(TypedDict):
-    """Hold one row of :attr:`Rivals.table`: a learner's measure and difference to the reference."""
+    """Hold one row of ``Rivals.table``: a learner's measure and its difference to the reference.
+
+    The keys are the columns of that table; ``n`` is the number of regions.
+    """
 
     against: str
     measure: str
@@ -48,7 +51,10 @@ class RivalRow(TypedDict):
 
 
 class RivalTable(TypedDict):
-    """Hold the comparison of a learner with rivals as ``metrics.json`` has it."""
+    """Hold the comparison of a learner with rivals, as it stands in ``metrics.json``.
+
+    The keys mean the same as in :class:`Rivals`; ``table`` is a list of rows.
+    """
 
     reference: str
     sentence: str
@@ -62,11 +68,11 @@ class Rivals:
     Parameters
     ----------
     table : DataFrame
-        One row per truth (``against``: readers, histology), measure (kl, brier, auc,
-        calibration_slope) and learner: ``value``; ``difference`` to the reference with ``lower``,
-        ``upper`` (95 %, paired, patient-clustered; NaN for the reference, for slopes and where
-        nothing was predicted); ``beyond_chance``, whether the difference is larger than chance;
-        ``note``, why a value is missing or doubtful.
+        One row per truth (``against``: readers, histology), measure (``measure``: kl, brier, auc,
+        calibration_slope) and learner (``learner``), with columns ``value``; ``difference`` to the
+        reference with ``lower``, ``upper`` (95 %, paired, patient-clustered; NaN for the reference,
+        for slopes and where nothing was predicted); ``beyond_chance``, whether the difference is
+        larger than chance; ``note``, why a value is missing or doubtful.
     sentence : str
         Which learner is best, and whether the difference is larger than chance.
     probabilities : dict of str to ndarray, shape (n,)
@@ -110,10 +116,11 @@ def compare_with_rivals(
         Unfitted, by name; ``cad.learners.rivals.rival_learners()`` has the rivals of every
         validation.
     X, y, groups, eta, patients, relabel, n_jobs
-        As for :func:`cad.evaluation.folds.crossval.out_of_fold`: the arguments that gave
-        ``probability``.
+        The arguments of :func:`cad.evaluation.folds.crossval.out_of_fold` that gave
+        ``probability``: features, labels, left-out group of every row, and so on.
     front, fronts
-        Steps before every rival, see :func:`cad.evaluation.folds.crossval.folds_side_by_side`.
+        Unfitted steps before every rival, and the same steps fitted for each left-out group; see
+        :func:`cad.evaluation.folds.crossval.folds_side_by_side`.
     target : array, shape (n,), optional
         The readers' mean probability, NaN where nobody read; ``y`` when not given.
     truth : array, shape (n,), optional
@@ -174,7 +181,7 @@ def compare_probabilities(
     reference : str
         The learner that others are compared with.
     target : array, shape (n,), optional
-        The readers' mean probability, or NaN.
+        The readers' mean probability, NaN where nobody read.
     truth : array, shape (n,), optional
         Histology, 1, 0 or NaN.
 

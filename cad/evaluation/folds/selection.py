@@ -74,23 +74,31 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class TTestSelector(_Selector):
-    """Keep the columns whose means differ most between the classes, by Welch's t."""
+    """Keep the columns whose means differ most between the classes, by Welch's t.
+
+    Rows whose label is above .5 are the malignant class.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of columns to keep.
+    """
 
     def _scores(self, X: np.ndarray, positive: np.ndarray) -> np.ndarray:
         return welch_t(X, positive)
 
 
 class MutualInformationSelector(_Selector):
-    """Keep the columns of largest mutual information with the class.
+    """Keep the columns of largest mutual information with the class (label above .5, or not).
 
     Each column is first cut into quantile groups of equal size.
 
     Parameters
     ----------
     n_features : int
-        Columns to keep.
+        Number of columns to keep.
     bins : int
-        Quantile groups of each feature.
+        Number of quantile groups of each column.
     """
 
     def __init__(self, n_features: int = 20, bins: int = 5) -> None:
@@ -106,6 +114,11 @@ class MRMRSelector(MutualInformationSelector):
 
     Columns are added one by one. The next one maximises a difference: its mutual information with
     the class minus its mean mutual information with the columns already kept.
+
+    Parameters
+    ----------
+    n_features, bins : int
+        Number of columns to keep, and of quantile groups of each column.
     """
 
     def _rank(self, X: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,9 +143,9 @@ class StabilitySelector(_Selector):
     Parameters
     ----------
     n_features : int
-        Columns to keep, here and in every half-sample.
+        Number of columns to keep, in the end and in every half-sample.
     resamples : int
-        Half-samples.
+        Number of half-samples.
     random_state : int
         Seed of the half-samples.
     """

@@ -48,10 +48,10 @@ class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
 
 
 def labels_told(estimator: Any, y: np.ndarray) -> np.ndarray:
-    """Return labels as an estimator's ``fit`` takes them, shape (n,).
+    """Return labels in the form that an estimator's ``fit`` expects, shape (n,).
 
-    For a semi-supervised estimator NaN becomes -1, the mark of an unlabelled row. For another one
-    NaN stays, and callers leave these rows out of training.
+    For a semi-supervised estimator NaN becomes -1, the mark of an unlabelled row. For any other
+    estimator NaN stays, and callers have to leave these rows out of training.
 
     Parameters
     ----------

@@ -24,7 +24,11 @@ CLASS_PATIENTS = 2  # patients that must have regions of each class before a cur
 
 
 class OperatingPoint(TypedDict):
-    """Hold the counts of true and false calls at one threshold, and each rate with its interval."""
+    """Hold counts and rates at one threshold: regions above it are called malignant.
+
+    The counts are of regions: true and false positives, true and false negatives. Each rate has an
+    interval.
+    """
 
     threshold: float
     tp: int
@@ -48,21 +52,22 @@ class Comparison:
     unknown, not_predicted : int
         Regions without a truth; regions with a truth and without a score.
     ties : int
-        Regions whose consensus lies on .5 (counted as benign).
+        Regions where the truth is the readers' mean and this mean is .5 (counted as benign).
     warnings : list of str
-        Sentences on what limits the meaning of the numbers.
+        Sentences that qualify the numbers, such as that there are few patients.
     auc : Interval
-        With the patient-clustered interval; the AUC to report.
+        AUC with the patient-clustered interval; the one to report.
     auc_roi_level : Interval
-        With DeLong's interval, which takes regions as independent.
+        AUC with DeLong's interval, which takes regions as independent.
     auc_bootstrap : Interval
-        With the interval from resampled patients.
+        AUC with the interval from resampled patients.
     measures : dict of str to Interval
         Every other :data:`~cad.evaluation.measures.table.MEASURES` by name.
     operating_points : list of OperatingPoint
-        At P-, .5 and P+; empty without a probability.
+        One for each threshold asked for; empty where the score is no probability.
     roc, precision_recall, calibration_curve, decision_curve : dict of str to array, or None
-        None unless two patients have malignant and two have benign regions.
+        The points of each curve; None unless two patients have malignant and two have benign
+        regions. The last two are None also where the score is no probability.
     """
 
     n: int
@@ -95,18 +100,19 @@ def compare_with_truth(
     seed: int,
     ties: int = 0,
 ) -> Comparison | None:
-    """Measure scores against one truth; return None where no region has both.
+    """Measure a learner's scores against one truth; return None where no region has both.
 
     Parameters
     ----------
     truth, target, score, patients : ndarray, shape (n,)
-        As in :class:`~cad.evaluation.measures.table.Cases`; NaN where unknown.
+        Per region, NaN where unknown: truth (0 or 1); the probability that the score should match
+        (the truth or the readers' mean); score (larger is more malignant); patient.
     thresholds : tuple of float
         Probabilities at which rates are given.
     bootstraps, seed : int
-        Patient resamples for the intervals, and their seed.
+        Number of bootstrap resamples of patients for the intervals, and their seed.
     ties : int
-        Number of ties of the consensus, stored as it is given.
+        Number of regions whose readers' mean is a tie; only stored in the result.
     """
     judged, predicted = np.isfinite(truth), np.isfinite(score)
     if not (judged & predicted).any():
@@ -171,7 +177,7 @@ def _precision_recall(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndar
 
 
 def enough_patients(truth: np.ndarray, patients: np.ndarray) -> bool:
-    """Return whether each class has regions of enough patients for a curve.
+    """Return whether each class has regions of at least two patients, as a curve needs.
 
     Parameters
     ----------

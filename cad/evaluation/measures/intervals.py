@@ -87,10 +87,11 @@ def auc_covariance(
 def clustered_auc(truth: ArrayLike, score: ArrayLike, groups: ArrayLike) -> Interval:
     """Return the AUC with a patient-clustered interval that holds for few patients.
 
-    The K patients are jackknifed on the logit scale. With L_k the logit of the AUC without patient
-    k, the variance is (K - 1)/K sum (L_k - mean)^2. The ends are logit AUC -+ t(K - 1) times its
-    root. Where no wrongly ordered pair is left without a patient, half a pair counts as wrong. An
-    AUC of 0 or 1, or fewer than two patients with regions of a class, has no interval (NaN).
+    The K patients are jackknifed on the logit scale: with L_k the logit of the AUC without patient
+    k, the variance is (K - 1)/K sum (L_k - mean)^2. The ends are logit AUC -+ t times the root of
+    this variance, with t the quantile of Student's distribution with K - 1 degrees of freedom. An
+    AUC without a patient that is 0 or 1 is moved inside by half a pair. An AUC of 0 or 1, or fewer
+    than two patients with regions of a class, has no interval (NaN).
 
     Parameters
     ----------
@@ -137,11 +138,11 @@ def auc_without_each_patient(
     Returns
     -------
     auc : float
-        Of all regions.
+        AUC of all regions.
     without : ndarray, shape (n_patients,)
-        Without each patient; NaN where no region of a class is left.
+        AUC without each patient; NaN where no region of a class is left.
     pairs : ndarray, shape (n_patients,)
-        Pairs of a malignant and a benign region that are left.
+        Number of pairs of a malignant and a benign region that are left without each patient.
     """
     m, n = int(y.sum()), int((~y).sum())
     positive, negative = (part[0] for part in _placements(y, s[None, :]))
@@ -189,9 +190,10 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
 def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float = 1.0) -> Interval:
     """Return a share with an interval that holds for few patients and for shares of 0 and 1.
 
-    Clopper and Pearson's exact interval, computed at the effective number of regions: n over the
-    design effect of the data (at least 1), reduced by the squared ratio of t-quantiles of regions
-    and patients (Korn & Graubard, Surv. Methodol. 24 (1998) 193).
+    The interval is Clopper and Pearson's exact one, computed with an effective number of regions.
+    This is n divided by the design effect (at least 1), and reduced by a squared ratio of
+    t-quantiles with degrees of freedom from the regions and from the patients (Korn & Graubard,
+    Surv. Methodol. 24 (1998) 193).
 
     Parameters
     ----------
@@ -200,7 +202,8 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
     groups : array, shape (n,)
         The patient of every region.
     design_effect : float
-        Used where all values of ``success`` are equal, so that the data cannot give one.
+        Design effect used where all values of ``success`` are equal, so that it cannot be
+        estimated from them.
     """
     x, code = np.asarray(success, dtype=float), np.unique(groups, return_inverse=True)[1]
     n, none = len(x), float("nan")
@@ -223,9 +226,10 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
 
 
 def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
-    """Return the design effect of a share: how much patients' several regions widen its variance.
+    """Return the design effect of a share: the factor by which clustering raises its variance.
 
-    The patient-clustered variance over that of independent regions; NaN where both are 0.
+    It is the patient-clustered variance divided by the variance if all regions were independent;
+    NaN where both are 0.
 
     Parameters
     ----------
@@ -256,7 +260,7 @@ def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarr
     Yields
     ------
     ndarray, shape (resamples of this block, n_rows)
-        How often every row was drawn.
+        How often every row was drawn in each resample.
     """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     patients, rng = int(code.max(initial=-1)) + 1, np.random.default_rng(seed)
@@ -279,15 +283,15 @@ def bootstrap(
     groups : array, shape (n_rois,)
         The patient of every ROI.
     n : int
-        Resamples.
+        Number of resamples.
     seed : int
         Seed of the resampling.
 
     Returns
     -------
     ndarray, shape (k, 2)
-        Lower and upper ends. NaN without resamples, where more than half of them failed, or where
-        all of them agree (one patient, no error at all): a width of 0 would mislead.
+        Lower and upper ends of 95 % intervals. NaN without resamples, where more than half of them
+        gave NaN, or where all gave the same value: a width of 0 would mislead.
     """
     if n == 0:
         k = statistic(np.ones((1, len(np.asarray(groups))))).shape[1]
@@ -310,11 +314,12 @@ def bootstrap_intervals(
     Parameters
     ----------
     statistic : callable
-        Takes weights, shape (draws, n), and returns values, shape (draws, k).
+        Gets how often each row counts, shape (draws, n). Returns the k statistics of every draw,
+        shape (draws, k).
     groups : array, shape (n,)
         The patient of every row.
     n, seed : int
-        Resamples, and their seed.
+        Number of resamples, and their seed.
 
     Returns
     -------

@@ -26,9 +26,9 @@ CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
 class Measured(Protocol):
     """Describe how a measure is called.
 
-    Called with two arrays it counts every region once and returns a number. With ``weight``, shape
-    (draws, n), how often each region counts in each draw of a resampling, it returns one value for
-    each draw, shape (draws,).
+    Called with two arrays of shape (n,), truth or target and score, it counts every region once and
+    returns a number. With ``weight``, shape (draws, n), it returns one value for each draw, shape
+    (draws,); the weights say how often each region counts in each draw of a resampling.
     """
 
     @overload
@@ -95,7 +95,8 @@ def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.nda
     Returns
     -------
     true, false : ndarray, shape (draws, n_distinct + 1)
-        The first column, for the infinite threshold, is 0.
+        Counts, one column per distinct score from the largest down. Before them stands a column of
+        zeros for an infinite threshold.
     """
     order = np.argsort(-s, kind="stable")
     y, s, weight = y[order], s[order], weight[:, order]
@@ -108,7 +109,16 @@ def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.nda
 
 @_measure(_binary)
 def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the area under the ROC curve, ties counted one half; NaN where a class is absent."""
+    """Return the area under the ROC curve, ties counted one half; NaN where a class is absent.
+
+    Parameters
+    ----------
+    y, s : array, shape (n,)
+        Truth, 1 malignant or 0 benign, and score, larger for more malignant.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
+    """
     true, false = cumulative(y, s, weight)
     pairs = np.diff(false) * (true[:, 1:] + true[:, :-1]) / 2
     return _share(pairs.sum(axis=1), true[:, -1] * false[:, -1])
@@ -116,7 +126,16 @@ def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 
 @_measure(_binary)
 def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the sum of precision times the step in recall (AUPRC); NaN without positives."""
+    """Return the sum of precision times the step in recall (AUPRC); NaN without positives.
+
+    Parameters
+    ----------
+    y, s : array, shape (n,)
+        Truth, 1 malignant or 0 benign, and score, larger for more malignant.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
+    """
     true, false = cumulative(y, s, weight)
     called = true + false
     # Precision is 1 by convention where nothing is called yet.
@@ -130,12 +149,21 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
 def patient_average_precision(
     y: np.ndarray, s: np.ndarray, patients: ArrayLike, *, weight: np.ndarray
 ) -> np.ndarray:
-    """Return the average precision over patients; a patient's score is the largest of the regions'.
+    """Return the average precision over patients, the patient-level AUPRC of Saha et al. 2024.
 
-    A patient counts as malignant when one of the regions is. This is the patient-level AUPRC of the
-    field's challenges (Saha et al. 2024). NaN without a malignant patient. ``patients``, shape
-    (n,), names the patient of every region. With ``weight`` a patient counts as often as the first
-    region.
+    A patient's score is the largest of the patient's regions, and a patient is malignant when one
+    of the regions is. NaN without a malignant patient.
+
+    Parameters
+    ----------
+    y, s : array, shape (n,)
+        Truth of every region, 1 malignant or 0 benign, and score, larger for more malignant.
+    patients : array, shape (n,)
+        The patient of every region.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling; a patient counts as often as the
+        patient's first region. With it the result has a value for each draw; without it, it is a
+        number.
     """
     _, first, code = np.unique(np.asarray(patients), return_index=True, return_inverse=True)
     largest = np.full((2, len(first)), -np.inf)
@@ -150,7 +178,17 @@ def partial_auc(
 ) -> np.ndarray:
     """Return the area under the ROC curve up to the false-positive rate ``max_fpr``.
 
-    It is rescaled so that chance has .5 and a perfect score 1 (McClish 1989).
+    The area is rescaled so that chance has .5 and a perfect score 1 (McClish 1989).
+
+    Parameters
+    ----------
+    y, s : array, shape (n,)
+        Truth, 1 malignant or 0 benign, and score, larger for more malignant.
+    max_fpr : float
+        Largest false-positive rate, in (0, 1].
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
 
     Raises
     ------
@@ -171,13 +209,14 @@ def partial_auc(
 
 
 def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, int]:
-    """Turn the readers' mean into a truth: 1 above the threshold, else 0, a tie included.
+    """Turn the readers' mean into a truth: 1 above the threshold, 0 below it or on it.
 
     Parameters
     ----------
     p : array, shape (n,)
         The readers' mean; NaN where nobody read.
     threshold : float
+        Largest probability that still counts as benign.
 
     Returns
     -------
@@ -194,15 +233,30 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
 
 @_measure(_binary)
 def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the share of ROIs whose probability lies on the same side of .5 as the truth."""
+    """Return the share of regions whose probability lies on the same side of .5 as the truth.
+
+    Parameters
+    ----------
+    y, q : array, qhape (n,)
+        Truth, 1 malignant or 0 benign, and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
+    """
     # .5 itself is called benign, as a consensus of .5 is.
     return _share(weight @ ((q > 0.5) == y), weight.sum(axis=1))
 
 
 def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """Return every region's Kullback-Leibler distance of probability Q from target P, in nats.
+    """Return every region's Kullback-Leibler distance of a probability from a target, shape (n,).
 
-    P ln(P/Q) + (1 - P) ln((1 - P)/(1 - Q)), shape (n,); P and Q are clipped to :data:`CLIP`.
+    With target P and probability Q it is P ln(P/Q) + (1 - P) ln((1 - P)/(1 - Q)), in nats. P and Q
+    are clipped to [1e-6, 1 - 1e-6].
+
+    Parameters
+    ----------
+    target, probability : ndarray, shape (n,)
+        The target and the learner's probability of every region.
     """
     t, q = clipped(target), clipped(probability)
     nats: np.ndarray = xlogy(t, t / q) + xlogy(1 - t, (1 - t) / (1 - q))
@@ -211,7 +265,16 @@ def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
 
 @_measure(_floats)
 def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the two-sided Kullback-Leibler distance: the sum of :func:`divergences`."""
+    """Return the two-sided Kullback-Leibler distance, in nats: the sum of :func:`divergences`.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
+    """
     # A sum, as in [N14]: it grows with the number of regions.
     return _sum(weight, divergences(t, q))
 
@@ -220,8 +283,16 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the one-sided Kullback-Leibler distance: the sum of P ln(P/Q) over all regions.
 
-    As [N14] App. C prints it, P the target and Q the probability. It can be negative, and Q = 1
-    everywhere makes it small. It is for comparison with the paper's numbers and no criterion.
+    P is the target, Q the probability ([N14] App. C). The sum can be negative, and Q = 1 everywhere
+    makes it small. Use it to compare with the paper's numbers only, not to choose a learner.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
     """
     t, q = clipped(t), clipped(q)
     return _sum(weight, xlogy(t, t / q))
@@ -231,7 +302,16 @@ def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndar
 def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return 1 minus the cosine of the angle between targets P and probabilities Q ([N14] App. C).
 
-    It does not change when all probabilities are multiplied by one number. NaN for a zero vector.
+    The error does not change when all probabilities are multiplied by one number. NaN when all
+    targets or all probabilities are 0.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
     """
     size = np.sqrt(_sum(weight, t * t) * _sum(weight, q * q))
     return 1 - _share(_sum(weight, t * q), size)
@@ -241,7 +321,15 @@ def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.n
 def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the mean cross-entropy -P ln Q - (1 - P) ln(1 - Q), in nats.
 
-    P is the target, Q the probability, clipped to :data:`CLIP`.
+    P is the target, Q the probability, clipped to [1e-6, 1 - 1e-6].
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
     """
     q = clipped(q)
     return -_share(_sum(weight, t * np.log(q) + (1 - t) * np.log(1 - q)), weight.sum(axis=1))
@@ -249,7 +337,16 @@ def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.nda
 
 @_measure(_floats)
 def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the Brier score: the mean squared difference of target and probability."""
+    """Return the Brier score: the mean squared difference of target and probability.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
+    """
     return _share(_sum(weight, (t - q) ** 2), weight.sum(axis=1))
 
 
@@ -257,7 +354,15 @@ def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the intercept a of target ~ expit(a + logit(probability)), by maximum likelihood.
 
-    Calibration in the large: 0 is right. NaN where the target is constant.
+    This is calibration in the large; 0 is right. NaN where the target is constant.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
     """
     usable = _spread(t, weight) > 0
     intercept = np.full(len(weight), np.nan)
@@ -270,14 +375,29 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
 
 @_measure(_known)
 def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the slope b of target ~ expit(a + b logit(probability)), least cross-entropy.
+    """Return the slope b of target ~ expit(a + b logit(probability)), fitted by cross-entropy.
 
-    1 is right; below 1 the probabilities are too extreme. With a soft target the slope is 1 where
-    probabilities are the target's expectation. A target thresholded at 1/2 would not show that: it
-    asks for more extreme probabilities.
+    1 is right; below 1 the probabilities are too extreme. A soft target is used as it is and not
+    thresholded at 1/2, which would ask for more extreme probabilities.
 
     NaN where target or probability is constant, or where the classes of a hard target are separated
     by the probability, which has no finite slope.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw; without it, it is a number.
     """
     x = logit(clipped(q))
     # Round-off alone tells closer probabilities apart, and a slope on it would be noise.
@@ -297,20 +417,21 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
 def calibration_curve(
     truth: ArrayLike, probability: ArrayLike, bins: int = 10
 ) -> dict[str, list[float]]:
-    """Return the observed share of malignant in groups of equal size, ordered by probability.
+    """Return the observed share of malignant regions in groups of equal size, by probability.
 
     Parameters
     ----------
     truth, probability : array, shape (n,)
         0 or 1, and a learner's probability.
     bins : int
-        Groups at most.
+        Largest number of groups.
 
     Returns
     -------
     dict
-        ``predicted`` (mean probability), ``observed``, ``lower`` and ``upper`` (Wilson 95 %,
-        which takes ROIs as independent) and ``n`` per group. ROIs of equal probability stay in
+        Lists with one value per group, by rising probability: ``predicted`` (mean probability),
+        ``observed`` (share of malignant), ``lower`` and ``upper`` (its Wilson 95 % interval, which
+        takes ROIs as independent) and ``n`` (regions). ROIs of equal probability stay in
         one group, so there may be fewer groups than asked for.
     """
     y, q = _binary(truth, probability)
@@ -334,7 +455,7 @@ def calibration_curve(
 def decision_curve(
     truth: ArrayLike, probability: ArrayLike, thresholds: ArrayLike | None = None
 ) -> dict[str, list[float]]:
-    """Return the net benefit of treating by the model, by threshold (Vickers & Elkin 2006).
+    """Return the net benefit of treating by the model at each threshold (Vickers & Elkin 2006).
 
     Parameters
     ----------
@@ -346,8 +467,8 @@ def decision_curve(
     Returns
     -------
     dict
-        ``threshold``, ``model`` (TP/N - FP/N * t/(1 - t) when ROIs at or above t are treated),
-        ``all`` (everyone treated), ``none`` (0).
+        Lists with one value per threshold: ``threshold``, ``model`` (TP/N - FP/N * t/(1 - t) when
+        ROIs at or above t are treated), ``all`` (everyone treated), ``none`` (0).
     """
     y, q = _binary(truth, probability)
     t = np.linspace(0.01, 0.99, 99) if thresholds is None else np.asarray(thresholds, dtype=float)
@@ -366,11 +487,13 @@ def decision_curve(
 
 
 def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return each value's rank among other patients' values: the share that is smaller, ties half.
+    """Return each value's rank among other patients' values: the share of these that is smaller.
 
-    Both come from one fold's model. Folds are pooled by these ranks and not by probabilities:
-    leaving out a man with cancer lowers every probability of his fold, so that pooled probabilities
-    would order men against the truth.
+    Equal values count one half.
+
+    Both arguments come from one fold's model. Folds are pooled by these ranks and not by
+    probabilities: leaving out a man with cancer lowers every probability of his fold, so that
+    pooled probabilities would order men against the truth.
 
     Parameters
     ----------
@@ -386,7 +509,7 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def clipped(values: np.ndarray) -> np.ndarray:
-    """Return probabilities at least :data:`CLIP` away from 0 and 1: logarithms stay finite."""
+    """Return probabilities clipped to [1e-6, 1 - 1e-6], so that their logarithms are finite."""
     inside: np.ndarray = np.clip(values, CLIP, 1 - CLIP)
     return inside
 

@@ -17,7 +17,7 @@ from cad.terms.measures import MeasureWords
 
 @dataclass(frozen=True)
 class Cases:
-    """Hold the regions whose truth and score are both known, one value each.
+    """Hold arrays with one value per region, of the regions whose truth and score are both known.
 
     Parameters
     ----------
@@ -49,12 +49,15 @@ ndarray of shape (draws,); NaN where it is not defined."""
 
 @dataclass(frozen=True)
 class Measure(MeasureWords):
-    """Define how one measure of predictions is computed; its title is in :mod:`cad.terms.measures`.
+    """Hold a measure of predictions: the function that computes it, and the words that show it.
+
+    Further arguments are those of :class:`cad.terms.measures.MeasureWords`, such as its name.
 
     Parameters
     ----------
     function : Function
-        Gets the regions and the weights, returns a value for each draw.
+        Gets the regions (:class:`Cases`) and how often each counts in each draw, shape (draws, n);
+        returns the measure of each draw, shape (draws,).
     needs : {"score", "probability"}
         "score" where any ranking can be measured; "probability" where scores that are no
         probabilities give NaN.
@@ -117,7 +120,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def measure_values(cases: Cases, weight: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Return every measure of the table by its name, shape (draws,).
+    """Compute every measure in :data:`MEASURES`.
 
     Parameters
     ----------
@@ -126,6 +129,11 @@ def measure_values(cases: Cases, weight: np.ndarray | None = None) -> dict[str, 
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling; when not given, one draw in which
         each region counts once.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (draws,)
+        By name of the measure, its value in each draw.
     """
     times = np.ones((1, len(cases.truth))) if weight is None else weight
     return {name: measure.draws(cases, times) for name, measure in MEASURES.items()}

@@ -8,7 +8,10 @@ from numpy.typing import ArrayLike
 
 
 class Kappa(TypedDict):
-    """Hold the quadratic weighted kappa of two readers on the ``n`` regions that both scored."""
+    """Hold the quadratic weighted kappa (``value``) of two readers, ``a`` and ``b``.
+
+    ``n`` is the number of regions that both scored.
+    """
 
     a: str
     b: str
@@ -17,7 +20,10 @@ class Kappa(TypedDict):
 
 
 class Intraclass(TypedDict):
-    """Hold the intraclass correlations of readers on the ``n`` regions that all of them scored."""
+    """Hold the intraclass correlations of readers, as :func:`intraclass` describes them.
+
+    ``n`` is the number of regions that all readers scored.
+    """
 
     n: int
     single: float
@@ -26,7 +32,10 @@ class Intraclass(TypedDict):
 
 
 class Alpha(TypedDict):
-    """Hold Krippendorff's alpha on the ``n`` regions that have two scores or more."""
+    """Hold Krippendorff's alpha of all readers, for an interval and for an ordinal scale.
+
+    ``n`` is the number of regions with two scores or more.
+    """
 
     n: int
     interval: float
@@ -34,7 +43,11 @@ class Alpha(TypedDict):
 
 
 class Agreement(TypedDict):
-    """Hold how well readers agree, as ``metrics.json`` has it."""
+    """Hold how well readers agree; :func:`agreement` makes it, and it goes into ``metrics.json``.
+
+    The keys: ``kappa``, an entry for each pair of readers; ``icc``, the intraclass correlations;
+    ``krippendorff_alpha``.
+    """
 
     kappa: list[Kappa]
     icc: Intraclass
@@ -54,8 +67,8 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
     Returns
     -------
     Agreement
-        ``kappa`` for each pair, ``icc`` by :func:`intraclass`, ``krippendorff_alpha``; NaN for a
-        measure that these scores do not define.
+        ``kappa``, a list with an entry for each pair; ``icc``, the intraclass correlations;
+        ``krippendorff_alpha``. A measure that cannot be computed from these scores is NaN.
     """
     table = np.asarray(ratings, dtype=float)
     scored = np.isfinite(table)
@@ -80,7 +93,7 @@ def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     """Return Cohen's kappa with quadratic weights on the values themselves.
 
     The weight of a disagreement is the squared difference of the two values; on an equidistant
-    scale these are the usual category weights. NaN without variation.
+    scale these are the usual category weights. NaN where all values are equal.
 
     Parameters
     ----------

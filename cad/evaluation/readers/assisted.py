@@ -96,7 +96,8 @@ class Combinations:
         reader : str
             Reader id; one that is not in ``readers`` gets the common weights.
         score, classifier : ndarray, shape (n,)
-            As for :meth:`Combination.probability`.
+            The reader's scores as probabilities in [0, 1], and the classifier's probabilities. The
+            result is NaN where either of the two is.
 
         Returns
         -------
@@ -112,7 +113,10 @@ class Combinations:
 
 
 class WithTool(TypedDict):
-    """Hold a reader's AUC against histology alone and with the tool, on the same ``n`` regions."""
+    """Hold a reader's AUC against histology: ``alone``, and ``with_tool`` by score and classifier.
+
+    Both are measured on the same ``n`` regions.
+    """
 
     n: int
     alone: Interval
@@ -128,12 +132,13 @@ class Assisted:
     readers : dict of str to WithTool
         By reader id.
     combinations : Combinations or None
-        Weights fitted on all patients, for new cases; None where those of a training were used.
+        Weights fitted on all patients, for new cases; None where the weights of an earlier training
+        were used.
     test : MRMC or None
         Test of the readers with the tool against the same readers alone
         (:func:`cad.evaluation.readers.mrmc.obuchowski_rockette`).
     note : str
-        Why there is no test.
+        Why there is no test; empty where there is one.
     """
 
     readers: dict[str, WithTool]
@@ -166,14 +171,14 @@ def assist(
     *,
     given: np.ndarray | None = None,
 ) -> tuple[Assisted, dict[str, np.ndarray]]:
-    """Give every reader's probability with the tool, and test whether it helps them.
+    """Combine every reader's scores with the classifier (the tool), and test whether it helps them.
 
     Parameters
     ----------
     truth : ndarray, shape (n,)
         1, 0, or NaN without histology.
     scores : ndarray, shape (readers, n)
-        As probabilities in [0, 1]; NaN where the reader gave none.
+        Readers' scores as probabilities in [0, 1]; NaN where a reader gave none.
     classifier : ndarray, shape (n,)
         Out-of-fold probability; NaN where there is none.
     patients : ndarray, shape (n,)
@@ -251,9 +256,23 @@ def _assisted(
 def fit_combinations(
     truth: np.ndarray, scores: np.ndarray, classifier: np.ndarray, names: list[str]
 ) -> Combinations:
-    """Fit the weights of all readers' scores and of the classifier's probability.
+    """Fit, for every reader, the weights of the score and of the classifier's log-odds.
 
-    Parameters and errors as in :func:`assist`.
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1, 0, or NaN without histology.
+    scores : ndarray, shape (readers, n)
+        Readers' scores as probabilities in [0, 1]; NaN where a reader gave none.
+    classifier : ndarray, shape (n,)
+        Out-of-fold probability; NaN where there is none.
+    names : list of str
+        Reader ids.
+
+    Raises
+    ------
+    CadError
+        Where histology, scores and probabilities meet on too few regions of a class.
     """
     usable = np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier)
     reader, row = np.nonzero(usable)

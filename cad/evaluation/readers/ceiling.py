@@ -16,7 +16,7 @@ from cad.labels.pooled import mean_of_known
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Hold the best that scores of these readers allow, and how near the classifier comes to it.
+    """Hold how well any classifier could agree with these readers, and how well this one does.
 
     Parameters
     ----------
@@ -28,12 +28,14 @@ class Ceiling:
     classifier_auc : Interval
         AUC of the classifier on the same regions.
     against_others : dict of str to dict
-        By reader id: the mean squared distance to the other readers' mean, of the reader's score
-        (``brier``) and of the classifier (``classifier_brier``). Both on the ``n`` regions that the
-        reader, another reader and the classifier have scored. Readers who share no region with
-        another reader are left out.
+        For each reader id a dict with three keys. ``brier``: mean squared distance of the reader's
+        score to the mean score of the other readers. ``classifier_brier``: the same of the
+        classifier. ``n``: number of regions that both are taken over, scored by the reader, by
+        another reader and by the classifier. Readers who share no region with another reader are
+        left out.
     distance : float
-        Mean squared distance of the classifier to the readers' mean, on regions with two or more.
+        Mean squared distance of the classifier to the readers' mean, over the regions with two or
+        more readers.
     scatter : float
         Mean over those regions of s^2 / R, the variance of a mean of R readers whose scores have
         standard deviation s. It is the distance to expect of a classifier that knew the mean of
@@ -51,7 +53,7 @@ class Ceiling:
     share: Interval
 
     def sentence(self) -> str:
-        """Return the ceiling in one line."""
+        """Return one English sentence with the main numbers; empty where none is known."""
         parts = []
         if np.isfinite(self.auc.value):
             parts.append(
@@ -86,7 +88,7 @@ def readers_ceiling(
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> Ceiling:
-    """Measure how near to the readers' mean a classifier can come, and how near this one comes.
+    """Measure how near to the readers' mean any classifier can come, and how near this one comes.
 
     Parameters
     ----------

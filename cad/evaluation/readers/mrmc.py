@@ -81,7 +81,7 @@ class AgainstReaders:
     t, df, p : float
         Test that the difference is zero.
     n, omitted : int
-        As in :class:`MRMC`.
+        Cases used, and cases left out because truth or a rating is missing.
     """
 
     cad_auc: float
@@ -101,7 +101,8 @@ def obuchowski_rockette(
 ) -> MRMC:
     """Compare the mean AUC of treatments by the method of Obuchowski and Rockette.
 
-    Readers and patients are both random samples. Cases that somebody did not rate are left out.
+    A treatment is a way of reading, such as without and with CAD. Readers and patients are both
+    random samples. Cases that somebody did not rate are left out.
 
     Parameters
     ----------
@@ -165,6 +166,8 @@ def obuchowski_rockette(
 
 def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float, float]:
     """Compare the AUC of two treatments where not every reader read every case.
+
+    A treatment is a way of reading, such as without and with CAD.
 
     The variance comes from unbiased moments of comparisons of a malignant with a benign case, which
     may share a reader or a case (Gallas, Acad. Radiol. 13 (2006) 353; Gallas & Brown 2008 for

@@ -16,10 +16,17 @@ from cad.labels.pooled import mean_of_known
 
 
 class AgainstOthers(TypedDict):
-    """Hold the AUC of one reader against the mean of the others, thresholded at .5.
+    """Hold how well one reader's scores predict what the other readers say of the same regions.
 
-    ``n`` regions were scored by this reader and by another one. On ``ties`` of them the others'
-    mean is .5, which counts as benign. The interval of ``auc`` is patient-clustered.
+    Parameters
+    ----------
+    n : int
+        Regions that were scored by this reader and by another one.
+    ties : int
+        Number of these regions where the other readers' mean score is exactly .5.
+    auc : Interval
+        AUC of this reader's scores, with a patient-clustered interval. A region is positive where
+        the other readers' mean is above .5.
     """
 
     n: int
@@ -40,7 +47,7 @@ class ReaderResult:
     cad_auc : Interval
         The classifier's AUC on the same regions.
     roc : dict of str to ndarray
-        The reader's curve (:func:`cad.evaluation.measures.comparison.roc_points`).
+        The reader's ROC curve: ``fpr``, ``tpr`` and ``threshold`` of each of its points.
     consensus_of_others : AgainstOthers
         The reader against the mean of the other readers.
     """
@@ -57,8 +64,10 @@ def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.D
 
     Parameters
     ----------
-    frame, reader_scores : DataFrame
-        As in :func:`cad.evaluation.summary.summarise`.
+    frame : DataFrame
+        One row per region, with ``participant_id, roi_id``.
+    reader_scores : DataFrame or None
+        One row per score: ``participant_id, roi_id, reader_id, probability``.
 
     Returns
     -------
@@ -83,14 +92,15 @@ def reader_results(
     truth, score, patients : ndarray, shape (n,)
         Histology, the classifier's score, and the patient of every region; NaN where unknown.
     wide : DataFrame, shape (n, readers), or None
-        See :func:`score_table`.
+        Every reader's probability of each region, NaN where not scored; see :func:`score_table`.
 
     Returns
     -------
     dict
-        ``readers``, a :class:`ReaderResult` by reader id; ``agreement``, None for fewer than two
-        readers; ``cad_vs_readers``, see :func:`cad.evaluation.readers.mrmc.against_readers`, or
-        None, with the reason in ``cad_vs_readers_note``.
+        ``readers``: for each reader id a :class:`ReaderResult`. ``agreement``: how well the readers
+        agree with each other; None for fewer than two readers. ``cad_vs_readers``: the classifier's
+        AUC against the readers' mean AUC (:class:`~cad.evaluation.readers.mrmc.AgainstReaders`), or
+        None; ``cad_vs_readers_note`` is then the reason, else empty.
     """
     if wide is None:
         results: dict[str, Any] = dict.fromkeys(("agreement", "cad_vs_readers"))

@@ -18,13 +18,19 @@ TITLES = {"claim": "CLAIM 2024", "tripod": "TRIPOD+AI", "clear": "CLEAR"}
 
 @cache
 def items(name: str) -> dict[str, dict[str, Any]]:
-    """Return a checklist's items by number: ``topic`` and, where a run answers, ``answer``.
+    """Return the items of a checklist for reports on AI in medical imaging.
 
     Parameters
     ----------
     name : str
-        ``claim``, ``tripod``, ``clear`` or ``metrics``. Items of ``metrics`` have ``weight`` and
-        ``state`` or ``proof`` too.
+        ``claim``, ``tripod``, ``clear`` or ``metrics``.
+
+    Returns
+    -------
+    dict of str to dict
+        By the item's number: ``topic``, and ``answer`` where a run can answer: a template with
+        names of :class:`RunFacts` in braces. Items of ``metrics`` also have ``weight``, and may
+        have ``state``, or ``proof``: an expression for :meth:`RunFacts.proves`.
     """
     found: dict[str, dict[str, Any]] = table_beside(__file__)[name]
     return found
@@ -36,7 +42,7 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
     Parameters
     ----------
     name : str
-        As for :func:`items`.
+        ``claim``, ``tripod``, ``clear`` or ``metrics``.
     facts : RunFacts
         Facts of the run.
 
@@ -53,7 +59,7 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
 
 
 def metrics_states(facts: RunFacts) -> dict[str, State]:
-    """Return whether a run fulfils each item of METRICS (Kocak et al. 2024).
+    """Return whether a run fulfils each item of METRICS, a quality score of radiomics studies.
 
     Parameters
     ----------

@@ -9,10 +9,10 @@ _LARGEST_SHARE, _RAREST = 0.3, 0.05
 
 
 def effective_patients(patients: ArrayLike) -> float:
-    """Return the effective number of patients, (sum n_i)^2 / sum n_i^2.
+    """Return the effective number of patients: (sum n_i)^2 / sum n_i^2, n_i regions of patient i.
 
-    n_i is the number of regions of patient i: as many patients with equal numbers of regions would
-    carry the same information.
+    This is the number of patients when all have equally many regions, and less when a few patients
+    have most of the regions.
 
     Parameters
     ----------
@@ -41,8 +41,9 @@ def broken_promises(
     grades : array, shape (n, readers), optional
         Every reader's probability, NaN where a reader did not read.
     comparison : DataFrame, optional
-        Table of the learner and its rivals, a constant prediction among them: ``against, measure,
-        learner, difference, lower``.
+        Table of the learner and its rivals, of which one predicts a constant: a row for each rival
+        (``learner``) and measure (``measure``), with ``lower``, the lower end of the 95 % interval
+        of the rival's measure minus the learner's.
     """
     names, sizes = np.unique(np.asarray(patients).astype(str), return_counts=True)
     notes = [f"{len(names)} patients, effectively {effective_patients(patients):.1f} of equal size"]

@@ -20,7 +20,8 @@ SIMPLE = ("logistic", "linear", "mean")
 class RunFacts:
     """Make sentences about one run from its ``run.json`` and ``metrics.json`` only.
 
-    ``facts["missing"]`` gives the sentence that has the name ``missing``.
+    Look sentences up by name: ``facts["missing"]`` is the sentence on missing data. The names are
+    those of the macros in ``run_facts.md.j2``.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class RunFacts:
     Attributes
     ----------
     known : dict of str to object
-        Values by name, which the sentences and :meth:`proves` may use.
+        Facts by name, as raw values: the variables of the sentences and of :meth:`proves`.
     """
 
     def __init__(self, run: Json, metrics: Summary) -> None:

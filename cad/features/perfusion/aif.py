@@ -95,9 +95,20 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
 def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     """Return Georgiou's population curve in whole blood, with its passes through the circulation.
 
-    The curve is three exponentials times a sum of gamma variates; every ``GEORGIOU_TAU`` one more
-    is added, later and wider than those before. Parameters and result are those of
-    :func:`parker_blood`.
+    The curve is three exponentials times a sum of gamma variates. One more gamma variate is added
+    each ``GEORGIOU_TAU``; each is later and wider than those before.
+
+    Parameters
+    ----------
+    times : ndarray
+        Seconds.
+    delay : float
+        Arrival of the bolus, in seconds on the clock of ``times``; the curve is zero before it.
+
+    Returns
+    -------
+    ndarray, shape of ``times``
+        mM in whole blood. Divide by 1 - haematocrit for plasma.
 
     References
     ----------
@@ -154,7 +165,8 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     plasma : ndarray, shape (n_times,)
         mM in plasma at the frames.
     delay : float
-        Seconds; times before the first frame take the first frame's value.
+        Shift in seconds; where it would need the input before the first frame, the first frame's
+        value is taken.
     """
     times = np.asarray(times, float)
     plasma = np.asarray(plasma, float)

@@ -10,7 +10,14 @@ from cad.errors import CadError
 
 
 def check_sequence(repetition_time: float | None, flip_angle: float | None) -> tuple[float, float]:
-    """Return TR (s) and flip angle (degrees) of a dynamic series, both present and possible.
+    """Check repetition time and flip angle of a dynamic series, and return both.
+
+    Parameters
+    ----------
+    repetition_time : float or None
+        Seconds; None where it is unknown.
+    flip_angle : float or None
+        Degrees; None where it is unknown.
 
     Raises
     ------
@@ -86,7 +93,7 @@ def concentration_from_signal(
 
 
 def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.ndarray:
-    """Return the mean of the frames ``skip`` .. ``n_baseline - 1``.
+    """Return each curve's mean signal before the bolus: frames ``skip`` to ``n_baseline - 1``.
 
     Parameters
     ----------

@@ -64,7 +64,20 @@ def _step(x: float) -> tuple[float, float, float, float, float]:
 
 @njit(cache=True)
 def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
-    """Write h = int cp(u) exp(-k (t-u)) du at the frames, and g = dh/dk, exact for linear cp."""
+    """Compute the Tofts integral at the frames, and its derivative by the rate.
+
+    The integral over u from 0 to t, of cp(u) exp(-k (t - u)), is exact for a plasma input cp that
+    is linear between its samples.
+
+    Parameters
+    ----------
+    k : float
+        Rate kep, 1/min.
+    grid : Grid
+        Times of the frames, and the plasma input.
+    h, g : ndarray, shape (n_times,)
+        Written in place: the integral (mM min) and its derivative by k.
+    """
     _, dt, plasma, at = grid
     # The integral up to a sample decays by exp(-k dt) and gains its own step: one pass, no
     # n x n convolution. The slope in k follows the same recursion, differentiated.
@@ -95,7 +108,17 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
 
 @njit(cache=True)
 def convolve_value(k: float, grid: Grid, h: np.ndarray) -> None:
-    """Write h as :func:`convolve` does, without the slope: half the work."""
+    """Compute the Tofts integral at the frames as :func:`convolve` does, without its derivative.
+
+    Parameters
+    ----------
+    k : float
+        Rate kep, 1/min.
+    grid : Grid
+        Times of the frames, and the plasma input.
+    h : ndarray, shape (n_times,)
+        Written in place: the integral (mM min).
+    """
     _, dt, plasma, at = grid
     value = 0.0
     last = -1.0
@@ -151,7 +174,23 @@ def curve_and_slopes(
     h: np.ndarray,
     g: np.ndarray,
 ) -> None:
-    """Write the model curve f (n_times,) and its slopes jac (3, n_times) at parameters p."""
+    """Compute a model's curve and its derivatives by the parameters.
+
+    Parameters
+    ----------
+    model : int
+        ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
+    p : ndarray, shape (3,)
+        Ktrans, ve and (extended Tofts only) vp; for Brix amplitude, kep, kel. Rates in 1/min.
+    grid : Grid
+        Times of the frames, and the plasma input.
+    f : ndarray, shape (n_times,)
+        Written in place: the curve.
+    jac : ndarray, shape (3, n_times)
+        Written in place: the derivative by each parameter.
+    h, g : ndarray, shape (n_times,)
+        Work space, overwritten.
+    """
     if model == BRIX:
         _brix_curve(p, grid.times, f, jac)
         return
@@ -172,7 +211,21 @@ def curve_and_slopes(
 
 @njit(cache=True)
 def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.ndarray) -> None:
-    """Write the model curves (n_voxels, n_times) of parameters (n_voxels, 3)."""
+    """Compute a model's curve for the parameters of each voxel.
+
+    Parameters
+    ----------
+    model : int
+        ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
+    p : ndarray, shape (n_voxels, 3)
+        Ktrans, ve and (extended Tofts only) vp; for Brix amplitude, kep, kel. Rates in 1/min.
+    grid : Grid
+        Times of the frames, and the plasma input.
+    ve_min : float
+        Used in place of a smaller ve.
+    out : ndarray, shape (n_voxels, n_times)
+        Written in place: the curves.
+    """
     n_times = out.shape[1]
     h = np.zeros(n_times)
     jac = np.zeros((3, n_times))
@@ -190,7 +243,24 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
 
 @njit(cache=True)
 def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
-    """Solve a symmetric positive system of size n <= 3 by Cholesky; False when singular."""
+    """Solve a x = b for a symmetric positive definite matrix, by Cholesky.
+
+    Parameters
+    ----------
+    a : ndarray, at least shape (n, n)
+        The matrix; its lower triangle is read.
+    b : ndarray, at least shape (n,)
+        Right-hand side.
+    n : int
+        Size of the system, at most 3.
+    x : ndarray, at least shape (n,)
+        Written in place: the solution.
+
+    Returns
+    -------
+    bool
+        False where the matrix is singular; ``x`` is then left as it is.
+    """
     # A = L L', then L z = b and L' x = z. Written out: a call into LAPACK costs more than the whole
     # of a 3 x 3 system.
     low = np.zeros((3, 3))
@@ -223,11 +293,21 @@ def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
 def linear_rows(
     design: np.ndarray, curves: np.ndarray, times: np.ndarray, n_columns: int, out: np.ndarray
 ) -> None:
-    """Solve least squares of every curve on the fixed design rows and its own running integrals.
+    """Fit each curve by linear least squares on common rows and on integrals of the curve itself.
 
-    ``design`` (n_fixed, n_times) is common to all curves; the curve's integral (Tofts models), or
-    integral and double integral (Brix), are made here by the trapezoid rule and follow the fixed
-    rows. ``out`` (n_voxels, 3): coefficients, NaN where the system is singular.
+    Parameters
+    ----------
+    design : ndarray, shape (n_fixed, n_times)
+        Rows that are the same for all curves.
+    curves : ndarray, shape (n_voxels, n_times)
+        The curves.
+    times : ndarray, shape (n_times,)
+        Minutes.
+    n_columns : int
+        Number of rows in all, at most 3. After the common rows comes the curve's integral over
+        time, then the integral of that, both by the trapezoid rule.
+    out : ndarray, shape (n_voxels, 3)
+        Written in place: coefficients of the rows; NaN where the system is singular.
     """
     n_voxels, n_times = curves.shape
     n_fixed = design.shape[0]
@@ -287,10 +367,25 @@ def refine_rows(
     grid: Grid,
     converged: np.ndarray,
 ) -> None:
-    """Refine parameters by Levenberg-Marquardt in the box, in place on ``start`` (n_voxels, 3).
+    """Refine the parameters of each curve by Levenberg-Marquardt within bounds.
 
-    A parameter at its bound whose slope points outward is held; the steps of the others are
-    clipped to the box. ``converged`` (n_voxels,) becomes 1 where step or gain fell below 1e-7.
+    A parameter on a bound whose descent would leave the bounds is held; steps of the others are
+    clipped to the bounds.
+
+    Parameters
+    ----------
+    model : int
+        ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
+    curves : ndarray, shape (n_voxels, n_times)
+        The measured curves.
+    start : ndarray, shape (n_voxels, 3)
+        First estimates; changed in place to the refined parameters.
+    lower, upper : ndarray, shape (3,)
+        Bounds of the parameters.
+    grid : Grid
+        Times of the frames, and the plasma input.
+    converged : ndarray, shape (n_voxels,)
+        Written in place: 1 where step or gain fell below 1e-7.
     """
     n_voxels, n_times = curves.shape
     n_par = 2 if model == TOFTS else 3
@@ -396,11 +491,30 @@ def fit_tofts_rows(
     clipped: np.ndarray,
     fitted: np.ndarray,
 ) -> None:
-    """Turn Murase coefficients into (Ktrans, ve, vp) inside their physical range.
+    """Turn the linear estimate of a Tofts model into Ktrans, ve and vp in their physical range.
 
-    kep is taken from the linear fit; Ktrans and vp are then the least squares of the true model at
-    that kep. ``coefficients``: Tofts (Ktrans, -kep), extended (vp, Ktrans + kep vp, -kep).
-    ``fitted`` (n_voxels, n_times) gets the model curves of the voxels that are not ``clipped``.
+    The rate kep is that of the linear estimate. Ktrans and vp are then fitted to the curve by least
+    squares at that kep (method of Murase).
+
+    Parameters
+    ----------
+    coefficients : ndarray, shape (n_voxels, 3)
+        From :func:`linear_rows`: Ktrans and -kep; for the extended model vp, Ktrans + kep vp, -kep.
+    curves : ndarray, shape (n_voxels, n_times)
+        The measured curves, mM.
+    extended : bool
+        Whether the model has vp.
+    ve_min, ktrans_max : float
+        Least ve and largest Ktrans.
+    grid : Grid
+        Times of the frames, and the plasma input.
+    out : ndarray, shape (n_voxels, 3)
+        Written in place: Ktrans (1/min), ve, vp.
+    clipped : ndarray, shape (n_voxels,)
+        Written in place: 1 where a parameter had to be moved into its range, or the linear estimate
+        is NaN.
+    fitted : ndarray, shape (n_voxels, n_times)
+        Written in place: model curves, only of voxels that are not ``clipped``.
     """
     n_voxels, n_times = curves.shape
     h = np.zeros(n_times)

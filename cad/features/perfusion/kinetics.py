@@ -56,8 +56,14 @@ class Kinetics:
     ) -> np.ndarray:
         """Return the concentration (mM) of dynamic signals, shape (..., n_times).
 
-        ``t1`` is T1 before contrast in seconds, ``b1`` the actual over the stated flip angle (by
-        default 1); both have the shape of ``signal`` without its last axis.
+        Parameters
+        ----------
+        signal : ndarray, shape (..., n_times)
+            Arbitrary units.
+        t1 : ndarray, shape (...)
+            T1 before contrast, seconds.
+        b1 : ndarray, shape (...), optional
+            Ratio of the actual to the stated flip angle; 1 by default.
 
         Raises
         ------
@@ -154,7 +160,7 @@ def b1_map(
     needed: np.ndarray,
     notes: list[str],
 ) -> np.ndarray | None:
-    """Return the actual over the stated flip angle on the grid of the dynamic series.
+    """Return the ratio of actual to stated flip angle on the grid of the dynamic series.
 
     Parameters
     ----------
@@ -221,7 +227,7 @@ def t1_map(
     needed : ndarray of bool, shape (z, y, x)
         Voxels in which T1 is needed.
     b1 : ndarray, shape (z, y, x), or None
-        Actual over stated flip angle.
+        Ratio of actual to stated flip angle; None for 1.
     notes : list of str
         Gets sentences on what was assumed or left out, in place.
 
@@ -332,7 +338,7 @@ def choose_input(
     t1 : ndarray, shape (z, y, x)
         Seconds.
     b1 : ndarray, shape (z, y, x), or None
-        Actual over stated flip angle.
+        Ratio of actual to stated flip angle; None for 1.
     reference : ndarray of bool, shape (z, y, x)
         Voxels of the reference region.
     notes : list of str

@@ -42,7 +42,7 @@ class RegionCurve:
     signal : ndarray, shape (n_times,)
         Mean signal, arbitrary units.
     concentration_mM : ndarray, shape (n_times,)
-        NaN when it cannot be known.
+        Concentration from the mean signal; NaN where it cannot be known.
     fit_mM : ndarray, shape (n_times,)
         Fit of the extended Tofts model, or of Tofts where that alone is asked for.
     params : dict of str to float
@@ -63,7 +63,8 @@ class PerfusionMaps:
     Parameters
     ----------
     maps : dict of str to Volume
-        float32 on the DCE grid, NaN outside the mask and where the signal gives no concentration.
+        By name of the parameter: float32 on the DCE grid, NaN outside the mask and where the signal
+        gives no concentration.
     times : ndarray, shape (n_times,)
         Seconds.
     arrival : float
@@ -141,7 +142,7 @@ def perfusion_maps(
     Returns
     -------
     PerfusionMaps
-        Without TR or flip angle only what needs no concentration, with a note.
+        Without TR or flip angle, only the maps that need no concentration, with a note.
 
     Raises
     ------

@@ -47,8 +47,9 @@ class KineticFit:
     Parameters
     ----------
     parameters : dict of str to ndarray, shape (n_curves,)
-        See ``PARAMETERS``; kep = Ktrans / ve is among them for the Tofts models. NaN where the
-        curve itself is not a number.
+        By name: ``ktrans``, ``ve``, ``kep`` (Ktrans / ve) for Tofts, and ``vp`` for extended Tofts;
+        ``amplitude``, ``kep``, ``kel`` for Brix; ``ktrans``, ``vp`` for Patlak. Rates in 1/min. NaN
+        where the curve has NaN.
     r2 : ndarray, shape (n_curves,)
         Coefficient of determination; 0 for a constant curve.
     residual : ndarray, shape (n_curves,)
@@ -67,15 +68,36 @@ class KineticFit:
 
 
 def tofts(ktrans: float, ve: float, inlet: InputFunction) -> np.ndarray:
-    """Return the tissue concentration (mM) at the frames, standard Tofts model.
+    """Return the tissue concentration (mM) at the frames by the standard Tofts model (OSIPI TM).
 
-    C(t) = Ktrans int cp(u) exp(-(Ktrans / ve)(t - u)) du; OSIPI TM.
+    C(t) = Ktrans int cp(u) exp(-(Ktrans / ve)(t - u)) du, with cp the plasma input.
+
+    Parameters
+    ----------
+    ktrans : float
+        Transfer constant, 1/min.
+    ve : float
+        Volume fraction of the extravascular extracellular space, above 0.
+    inlet : InputFunction
+        Plasma input, with the frames.
     """
     return extended_tofts(ktrans, ve, 0.0, inlet)
 
 
 def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) -> np.ndarray:
-    """Return the tissue concentration (mM) at the frames: Tofts plus vp cp(t), OSIPI ETM."""
+    """Return the tissue concentration (mM) at the frames by the extended Tofts model (OSIPI ETM).
+
+    The result is that of :func:`tofts` plus vp cp(t), with cp the plasma input.
+
+    Parameters
+    ----------
+    ktrans : float
+        Transfer constant, 1/min.
+    ve, vp : float
+        Volume fractions of the extravascular extracellular space (above 0) and of plasma.
+    inlet : InputFunction
+        Plasma input, with the frames.
+    """
     if not ve > 0:
         raise CadError(f"ve must be positive, found {ve:g}")
     curve: np.ndarray = _curves("extended_tofts", np.array([[ktrans, ve, vp]]), _grid(inlet))[0]
@@ -120,7 +142,7 @@ def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) ->
     inlet : InputFunction
         Plasma input whose frames are the curves' times.
     refine : bool
-        Bounded least squares of the curve itself after the linear estimate.
+        Whether to refine the linear estimate by bounded non-linear least squares.
     """
     return _fit("tofts", curves, _grid(inlet), refine)
 
@@ -128,7 +150,17 @@ def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) ->
 def fit_extended_tofts(
     curves: np.ndarray, inlet: InputFunction, refine: bool = False
 ) -> KineticFit:
-    """Fit the extended Tofts model; parameters as in :func:`fit_tofts`."""
+    """Fit the extended Tofts model to concentrations.
+
+    Parameters
+    ----------
+    curves : ndarray, shape (n_curves, n_times)
+        mM; a curve with any NaN is not fitted.
+    inlet : InputFunction
+        Plasma input whose frames are the curves' times.
+    refine : bool
+        Whether to refine the linear estimate by bounded non-linear least squares.
+    """
     return _fit("extended_tofts", curves, _grid(inlet), refine)
 
 
@@ -146,7 +178,7 @@ def fit_brix(
     arrival : float
         Bolus arrival, seconds on the same clock.
     refine : bool
-        Bounded least squares of the curve itself after the linear estimate.
+        Whether to refine the linear estimate by bounded non-linear least squares.
     """
     return _fit("brix", curves, _brix_grid(times, arrival), refine)
 

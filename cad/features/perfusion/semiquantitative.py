@@ -79,7 +79,7 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
 
 
 def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
-    """Find the bolus in each curve: the corner of a constant followed by a straight rise.
+    """Find when the bolus arrives in each curve: the corner of a constant and a straight rise.
 
     The corner is fitted by least squares to the frames up to the first that reaches 60 % of the
     largest enhancement, at quarters of a frame (linear-linear method, Cheong et al., Phys Med Biol

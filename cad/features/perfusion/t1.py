@@ -54,7 +54,7 @@ def assumed_t1(table: dict[float, float], field_strength: float | None) -> float
     Returns
     -------
     float
-        s; of the table's field that is nearer.
+        T1 in s, of the table's entry with the nearest field.
     """
     field = 3.0 if field_strength is None else field_strength
     return table[min(table, key=lambda known: abs(known - field))]
@@ -68,9 +68,9 @@ def fit_t1(
 ) -> T1Fit:
     """Fit T1 and signal scale to signals at several flip angles.
 
-    The equation is linear in S / sin(a) against S / tan(a) with slope E1; iterative reweighting
-    (Chang et al., Magn Reson Med 60 (2008) 496) undoes the distortion of the noise by the
-    division.
+    For signal S and flip angle a, S / sin(a) is linear in S / tan(a) with slope exp(-TR / T1).
+    Iterative reweighting (Chang et al., Magn Reson Med 60 (2008) 496) undoes the distortion of the
+    noise by the division.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def fit_t1(
     repetition_time : float
         Seconds.
     b1 : ndarray, shape (...), optional
-        Actual over stated flip angle of every voxel; 1 by default.
+        Ratio of actual to stated flip angle of every voxel; 1 by default.
 
     Raises
     ------

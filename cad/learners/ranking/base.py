@@ -58,13 +58,16 @@ def warn_not_converged(who: str, what: str, hint: str) -> None:
 class Ranker(BinaryLearner):
     """Share the methods of learners that order regions; a subclass learns the scores.
 
-    A subclass learns scores from (X, sign, weight) with sign +1, -1 and, if semi-supervised, 0
-    for unlabelled. Platt's sigmoid turns scores into probabilities. It is fitted to scores that
-    were predicted out of fold (``platt_folds`` stratified folds, grouped by ``groups`` if given).
-    ``platt_folds=0`` uses the scores of the training rows: fast, but the probabilities are then too
-    confident. Too few rows or groups of a class for two folds have the same effect. The slope of
-    the sigmoid is at least 1e-3 per standard deviation of the scores, so that probabilities follow
-    the order of the scores. A ranker that ranks backwards out of fold gives the base rate.
+    A subclass supplies ``_check_parameters``, ``_fit_scores(X, sign, weight)`` and ``_scores(X)``.
+    ``sign`` is +1, -1 and, in a semi-supervised learner, 0 for unlabelled; larger scores are more
+    positive.
+
+    Platt's sigmoid turns scores into probabilities. It is fitted to scores that were predicted out
+    of fold (``platt_folds`` stratified folds, grouped by ``groups`` if given). ``platt_folds=0``
+    uses the scores of the training rows: fast, but the probabilities are then too confident. Too
+    few rows or groups of a class for two folds have the same effect. The slope of the sigmoid is at
+    least 1e-3 per standard deviation of the scores, so that probabilities follow the order of the
+    scores. A ranker that ranks backwards out of fold gives the base rate.
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True, "groups": True}
@@ -134,7 +137,7 @@ class Ranker(BinaryLearner):
         return self
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Return scores minus the score of probability one half, shape (n,)."""
+        """Return the scores minus the score whose probability is one half, shape (n,)."""
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         # Pairs see only differences f_p - f_q: f has no zero but the one of Platt's sigmoid.

@@ -14,11 +14,14 @@ from cad.learners.ranking.base import Floats, Ranker, require, warn_not_converge
 class OPAUC(Ranker):
     """Rank by linear weights that maximise the AUC, learned in one pass over the rows (OPAUC).
 
-    The loss of a pair of rows of different classes is the square loss (Gao et al. 2013). Row t
-    makes one gradient step on
-    lambda/2 |w|^2 + mean over earlier rows i of the other class of (1 - y_t w'(x_t - x_i))^2 / 2,
-    whose gradient needs only the mean and the covariance of the other class. With more features
-    than rows, w is kept as coefficients of the rows, and no d x d matrix is formed.
+    The loss of a pair of rows of different classes is the square loss (Gao et al. 2013). Row t,
+    with features x_t and class y_t (+1 or -1), makes one gradient step of the weights w on
+
+        lambda/2 |w|^2 + mean over i of (1 - y_t w'(x_t - x_i))^2 / 2.
+
+    The mean is over the earlier rows i of the other class; its gradient needs only their mean and
+    covariance. With more features than rows, w is kept as coefficients of the rows, and no d x d
+    matrix is formed.
 
     Parameters
     ----------

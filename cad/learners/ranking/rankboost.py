@@ -20,7 +20,11 @@ POSITIVE, NEGATIVE, PSEUDO_POSITIVE, PSEUDO_NEGATIVE = 0, 1, 2, 3
 
 
 class StumpRanker(Ranker):
-    """Rank by a weighted sum of stumps; base class of RankBoost and SSRankBoost."""
+    """Rank by a weighted sum of stumps; base class of RankBoost and SSRankBoost.
+
+    A stump is 1 where one feature is above a threshold, else 0. A subclass supplies
+    ``_fit_scores``, which calls ``_boost`` with the role of every row.
+    """
 
     n_rounds: int
 
@@ -247,9 +251,14 @@ def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Flo
 
 @njit(cache=True)
 def stump_scores(X: Floats, features: Ints, thresholds: Floats, alphas: Floats) -> Floats:
-    """Return the scores of the rows of X (n, d) after every round, shape (rounds, n).
+    """Return the scores of rows after every round of boosting, shape (rounds, n).
 
-    The other arrays hold the stumps, one entry for each round.
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+        Rows to score.
+    features, thresholds, alphas : ndarray, shape (rounds,)
+        Feature, threshold and weight of the stump of each round.
     """
     rounds, n = len(alphas), len(X)
     out = np.zeros((rounds, n))
@@ -275,7 +284,7 @@ class SSRankBoost(StumpRanker):
     Parameters
     ----------
     n_rounds : int
-        As in :class:`RankBoost`.
+        Most stumps.
     discount : float
         Weight of the pairs of pseudo rows, in [0, 1].
     k : int
@@ -285,8 +294,10 @@ class SSRankBoost(StumpRanker):
 
     Attributes
     ----------
-    features_, thresholds_, alphas_, losses_
-        As in :class:`RankBoost`; the loss includes the discounted pairs.
+    features_, thresholds_, alphas_ : ndarray, shape (rounds,)
+        Feature, threshold and weight of every stump.
+    losses_ : ndarray, shape (rounds + 1,)
+        Mean loss, discounted pairs included, before and after every round.
     """
 
     semi_supervised = True

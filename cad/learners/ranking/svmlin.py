@@ -36,8 +36,11 @@ Steps = list[tuple[float, list[float]]]
 class SVMLin(Ranker):
     """Separate by a linear SVM with squared hinge, supervised or transductive.
 
-    Supervised, it minimises lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2, as scikit-learn's
-    ``LinearSVC(loss="squared_hinge", dual=False, C=1 / (2 lambda))``. Transductive, it minimises
+    y is the class (+1 or -1) and f = w'x the score of a row, where x has a constant feature, too,
+    for the bias. The supervised SVM minimises lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2, as
+    scikit-learn's ``LinearSVC(loss="squared_hinge", dual=False, C=1 / (2 lambda))``.
+
+    The transductive SVM minimises
     lambda/2 |w|^2 + 1/2 (mean loss of labelled rows) + lambda_u/2 (mean loss of unlabelled rows).
     The labels of unlabelled rows are then variables with a fixed share of positives.
     ``multi-switch`` exchanges two labels where that lowers the loss, while the weight of the
@@ -252,7 +255,7 @@ class SVMLin(Ranker):
     def intercept_(self) -> Floats:
         """Return the intercept of ``decision_function``, shape (1,).
 
-        It is ``bias_`` minus the score of probability one half.
+        It is ``bias_`` minus the score whose probability is one half.
         """
         return np.array([self.bias_ - self.threshold_])
 

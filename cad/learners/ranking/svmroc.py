@@ -49,7 +49,10 @@ class SVMROC(base.Ranker):
 
     Attributes
     ----------
-    support_, dual_coef_, support_vectors_, intercept_, solution_
+    support_, dual_coef_, support_vectors_, intercept_
+        As in scikit-learn's SVC.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
     """
 
     C: float = 1.0
@@ -126,7 +129,8 @@ class SVMROC(base.Ranker):
     def intercept_(self) -> base.Floats:
         """Return the intercept of ``decision_function``, shape (1,).
 
-        It is minus the score of probability one half; the scores have no intercept.
+        It is minus the score whose probability is one half; the scores themselves have no
+        intercept.
         """
         return np.array([-self.threshold_])
 
@@ -170,6 +174,7 @@ class SSLROC(SVMROC):
         Soft labels d of the unlabelled rows of positive weight, in their order; other values may
         be as good.
     support_, dual_coef_, support_vectors_, intercept_, solution_
+        As in :class:`SVMROC`.
     """
 
     semi_supervised = True

@@ -69,11 +69,11 @@ def active_set(
     rows : Rows
         Rows of the problem.
     at : Iterate
-        Start with duals between their bounds, changed in place. The balances of b and s (the sums
-        under ``rest``) need not be 0.
+        Start, changed in place. Its duals gamma lie between their bounds; they need not fulfil the
+        equations of intercept and scale.
     rest : ndarray, shape (2,)
-        Sum of sign gamma, and of q sign gamma, over rows of a larger problem that are held fixed
-        and are not in ``rows``; zeros when there are none.
+        Where ``rows`` are part of a larger problem: sums of sign * gamma and of q * sign * gamma
+        over the other rows, which stay fixed (sign and q as in ``Rows``). Else zeros.
     tol : float
         Largest violation at which to stop, in units of the margin.
     max_iter : int

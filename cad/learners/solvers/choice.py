@@ -24,13 +24,17 @@ def solve_pointwise(
     gram : Gram
         Kernel of the training points.
     problem : Problem
-        Each row looks at one point only.
+        Problem in which each row has one point only.
     solver : str
         "auto" and "hybrid": :func:`~cad.learners.solvers.pointwise.solve_hybrid`; "smo": sequential
         minimal optimisation only; "cvxopt": the slow reference, which ignores ``start`` and
         ``cache_mb``.
-    tol, cache_mb, start
-        As :func:`cad.learners.solvers.pointwise.solve_hybrid`.
+    tol : float
+        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
+    cache_mb : float
+        Memory for kernel values when ``gram`` does not hold the whole matrix, MB.
+    start : ndarray, shape (n,), optional
+        Coefficients beta of a similar problem to start from.
 
     Returns
     -------

@@ -21,9 +21,8 @@ def solve_cvxopt(
 ) -> Solution:
     """Solve a problem by its dual quadratic program in cvxopt.
 
-    The variables are gamma and one more for each finite bound of an extra scalar: the term
-    max(lower g, upper g) is written as upper p - lower q with g = p - q and p, q >= 0. The
-    multipliers of the equations g = p - q are the extra scalars u.
+    The variables are the problem's duals gamma, and one more for each finite bound of an extra
+    scalar u (such as the intercept or the scale).
 
     Parameters
     ----------
@@ -47,6 +46,11 @@ def solve_cvxopt(
     ------
     CadError
         Where cvxopt is not installed.
+
+    Notes
+    -----
+    The term max(lower g, upper g) of an extra scalar is written as upper p - lower q with g = p - q
+    and p, q >= 0. The multipliers of the equations g = p - q are the extra scalars u.
     """
     try:
         import cvxopt

@@ -46,9 +46,9 @@ def block_size(cache_mb: float, n_points: int) -> int:
 def smo_by_blocks(
     gram: Gram, size: int, rows: Rows, at: Iterate, scale: Array, eps: float, most: int
 ) -> tuple[int, float]:
-    """Move pairs of rows as :func:`cad.learners.solvers.smo.smo`, one block of points at a time.
+    """Move pairs of rows by sequential minimal optimisation, one block of points at a time.
 
-    The kernel values of each block are computed anew; ``at`` is changed in place.
+    The kernel values of each block are computed anew.
 
     Parameters
     ----------
@@ -56,8 +56,16 @@ def smo_by_blocks(
         Kernel of the training points.
     size : int
         Points of a block, at least two.
-    rows, at, scale, eps, most
-        As for :func:`~cad.learners.solvers.smo.smo`.
+    rows : Rows
+        Rows of the problem.
+    at : Iterate
+        Feasible start, changed in place.
+    scale : ndarray, shape (3,)
+        Terms of the learned scale, as for :func:`~cad.learners.solvers.smo.smo`.
+    eps : float
+        Violation at which to stop.
+    most : int
+        Most moves.
 
     Returns
     -------

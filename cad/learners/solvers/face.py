@@ -21,10 +21,9 @@ _SAME = 1e-4
 def smallest_scale(problem: Problem, solution: Solution) -> Solution:
     """Return the optimal solution of smallest scale s, with b in the middle of its interval.
 
-    The decision values f are unique, but b and s need not be. Given the duals gamma, the optimal
-    (b, s) form a polygon: a row whose dual is between its bounds meets its margin exactly, a row
-    whose dual is 0 keeps its margin, and a row whose dual is at its cost does not exceed it. Two
-    rows of the first kind with different scales leave one point.
+    The decision values f are unique, but the intercept b and the scale s need not be. The optimal
+    (b, s) form a polygon, because the duals gamma say of each row whether it meets its margin
+    exactly (dual between its bounds), keeps it (dual 0) or does not exceed it (dual at its cost).
 
     Parameters
     ----------

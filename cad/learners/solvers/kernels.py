@@ -80,16 +80,16 @@ class Kernel:
         return np.column_stack([2.0 * self.gamma * X, squares, np.ones(len(X))])
 
     def right(self, Y: Array) -> Array:
-        """Return the right factor of rows Y, see :meth:`left`."""
+        """Return the right factor of the rows of Y, for ``finish(left(X) @ right(Y).T)``."""
         if self.name != "rbf":
             return Y
         squares = -self.gamma * np.einsum("ij,ij->i", Y, Y)
         return np.column_stack([Y, np.ones(len(Y)), squares])
 
     def finish(self, product: Array) -> Array:
-        """Return kernel values of products of :meth:`left` and :meth:`right`.
+        """Return the kernel values for a product ``left(X) @ right(Y).T``.
 
-        For "rbf" ``product`` is overwritten by them, for "linear" it is returned itself.
+        ``product`` is changed in place for "rbf", and returned itself for "linear".
         """
         if self.name == "linear":
             return product
@@ -148,8 +148,10 @@ def settle_kernel(
     ----------
     kernel : str or callable
         One of :data:`KERNELS`, or a function of two arrays (n, d) and (m, d) that returns (n, m).
-    gamma, degree, coef0
-        As :class:`Kernel`; gamma also "scale" or "auto".
+    gamma : "scale", "auto" or float
+        gamma of "rbf", exp(-gamma |u - v|^2), and of "poly".
+    degree, coef0
+        Numbers of "poly", (gamma u'v + coef0)^degree.
     X : ndarray, shape (n, d)
         Training points; only gamma depends on them.
     weight : ndarray, shape (n,), optional
@@ -288,7 +290,7 @@ class Gram:
             _prove_semi_definite(block, float(np.abs(self.matrix.diagonal()).max()))
 
     def times(self, beta: Array) -> Array:
-        """Return K beta, shape (n,)."""
+        """Return the kernel matrix times coefficients ``beta`` of the points, shape (n,)."""
         if self.kernel.name == "linear":
             return self.X @ (self.X.T @ beta)
         support = np.flatnonzero(beta)

@@ -48,7 +48,7 @@ def solve_low_rank(
     times : callable
         Takes coefficients beta (n,) and returns K beta (n,); used to measure the solution.
     problem : Problem
-        Pointwise, with the scalars b or (b, s >= 0).
+        Pointwise; its extra scalars are the intercept b, or b and the scale s >= 0.
     gap_tol, kkt_tol : float
         Largest relative gap and KKT violation at which the solution counts as converged.
 

@@ -47,13 +47,13 @@ class PairwiseProblem:
     Attributes
     ----------
     factor : ndarray (n, r)
-        L with K = L L'; :func:`kernel_factor` makes it.
+        L with L L' the kernel matrix of the points; :func:`kernel_factor` makes it.
     n_positive, n_negative : int
         Number of positive and of negative points; the rest of the n points are unlabelled.
     weight : ndarray (n,)
-        Weight of each point, > 0; the cost of a pair is the product of its two weights.
+        Weight of each point, > 0; the cost of a pair is multiplied by its two weights.
     labelled_cost, unlabelled_cost : float
-        Cost c of a pair of labelled points, and of a pair with an unlabelled point.
+        Cost of a pair of labelled points, and of a pair with an unlabelled point.
     margin : float
         M of [W14] (3): by how much the margins change when a soft label d goes from 0 to 1.
     norm : int
@@ -81,9 +81,9 @@ class PairwiseProblem:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Return three numbers of rows.
+        """Return the numbers of the problem's rows of three kinds, which come one after another.
 
-        They count pairs (positive, negative), (unlabelled, negative) and (positive, unlabelled).
+        The kinds are pairs (positive, negative), (unlabelled, negative) and (positive, unlabelled).
         """
         p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
         return p * q, m * q, p * m
@@ -103,11 +103,11 @@ class PairwiseProblem:
 
     @cached_property
     def target(self) -> Floats:
-        """Return the margin t of every row, shape (rows,), in the order of :attr:`sizes`."""
+        """Return the margin of every row, shape (rows,), in the order of :attr:`sizes`."""
         return np.repeat([1.0, 1.0 - self.margin, 1.0], self.sizes)
 
     def general(self) -> Problem:
-        """Return the problem in the general form of docs/methods.md 2, for reference solvers."""
+        """Return the problem in the general form, a :class:`Problem`, for reference solvers."""
         p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
         of_p, of_q, of_m = np.arange(p), p + np.arange(q), p + q + np.arange(m)
         plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])

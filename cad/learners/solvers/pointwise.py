@@ -55,14 +55,14 @@ def solve_hybrid(
     start: Array | None = None,
     polish: bool = True,
 ) -> Solution:
-    """Solve a problem of :func:`cad.learners.solvers.problem.pointwise_problem`.
+    """Solve a pointwise problem: moves of pairs of rows first, then an exact method.
 
     Parameters
     ----------
     gram : Gram
         Kernel of the training points.
     problem : Problem
-        Each row looks at one point only.
+        From :func:`cad.learners.solvers.problem.pointwise_problem`: each row has one point only.
     tol : float
         Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
     cache_mb : float
@@ -274,10 +274,18 @@ def _alternate(work: _Work, polish: bool) -> Solution:
 
 
 def spread_coefficients(problem: Problem, beta: Array) -> Array:
-    """Return duals gamma, shape (m,), between 0 and their costs, with A' gamma close to ``beta``.
+    """Return dual variables whose coefficients A' gamma are close to ``beta``, shape (m,).
 
-    A point may have several rows of one sign. The row of the largest margin gets as much of the
-    point's coefficient as its cost allows, then the next.
+    Duals lie between 0 and their costs. A point may have several rows of one sign: the row of the
+    largest margin gets as much of the point's coefficient as its cost allows, then the next. What
+    the costs do not allow is lost.
+
+    Parameters
+    ----------
+    problem : Problem
+        The pointwise problem of m rows.
+    beta : ndarray, shape (n,)
+        Wanted coefficient of every point.
     """
     gamma = np.zeros(problem.n_rows)
     rest = np.array(beta, dtype=float)

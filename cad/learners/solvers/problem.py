@@ -35,9 +35,11 @@ class LearnerError(CadError, ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """Hold a convex problem (see the top of this module) without its kernel matrix K.
+    """Hold a convex problem without its kernel matrix K.
 
-    Row j of the problem asks a_j' f + b_j' u >= t_j and costs c_j (shortfall)^r otherwise.
+    Row j asks a_j' f + b_j' u >= t_j, where f are the decision values of the training points and u
+    are extra scalars such as the intercept. A row that falls short costs c_j (shortfall)^r. The top
+    of this module has the whole problem and its dual.
 
     Parameters
     ----------
@@ -96,26 +98,30 @@ class Problem:
         return int(self.A.shape[0])
 
     def dense(self) -> tuple[Array, Array]:
-        """Return A and B as dense arrays, for reference solvers."""
+        """Return A, shape (m, n), and B, shape (m, k), as dense arrays, for reference solvers."""
         B = self.B if isinstance(self.B, np.ndarray) else self.B.toarray()
         return self.A.toarray(), B
 
     def coefficients(self, gamma: Array) -> Array:
-        """Return the coefficients beta = A' gamma of the points, shape (n,)."""
+        """Return the coefficients beta of the points, shape (n,), for duals ``gamma`` (m,)."""
         if self.A.nnz == self.n_rows:  # one point a row: no need to transpose
             return np.bincount(self.A.indices, self.A.data * gamma, self.n_points).astype(float)
         coefficients: Array = self.A.T @ gamma
         return coefficients
 
     def slack(self, f: Array, u: Array) -> Array:
-        """Return t - A f - B u, shape (m,): positive where a constraint misses its margin.
+        """Return how far every row falls short of its margin: t - A f - B u, negative beyond it.
 
         Parameters
         ----------
         f : ndarray, shape (n,)
-            Values of the kernel expansion at the training points.
+            Decision values of the training points, without intercept.
         u : ndarray, shape (k,)
-            Variables beside them, such as the intercept. t, A, B are the problem's: m constraints.
+            Extra scalars, such as the intercept.
+
+        Returns
+        -------
+        ndarray, shape (m,)
         """
         single = self.A.nnz == self.n_rows  # one point a row: no need of a sparse product
         at_points = self.A.data * f[self.A.indices] if single else self.A @ f

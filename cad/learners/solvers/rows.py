@@ -23,14 +23,20 @@ Ints = NDArray[np.int64]
 
 
 class Rows(NamedTuple):
-    """Hold the rows of a pointwise problem, in the notation at the top of this module.
+    """Hold the rows of a pointwise problem, each an equation of its point's decision value f + b.
+
+    Row j asks that sign (f + b) reach a margin; on the margin, f + b = r + q s, s the scale.
 
     Parameters
     ----------
     point : ndarray of int64, shape (m,)
         Number of the point of every row.
-    sign, r, q, c : ndarray, shape (m,)
-        Sign, target without scale, coefficient of the scale in the target, and cost of every row.
+    sign : ndarray, shape (m,)
+        Sign of every row, +1 or -1.
+    r, q : ndarray, shape (m,)
+        The two parts of the decision value on the row's margin: constant, and coefficient of s.
+    c : ndarray, shape (m,)
+        Cost of every row.
     learned : bool
         Whether the scale s is a variable; q is zero otherwise.
     """
@@ -43,7 +49,10 @@ class Rows(NamedTuple):
     learned: bool
 
     def slack(self, at: Iterate) -> Array:
-        """Return how far every row is short of its margin, shape (m,); negative beyond it."""
+        """Return how far every row falls short of its margin, else a negative number, shape (m,).
+
+        ``at`` has the decision values, intercept and scale.
+        """
         b, s = at.u
         missed: Array = self.sign * (self.r + self.q * s - at.f[self.point] - b)
         return missed

@@ -29,8 +29,9 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
     at : Iterate
         Feasible start, changed in place; its u is not read, only written.
     scale : ndarray, shape (3,)
-        anchor, rho and sum_j w_j gamma_j of the proximal term (top of this module); the last is
-        updated in place.
+        Terms that carry the learned scale, s = max(0, scale[0] + scale[1] * scale[2]): its anchor,
+        the weight rho, and the sum of w * gamma over the rows (w the row's coefficient of s).
+        The sum is updated in place.
     eps : float
         Violation at which to stop.
     most : int
@@ -142,7 +143,7 @@ def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def between(best, lowest):  # type: ignore[no-untyped-def]
-    """Return the intercept halfway between two bounds.
+    """Return the number halfway between two bounds of the intercept.
 
     If one bound is infinite, the result is the other bound; if both are, it is 0.
     """
