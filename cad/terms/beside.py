@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ def table_beside(module: str) -> Any:
     return yaml.load(text, loader)  # nosec B506  # noqa: S506 - both loaders are safe
 
 
+@cache
 def page_beside(module: str) -> jinja2.Template:
     """Return the Markdown template beside a module: ``card.md.j2`` of ``card.py``.
 

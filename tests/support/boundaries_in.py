@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import shutil
@@ -74,6 +75,8 @@ def _load(cohort: Path, settings: PipelineSettings) -> None:
     with_readings(found, ["sub-P001/1/r9=4"])
     good = {ref.participant_id for ref in refs}
     scores, rois = (t[t["participant_id"].isin(good)] for t in (found.scores, found.rois))
+    for ref in refs:
+        ref.rois.to_dict()
     reader_labels(scores, rois, found.readers, settings.labels)
 
 
@@ -87,19 +90,12 @@ def tables(root: Path) -> Boundary:
             path.unlink()
 
     def read() -> None:
-        for step in (lambda: _load(cohort, settings), lambda: check_tables(cohort)):
-            try:
-                step()
-            except CadError:
-                continue
+        with contextlib.suppress(CadError):
+            _load(cohort, settings)
         for name in (*names, "dataset_description.json"):
             again.mkdir(exist_ok=True)
             shutil.copy(cohort / name, again / name)
         import_source(source, again, rules)
-
-    def check_tables(cohort: Path) -> None:
-        for ref in read_cohort(cohort).studies():
-            ref.rois.to_dict()
 
     return Boundary(
         [(cohort / name, TSV) for name in names] + [(cohort / "dataset_description.json", JSON)],

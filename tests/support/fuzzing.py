@@ -110,14 +110,14 @@ class Late(BaseException):
 
 
 @contextlib.contextmanager
-def bounded_time() -> Iterator[None]:
-    """Ten seconds of processor time."""
+def bounded_time(seconds: float) -> Iterator[None]:
+    """So many seconds of processor time."""
 
     def late(*_: object) -> None:
         raise Late
 
     before = signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
@@ -125,23 +125,23 @@ def bounded_time() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def fault(read: Callable[[], object]) -> str:
+def fault(read: Callable[[], object], seconds: float = SECONDS) -> str:
     """What a user must never see: a foreign traceback's place, or that it took too long."""
     start = time.process_time()
     try:
-        with warnings.catch_warnings(), bounded_time():
+        with warnings.catch_warnings(), bounded_time(seconds):
             warnings.simplefilter("ignore")  # damaged files make libraries talk
             read()
     except CadError as error:
         str(error).encode()
     except Late:
-        return f"longer than {SECONDS:g} s\n{traceback.format_exc(limit=-6)}"
+        return f"longer than {seconds:g} s\n{traceback.format_exc(limit=-6)}"
     except BaseException as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if "/cad/" in f.filename]
         place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
         return f"{type(error).__name__} at {place}\n{traceback.format_exc(limit=-8)}"
-    if time.process_time() - start > SECONDS:
-        return f"longer than {SECONDS:g} s"
+    if time.process_time() - start > seconds:
+        return f"longer than {seconds:g} s"
     return ""
 
 
