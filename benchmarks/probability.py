@@ -47,11 +47,11 @@ from cad.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble
 from cad.learners.rivals import RidgeProbability, rival_learners
 from cad.model.estimator import front_steps
 from cad.phantom import simulate
-from cad.recipes.suggest import ENOUGH, suggest
 from cad.run_folder.tables import KEYS
 from cad.settings import LabelSettings, PipelineSettings, read_settings
 from cad.share import find
 from cad.terms.text import to_markdown
+from cad.workflows.suggest import ENOUGH, suggest
 
 PATIENTS, SEED = 49, 5000
 REGION = ["participant_id", "roi_id"]

@@ -1,4 +1,4 @@
-"""The recipes: what each command does, as a chain of stages over frozen values."""
+"""The workflows: what each command does, as a chain of stages over frozen values."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,12 +19,6 @@ from cad.execution.task import StudyTask, settings_key
 from cad.files import JsonObject
 from cad.folders import claimed, require_kind
 from cad.model.bundle import MODEL, Bundle, load_bundle
-from cad.recipes.check import check
-from cad.recipes.compare import compare, compare_validated
-from cad.recipes.outline_spread import spread_outlines
-from cad.recipes.probability_map import drop_maps, map_probability
-from cad.recipes.recalibrate import recalibrate
-from cad.recipes.suggest import nothing_to_read, suggest_readings
 from cad.run_folder import COMPARISON, RUNS, RunFolder
 from cad.run_folder.tables import Failure
 from cad.settings import DecisionSettings, PipelineSettings, read_settings
@@ -38,6 +32,12 @@ from cad.stages.predict import basis, first_scale, predict, shared_settings
 from cad.stages.study import process_study
 from cad.stages.train import train
 from cad.stages.validate import validate
+from cad.workflows.check import check
+from cad.workflows.compare import compare, compare_validated
+from cad.workflows.outline_spread import spread_outlines
+from cad.workflows.probability_map import drop_maps, map_probability
+from cad.workflows.recalibrate import recalibrate
+from cad.workflows.suggest import nothing_to_read, suggest_readings
 
 __all__ = [
     "aggregate_cohort",
@@ -166,7 +166,7 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     dict
         ``regions`` and ``men``: the fitted recalibration, with measures before and after; ``text``,
         the same in lines for people; and on whom it was fitted
-        (:func:`cad.recipes.recalibrate.recalibrate`).
+        (:func:`cad.workflows.recalibrate.recalibrate`).
 
     Raises
     ------
@@ -402,7 +402,7 @@ def suggest_next(
     -------
     table : DataFrame
         A row per region, most valuable first, with ids, value and a reason in words
-        (:func:`cad.recipes.suggest.suggest`); empty where every region has enough readers.
+        (:func:`cad.workflows.suggest.suggest`); empty where every region has enough readers.
     failures : list of Failure
         Studies and regions that could not be scored and ranked.
 

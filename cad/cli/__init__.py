@@ -142,7 +142,7 @@ def import_command(
             "an import needs a cohort folder and --rules",
             hint="`cad import SOURCE --explain` writes a rules file to start from",
         )
-    from cad.recipes.imports import import_cohort
+    from cad.workflows.imports import import_cohort
 
     archive = common.archive_limits(limits) if patient is not None else None
     summary = import_cohort(source, out, file, options, patient=patient, aet=aet, limits=archive)
@@ -163,7 +163,7 @@ def check_command(
     as_json: common.Json = False,
 ) -> None:
     """Validate a cohort and name every problem."""
-    from cad.recipes.check import check, check_text, model_settings
+    from cad.workflows.check import check, check_text, model_settings
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     settings = model_settings(model) if model else None
@@ -326,7 +326,7 @@ def report(
     with owned(out):
         common.say(f"wrote {write_report(out)}")
         if dicom or fhir or send is not None:
-            from cad.recipes.delivery import deliver
+            from cad.workflows.delivery import deliver
 
             objects = dicom or send is not None
             lines, failures = deliver(
@@ -356,7 +356,7 @@ def compare_command(
 ) -> None:
     """Validate pipelines on the same folds; compare each, measure by measure, with the first."""
     from cad.pipeline import compare_pipelines
-    from cad.recipes.compare import comparison_table
+    from cad.workflows.compare import comparison_table
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     result = compare_pipelines(pipelines, cohort, out, options)

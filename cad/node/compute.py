@@ -76,8 +76,8 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         problem while another region has one.
     """
     from cad.pipeline import check, predict_cohort
-    from cad.recipes.delivery import deliver
-    from cad.recipes.imports import import_cohort
+    from cad.workflows.delivery import deliver
+    from cad.workflows.imports import import_cohort
 
     logging.disable()  # what libraries say quotes headers
     warnings.simplefilter("ignore")

@@ -59,9 +59,9 @@ class RunFolder:
     # The mark that everything above is whole and what it was made from.
     complete = _File(".complete", "cad.stages.emit")
     # The regions to have read next.
-    suggestions = _File("suggestions.csv", "cad.recipes.suggest")
+    suggestions = _File("suggestions.csv", "cad.workflows.suggest")
     # The comparison of models or pipelines.
-    comparison = _File("comparison.json", "cad.recipes.compare")
+    comparison = _File("comparison.json", "cad.workflows.compare")
 
     @property
     def report(self) -> Path:
@@ -100,8 +100,8 @@ WRITERS = {
     **{name: one.writer for name, one in vars(RunFolder).items() if isinstance(one, _File)},
     "study": "cad.stages.study",
     "fold_features": "cad.model.fold_features",
-    "map_image": "cad.recipes.probability_map",
-    "map_display": "cad.recipes.probability_map",
+    "map_image": "cad.workflows.probability_map",
+    "map_display": "cad.workflows.probability_map",
     "page": "cad.reports.pages",
     "figure": "cad.reports.pages",
 }

@@ -16,7 +16,7 @@ from cad.dicom.into.importer import import_source
 from cad.dicom.out.fhir import SCT, checked, read_fhir
 from cad.dicom.out.sr_reader import read_report
 from cad.errors import CadError
-from cad.recipes.delivery import deliver
+from cad.workflows.delivery import deliver
 
 SHAPE = (6, 24, 24)
 PROBABILITIES = {"1": 0.7312345678901234, "2": 0.05}

@@ -28,7 +28,7 @@ from cad.dicom.out.results import write_sr_and_seg
 from cad.folders import is_ours
 from cad.imaging.makers import maker
 from cad.pipeline import check
-from cad.recipes.check import check_text
+from cad.workflows.check import check_text
 
 PATIENT = "19470503"  # a birth date as the patient's number, and as a region's name
 SKIPPED = {

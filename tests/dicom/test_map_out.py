@@ -22,8 +22,8 @@ from cad.dicom.out.parametric_map import OUTSIDE, write_maps
 from cad.dicom.out.source_images import SourceImages, _enhanced, source_images
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.volume import Volume
-from cad.recipes.delivery import deliver
 from cad.run_folder import RunFolder
+from cad.workflows.delivery import deliver
 
 SHAPE = (5, 30, 26)
 PLACE = {

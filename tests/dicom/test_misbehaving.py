@@ -26,8 +26,8 @@ from cad.dicom.archive.interface import Step, not_all_stored
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.importer import import_source
 from cad.errors import CadError
-from cad.recipes.delivery import deliver
 from cad.settings import read_settings
+from cad.workflows.delivery import deliver
 
 SERVERS = {"dimse": bad_dimse, "web": bad_web}
 LIMITS = ArchiveLimits(

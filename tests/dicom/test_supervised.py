@@ -19,8 +19,8 @@ from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.imaging.listing import list_files
 from cad.imaging.nifti import write_volume
-from cad.recipes.check import check
-from cad.recipes.imports import import_cohort
+from cad.workflows.check import check
+from cad.workflows.imports import import_cohort
 
 SHORT = ExecutionOptions(time_limit=5.0, memory_limit=4.0)
 

@@ -26,11 +26,11 @@ from cad.imaging.study import Study
 from cad.learners import ProbabilisticSVC
 from cad.model.card import metadata
 from cad.model.gaps import lacking
-from cad.recipes.check import _lacks
 from cad.reports.reasons import reason_sum
 from cad.run_folder.results import Reason
 from cad.settings import FeatureSettings, PipelineSettings
 from cad.terms import features as words
+from cad.workflows.check import _lacks
 
 WIDE = FeatureSettings.model_validate(
     {

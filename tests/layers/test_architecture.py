@@ -23,7 +23,7 @@ GIVEN = {"participant_id", "study_id", "roi_id", "label", "zone", "sector", "his
 # Names that other tables use too: who writes them into a run's is not seen by the name.
 SHARED = {"probability", "decision_value", "model", "warnings", "truth", "p", "eta", "n_readers",
           "lower", "upper", "unknown", "outlines"}  # fmt: skip
-MAKERS = ("stages", "model", "recipes", "evaluation", "labels", "run_folder", "execution",
+MAKERS = ("stages", "model", "workflows", "evaluation", "labels", "run_folder", "execution",
           "reports", "dicom", "node", "records", "cohort")  # fmt: skip
 """Packages that a number passes before it is written or shown."""
 
@@ -132,11 +132,11 @@ def test_a_measure_has_one_maker_and_the_page_names_it(field: str) -> None:
 
 def test_a_second_maker_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "table = table.assign(suspicion=Decisions(1, 1.0, {}, None, None, None, ''))"
-    monkeypatch.setitem(trees(), "recipes/check.py", ast.parse(source))
+    monkeypatch.setitem(trees(), "workflows/check.py", ast.parse(source))
     made.cache_clear()
     try:
         for name in ("suspicion", "decisions"):
             kind = "Decisions()" if name == "decisions" else name
-            assert made()[kind] - modules_of(name) == {"recipes/check.py"}
+            assert made()[kind] - modules_of(name) == {"workflows/check.py"}
     finally:
         made.cache_clear()

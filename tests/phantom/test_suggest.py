@@ -10,7 +10,7 @@ from benchmarks.readings import draw_readings
 from cad.errors import CadError
 from cad.evaluation.measures.metrics import kl
 from cad.learners import ProbabilisticSVC
-from cad.recipes.suggest import NOISE, suggest
+from cad.workflows.suggest import NOISE, suggest
 
 FEATURES = ["t2", "adc", "ktrans", "ve", "t1", "pz", "afs"]
 START, BATCH, STOP = 30, 10, 260

@@ -19,9 +19,9 @@ from cad.features.place import place_of
 from cad.imaging.drawn import gland_on
 from cad.imaging.study_files import image_path, read_study
 from cad.pipeline import check
-from cad.recipes.check import wrong_sides
 from cad.settings import PipelineSettings
 from cad.stages.load import load
+from cad.workflows.check import wrong_sides
 
 
 def test_a_lost_image_is_a_problem_and_what_stands_in_for_it_a_note(

@@ -17,9 +17,9 @@ from cad.execution.options import HERE
 from cad.imaging.nifti import read_dynamic, read_volume, write_dynamic, write_volume
 from cad.imaging.study_files import image_path
 from cad.pipeline import check, predict_cohort, run_pipeline
-from cad.recipes.check import model_settings
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import read_failures, read_probabilities
+from cad.workflows.check import model_settings
 
 PATIENT = "sub-0001"
 

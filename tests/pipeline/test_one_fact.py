@@ -249,7 +249,7 @@ DECIDERS = {
 TRUTHS = {
     "labels/consensus.py",  # the one rule
     "cohort/rules.py",  # what a table may say
-    "recipes/check.py",  # says which cells the rule cannot read without a grade
+    "workflows/check.py",  # says which cells the rule cannot read without a grade
     "run_folder/results.py",  # words beside the rule's answer
 }
 """Where a decision is made from thresholds, and where histology's word is read as a class."""

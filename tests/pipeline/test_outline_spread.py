@@ -19,9 +19,9 @@ from cad.imaging.volume import Volume
 from cad.model.bundle import load_bundle
 from cad.pipeline import predict_cohort
 from cad.reading import read_json
-from cad.recipes.outline_spread import spread_of, spread_study
 from cad.reports.plots import probability_text
 from cad.settings import PipelineSettings, parse_settings
+from cad.workflows.outline_spread import spread_of, spread_study
 
 COLUMNS = ["outline_low", "outline_median", "outline_high", "outlines"]
 

@@ -18,11 +18,11 @@ from cad.execution.options import HERE
 from cad.files import typed
 from cad.model.bundle import load_bundle, verify_bundle
 from cad.pipeline import predict_cohort, recalibrate_model
-from cad.recipes.recalibrate import recalibrate
 from cad.run_folder.tables import VENN_ABERS
 from cad.share import find
 from cad.stages.load import load
 from cad.stages.predict import shared_settings
+from cad.workflows.recalibrate import recalibrate
 
 
 @pytest.fixture(scope="module")

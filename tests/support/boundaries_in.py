@@ -24,9 +24,9 @@ from cad.errors import CadError
 from cad.features.provenance import CohortFacts, resolve_auto
 from cad.imaging.nifti import write_volume
 from cad.labels.consensus import reader_labels
-from cad.recipes.check import check
 from cad.settings import DecisionSettings, PipelineSettings, read_settings
 from cad.share import shared
+from cad.workflows.check import check
 
 
 def dicom_source(root: Path, *, dce: bool = True) -> tuple[Path, Path]:

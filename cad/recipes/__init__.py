@@ -1,1 +1,0 @@
-"""Recipes beside the main one: import, check, compare, suggest, maps, outlines, delivery."""

@@ -1,0 +1,1 @@
+"""Workflows beside the main one: import, check, compare, suggest, maps, outlines, delivery."""
