@@ -66,7 +66,11 @@ def demo(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Write probabilities, reports and a table for the simulated sample cohort."""
+    """Write probabilities, reports and a table for the simulated sample cohort.
+
+    The sample cohort comes with the program. A learner is validated on it with the pipeline named
+    demo; all results are written to the folder of --out.
+    """
     from cad.share import shared
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
@@ -124,7 +128,12 @@ def import_command(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Turn DICOM into a cohort folder: add what is new, leave what is there."""
+    """Turn DICOM into a cohort folder: add what is new, leave what is there.
+
+    Studies are read from a folder, a zip file or an archive, and the rules file says which series
+    is which image. Images, masks and tables are written to the cohort folder. The exit code is 1
+    when a study could not be imported.
+    """
     from cad.share import find
 
     file = find("configs/import", rules, ".yaml") if rules else None
@@ -162,7 +171,11 @@ def check_command(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Validate a cohort and name every problem."""
+    """Validate a cohort and name every problem.
+
+    Tables, images and regions are read; problems are printed, with notes on what a study lacks. No
+    file of the cohort is changed. The exit code is 1 when there is a problem.
+    """
     from cad.workflows.check import check, check_text, model_settings
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
@@ -186,7 +199,12 @@ def run(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Run a whole pipeline: features, labels, learner, validation, report."""
+    """Run a whole pipeline: features, labels, learner, validation, report.
+
+    The regions of a cohort are measured, their labels are made from the readers' scores, and the
+    learner is validated on left-out patients. Probabilities, measures and the report are written to
+    the folder of --out; no model is kept. A run that was stopped goes on where it stopped.
+    """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     with common.measuring(out, options):
         from cad.pipeline import run_pipeline
@@ -215,7 +233,11 @@ def train(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Fit a learner on all patients and write a model bundle with its validation."""
+    """Fit a learner on all patients and write a model bundle with its validation.
+
+    The learner is first validated on left-out patients. The bundle is written to the folder of
+    --out, and the run of the validation to a folder beside it, with .validation after its name.
+    """
     from cad.cohort import read_cohort
     from cad.cohort.without import strangers
     from cad.pipeline import train_model
@@ -239,7 +261,12 @@ def recalibrate(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Fit a model's probabilities to a site's own men; 30 or more with histology are needed."""
+    """Fit a model's probabilities to a site's own men; 30 or more with histology are needed.
+
+    The cohort holds these men. A new model is written to the folder of --out; the old model is not
+    changed. The old model's run on the cohort is written to a folder beside it, with .before after
+    its name.
+    """
     from cad.pipeline import recalibrate_model
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
@@ -277,7 +304,11 @@ def predict(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Write probabilities per region and reports per patient for new studies."""
+    """Write probabilities per region and reports per patient for new studies.
+
+    Regions of the cohort are scored with trained models; each study by the first model whose
+    images it has. All results are written to the folder of --out, the cohort is not changed.
+    """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     with common.measuring(out, options):
         from cad.pipeline import predict_cohort
@@ -315,7 +346,12 @@ def report(
     limits: common.Limits = "default",
     audit: common.Audit = None,
 ) -> None:
-    """Rebuild the pages of a run; write and send DICOM results."""
+    """Rebuild the pages of a run; write and send DICOM results.
+
+    The pages are always written again, into the run folder. DICOM objects are written to dicom in
+    it with --dicom or --send, FHIR bundles to fhir in it with --fhir; each of these needs --cohort.
+    Only --send sends the DICOM objects to an archive; FHIR bundles are never sent.
+    """
     from cad.folders import owned, require_kind
     from cad.reports import write_report
     from cad.run_folder import RUNS
@@ -354,7 +390,11 @@ def compare_command(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Validate pipelines on the same folds; compare each, measure by measure, with the first."""
+    """Validate pipelines on the same folds; compare each, measure by measure, with the first.
+
+    The comparison is printed and written to comparison.json in the folder of --out. Each pipeline's
+    run is written to a folder of its name in there.
+    """
     from cad.pipeline import compare_pipelines
     from cad.workflows.compare import comparison_table
 
@@ -365,7 +405,10 @@ def compare_command(
 
 @app.command("warm", rich_help_panel=START)
 def warm_command() -> None:
-    """Compile every compiled function now and cache it, so that no later command compiles."""
+    """Compile every compiled function now and cache it, so that no later command compiles.
+
+    Compiled code is kept in numba's cache on this machine; nothing else is written.
+    """
     from cad.pipeline import warm_up
 
     warm_up()
@@ -403,7 +446,10 @@ def experiment(
     ] = "",
     jobs: common.Jobs = 1,
 ) -> None:
-    """Reproduce one table or figure of the papers, beside the published numbers."""
+    """Reproduce one table or figure of the papers, beside the published numbers.
+
+    A page, NAME.md, is written to the folder of --out, with its tables and figures.
+    """
     from cad.experiments import Options, run_experiment
 
     names = tuple(part.strip() for part in datasets.split(",") if part.strip())

@@ -24,7 +24,11 @@ def audit_verify(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Find changed, removed, inserted or moved lines of an audit trail; print its last hash."""
+    """Find changed, removed, inserted or moved lines of an audit trail; print its last hash.
+
+    The trail is only read. The exit code is 1 when a line is wrong. Lines that were cut off at the
+    end are found only with --last, a last hash that was printed earlier.
+    """
     from cad.records.audit import verify
 
     found = verify(file, last)

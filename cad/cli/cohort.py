@@ -33,7 +33,12 @@ def cohort_remove(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a patient's rows, images and masks; exit with code 1 if none is found or some stay."""
+    """Remove a patient's rows, images and masks; exit with code 1 if none is found or some stay.
+
+    The patient is removed from the cohort and from the runs, reader studies and nodes that are
+    named. Models are searched and not changed. Everything that still holds the patient's data is
+    printed.
+    """
     from cad.node.withdrawal import NodeHome
     from cad.reader_study.withdrawal import ReadingFolder
     from cad.records.withdrawal import Elsewhere, withdraw

@@ -13,7 +13,11 @@ model_app = typer.Typer(no_args_is_help=True, help="Check, show and compare trai
 def model_verify(
     model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
 ) -> None:
-    """Check a model's hashes and schema, and compute its reference predictions again."""
+    """Check a model's hashes and schema, and compute its reference predictions again.
+
+    Print the largest difference to the stored predictions. A model that fails a check ends the
+    command with an error and exit code 2; nothing is written.
+    """
     from cad.model.bundle import verify_bundle
     from cad.share import find
 
@@ -51,7 +55,11 @@ def model_compare(
     memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
-    """Compare two models on one cohort: paired differences, calibration, changed decisions."""
+    """Compare two models on one cohort: paired differences, calibration, changed decisions.
+
+    Both models score the cohort; their runs are written to the folders a and b in the folder of
+    --out. The comparison is printed and written to comparison.json in that folder.
+    """
     from cad.model.comparison import comparison_text
     from cad.pipeline import compare_models
 

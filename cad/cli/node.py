@@ -21,7 +21,11 @@ def serve(
         typer.Option("--new-trail", help="Begin another audit trail where the last one is gone."),
     ] = False,
 ) -> None:
-    """Run a DICOM node: receive studies, compute them, return SR and SEG to the archive."""
+    """Run a DICOM node: receive studies, compute them, return SR and SEG to the archive.
+
+    The file of --config names the node's folder, port, models and archive. The node runs until it
+    is ended by a signal (SIGTERM or SIGINT).
+    """
     from cad.node.service import serve as run
     from cad.node.settings import NodeSettings, WatchSettings
     from cad.settings import read_settings

@@ -36,7 +36,12 @@ def reading(
         list[Path] | None, typer.Option("--collect", help="An export to merge into the cohort.")
     ] = None,
 ) -> None:
-    """Write pages on which readers score a cohort, blinded; --collect merges what they export."""
+    """Write pages on which readers score a cohort, blinded; --collect merges what they export.
+
+    A page for each reader and session is written to the folder of --out. With --collect no page is
+    written: the readers' exported files are checked, and all readings go to readings.tsv in
+    that folder, and those made without the tool to scores.tsv of the cohort.
+    """
     if collect:
         from cad.reader_study.exports import collect_reading
 
@@ -60,7 +65,11 @@ def suggest(
     memory_limit: shared.MemoryLimit = 8.0,
     as_json: shared.Json = False,
 ) -> None:
-    """Rank regions by the value of one more reading; write the first ones to suggestions.csv."""
+    """Rank regions by the value of one more reading; write the first ones to suggestions.csv.
+
+    The cohort is scored with the model. This run and suggestions.csv are written to the folder of
+    --out. The exit code is 1 when a region could not be scored.
+    """
     from cad.pipeline import suggest_next
     from cad.reading import parse_json
 

@@ -166,7 +166,19 @@ def execution(
     time_limit: float = 600.0,
     memory_limit: float = 8.0,
 ) -> ExecutionOptions:
-    """Return a command's options of execution (processes, limits, resuming) as one object."""
+    """Return a command's options of execution (processes, limits, resuming) as one object.
+
+    Parameters
+    ----------
+    jobs : int
+        Processes on this machine.
+    scheduler : str or None
+        Dask scheduler, ``tcp://HOST:PORT``; None to work on this machine.
+    no_resume, retry_failed : bool
+        Compute every study again, or those that failed.
+    time_limit, memory_limit : float
+        Seconds and gigabytes that one study may take.
+    """
     from cad.execution.options import ExecutionOptions
 
     return ExecutionOptions(

@@ -53,7 +53,11 @@ def table_validate(
     jobs: Jobs = 1,
     as_json: Json = False,
 ) -> None:
-    """Cross-validate a learner, leaving whole patients out, and compare it with other learners."""
+    """Cross-validate a learner, leaving whole patients out, and compare it with other learners.
+
+    All columns but those of patient, scores and histology and those of --ignore are features. The
+    comparison is printed; nothing is written.
+    """
     from cad.reading import parse_json
     from cad.tables import validate_table
 
@@ -78,7 +82,11 @@ def table_train(
     learner: Learner = "ProbabilisticEnsemble",
     as_json: Json = False,
 ) -> None:
-    """Fit a learner to the whole table and write a model bundle."""
+    """Fit a learner to the whole table and write a model bundle.
+
+    All columns but those of patient, scores and histology and those of --ignore are features.
+    Labels come from the scores, or from histology where it is known.
+    """
     from cad.tables import train_table
 
     columns = _columns(patient, scores, scale, histology, isup_min, ignore)
@@ -93,7 +101,10 @@ def table_predict(
     written: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")],
     as_json: Json = False,
 ) -> None:
-    """Write a copy of a table with the model's probability of every row added."""
+    """Write a copy of a table with the model's probability of every row added.
+
+    The table must have the model's feature columns.
+    """
     from cad.tables import predict_table
 
     scored = predict_table(file, model, written)

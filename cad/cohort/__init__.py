@@ -230,8 +230,8 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     cohort : Cohort
         Not changed.
     readings : sequence of str
-        Each ``sub-XXX/ROI/READER=SCORE``, where ROI and READER are ids and the score is from 1 to
-        5. The reader need not be in ``readers.tsv``.
+        Each ``sub-XXX/ROI/READER=SCORE``, where ROI and READER are ids and the score is a whole
+        number from 1 to 5 (``likert5``). The reader need not be in ``readers.tsv``.
 
     Raises
     ------

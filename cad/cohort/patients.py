@@ -97,15 +97,18 @@ class Patients:
                 return
 
     def participant(self, patient_id: str) -> str:
-        """Return the label ``sub-XXX`` for a PatientID of the source.
+        """Return the label ``sub-XXX`` for a PatientID of the source; record no patient.
 
-        For the first pseudonym of a cohort, the secret key is made and written into the cohort.
+        The label is a pseudonym, a keyed hash of the PatientID, or else the letters and digits of
+        the PatientID, as the object's ``labels`` says. For the first pseudonym of a cohort, the
+        secret key is made and written into the cohort.
 
         Raises
         ------
         CadError
-            For an empty PatientID, one without any letter or digit, one whose label already belongs
-            to another PatientID, and when the key of existing pseudonyms is lost.
+            For an empty PatientID. With pseudonyms, when the key of existing ones is lost. Without
+            them, for a PatientID that has no letter or digit, or whose label already belongs to
+            another PatientID.
         """
         if not patient_id.strip():
             raise CadError("the source has no PatientID", hint="give the study one")
@@ -132,8 +135,8 @@ class Patients:
         name : str
             The reader's name in the source.
         declared : collection of str
-            Names that are kept. If patients get pseudonyms, any other name becomes a pseudonym,
-            unless it is a mere number such as ``r1`` or ``reader 2``.
+            Names that are kept. Any other name becomes a pseudonym if patients get pseudonyms too
+            (``labels``), unless it is a mere number such as ``r1`` or ``reader 2``.
         """
         if self.labels != "pseudonym" or name in declared or _NEUTRAL_READER.fullmatch(name):
             return name

@@ -77,7 +77,10 @@ class Names:
         return name == label or name.startswith((f"{label}_", f"{label}."))
 
     def within(self, content: bytes) -> bool:
-        """Tell whether a file's bytes contain one of the patient's names as a whole word."""
+        """Tell whether a file's bytes contain the patient's label, a PatientID or a UID.
+
+        Each must stand alone, not inside a longer word.
+        """
         words = "|".join(re.escape(word) for word in sorted({self.participant, *self.source_ids}))
         if re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])".encode(), content):
             return True

@@ -82,7 +82,8 @@ class Conversation:
         paths : iterable of Path
             The files.
         same_patient : callable, optional
-            Tells whether the PatientID of a file and the archive's are one patient's.
+            Tells whether the PatientID of a file and the archive's are one patient's. Without it
+            the two must be equal, unless the file is marked as de-identified.
 
         Returns
         -------

@@ -49,7 +49,10 @@ class Kept:
         self.refused: list[CadError] = []
 
     def store(self, event: evt.Event) -> int:
-        """Handle a C-STORE request from the archive; return its DICOM status."""
+        """Handle a C-STORE request: save the instance or refuse it; return a DICOM status.
+
+        The status is 0 for a saved instance and a failure for a refused one.
+        """
         request: Any = event.request
         uid = str(request.AffectedSOPInstanceUID)
         try:

@@ -164,12 +164,18 @@ class Protocolled(ABC):
         paths : iterable of Path
             The files; they stay as they are.
         same_patient : callable, optional
-            Tells whether the PatientID of a file and the archive's are one patient's.
+            Tells whether the PatientID of a file and the archive's are one patient's. Without it
+            the two must be equal, unless the file is marked as de-identified.
 
         Yields
         ------
         Step
             Two for each file: one before it is sent, one when it is stored.
+
+        Raises
+        ------
+        CadError
+            For the first file that is refused or not proved to be stored; later ones are not sent.
         """
         known: dict[str, list[Dataset]] = {}
         paths = list(paths)

@@ -47,7 +47,8 @@ class _TurnedAway(Exception):
 class Server(ThreadedAssociationServer):
     """Accept DICOM connections on a port, each in a thread of its own.
 
-    :func:`listen` makes one; its arguments are described there.
+    Made by :func:`listen` only. With a TLS context connections are encrypted, and a caller that is
+    turned away is reported to the callable ``refused``.
     """
 
     daemon_threads, block_on_close, request_queue_size = True, False, 128

@@ -231,7 +231,7 @@ class Explanation:
     starter: str
 
     def as_dict(self) -> dict[str, object]:
-        """Return the explanation as plain values, for ``--json``."""
+        """Return ``studies``, ``problems`` and ``starter`` as plain values, for ``--json``."""
         return asdict(self)
 
     def as_text(self) -> str:

@@ -51,8 +51,8 @@ def unwatched(count: int) -> Iterator[Tell]:
     Yields
     ------
     callable
-        Takes the participant and the reason of a failure, and does nothing. The import calls it
-        after each study.
+        Does nothing. The import calls it after each study with the participant (``sub-XXX``, empty
+        if not known) and the reason of the failure (empty where the study was imported).
     """
     yield lambda participant, problem: None
 
@@ -112,7 +112,8 @@ def import_source(
         Gets a function and its arguments and returns its result. It opens files and converts
         studies: by default in this process, else in one with limits.
     watch : callable
-        Opens a progress display, as :func:`unwatched` does.
+        Gets the number of studies and returns a context manager for a display of progress, such
+        as :func:`unwatched`; none is shown by default.
 
     Returns
     -------
@@ -148,7 +149,8 @@ def import_owned(
         Gets a function and its arguments and returns its result. It opens files and converts
         studies: by default in this process.
     watch : callable
-        Opens a progress display, as :func:`unwatched` does.
+        Gets the number of studies and returns a context manager for a display of progress, such
+        as :func:`unwatched`; none is shown by default.
     """
     settings = read_settings(ImportRules, rules)
     if not source.exists():
@@ -396,7 +398,8 @@ def import_patient(
         Gets a function and its arguments and returns its result. It opens files and converts
         studies: by default in this process.
     watch : callable
-        Opens a progress display, as :func:`unwatched` does.
+        Gets the number of studies and returns a context manager for a display of progress, such
+        as :func:`unwatched`; none is shown by default.
 
     Returns
     -------

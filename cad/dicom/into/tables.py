@@ -77,7 +77,7 @@ class Tables:
         return [str(roi) for roi in own["roi_id"]]
 
     def with_session(self, participant: str) -> Tables:
-        """Return the tables with a patient's regions assigned to the first session, ``ses-01``."""
+        """Return a copy that assigns a patient's regions without a session to ``ses-01``."""
         rois = self.rois.copy()
         if "session_id" not in rois:
             rois["session_id"] = MISSING

@@ -34,8 +34,8 @@ class Reject:
     against : str
         Truth of the errors: ``histology``, or ``readers`` where too few regions have histology.
     curve : dict of str to list of float
-        ``reject_rate``, ``error_rate``, ``cost`` and others, one value per point of the curve; see
-        :func:`cad.evaluation.decisions.reject.reject_curve`.
+        One value per point of the curve: ``reject_rate``, ``error_rate``, ``cost``, the thresholds
+        ``lower`` and ``upper``, and more (:func:`cad.evaluation.decisions.reject.reject_curve`).
     """
 
     against: str

@@ -83,7 +83,7 @@ class OperatingChoice:
         return self.benign.threshold, self.malignant.threshold
 
     def as_dict(self) -> JsonObject:
-        """Return the JSON form, for a model bundle."""
+        """Return the fields and ``sentence`` as a dict that JSON can hold, for a model bundle."""
         safe: JsonObject = json_safe({**asdict(self), "sentence": self.sentence()})
         return safe
 

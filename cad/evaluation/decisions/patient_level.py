@@ -58,8 +58,8 @@ class ManModel:
     Parameters
     ----------
     names : tuple of str
-        Columns that are used: of ``highest``, ``rest``, ``category``, ``age``, ``psa``,
-        ``density``.
+        Columns that are used, of: ``highest`` and ``rest`` (log-odds of the man's highest region,
+        and of the others), ``category`` (readers' scores), ``age``, ``psa``, ``density`` (of PSA).
     centre, weight, absent : tuple of float
         For each column: its mean in training, its weight, and the number that is added to the
         log-odds where the value is not known.
@@ -168,7 +168,9 @@ class PatientLevel:
     promised_share : float or None
         In a prediction: the share of men that the thresholds decided in training.
     decisions : dict
-        How many men got which decision, and how often histology confirms it.
+        In a run's summary: ``n``, men with a decision; for ``benign`` and ``malignant``, a dict of
+        men so decided (``n``), those with histology (``known``) and those it confirms (``right``);
+        ``lately``, share decided and calibration of the last men alone. Else empty.
     """
 
     n: int = 0

@@ -160,7 +160,17 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.best_estimator_.predict(X))
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return minus the mean cross-entropy with soft labels y: larger is better."""
+        """Return minus the mean cross-entropy of the chosen estimator, in nats: larger is better.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Features.
+        y : array, shape (n,)
+            Labels in [0, 1], soft or hard.
+        sample_weight : array, shape (n,), optional
+            Weight of every row in the mean; equal weights when not given.
+        """
         check_is_fitted(self)
         return float(soft_log_loss(self.best_estimator_, X, y, sample_weight=sample_weight))
 

@@ -35,7 +35,9 @@ _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 class RivalRow(TypedDict):
     """Hold one row of ``Rivals.table``: a learner's measure and its difference to the reference.
 
-    The keys are the columns of that table; ``n`` is the number of regions.
+    ``against`` is the truth (readers or histology) on ``n`` regions; ``lower`` and ``upper`` are
+    the 95 % interval of ``difference``; ``beyond_chance`` says whether the difference is larger
+    than chance, and ``note`` why a value is missing or doubtful.
     """
 
     against: str
@@ -53,7 +55,8 @@ class RivalRow(TypedDict):
 class RivalTable(TypedDict):
     """Hold the comparison of a learner with rivals, as it stands in ``metrics.json``.
 
-    The keys mean the same as in :class:`Rivals`; ``table`` is a list of rows.
+    ``reference`` is the learner that the others are compared with, ``table`` a list with a row per
+    truth, measure and learner, and ``sentence`` the result in words.
     """
 
     reference: str

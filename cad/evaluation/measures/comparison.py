@@ -26,8 +26,9 @@ CLASS_PATIENTS = 2  # patients that must have regions of each class before a cur
 class OperatingPoint(TypedDict):
     """Hold counts and rates at one threshold: regions above it are called malignant.
 
-    The counts are of regions: true and false positives, true and false negatives. Each rate has an
-    interval.
+    ``tp``, ``fp``, ``tn`` and ``fn`` are numbers of regions: true and false positives, true and
+    false negatives. The rates, each with an interval, are ``sensitivity``, ``specificity``, and the
+    positive and negative predictive values ``ppv`` and ``npv``.
     """
 
     threshold: float

@@ -117,7 +117,7 @@ def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
         Truth, 1 malignant or 0 benign, and score, larger for more malignant.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
     """
     true, false = cumulative(y, s, weight)
     pairs = np.diff(false) * (true[:, 1:] + true[:, :-1]) / 2
@@ -134,7 +134,7 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
         Truth, 1 malignant or 0 benign, and score, larger for more malignant.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
     """
     true, false = cumulative(y, s, weight)
     called = true + false
@@ -162,8 +162,8 @@ def patient_average_precision(
         The patient of every region.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling; a patient counts as often as the
-        patient's first region. With it the result has a value for each draw; without it, it is a
-        number.
+        patient's first region. With it the result has a value for each draw. The decorator makes it
+        optional: without it the result is a float.
     """
     _, first, code = np.unique(np.asarray(patients), return_index=True, return_inverse=True)
     largest = np.full((2, len(first)), -np.inf)
@@ -188,7 +188,7 @@ def partial_auc(
         Largest false-positive rate, in (0, 1].
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
 
     Raises
     ------
@@ -237,11 +237,11 @@ def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    y, q : array, qhape (n,)
+    y, q : array, shape (n,)
         Truth, 1 malignant or 0 benign, and the learner's probability.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
     """
     # .5 itself is called benign, as a consensus of .5 is.
     return _share(weight @ ((q > 0.5) == y), weight.sum(axis=1))
@@ -273,7 +273,7 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
         Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
     """
     # A sum, as in [N14]: it grows with the number of regions.
     return _sum(weight, divergences(t, q))
@@ -292,7 +292,7 @@ def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndar
         Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
     """
     t, q = clipped(t), clipped(q)
     return _sum(weight, xlogy(t, t / q))
@@ -311,7 +311,7 @@ def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.n
         Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
     """
     size = np.sqrt(_sum(weight, t * t) * _sum(weight, q * q))
     return 1 - _share(_sum(weight, t * q), size)
@@ -329,7 +329,7 @@ def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.nda
         Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
     """
     q = clipped(q)
     return -_share(_sum(weight, t * np.log(q) + (1 - t) * np.log(1 - q)), weight.sum(axis=1))
@@ -345,7 +345,7 @@ def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
         Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
     """
     return _share(_sum(weight, (t - q) ** 2), weight.sum(axis=1))
 
@@ -362,7 +362,7 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
         Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
     """
     usable = _spread(t, weight) > 0
     intercept = np.full(len(weight), np.nan)
@@ -389,15 +389,7 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
         Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
-
-    Parameters
-    ----------
-    t, q : array, shape (n,)
-        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
-    weight : ndarray, shape (draws, n), optional
-        How often each region counts in each draw of a resampling. With it the result has a value
-        for each draw; without it, it is a number.
+        for each draw. The decorator makes it optional: without it the result is a float.
     """
     x = logit(clipped(q))
     # Round-off alone tells closer probabilities apart, and a slope on it would be noise.

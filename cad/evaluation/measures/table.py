@@ -51,7 +51,8 @@ ndarray of shape (draws,); NaN where it is not defined."""
 class Measure(MeasureWords):
     """Hold a measure of predictions: the function that computes it, and the words that show it.
 
-    Further arguments are those of :class:`cad.terms.measures.MeasureWords`, such as its name.
+    The words are arguments of :class:`cad.terms.measures.MeasureWords`: ``name``, ``title``,
+    ``better`` (which values are), ``digits`` in a table, and ``headline``.
 
     Parameters
     ----------

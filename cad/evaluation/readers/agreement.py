@@ -20,9 +20,11 @@ class Kappa(TypedDict):
 
 
 class Intraclass(TypedDict):
-    """Hold the intraclass correlations of readers, as :func:`intraclass` describes them.
+    """Hold the intraclass correlations of readers on the ``n`` regions that all of them scored.
 
-    ``n`` is the number of regions that all readers scored.
+    ``single`` is ICC(2,1), the agreement of single readers; ``average`` is ICC(2,k), the
+    reliability of the mean of the k readers; ``consistency`` is ICC(3,1), in which a constant
+    difference between readers does not count.
     """
 
     n: int
@@ -32,7 +34,7 @@ class Intraclass(TypedDict):
 
 
 class Alpha(TypedDict):
-    """Hold Krippendorff's alpha of all readers, for an interval and for an ordinal scale.
+    """Hold Krippendorff's alpha of all readers, for an ``interval`` and for an ``ordinal`` scale.
 
     ``n`` is the number of regions with two scores or more.
     """
@@ -45,8 +47,8 @@ class Alpha(TypedDict):
 class Agreement(TypedDict):
     """Hold how well readers agree; :func:`agreement` makes it, and it goes into ``metrics.json``.
 
-    The keys: ``kappa``, an entry for each pair of readers; ``icc``, the intraclass correlations;
-    ``krippendorff_alpha``.
+    The keys: ``kappa``, a list with an entry for each pair of readers; ``icc``, the intraclass
+    correlations; ``krippendorff_alpha``, an alpha for each of two kinds of scale.
     """
 
     kappa: list[Kappa]

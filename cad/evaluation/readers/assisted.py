@@ -115,7 +115,7 @@ class Combinations:
 class WithTool(TypedDict):
     """Hold a reader's AUC against histology: ``alone``, and ``with_tool`` by score and classifier.
 
-    Both are measured on the same ``n`` regions.
+    Both AUCs have a confidence interval and are measured on the same ``n`` regions.
     """
 
     n: int
