@@ -91,8 +91,8 @@ class FoldResult:
 class Given:
     """Hold values per region that trained models return with a prediction.
 
-    The measures of a prediction use these values, which its pages show too. A validation computes
-    such values from the other patients' regions.
+    Measures and pages of a prediction use these values. A validation needs none: it computes them
+    from the other patients' regions.
 
     Parameters
     ----------
@@ -232,14 +232,15 @@ def summarise(
     ----------
     frame : DataFrame
         One row per region: ``participant_id, roi_id``; ``probability``; ``truth``, 1 or 0 by
-        histology; ``p``, the readers' mean; each NaN where unknown. Optional: ``label_kind``;
-        ``decision_value``, where a learner has no probability.
+        histology; ``p``, the readers' mean; each NaN where unknown. Optional: ``label_kind``,
+        the kind of each label, which is counted; ``decision_value``, used in place of
+        ``probability`` where that is NaN in every row.
     reader_scores : DataFrame, optional
         ``participant_id, roi_id, reader_id, probability``, one row per score.
     decision : DecisionSettings
         Costs of errors and of referring; P- and P+ follow from them.
     folds, feature_names
-        Out-of-fold predictions of a validation, and the names of the feature columns.
+        Only for a validation: its out-of-fold predictions, and the names of the feature columns.
     null : PermutationNull, optional
         AUC under permuted labels, copied into the result.
     operating_point : OperatingChoice, optional

@@ -44,7 +44,7 @@ def workers_ahead(function: str, options: ExecutionOptions) -> Iterator[None]:
 
 
 def take_waiting(function: Callable[[Any], Any], options: ExecutionOptions) -> list[Worker]:
-    """Hand out the worker processes that :func:`workers_ahead` started for a function.
+    """Hand out, once, the worker processes that :func:`workers_ahead` started for a function.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ class ExecutionOptions:
     retry_failed : bool
         Measure studies again that failed before, although their input is unchanged.
     time_limit : float
-        Seconds of processor time that one study may use, and seconds that it may wait.
+        Seconds of processor time that one study may use; as many it may wait, as for a disk.
     memory_limit : float
         Gigabytes that one study may ask for.
     progress : bool

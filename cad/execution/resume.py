@@ -93,8 +93,8 @@ def borrow(earlier: RunFolder, folder: RunFolder) -> None:
     earlier : RunFolder
         The run whose study files are reused.
     folder : RunFolder
-        The new run; it gets links to the study files. Nothing is done where it has measured
-        studies already.
+        The new run; it gets links to the study files (copies where the disk has no links).
+        Nothing is done where it has measured studies already, or ``earlier`` has none.
     """
     if folder.memory.exists() or not earlier.memory.exists():
         return

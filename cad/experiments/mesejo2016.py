@@ -103,7 +103,13 @@ def believe(rule: str, grades: np.ndarray, truth: np.ndarray) -> Belief:
     grades : ndarray, shape (n, readers)
         Votes as probabilities.
     truth : ndarray, shape (n,)
-        Histology; NaN for a lesion that the rule must not learn from.
+        Histology; NaN for a lesion that the rule must not learn from. ``Dawid-Skene`` and
+        ``GLAD`` do not use it.
+
+    Returns
+    -------
+    Belief
+        ``p`` is the probability, ``eta`` its standard deviation.
     """
     if rule in OFFERED:
         return consensus_rule(rule).fit(grades, truth).predict(grades)

@@ -272,7 +272,7 @@ def row_of(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> dict[str, str]:
     Parameters
     ----------
     truth, q : ndarray, shape (n,)
-        1 or 0, and probabilities.
+        Histology, 1 or 0, and the learner's probabilities.
     men : ndarray, shape (n,)
         Id of the man of every row.
 
@@ -359,7 +359,9 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     Returns
     -------
     DataFrame
-        A row for each learner and kind of labels, with measures as text.
+        A row for each learner and kind of labels, with measures as text: AUC, Brier score, slope
+        of the calibration, AUC minus that of training on histology, and in how many repeats the
+        AUC is above that of ``one in ten``.
     """
     known = lesions["truth"].notna().to_numpy()
     y, men = lesions["truth"].to_numpy(float)[known], lesions["man"].to_numpy()[known]

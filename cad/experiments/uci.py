@@ -47,9 +47,10 @@ class Source(NamedTuple):
     label : str
         Column of the class; empty for OpenML's own choice.
     first : int or None
-        Take this many rows from the top.
+        Take this many rows from the top; None for all.
     total : int or None
-        Sum of all attributes of the rows taken: shows that they are the right ones.
+        Sum of all attributes of the rows taken; a table with another sum is refused. None where
+        it is not checked.
     """
 
     name: str
@@ -294,8 +295,8 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     X : DataFrame, shape (n, d)
         Raw attributes.
     fitted_on : ndarray of int
-        Training rows: medians, most frequent values, categories, means and deviations come from
-        these alone.
+        Positions of the training rows: medians, most frequent values, categories, means and
+        deviations come from these alone.
 
     Returns
     -------

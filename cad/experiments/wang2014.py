@@ -491,8 +491,9 @@ def measure(
     Returns
     -------
     dict of str to dict
-        By method: ``auc``, one value per fold; ``chosen``, grid indices; where ``flawed``, also
-        ``grid``, mean AUC on the test folds of every grid point.
+        By method: ``auc``, one value per fold; ``chosen``, for each fold the index of the grid
+        point that was chosen; where ``flawed``, also ``grid``, the mean AUC over the test folds
+        of every grid point.
     """
     folds = [
         fold

@@ -56,9 +56,9 @@ def check_filters(settings: FeatureSettings) -> None:
     Raises
     ------
     CadError
-        For a key that a kind needs or does not know, an unknown wavelet, bands that do not fit
-        the dimension, two filters of one name, or wavelets without the package that the extra
-        installs.
+        For a key that a kind of filter lacks or does not know, an unknown wavelet, bands that do
+        not fit the dimension, two filters of one name, or wavelets without the package that the
+        extra installs.
     """
     for image, chosen in settings.filters.items():
         for one in chosen:

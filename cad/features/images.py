@@ -41,8 +41,9 @@ class Prepared:
     perfusion : PerfusionMaps or None
         For ``dce``: object that makes the regions' mean curves; else None.
     provenance : dict of str to str or float
-        How the values were made, by name: T2's reference and level as stored, the source of T1,
-        the arterial input, the unit.
+        How the values were made, by name. For ``t2w``: the tissue that the intensities are scaled
+        by, and the median intensity before that. For ``dce``: source of T1, arterial input, and
+        how far frames were moved (mm) where that was corrected. Empty for ``adc``.
     """
 
     name: str

@@ -41,7 +41,7 @@ def aggregation_of(texture: TextureSettings) -> str:
 
 
 def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
-    """Return the texture settings that hold for a modality: ADC has its own.
+    """Return the texture settings of a modality: ``texture_adc`` for ADC, else ``texture``.
 
     Parameters
     ----------
@@ -56,7 +56,8 @@ def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
 def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings) -> np.ndarray:
     """Return values with NaN for those that re-segmentation (IBSI 2.5) leaves out.
 
-    Left out are values outside ``range``, and outliers of the region's own values.
+    Left out are values outside ``range``, and outliers of the region's own values; a setting that
+    is None leaves nothing out. NaN and infinite values count as left out already.
 
     Parameters
     ----------
@@ -65,8 +66,8 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
     start : ndarray of int, shape (n_regions + 1,)
         Where each region begins in ``values``.
     texture : TextureSettings
-        ``range``, and ``outliers``: the number of standard deviations from the region's mean
-        beyond which a value is left out.
+        ``range``: the least and largest value; ``outliers``: the number of standard
+        deviations from the region's mean beyond which a value is left out.
     """
     kept = np.isfinite(values)
     if texture.range is not None:

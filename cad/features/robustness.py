@@ -118,13 +118,18 @@ def perturbed_features(
     settings : PipelineSettings
         Settings of the pipeline; only ``images`` and ``features`` are read.
     perturbation : Perturbation, optional
-        How far copies move, how many there are, and the seed.
+        How far copies move, how many there are, and the seed; by default ``Perturbation()``.
 
     Returns
     -------
     DataFrame
         One row per copy: ``participant_id``, ``roi_id``, ``repeat`` (0 is the region as drawn), and
         the feature columns, NaN in a modality where the copy has too few voxels.
+
+    Raises
+    ------
+    CadError
+        For a study without regions or wanted images.
     """
     chosen = perturbation or Perturbation()
     names, _ = images.available(study, settings)

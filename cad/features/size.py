@@ -144,7 +144,7 @@ def largest_distance(points: np.ndarray) -> float:
     Parameters
     ----------
     points : ndarray, shape (n, k)
-        At least two; any unit.
+        At least two points of k coordinates each; any unit.
     """
     largest = 0.0
     for first in range(0, len(points), _POINTS):

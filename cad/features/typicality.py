@@ -72,7 +72,7 @@ class Judgement:
     Parameters
     ----------
     score : float
-        Above 1 the region is flagged.
+        Largest ratio of a group's deviation to its limit; above 1 the region is flagged.
     deviations : tuple of Deviation
         Groups beyond their limit, the worst first, of the region itself or of its study's mean;
         empty for a region that is not flagged.

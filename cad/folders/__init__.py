@@ -287,7 +287,7 @@ def claimed(folder: Path, kind: Kind) -> Iterator[None]:
     Parameters
     ----------
     folder : Path
-        Made and marked when absent.
+        Made when absent; it gets the kind's mark where the kind has one.
     kind : Kind
         Kind that the folder must be of (:func:`require_kind`).
 

@@ -50,8 +50,9 @@ class Listing:
     def join(self, other: Listing, check: Callable[[Path, Path, str], None]) -> None:
         """Add the content of another listing to this one, in place.
 
-        For a SOPInstanceUID that both hold, ``check`` is called with the arguments of
-        :func:`check_copy`: second file, first file, UID. Its error goes into ``unreadable``.
+        For a SOPInstanceUID that both hold, this listing's file is kept, and ``check`` is called
+        with the arguments of :func:`check_copy`: the other file, this file, UID. Its error goes
+        into ``unreadable``.
         """
         twice = set()
         for uid in self.instances.keys() & other.instances.keys():
@@ -81,7 +82,8 @@ def list_files(paths: Iterable[Path]) -> Listing:
     Parameters
     ----------
     paths : iterable of Path
-        Files, with or without the DICOM preamble.
+        Files, with or without the DICOM preamble. Files whose ending is that of another format
+        are not opened.
 
     Returns
     -------

@@ -98,7 +98,7 @@ def order_phases(
     pattern : str
         For ``description``: regular expression whose first group is the number of seconds.
     interval : float, optional
-        Seconds from phase to phase as the site states them; used in place of the header's times.
+        Seconds from phase to phase as the site states them; ``clock`` is then not used.
 
     Raises
     ------

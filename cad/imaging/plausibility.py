@@ -229,14 +229,19 @@ def _belonging(study: Study) -> Iterator[Statistic]:
 def t1_default_problem(
     study: Study, t1_tissue: float | None, t1_blood: float | None
 ) -> CadError | None:
-    """Return why the assumed T1 does not fit the scanner's field; None where it does.
+    """Return why the assumed T1 does not fit the scanner's field; None where there is no problem.
+
+    There is a problem where the stated field is not 3 T, and an assumed T1 is the one of 3 T (1.6 s
+    for tissue, 1.664 s for blood) or is left to the field and the field is not 1.5 T either. Fields
+    count as equal within 0.5 T. Tissue is not checked where flip-angle images measure its T1.
+    There is no problem without a dynamic series or a stated field.
 
     Parameters
     ----------
     study : Study
         Study with or without a dynamic series, whose protocol may state the field strength.
     t1_tissue, t1_blood : float or None
-        T1 (s) that the pipeline sets; None for the values of the field, known at 1.5 and 3 T.
+        T1 (s) that the settings assume; None to take the known value of the field.
     """
     protocol = study.protocols.get("dce")
     field = protocol.field_strength if protocol else None

@@ -29,8 +29,9 @@ def items(name: str) -> dict[str, dict[str, Any]]:
     -------
     dict of str to dict
         By the item's number: ``topic``, and ``answer`` where a run can answer: a template with
-        names of :class:`RunFacts` in braces. Items of ``metrics`` also have ``weight``, and may
-        have ``state``, or ``proof``: an expression for :meth:`RunFacts.proves`.
+        names of :class:`RunFacts` in braces. Items of ``metrics`` also have ``weight``, and either
+        ``state``, which holds for every run (see :func:`metrics_states`), or ``proof``: an
+        expression for :meth:`RunFacts.proves`.
     """
     found: dict[str, dict[str, Any]] = table_beside(__file__)[name]
     return found

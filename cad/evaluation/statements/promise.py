@@ -30,14 +30,17 @@ def broken_promises(
     grades: ArrayLike | None = None,
     comparison: pd.DataFrame | None = None,
 ) -> list[str]:
-    """Return warnings where the data break an assumption of a validation's intervals or tests.
+    """Return where the data break an assumption of a validation's intervals or tests.
+
+    The first sentence states the number of patients in any case; each other one is a warning.
 
     Parameters
     ----------
     patients : array, shape (n,)
         Patient of every region.
     p, truth : array, shape (n,)
-        Readers' mean in [0, 1] and histology (1, 0), NaN where not known.
+        Readers' mean in [0, 1] and histology (1, 0), NaN where not known. ``p`` is used only where
+        no region has histology.
     grades : array, shape (n, readers), optional
         Every reader's probability, NaN where a reader did not read.
     comparison : DataFrame, optional

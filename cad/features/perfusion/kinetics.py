@@ -349,7 +349,7 @@ def choose_input(
     inlet : InputFunction or None
         None where the signal gives no concentration.
     source : str
-        Name of the input; ``none`` without one.
+        ``measured``, ``parker`` or ``georgiou``; ``none`` without an input.
     """
     if kinetics.sequence is None:
         return None, "none"
