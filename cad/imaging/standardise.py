@@ -82,8 +82,9 @@ class NyulScale:
     def transform(self, image: Volume, own: np.ndarray | None = None) -> Volume:
         """Map an image's intensities to the standard scale, by its own percentiles; float32.
 
-        The image's 11 landmarks go to the 11 standard intensities. The map is linear between two
-        landmarks; below the first and above the last, the nearest segment is continued.
+        The image's 11 landmarks go to the 11 intensities of the training patients' standard
+        histogram. The map is linear between two landmarks; below the first and above the last, the
+        nearest segment is continued.
 
         Parameters
         ----------
@@ -152,8 +153,8 @@ def standardise_t2(
         Voxels or tissue that the scale comes from: ``gland``, ``regions``, ``image``, ``muscle``,
         ``cohort`` or ``none``.
     level : float
-        Median of the study's T2 values, before any change, in the gland or about the regions where
-        these are the reference, else in the foreground. It shows the gain of the scanner.
+        Median of the stored T2 values. It is taken in the gland, or in the box about the regions
+        (:func:`around_regions`), where these are the reference; else in the foreground.
 
     Raises
     ------

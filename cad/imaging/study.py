@@ -58,7 +58,7 @@ class Protocol:
     scanner : str
         Maker, as listed in :mod:`cad.imaging.makers`.
     date : str
-        Date of the study.
+        Date of the study, as the sidecar states it.
     """
 
     repetition_time: float | None = None
@@ -131,14 +131,15 @@ class Study:
     notes: list[str] = field(default_factory=list)
 
     def image(self, name: str) -> Volume | Dynamic | None:
-        """Return the image of a modality (``t2w``, ``adc``, ...); None where it is absent."""
+        """Return the image of a modality: ``t2w``, ``adc``, ``dce`` or ``hbv``; None if absent."""
         image: Volume | Dynamic | None = getattr(self, name)
         return image
 
     def grid(self, name: str) -> Volume | None:
         """Return a 3-D image on a modality's grid; None where the modality is absent.
 
-        It is the modality's image, or the first frame of the dynamic series.
+        It is the modality's image, or the first frame of the dynamic series. ``name`` is ``t2w``,
+        ``adc``, ``dce`` or ``hbv``.
         """
         image = self.image(name)
         return image.grid if isinstance(image, Dynamic) else image
@@ -177,7 +178,9 @@ class Study:
 
     @property
     def anatomical(self) -> Volume:
-        """Return the T2 image; without one, the image (or first frame) of another modality.
+        """Return the T2 image; without one, the ADC map, the first dynamic frame or the hbv image.
+
+        The first of these that is present is returned.
 
         Raises
         ------
@@ -196,7 +199,7 @@ class Study:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Return the names of the required modalities that the study lacks.
+        """Return which of the modalities ``t2w``, ``adc`` and ``dce`` the study lacks.
 
         The ADC map does not count as missing where there are diffusion images to fit it from.
         """

@@ -113,9 +113,9 @@ def image_path(folder: Path, study_id: str, kind: str) -> Path:
 
 
 def reader_outline_path(folder: Path, study_id: str, reader: str) -> Path:
-    """Return the path of the label map with the outlines of one reader; it may be absent.
+    """Return the path of the label map with the outlines of one reader; the file may be absent.
 
-    Labels in it are those of ``rois.tsv``.
+    ``reader`` is the reader's id. Labels in the map are those of ``rois.tsv``.
     """
     return folder / "masks" / f"{study_id}_desc-{reader}_rois.nii.gz"
 
@@ -195,10 +195,10 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
 
 
 def check_study(study: Study) -> list[CadError]:
-    """Return an error for each region of a study that cannot be measured; it gives the reason.
+    """Return an error, with the reason, for each region of a study that cannot be measured.
 
-    There is an error only when no image can measure the region, or when
-    :func:`cad.imaging.belonging.strays` finds that it cannot be a lesion. Nothing is raised.
+    A region has an error when none of the study's images can measure it, or when it cannot be a
+    lesion: too far outside the gland or the body, or as large as a gland. Nothing is raised.
     """
     grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
     present = {name: grid for name, grid in grids.items() if grid is not None}

@@ -163,7 +163,10 @@ def group_delay(dataset: Dataset) -> float:
 
 
 def mixed_polarity(dataset: Dataset) -> bool:
-    """Tell whether GE acquired a series in both phase-encoding directions, one after the other."""
+    """Tell whether GE acquired a series in both phase-encoding directions, one after the other.
+
+    False where the private elements that say so are absent.
+    """
     name = str(private(dataset, 0x0019, _GE_ACQUISITION, 0x9C) or "")
     mode = _number(private(dataset, 0x0019, _GE_ACQUISITION, 0xB3)) or 0.0
     return "pepolar" in name.lower() and round(mode) in (2, 3)
@@ -214,6 +217,11 @@ def _csa(dataset: Dataset) -> dict[str, list[str]]:
 
 def mosaic_normal(dataset: Dataset) -> np.ndarray:
     """Return the direction in which the slices of a mosaic follow each other (LPS unit vector).
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of a Siemens mosaic, read with :data:`TAGS` and :data:`CSA_TAGS`.
 
     Raises
     ------

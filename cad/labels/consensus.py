@@ -129,7 +129,7 @@ def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.nd
     grades : ndarray, shape (n_rois, n_readers)
         NaN where a reader did not score.
     readers : list of str
-        Readers' ids, one for each column.
+        Readers' ids, one for each column, sorted.
     """
     wide = probabilities.pivot(index=_KEY, columns="reader_id", values="probability")
     wide = wide.reindex(pd.MultiIndex.from_frame(rois[_KEY]))
@@ -149,7 +149,8 @@ def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
     Returns
     -------
     list of str
-        Sentences.
+        A sentence on the named PI-RADS table, if one is used, and one where the scores are on more
+        than one scale; else empty.
     """
     said = []
     given = scores.loc[scores["score"].notna(), "scale"]

@@ -33,8 +33,8 @@ class Belief:
     eta : ndarray, shape (n,)
         Uncertainty of p (a standard deviation); NaN where nobody read.
     y : ndarray, shape (n,)
-        Label for a learner: 1 or 0 where histology is certain, else p. A consensus rule leaves it
-        empty.
+        Label for a learner: 1 or 0 where histology is certain, else p. It has
+        length 0 in what a consensus rule returns, and is filled in later.
     """
 
     p: Array

@@ -26,11 +26,11 @@ def fold_labels(
     Parameters
     ----------
     name : str
-        Rule, as in the setting ``labels.consensus``.
+        Rule, as in the setting ``labels.consensus``: "mean", "pooled" or "graded".
     grades : ndarray, shape (n, n_readers)
         Probabilities that scores state (:func:`cad.labels.consensus.grade_matrix`).
     truth : ndarray, shape (n,)
-        Histology, 1, 0 or NaN; looked at in ``train`` only.
+        Histology: 1 malignant, 0 benign, NaN unknown; looked at in ``train`` only.
     certain : ndarray, shape (n,)
         1 or 0 where histology overrides the readers, else NaN.
     train : ndarray of int
@@ -50,7 +50,7 @@ def fold_labels(
 
 
 def consensus_rule(name: str) -> Consensus:
-    """Return a new, unfitted consensus rule by its name in ``labels.consensus``.
+    """Return a new, unfitted consensus rule by its name: "mean", "pooled" or "graded".
 
     Raises
     ------

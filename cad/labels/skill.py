@@ -59,7 +59,7 @@ def reader_skill(
     readers : list of str
         Names of the columns.
     truth : ndarray, shape (n,)
-        Histology, 1, 0 or NaN.
+        Histology: 1 malignant, 0 benign, NaN unknown.
     patients : array, shape (n,)
         Patient of every region.
 

@@ -53,7 +53,7 @@ class Point:
     scaling : "rank", "clipped" or "given"
         How features are scaled before the Gaussian kernel; "given" leaves them as they are.
     gamma : float
-        Width of the kernel exp(-gamma |u - v|^2 / d), d the number of features.
+        Width of the kernel exp(-gamma |u - v|^2 / d) of two rows u and v with d features.
     eta0, kappa : float
         A soft label's interval has half-width clip(max(eta0, kappa eta), 0, 1/2), eta the readers'
         spread (docs/methods.md 8).
@@ -82,9 +82,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         Costs to try. Every combination of the values of C, gamma, eta0, kappa and scaling is a
         setting.
     gamma : float or sequence of float
-        gamma of exp(-gamma |u - v|^2 / d), d the number of features.
+        gamma of the kernel exp(-gamma |u - v|^2 / d) of two rows u and v with d features.
     eta0 : float or sequence of float
-        Reading precisions: the narrowest half-widths.
+        Reading precisions: the narrowest half-widths of a soft label's interval.
     kappa : float or sequence of float
         Shares of the readers' spread that become half-width; 1 is the adaptive eta of [N14].
     scaling : str or sequence of str

@@ -42,7 +42,7 @@ def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
     Returns
     -------
     classes : ndarray, shape (2,)
-        Negative and positive class; (0, 1) for soft labels.
+        Negative and positive class, sorted: the positive one is the larger; (0, 1) for soft labels.
     p : ndarray, shape (n,)
         Probability of the positive class; 0 or 1 for hard labels.
 
@@ -97,6 +97,8 @@ def _is_plain(X: ArrayLike) -> bool:
 
 def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
     """Return checked weights of the rows, shape (n,); 1 each where ``sample_weight`` is None.
+
+    ``rows``, shape (n, d), gives their number only.
 
     Raises
     ------
@@ -399,6 +401,9 @@ class SoftLearner(BinaryLearner):
 class KernelMachine(BinaryLearner):
     """Share the methods of estimators with a kernel; subclasses declare parameters and ``fit``.
 
+    A subclass may replace ``_probability``, which makes the probability of the positive class from
+    decision values; the one given here takes them as log-odds.
+
     Every subclass has the parameters ``kernel, gamma, degree, coef0, solver, tol, cache_size`` and
     after ``fit`` the attributes ``classes_, support_, support_vectors_, dual_coef_, intercept_``.
     """
@@ -478,7 +483,7 @@ class KernelMachine(BinaryLearner):
 
     @property
     def coef_(self) -> Array:
-        """Return the weights of the features, shape (1, d), where the kernel is linear."""
+        """Return the weights of the features, shape (1, d); only for the kernel "linear"."""
         if self.kernel != "linear":
             raise AttributeError(f"coef_ needs kernel='linear', this is {self.kernel!r}")
         weights: Array = self.dual_coef_ @ self.support_vectors_
@@ -520,6 +525,8 @@ def fit_sigmoid(
     values: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None
 ) -> tuple[float, float]:
     """Fit slope and offset of P = 1 / (1 + exp(-(slope v + offset))) by least cross-entropy.
+
+    v is a decision value, P the probability of the positive class.
 
     Parameters
     ----------

@@ -36,7 +36,8 @@ class _Baseline(KernelMachine):
 class KernelLogistic(_Baseline):
     """Learn kernel logistic regression on soft labels.
 
-    Minimises 1/2 |f|^2 + C times the sum of cross-entropies. A soft label p counts as a positive of
+    Minimises 1/2 |f|^2 + C times the sum of cross-entropies, with |f| the norm of the decision
+    function in the space of the kernel. A soft label p counts as a positive of
     weight p and a negative of weight 1 - p. scikit-learn's LogisticRegression is fitted by Newton
     steps to an exact feature map of the kernel (eigenvectors of the kernel matrix).
 
@@ -70,8 +71,8 @@ class KernelLogistic(_Baseline):
     ) -> Self:
         """Fit to two classes, or to probabilities in [0, 1], and return this object.
 
-        ``X`` has shape (n, d). ``eta`` is accepted, so that learners can be exchanged, and not
-        used.
+        ``X`` has shape (n, d), ``y`` and ``sample_weight`` (how much each row counts; 1 if not
+        given) shape (n,). ``eta`` is accepted, so that learners can be exchanged, and not used.
         """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         gram = self._matrix(X, weight)
@@ -133,8 +134,8 @@ class LogitSVR(_Baseline):
     ) -> Self:
         """Fit to two classes, or to probabilities in [0, 1], and return this object.
 
-        ``X`` has shape (n, d). ``eta`` is accepted, so that learners can be exchanged, and not
-        used.
+        ``X`` has shape (n, d), ``y`` and ``sample_weight`` (how much each row counts; 1 if not
+        given) shape (n,). ``eta`` is accepted, so that learners can be exchanged, and not used.
         """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         if not 0 < self.clip < 0.5:

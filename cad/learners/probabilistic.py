@@ -431,7 +431,9 @@ def _in_range(name: str, value: Any, end: float) -> float:
 
 
 def margin_scale(precision: float) -> float:
-    """Return the fixed scale s, at which decision value 1 has probability 1 - eta_0 ([N14] (14)).
+    """Return the fixed scale s = 1 / ln(1/eta_0 - 1), for a reading precision eta_0 ([N14] (14)).
+
+    The probability of a decision value v is 1 / (1 + exp(-v / s)); for v = 1 it is 1 - eta_0.
 
     Parameters
     ----------

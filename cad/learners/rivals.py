@@ -36,7 +36,10 @@ _PATIENCE = 8
 
 
 def rival_learners() -> dict[str, BaseEstimator]:
-    """Return the unfitted learners that every validation compares with, by name."""
+    """Return the unfitted learners that every validation compares with, by name.
+
+    A name is the one that reports show, such as "logistic on soft labels".
+    """
     return {
         "logistic on soft labels": SoftLogistic(),
         "kernel ridge on p": RidgeProbability(),
@@ -51,7 +54,8 @@ class GroupedLearner(SoftLearner):
     """Base of learners that choose their settings on inner folds of whole patients.
 
     A subclass supplies ``_fit``, which ``fit`` calls with checked rows, probabilities, weights and
-    patients, and ``_probability``, as every :class:`SoftLearner`.
+    patients, and ``_probability``, which returns the probability of the positive class for rows
+    (n, d), shape (n,).
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
@@ -107,6 +111,7 @@ class SoftLogistic(GroupedLearner):
     C_, scaling_ : float and str
         The chosen values.
     scaler_ : transformer or None
+        The fitted scaling; None for "given".
     coef_ : ndarray, shape (d,)
         Weights of the scaled features.
     intercept_ : float
@@ -175,14 +180,14 @@ class RidgeProbability(GroupedLearner):
     Parameters
     ----------
     gammas : tuple of float
-        Values of gamma to try in the Gaussian kernel exp(-gamma |u - v|^2 / d), d features.
+        Values of gamma to try in the kernel exp(-gamma |u - v|^2 / d) of rows u and v, d features.
     alphas : tuple of float
         Strengths of the ridge penalty to try.
     choose : "left-out error" or "likelihood"
         How the settings are chosen. "left-out error": by the squared error on left-out groups of
         patients, which for a ridge needs no refit. "likelihood": by the marginal likelihood of the
-        Gaussian process whose mean is this ridge (Rasmussen and Williams 2006, section 2.7), at
-        its best scale.
+        Gaussian process whose mean is this ridge (Rasmussen and Williams 2006, section 2.7), its
+        variances multiplied by the factor that makes this likelihood largest.
     scaling : tuple of str
         Scalings to try: names in :data:`cad.learners.scaling.SCALERS`, or "given" (none).
     clip : float

@@ -31,7 +31,8 @@ class SoftLabels:
     Parameters
     ----------
     kinds : ndarray of int, shape (n,)
-        Index into :data:`KIND_NAMES`.
+        Index into :data:`KIND_NAMES`: certain (negative or positive), bounded on two sides or on
+        one, or none (no bound).
     lower, upper : ndarray, shape (n,)
         Ends of a soft label's interval: the logit of p minus and plus the half-width, infinite
         where there is no bound. For certain labels both are 0 and not used.
@@ -110,7 +111,7 @@ def soft_labels(
         How an interval that reaches 0 or 1 is treated: "drop" ignores the bound outside, "paper"
         makes the label certain.
     precision : float
-        eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
+        Reading precision eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
 
     Raises
     ------
@@ -131,7 +132,7 @@ def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> So
         How an interval that reaches 0 or 1 is treated: "drop" ignores the bound outside, "paper"
         makes the label certain.
     precision : float
-        eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
+        Reading precision eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
 
     Returns
     -------
@@ -223,7 +224,8 @@ def probabilistic_problem(
         Cost of each sample as a certain and as a soft label, sample weights included; zero leaves
         the sample out.
     scale : float or None
-        The fixed scale s, or None to learn s >= 0.
+        The scale s that divides decision values before they become probabilities; None to learn
+        s >= 0.
     """
     soft = labels.bounded & (cost_soft > 0)
     certain = labels.certain & (cost_certain > 0)

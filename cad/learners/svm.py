@@ -18,6 +18,8 @@ from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution,
 def svm_problem(p: Array, cost: Array) -> Problem:
     """Return the SVM's optimisation problem: y_i (f_i + b) >= 1 for every sample, at its cost.
 
+    y_i is the class (+1 or -1), f_i the decision value without the intercept b.
+
     Parameters
     ----------
     p : ndarray, shape (n,)
@@ -148,8 +150,8 @@ class PlattSVC(_PlattMachine):
     kernel : "rbf", "linear", "poly", "precomputed" or function
         A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2); a width sigma is gamma = 1 / (2 sigma^2). "scale"
-        is 1 / (d Var X), "auto" 1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; a width sigma is gamma =
+        1 / (2 sigma^2). "scale" is 1 / (d Var X), "auto" 1 / d, with d features.
     degree, coef0 : int, float
         Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional

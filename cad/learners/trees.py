@@ -86,7 +86,8 @@ class SoftExtraTrees(SoftLearner):
         sample_weight : array, shape (n,), optional
             How much each row counts.
         groups : array, shape (n,), optional
-            Patient of every row, for ``share``.
+            Patient of every row, for ``share``; when not given, every row counts as another
+            patient.
         """
         self._fit_inside(X, y, sample_weight, groups)
         return self

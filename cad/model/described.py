@@ -33,7 +33,8 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
         - ``steps``: class name and parameters of each step before the learner.
         - ``grid``, ``criterion``, ``inner_folds``: only where a grid search chose.
         - ``members``: fewest and most machines that one fit averages (1 for one machine).
-        - ``trees``: number of trees; ``start``: "convex", or the seed of the trees.
+        - ``trees``: number of trees; ``start``: what a fit starts from, "convex"
+          (one minimum, so the start does not matter), or a text with the seed of the trees.
         - ``weights``: for a learner that weighs its settings, mean weight over the fits, by setting
           and value; ``sentence``: the same in words, empty without weights.
         - ``fits``: number of estimators.

@@ -31,11 +31,11 @@ def explanation_rows(
 ) -> list[ExplanationRow]:
     """Return the rows of ``explanations.csv``.
 
-    A region has a row for each of its features with the largest effects (:func:`explain`), and for
-    one feature of every family of features. That feature has the largest effect among those that
-    moved the region in the same direction as the family. Its row also has the effect of the whole
-    family (``contribution``, by :func:`contributions`). ``average`` is the log odds of the average
-    training region.
+    A region has a row for each of its 10 features with the largest effects (:func:`explain`), and
+    for one feature of every family of features. That feature has the largest effect among those
+    that moved the region in the same direction as the family. Its row also has the effect of the
+    whole family (``contribution``, by :func:`contributions`). ``average`` is the log odds of the
+    average training region.
 
     Parameters
     ----------

@@ -46,7 +46,8 @@ class Preparation:
     scale : NyulScale or None
         Nyul's scale of T2, where the pipeline uses it.
     unstable : tuple of str
-        Features that redrawn outlines change too much; the learner gets no values of them.
+        Features whose values change too much when the regions' outlines are varied a little; the
+        learner gets no values of them.
     harmoniser : CombatHarmoniser or None
         Removes site effects, where the pipeline does so.
     medians : ndarray, shape (n_features,), or None
@@ -150,7 +151,8 @@ def without_copies(settings: PipelineSettings) -> PipelineSettings:
     """Return a copy of a trained model's settings to use for new patients.
 
     ``features.robustness.stable_only`` is False in the copy: the training patients decided which
-    features are stable, so new regions need not be redrawn.
+    features stay nearly the same when outlines are varied a little, so that the outlines of new
+    regions need not be varied.
     """
     robustness = settings.features.robustness.model_copy(update={"stable_only": False})
     features = settings.features.model_copy(update={"robustness": robustness})
@@ -160,9 +162,10 @@ def without_copies(settings: PipelineSettings) -> PipelineSettings:
 class FoldFeatures:
     """Fit the steps on features to some rows of a table, and apply them to all its rows.
 
-    The steps are Nyul's scale of T2, the choice of stable features and site harmonisation, each
-    where the settings ask for it. Call the object with the numbers of the training rows to get the
-    features of all rows, shape (n, n_features).
+    The steps are Nyul's scale of T2, the choice of stable features (nearly the same when
+    outlines are varied a little) and site harmonisation, each where the settings ask for it. Call
+    the object with the numbers of the training rows to get the features of all rows,
+    shape (n, n_features).
 
     Parameters
     ----------

@@ -37,7 +37,9 @@ def reasons(
     lacks: Mapping[int, Sequence[str]],
     failures: Sequence[Failure],
 ) -> dict[int, str]:
-    """Return a reason for every row that lacks an image: its study has none, or its region.
+    """Return a reason for every row that lacks an image.
+
+    Either the study has no such image, or the image does not measure this region.
 
     Parameters
     ----------

@@ -25,14 +25,16 @@ def of_bundles(
         ``probability``; ``model``, the name of the model that scored the region; ``p_benign`` and
         ``p_malignant``, conformal p-values.
     grades : DataFrame, shape (n, readers), or None
-        Every reader's score as probability, NaN where there is none.
+        Every reader's score as probability, NaN where there is none. With None the result has no
+        reader.
     bundles : sequence of Bundle
         The models.
 
     Returns
     -------
     Given
-        Conformal p-values, and a probability with the tool for each reader.
+        Conformal p-values, and a probability with the tool for each reader; NaN where the reader
+        gave no score, or the model that scored the region has no such weights.
     """
     with_tool = pd.DataFrame(
         np.nan, index=table.index, columns=[] if grades is None else list(grades)

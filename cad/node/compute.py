@@ -27,7 +27,7 @@ RULES, COHORT, RUN, OBJECTS = "configs/import", "cohort", "run", "dicom"
 
 
 def ready(settings: NodeSettings) -> None:
-    """Check before a node starts that its rules, costs and models can be used.
+    """Read the import rules, the costs and the models of a node, to check that they can be used.
 
     Parameters
     ----------

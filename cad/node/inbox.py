@@ -76,6 +76,13 @@ class Inbox:
     def copied(self, source: Path) -> Iterator[Path]:
         """Copy a file into the node's folder, for :meth:`keep`; delete the copy if it is not kept.
 
+        A context manager; the copy is deleted when it ends, unless it was moved.
+
+        Parameters
+        ----------
+        source : Path
+            File to copy; it stays as it is.
+
         Yields
         ------
         Path
@@ -109,7 +116,8 @@ class Inbox:
         Parameters
         ----------
         path : Path
-            A file below ``incoming``; it is moved from there when the instance is new.
+            A file below ``incoming``; it is moved from there when the instance is new, else
+            left there.
         sender, peer : str
             AE title or folder that sent it, and the sender's address.
         announced : tuple of str, optional
@@ -177,7 +185,7 @@ class Inbox:
         Parameters
         ----------
         study : str
-            The study's key.
+            The study's key: the pseudonym of its StudyInstanceUID.
 
         Raises
         ------
@@ -229,11 +237,11 @@ class Inbox:
             raise OSError(28, "less than `reserve_gigabytes` is left on the disk")
 
     def incoming(self, study: str) -> Path:
-        """Return the folder of a study's received files; ``study`` is its key."""
+        """Return the folder of a study's received files; ``study`` is its key (pseudonym)."""
         return self.home / INCOMING / study
 
     def work(self, study: str) -> Path:
-        """Return the folder of a study's cohort and run; ``study`` is its key."""
+        """Return the folder of a study's cohort and run; ``study`` is its key (pseudonym)."""
         return self.home / STUDIES / study
 
     def take_stock(self) -> tuple[int, int]:
@@ -282,9 +290,10 @@ class Inbox:
         Parameters
         ----------
         study : str
-            The study's key.
+            The study's key: the pseudonym of its StudyInstanceUID.
         before : float, optional
-            Seconds since 1970; a study that was not done or failed before this time is kept.
+            Seconds since 1970; a study that was not done or failed before this time is kept. By
+            default the study is removed in any state.
         """
         with self._lock:
             if before is not None and not self.queue.outdated(before, study):
@@ -310,7 +319,7 @@ def sweep_study(home: Path, queue: Queue, study: str) -> None:
     queue : Queue
         Its queue.
     study : str
-        The study's key.
+        The study's key: the pseudonym of its StudyInstanceUID.
     """
     for folder in (home / STUDIES / study, home / INCOMING / study):
         if folder.exists():

@@ -29,7 +29,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def node_key(home: Path) -> bytes:
-    """Return the node's secret, from which pseudonyms are made; make it where there is none.
+    """Return the node's secret, from which pseudonyms are made; write one where there is none.
 
     Parameters
     ----------

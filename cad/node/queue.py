@@ -56,7 +56,8 @@ class Entry:
     key : str
         The pseudonym of its StudyInstanceUID.
     state : str
-        Its state in the queue.
+        "receiving", "queued", "computing", "sending", "done",
+        "awaiting ROI" or "failed".
     generation : int
         How many instances have asked for a result so far.
     sender : str
@@ -237,9 +238,9 @@ class Queue:
         Parameters
         ----------
         instance : tuple
-            Key, modality, size in bytes, and hash of the data set.
+            Key (pseudonym of the SOPInstanceUID), modality, size in bytes, hash of the data set.
         study : str
-            The study's key.
+            The study's key: the pseudonym of its StudyInstanceUID.
         sender, peer : str
             AE title or folder that sent the instance, and the sender's address.
         now, due : float
@@ -412,7 +413,7 @@ class Queue:
         Parameters
         ----------
         instances : set of str
-            Their keys.
+            Their keys: pseudonyms of the SOPInstanceUIDs.
         """
         with self._change() as db:
             db.executemany("DELETE FROM instance WHERE key = ?", [(key,) for key in instances])
@@ -523,8 +524,8 @@ class Queue:
         Returns
         -------
         dict of str to float
-            ``instances`` and ``bytes`` that are kept, objects ``sent``, studies ``done``, and
-            ``wait``: mean seconds from a study's last arrival until it was done.
+            ``instances`` and ``bytes`` that are kept, objects ``sent`` to the archive, studies
+            ``done``, and ``wait``: mean seconds from a study's last arrival until it was done.
         """
         instances, size = self._rows("SELECT count(*), coalesce(sum(bytes), 0) FROM instance")[0]
         (sent,) = self._rows("SELECT coalesce(sum(returned), 0) FROM study")[0]
@@ -533,7 +534,7 @@ class Queue:
         return {"instances": instances, "bytes": size, "sent": sent, "done": done, "wait": wait}
 
     def latest(self, states: tuple[str, ...], limit: int = 20) -> list[Entry]:
-        """Return the studies in some states, at most ``limit``, the latest change first."""
+        """Return the studies in some states, at most ``limit``, the latest end or arrival first."""
         marks = ", ".join("?" * len(states))
         query = (
             f"SELECT * FROM study WHERE state IN ({marks}) "  # noqa: S608  # nosec B608: marks only
@@ -542,7 +543,9 @@ class Queue:
         return [Entry(*row) for row in self._rows(query, *states, limit)]
 
     def still_wanted(self, study: str, now: float) -> None:
-        """Count the days for which a done or failed study is kept from ``now``.
+        """Count the days for which a done or failed study is kept from ``now`` on.
+
+        ``now`` is in seconds since 1970.
 
         Called when the study is being sent again.
         """

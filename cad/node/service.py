@@ -54,7 +54,7 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     retry_failed : bool
         Compute failed studies again.
     new_trail : bool
-        Begin another audit trail where the last one is gone.
+        Begin another audit trail where the last one is gone; by default that is an error.
 
     Returns
     -------
@@ -64,7 +64,8 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     Raises
     ------
     CadError
-        For unusable settings, and when another node uses the same folder.
+        For unusable settings, a changed or missing audit trail, and when another node uses
+        the same folder.
     """
     logging.disable()  # what libraries say quotes headers
     warnings.simplefilter("ignore")
@@ -103,7 +104,7 @@ class Node:
     retry_failed : bool
         Compute failed studies again.
     new_trail : bool
-        Begin another audit trail where the last one is gone.
+        Begin another audit trail where the last one is gone; by default that is an error.
     """
 
     def __init__(

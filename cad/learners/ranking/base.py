@@ -23,19 +23,19 @@ Floats = NDArray[np.float64]
 
 
 def require(condition: bool, problem: str, hint: str = "") -> None:
-    """Raise LearnerError unless the condition holds."""
+    """Raise LearnerError with the message ``problem`` and a hint unless the condition holds."""
     if not condition:
         raise LearnerError(problem, hint=hint)
 
 
 def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Raise LearnerError unless the value is one of the choices."""
+    """Raise LearnerError unless the value of parameter ``name`` is one of the choices."""
     listed = ", ".join(repr(c) for c in choices)
     require(value in choices, f"{name} = {value!r}, must be one of {listed}")
 
 
 def require_count(name: str, value: object, least: int = 1) -> None:
-    """Raise LearnerError unless the value is an integer >= least."""
+    """Raise LearnerError unless the value of parameter ``name`` is an integer >= least."""
     good = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least
     require(bool(good), f"{name} = {value!r}, must be an integer >= {least}")
 
@@ -58,9 +58,10 @@ def warn_not_converged(who: str, what: str, hint: str) -> None:
 class Ranker(BinaryLearner):
     """Share the methods of learners that order regions; a subclass learns the scores.
 
-    A subclass supplies ``_check_parameters``, ``_fit_scores(X, sign, weight)`` and ``_scores(X)``.
-    ``sign`` is +1, -1 and, in a semi-supervised learner, 0 for unlabelled; larger scores are more
-    positive.
+    A subclass supplies three methods. ``_check_parameters()`` raises an error for parameters out of
+    range. ``_fit_scores(X, sign, weight)`` learns from rows of class +1 or -1 (0 for unlabelled, in
+    a semi-supervised learner) and returns nothing. ``_scores(X)`` returns the scores, shape (n,);
+    larger scores are more positive.
 
     Platt's sigmoid turns scores into probabilities. It is fitted to scores that were predicted out
     of fold (``platt_folds`` stratified folds, grouped by ``groups`` if given). ``platt_folds=0``
@@ -90,7 +91,8 @@ class Ranker(BinaryLearner):
         X : array-like, shape (n, d)
         y : array-like, shape (n,)
             Two classes; semi-supervised learners take -1 as "unlabelled". Floats in [0, 1] that
-            are not all 0 and 1 are readers' probabilities: positive above 1/2.
+            are not all 0 and 1 are readers' probabilities: positive above 1/2, else
+            negative.
         eta : ignored
             Rankers use no reader interval; accepted so that a pipeline may hand it to any learner.
         sample_weight : array-like, shape (n,), optional

@@ -23,7 +23,7 @@ class StumpRanker(Ranker):
     """Rank by a weighted sum of stumps; base class of RankBoost and SSRankBoost.
 
     A stump is 1 where one feature is above a threshold, else 0. A subclass supplies
-    ``_fit_scores``, which calls ``_boost`` with the role of every row.
+    ``_fit_scores``, which calls ``_boost`` with the role of every row (:func:`boost`).
     """
 
     n_rounds: int

@@ -22,9 +22,9 @@ _ZERO = 1e-8
 class SVMROC(base.Ranker):
     """Rank by the support vector machine for the area under the ROC curve [W14 (2)].
 
-    Minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm, with f the scores and a
-    pair of a positive p and a negative q. In the attributes, support vectors are training rows
-    whose coefficient is not 0.
+    Minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm, with w the weights in the
+    space of the kernel, f the scores, and a pair of a positive p and a negative q.
+    In the attributes, support vectors are training rows whose coefficient is not 0.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class SVMROC(base.Ranker):
     kernel : {"rbf", "linear", "poly", "precomputed"} or callable
         As in scikit-learn's ``SVC``.
     gamma, degree, coef0
-        Parameters of the kernel; the gamma "scale" is 1 / (d Var X).
+        Parameters of the kernel; the gamma "scale" is 1 / (d Var X), with d features.
     solver : {"auto", "interior-point", "cvxopt"}
         The pairwise interior-point method ("auto" and "interior-point"), or the slow reference
         ("cvxopt", for small problems).
@@ -149,8 +149,9 @@ class SVMROC(base.Ranker):
 class SSLROC(SVMROC):
     """Learn to rank from labelled and unlabelled points [W14 (3), (5)], with C1 = C2 = C.
 
-    Minimises over scores f and soft labels d in [0, 1] of the unlabelled points, with p the
-    positives, q the negatives and m the unlabelled points,
+    Minimises over scores f and soft labels d in [0, 1] of the unlabelled points, with w
+    the weights in the space of the kernel, p the positives, q the negatives and m the unlabelled
+    points,
 
         1/2 |w|^2 + C/2 sum max(0, 1 - (f_p - f_q))^norm
                   + C/2 sum max(0, 1 - M - (f_m - f_q - M d_m))^norm
@@ -171,8 +172,8 @@ class SSLROC(SVMROC):
     Attributes
     ----------
     soft_labels_ : ndarray, shape (n_unlabelled,)
-        Soft labels d of the unlabelled rows of positive weight, in their order; other values may
-        be as good.
+        Soft labels d of the unlabelled rows of positive weight, in their order. The minimum
+        may not be unique in d.
     support_, dual_coef_, support_vectors_, intercept_, solution_
         As in :class:`SVMROC`.
     """

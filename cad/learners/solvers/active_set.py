@@ -73,7 +73,8 @@ def active_set(
         equations of intercept and scale.
     rest : ndarray, shape (2,)
         Where ``rows`` are part of a larger problem: sums of sign * gamma and of q * sign * gamma
-        over the other rows, which stay fixed (sign and q as in ``Rows``). Else zeros.
+        over the other rows, which stay fixed. q is a row's coefficient of the scale
+        (``Rows``). Zeros for a whole problem.
     tol : float
         Largest violation at which to stop, in units of the margin.
     max_iter : int

@@ -49,8 +49,10 @@ def solve_cvxopt(
 
     Notes
     -----
-    The term max(lower g, upper g) of an extra scalar is written as upper p - lower q with g = p - q
-    and p, q >= 0. The multipliers of the equations g = p - q are the extra scalars u.
+    With g the sum of the duals times the coefficients of an extra scalar, and lower and upper its
+    bounds, the dual objective has the term max(lower g, upper g). It is written as
+    upper p - lower q with g = p - q and p, q >= 0. The multipliers of the equations
+    g = p - q are the extra scalars u.
     """
     try:
         import cvxopt

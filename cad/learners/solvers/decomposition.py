@@ -61,7 +61,8 @@ def smo_by_blocks(
     at : Iterate
         Feasible start, changed in place.
     scale : ndarray, shape (3,)
-        Terms of the learned scale, as for :func:`~cad.learners.solvers.smo.smo`.
+        Anchor, weight rho and sum of the learned scale's proximal term, as described at
+        :func:`~cad.learners.solvers.smo.smo`. The sum is updated in place.
     eps : float
         Violation at which to stop.
     most : int

@@ -21,7 +21,8 @@ _SAME = 1e-4
 def smallest_scale(problem: Problem, solution: Solution) -> Solution:
     """Return the optimal solution of smallest scale s, with b in the middle of its interval.
 
-    The decision values f are unique, but the intercept b and the scale s need not be. The optimal
+    s divides the decision values f + b before they become probabilities. The values f are unique,
+    but the intercept b and the scale s need not be. The optimal
     (b, s) form a polygon, because the duals gamma say of each row whether it meets its margin
     exactly (dual between its bounds), keeps it (dual 0) or does not exceed it (dual at its cost).
 

@@ -41,8 +41,8 @@ class Kernel:
     Parameters
     ----------
     name : str
-        "linear", "rbf" exp(-gamma |u-v|^2), "poly" (gamma u'v + coef0)^degree, "precomputed" or
-        "callable".
+        Of two rows u and v: "linear" u'v, "rbf" exp(-gamma |u - v|^2), "poly" (gamma u'v +
+        coef0)^degree; or "precomputed" or "callable".
     gamma, coef0 : float
         Numbers of the formulas.
     degree : int
@@ -71,7 +71,8 @@ class Kernel:
     def left(self, X: Array) -> Array:
         """Return the left factor of rows X: ``finish(left(X) @ right(Y).T)`` are kernel values.
 
-        For "linear" and "poly" it is X itself. For "rbf" the exponent is one inner product:
+        For "linear" and "poly" it is X itself, shape (n, d). For "rbf" it has shape (n, d + 2), and
+        the exponent is one inner product:
         -gamma |u - v|^2 = (2 gamma u, -gamma |u|^2, 1)'(v, 1, -gamma |v|^2).
         """
         if self.name != "rbf":
@@ -80,14 +81,17 @@ class Kernel:
         return np.column_stack([2.0 * self.gamma * X, squares, np.ones(len(X))])
 
     def right(self, Y: Array) -> Array:
-        """Return the right factor of the rows of Y, for ``finish(left(X) @ right(Y).T)``."""
+        """Return the right factor of the rows of Y, for ``finish(left(X) @ right(Y).T)``.
+
+        It is Y itself, shape (m, d), except for "rbf": shape (m, d + 2).
+        """
         if self.name != "rbf":
             return Y
         squares = -self.gamma * np.einsum("ij,ij->i", Y, Y)
         return np.column_stack([Y, np.ones(len(Y)), squares])
 
     def finish(self, product: Array) -> Array:
-        """Return the kernel values for a product ``left(X) @ right(Y).T``.
+        """Return the kernel values, shape (n, m), for a product ``left(X) @ right(Y).T``.
 
         ``product`` is changed in place for "rbf", and returned itself for "linear".
         """
@@ -141,15 +145,15 @@ def settle_kernel(
 ) -> Kernel:
     """Return a kernel with gamma as a number.
 
-    ``gamma="scale"`` is 1 / (d Var X), where the variance uses the weights of the samples; "auto"
-    is 1 / d.
+    ``gamma="scale"`` is 1 / (d Var X), with d features, where the variance uses the weights
+    of the samples; "auto" is 1 / d.
 
     Parameters
     ----------
     kernel : str or callable
         One of :data:`KERNELS`, or a function of two arrays (n, d) and (m, d) that returns (n, m).
     gamma : "scale", "auto" or float
-        gamma of "rbf", exp(-gamma |u - v|^2), and of "poly".
+        gamma of "rbf", exp(-gamma |u - v|^2) of two rows u and v, and of "poly".
     degree, coef0
         Numbers of "poly", (gamma u'v + coef0)^degree.
     X : ndarray, shape (n, d)
@@ -229,7 +233,7 @@ class Gram:
         return _POINTS_PER_DIMENSION * self.kernel.dimensions(self.X) <= self.n_points
 
     def factor(self, most: int) -> Array | None:
-        """Return L (n, r) with K = L L', or None where r would exceed ``most``.
+        """Return L (n, r) with L L' the kernel matrix; None where r would exceed ``most``.
 
         L holds the features for a linear kernel and the monomials for a polynomial one. Otherwise
         it is a pivoted Cholesky factor, which needs r rows of the kernel matrix only.

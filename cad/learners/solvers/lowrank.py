@@ -44,11 +44,12 @@ def solve_low_rank(
     Parameters
     ----------
     factor : ndarray, shape (n, r)
-        L with K = L L'.
+        L with K = L L', K the kernel matrix of the training points.
     times : callable
         Takes coefficients beta (n,) and returns K beta (n,); used to measure the solution.
     problem : Problem
-        Pointwise; its extra scalars are the intercept b, or b and the scale s >= 0.
+        Pointwise; its extra scalars are the intercept b, or b and the scale s >= 0 that divides
+        decision values before they become probabilities.
     gap_tol, kkt_tol : float
         Largest relative gap and KKT violation at which the solution counts as converged.
 

@@ -274,7 +274,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
 
 
 def spread_coefficients(problem: Problem, beta: Array) -> Array:
-    """Return dual variables whose coefficients A' gamma are close to ``beta``, shape (m,).
+    """Return dual variables, shape (m,), that give the points coefficients close to ``beta``.
 
     Duals lie between 0 and their costs. A point may have several rows of one sign: the row of the
     largest margin gets as much of the point's coefficient as its cost allows, then the next. What

@@ -98,19 +98,28 @@ class Problem:
         return int(self.A.shape[0])
 
     def dense(self) -> tuple[Array, Array]:
-        """Return A, shape (m, n), and B, shape (m, k), as dense arrays, for reference solvers."""
+        """Return the coefficients of the constraints as two dense arrays, for reference solvers.
+
+        The first, A, has shape (n_rows, n_points): coefficients of the points' decision values. The
+        second, B, has shape (n_rows, k): coefficients of the k extra scalars, as the intercept.
+        """
         B = self.B if isinstance(self.B, np.ndarray) else self.B.toarray()
         return self.A.toarray(), B
 
     def coefficients(self, gamma: Array) -> Array:
-        """Return the coefficients beta of the points, shape (n,), for duals ``gamma`` (m,)."""
+        """Return the coefficients beta of the points, shape (n,), for dual variables ``gamma``.
+
+        ``gamma`` has shape (m,), one for each row (constraint) of the problem.
+        """
         if self.A.nnz == self.n_rows:  # one point a row: no need to transpose
             return np.bincount(self.A.indices, self.A.data * gamma, self.n_points).astype(float)
         coefficients: Array = self.A.T @ gamma
         return coefficients
 
     def slack(self, f: Array, u: Array) -> Array:
-        """Return how far every row falls short of its margin: t - A f - B u, negative beyond it.
+        """Return how far every row (constraint) falls short of its margin; negative beyond it.
+
+        It is t - A f - B u, with the margins t and the coefficients A and B of the rows.
 
         Parameters
         ----------
@@ -129,7 +138,11 @@ class Problem:
         return slack
 
     def primal(self, beta: Array, f: Array, u: Array) -> float:
-        """Return the primal objective at ``beta`` (n,) and ``u`` (k,), with ``f`` = K beta."""
+        """Return the primal objective: half of beta'f, plus the costs of missed margins.
+
+        ``beta`` and ``f``, shape (n,), are the points' coefficients and decision values; ``u``,
+        shape (k,), are the extra scalars, as the intercept.
+        """
         missed = np.maximum(0.0, self.slack(f, u))
         return float(0.5 * beta @ f + self.c @ missed**self.r)
 
@@ -200,7 +213,8 @@ def certify(
     problem : Problem
         The problem that was solved.
     f : ndarray, shape (n,)
-        Decision values K A' gamma, computed by the caller, who holds the kernel.
+        Decision values of the training points at ``gamma``, without intercept; computed by the
+        caller, who holds the kernel.
     gamma, u : ndarray, shapes (m,) and (k,)
         Dual variables and extra scalars. The solution has copies clipped to their bounds.
     iterations, solver
@@ -282,6 +296,8 @@ def pointwise_problem(
     scale: Array | None = None,
 ) -> Problem:
     """Return a pointwise problem: row j looks at one point i, sign_j (f_i + b) + scale_j s >= t_j.
+
+    f_i is the decision value of point i without the intercept b, t_j the margin of the row.
 
     Parameters
     ----------

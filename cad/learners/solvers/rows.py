@@ -25,7 +25,8 @@ Ints = NDArray[np.int64]
 class Rows(NamedTuple):
     """Hold the rows of a pointwise problem, each an equation of its point's decision value f + b.
 
-    Row j asks that sign (f + b) reach a margin; on the margin, f + b = r + q s, s the scale.
+    Row j asks that sign (f + b) reach a margin; on the margin, f + b = r + q s. The scale s
+    is what divides decision values before they become probabilities.
 
     Parameters
     ----------
@@ -51,14 +52,17 @@ class Rows(NamedTuple):
     def slack(self, at: Iterate) -> Array:
         """Return how far every row falls short of its margin, else a negative number, shape (m,).
 
-        ``at`` has the decision values, intercept and scale.
+        ``at`` has the decision values (one per point), the intercept and the scale.
         """
         b, s = at.u
         missed: Array = self.sign * (self.r + self.q * s - at.f[self.point] - b)
         return missed
 
     def free(self, gamma: Array) -> NDArray[np.intp]:
-        """Return the numbers of the rows whose dual lies strictly between 0 and the row's cost."""
+        """Return the numbers of the rows whose dual lies strictly between 0 and the row's cost.
+
+        ``gamma``, shape (m,), has the dual variable of every row.
+        """
         return ((gamma > 0) & (gamma < self.c)).nonzero()[0]
 
     def part(self, rows: NDArray[np.intp], place: Ints, learned: bool) -> Rows:
@@ -69,9 +73,10 @@ class Rows(NamedTuple):
         rows : ndarray of int
             Numbers of the rows to keep.
         place : ndarray of int64, shape (n,)
-            New number of every point.
+            New number of every point; not read for a point that none of the kept rows is about.
         learned : bool
-            Whether the scale is a variable in the result.
+            Whether the problem of the kept rows has the scale s as a variable (``learned`` of the
+            result).
         """
         return Rows(
             place[self.point[rows]],
@@ -91,7 +96,7 @@ class Iterate(NamedTuple):
     gamma : ndarray, shape (m,)
         Dual variable of every row, between 0 and the row's cost.
     f : ndarray, shape (n,)
-        Decision values without intercept, K A' gamma.
+        Decision values of the points, without intercept, that belong to ``gamma``.
     u : ndarray, shape (2,)
         Intercept b and scale s.
     """
@@ -129,7 +134,7 @@ def as_rows(problem: Problem) -> Rows:
     Parameters
     ----------
     problem : Problem
-        With one entry in each row of A.
+        Pointwise: each row (constraint) is about one training point.
     """
     sign = np.ascontiguousarray(problem.A.data, dtype=float)
     learned = problem.B.shape[1] == 2
@@ -172,7 +177,7 @@ class RowStore:
         self.kernel = KernelRows(np.ascontiguousarray(values), slot, diagonal)
 
     def fetch(self, points: NDArray[np.int64] | list[int]) -> bool:
-        """Compute the kernel rows of some points that are not in memory yet.
+        """Compute the kernel rows of some points that are not in memory yet, and keep them.
 
         Returns
         -------
@@ -202,7 +207,7 @@ class RowStore:
         return block
 
     def times(self, beta: Array) -> Array:
-        """Return K beta, shape (n,), whether or not the rows it needs are in memory."""
+        """Return the kernel matrix times ``beta``, shape (n,); its rows need not be in memory."""
         values, slot, _ = self.kernel
         # K beta over the support alone, whose rows are at hand: K is symmetric.
         support = beta.nonzero()[0]

@@ -31,7 +31,8 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
     scale : ndarray, shape (3,)
         Terms that carry the learned scale, s = max(0, scale[0] + scale[1] * scale[2]): its anchor,
         the weight rho, and the sum of w * gamma over the rows (w the row's coefficient of s).
-        The sum is updated in place.
+        The sum is updated in place. Anchor and rho belong to the proximal term (s - anchor)^2 /
+        (2 rho).
     eps : float
         Violation at which to stop.
     most : int
@@ -143,9 +144,10 @@ def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def between(best, lowest):  # type: ignore[no-untyped-def]
-    """Return the number halfway between two bounds of the intercept.
+    """Return the number halfway between two bounds of the intercept, in either order.
 
-    If one bound is infinite, the result is the other bound; if both are, it is 0.
+    ``best`` is the lower bound and ``lowest`` the upper one, once no pair can be moved. If one
+    bound is infinite, the result is the other bound; if both are, it is 0.
     """
     if np.isfinite(best) and np.isfinite(lowest):
         return 0.5 * (best + lowest)
