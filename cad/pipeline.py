@@ -113,8 +113,8 @@ def train_model(
         Name or folder of a model whose training rows are added to this cohort's; its settings of
         ``images`` and ``features`` must be the same.
     without : sequence of str
-        Patients who withdrew. They are left out of the cohort and of the added rows; the card says
-        only how many they are.
+        Ids of patients who withdrew. They are left out of the cohort and of the added rows; the
+        card says only how many they are.
 
     Returns
     -------
@@ -165,8 +165,8 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     -------
     dict
         ``regions`` and ``men``: the fitted recalibration, with measures before and after; ``text``,
-        the same in lines for people; and on whom it was fitted
-        (:func:`cad.workflows.recalibrate.recalibrate`).
+        the same in lines for people; ``sites``, ``simulated`` and ``of_training``: on whom it was
+        fitted (:func:`cad.workflows.recalibrate.recalibrate`).
 
     Raises
     ------
@@ -270,6 +270,8 @@ def aggregate_cohort(
 ) -> Aggregated:
     """Measure and label the regions of a cohort without validating or training a learner.
 
+    The features and labels are also written to the run folder.
+
     Parameters
     ----------
     settings : PipelineSettings
@@ -301,7 +303,7 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
     root : Path
         Cohort folder.
     out : Path
-        Folder for the comparison; the two runs are written in ``a`` and ``b`` in it.
+        Folder for ``comparison.json``; the two runs are written to ``a/`` and ``b/`` in it.
     options : ExecutionOptions
         How the job is run.
 
@@ -386,6 +388,9 @@ def suggest_next(
     model: str, root: Path, out: Path, options: ExecutionOptions, count: int
 ) -> tuple[pd.DataFrame, list[Failure]]:
     """Rank the regions of a cohort by how much one more reading of each would teach.
+
+    If a region lacks readings, the cohort is scored, and the ranking also goes to
+    ``suggestions.csv`` in the run folder.
 
     Parameters
     ----------

@@ -26,7 +26,10 @@ __all__ = ["readers", "reliability", "roc", "tube"]
 
 
 def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
-    """Plot a classifier's ROC curve, with the readers' curves where histology is known.
+    """Plot a classifier's ROC curve against histology, with the readers' curves.
+
+    Where histology has too few regions, the readers' consensus is the truth, and readers have no
+    curves.
 
     Parameters
     ----------
@@ -47,6 +50,8 @@ def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes
     """Plot the observed share of malignant regions over the predicted probability.
 
     Regions are put into groups of equal size by their probability; bars are Wilson 95 % intervals.
+    Malignant is meant by histology, or by the readers' consensus where histology has too few
+    regions.
 
     Parameters
     ----------

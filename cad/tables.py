@@ -79,12 +79,12 @@ def split(table: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Belief, 
 
     Returns
     -------
-    X : DataFrame, shape (n, d)
+    X : DataFrame, shape (n_regions, n_features)
         The features: every column that ``columns`` does not name.
     belief : Belief
-        Arrays of shape (n,): ``y``, the label from 0 to 1; ``eta``, the standard deviation of the
-        readers' probabilities; ``p``, their mean.
-    truth : ndarray, shape (n,), or None
+        Arrays of shape (n_regions,): ``y``, the label from 0 to 1; ``eta``, the standard
+        deviation of the readers' probabilities; ``p``, their mean.
+    truth : ndarray, shape (n_regions,), or None
         Histology: 1, 0 or NaN; None where ``columns`` names no such column.
 
     Raises

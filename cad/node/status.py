@@ -68,7 +68,7 @@ class StatusPage:
     Parameters
     ----------
     settings : NodeSettings
-        Its port, and the node's folder.
+        The page's port, and the node's folder.
     queue : Queue
         The node's queue of studies, whose states are shown.
     receiver : Receiver

@@ -57,7 +57,7 @@ class Trail:
     queue : Queue
         Keeps the hash of the last line.
     new : bool
-        Begin another trail where the last one is gone.
+        Begin another trail where the last one is gone; if False, its loss raises the error.
 
     Raises
     ------
@@ -119,7 +119,7 @@ class Trail:
         work : Path
             The study's folder on the node; its run folder lies in it.
         outcome : str
-            How the sending ended, such as ``stored``.
+            How the sending ended: ``stored``, ``not all stored`` or ``committed``.
         """
         (who, more), sent = self._origin(entry), objects(work)
         self._noted(

@@ -62,6 +62,8 @@ class NodeHome:
     def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
         """Remove every study of a patient from the node; return how many studies were removed.
 
+        :meth:`studies` says which these are.
+
         Parameters
         ----------
         names : Names
@@ -70,7 +72,7 @@ class NodeHome:
             The patient's id as the user gave it.
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient
-            (:func:`cad.cohort.patients.patient_proof`).
+            (:func:`cad.cohort.patients.patient_proof`). None where the cohort has no secret key.
         """
         queue = Queue(self.home / QUEUE)
         try:
@@ -97,7 +99,8 @@ class NodeHome:
         """Return the keys of a patient's studies on the node: the names of their folders.
 
         A study counts when one of its received files has the patient's PatientID or study UID, or
-        when a file or folder of its cohort or run is named after the patient.
+        when a file or folder of its cohort or run is named after the patient. The PatientID may be
+        ``patient``, one of ``names``, or one that ``same`` accepts.
 
         Parameters
         ----------
@@ -107,6 +110,7 @@ class NodeHome:
             The patient's id as the user gave it.
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
+            None where the cohort has no secret key.
         """
         ids = {patient.strip(), *names.source_ids}
 

@@ -62,7 +62,7 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     image : ndarray, shape (z, y, x)
         Signal.
     shift_mm : ndarray, shape (z, y, x), or None
-        Displacement of each voxel along y, mm; None leaves the image as it is.
+        Displacement of each voxel towards higher y, mm; None leaves the image as it is.
     spacing_y : float
         Voxel size along y, mm.
     """

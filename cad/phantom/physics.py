@@ -116,8 +116,8 @@ def spoiled_gradient_echo(
 ) -> np.ndarray:
     """Return the steady-state signal of a spoiled gradient echo, without T2* decay.
 
-    T1 and repetition time are in s, the flip angle in degrees. The signal is in units of
-    ``density``, the proton density.
+    T1 and repetition time are in s, the flip angle in degrees; the arrays broadcast. The
+    signal is in units of ``density``, the proton density.
     """
     angle = np.radians(flip_angle)
     e1 = np.exp(-repetition_time / t1)
@@ -134,6 +134,7 @@ def spin_echo(
 ) -> np.ndarray:
     """Return the signal of a (turbo) spin echo with 90 degree excitation.
 
-    All times are in s; the signal is in units of ``density``, the proton density.
+    All times are in s; the arrays broadcast. The signal is in units of ``density``, the proton
+    density.
     """
     return density * (1.0 - np.exp(-repetition_time / t1)) * np.exp(-echo_time / t2)

@@ -36,7 +36,7 @@ class Reader:
     bias : float
         Shift of the perceived latent: above 0 the reader calls more regions malignant.
     spread : float
-        Above 1 the reader uses the ends of the scale more.
+        Factor on the percept's distance from score 2|3: above 1, scores 1 and 5 are more frequent.
     missing : float
         Share of regions that the reader did not score.
     """

@@ -107,7 +107,7 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     rng : Generator
         Source of the random draws.
     half : tuple of 3 floats
-        Half edges of the box along x, y and z, mm.
+        Half edges along x, y and z of the box that the lattice covers, mm.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, floa
     rng : Generator
         Source of the random draws.
     front : float or None
-        y in mm at which the gas begins.
+        y in mm at which the gas begins; None where there is no gas.
 
     Returns
     -------

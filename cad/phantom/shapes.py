@@ -72,7 +72,7 @@ class Shape:
         return total
 
     def reach(self) -> tuple[float, float]:
-        """Return half-widths (mm) of a box that holds the shape: along x and y, and along z."""
+        """Return two half-widths (mm) of a box about the shape: one for x and y, one for z."""
         extra = 1.0 / np.sqrt(max(1.0 - sum(abs(a) for a, _, _ in self.waves), 0.25))
         plane = max(self.axes[0], self.axes[1] * max(1.0, self.back))
         return plane * extra, self.axes[2] * extra
@@ -93,6 +93,11 @@ def ripples(
         Shortest wavelengths are a little longer than this, mm.
     count : int
         Number of waves.
+
+    Returns
+    -------
+    tuple of (amplitude, wave vector, phase)
+        Relative to the radius; radians per mm along x, y and z; radians.
     """
     waves = []
     for _ in range(count):

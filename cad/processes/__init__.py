@@ -89,7 +89,8 @@ def limit_memory(gigabytes: float) -> None:
     Parameters
     ----------
     gigabytes : float
-        Limit of data memory (RLIMIT_DATA); a lower limit of the system stays in force.
+        Limit of data memory (RLIMIT_DATA) in units of 1e9 bytes; a lower limit of the system
+        stays in force.
     """
     import resource  # absent on Windows, where no study is measured
 
@@ -114,5 +115,5 @@ def collect_rarely() -> None:
 
 
 def leave_at_once() -> None:
-    """Let Python exit faster, without freeing every loaded object: call it when a process ends."""
+    """Let Python exit faster, without freeing every loaded object; do not exit here."""
     gc.freeze()

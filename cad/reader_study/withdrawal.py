@@ -32,7 +32,7 @@ class ReadingFolder:
 
     @staticmethod
     def below(folder: Path) -> list[Path]:
-        """Return the folders of reader studies, in a folder or below it.
+        """Return the folders of reader studies: a folder itself or folders below it.
 
         A folder with pages' cases (``cases/*.js``) or with readers' exports counts, too. Exports
         that lie inside a reader study are part of that study.
@@ -43,7 +43,7 @@ class ReadingFolder:
         return sorted(places | {one for one in exports if places.isdisjoint((one, *one.parents))})
 
     def held(self) -> AbstractContextManager[None]:
-        """Return a lock that keeps other processes from writing to the folder."""
+        """Return a context manager that keeps other processes from writing to the folder."""
         return owned(self.folder)
 
     def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
@@ -88,7 +88,7 @@ class ReadingFolder:
         return len(codes)
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
-        """Return the files that still hold data of a patient, or may hold some.
+        """Return the paths, in the folder, of files that hold or may hold data of a patient.
 
         If ``reading.json`` is missing, nobody can tell whose cases and exports these are: all are
         returned, with that remark.

@@ -119,6 +119,7 @@ def verify(path: Path, last: str = "") -> Verified:
         The trail.
     last : str
         Hash of an earlier last line, kept elsewhere. A line with this hash must be in the trail.
+        If empty, a cut at the end cannot be found.
 
     Raises
     ------
@@ -161,7 +162,8 @@ def verify(path: Path, last: str = "") -> Verified:
 def pseudonym(path: Path, identity: str) -> str:
     """Return the pseudonym of a patient or a study in a trail: a hash with the trail's own key.
 
-    The key lies beside the trail (``FILE.key``), for its owner alone: with it the lines of a
+    The key lies beside the trail (``FILE.key``), for its owner alone; it is made where there is
+    none. With it the lines of a
     patient can be found, without it nobody can tell whose they are.
 
     Parameters

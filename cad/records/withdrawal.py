@@ -193,6 +193,7 @@ class Elsewhere(Protocol):
             The patient's id as the user gave it.
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
+            None where the cohort has no secret key: ids are then only compared.
         """
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
@@ -206,6 +207,7 @@ class Elsewhere(Protocol):
             The patient's id as the user gave it.
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
+            None where the cohort has no secret key: ids are then only compared.
         """
 
 
@@ -226,9 +228,9 @@ def withdraw(
     root : Path
         Cohort folder.
     patient : str
-        ``sub-XXX``, ``XXX``, or the PatientID that the cohort's key makes a pseudonym of.
+        ``sub-XXX``, ``XXX``, or the patient's original PatientID.
     runs : sequence of Path
-        Run folders, which are cleaned, or any folder that may name the patient.
+        Folders: runs in them are cleaned; their other files are only searched for the patient.
     models : sequence of str
         Model folders, or names of released ones; they are searched and not changed.
     nodes : sequence of Elsewhere

@@ -52,7 +52,7 @@ def draw(name: str, axes: Any, metrics: Summary) -> bool:
     name : str
         Name of the figure, as :func:`draw_figures` returns it.
     axes : Axes
-        It is drawn on.
+        Where to draw.
     metrics : Summary
         Measures of the run.
 

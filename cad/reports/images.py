@@ -37,7 +37,8 @@ LAYERS = {
 class StudyImages:
     """Hold the images of one study for its page, read from ``studies/<study_id>.npz``.
 
-    Arrays are turned so that rows run to the patient's back and columns to his left.
+    Arrays are turned so that rows run to the patient's back and columns to his left. H and W are
+    the numbers of rows and columns, T that of times, n that of images.
 
     Parameters
     ----------
@@ -234,7 +235,7 @@ class KeyImage(NamedTuple):
     width, height : float
         Extent, mm.
     outline, others : str
-        SVG paths along the borders of the region and of the other regions, in voxels.
+        Data (``d``) of SVG paths along the borders of the region and of the others, in voxels.
     neighbours : list of (str, float, float)
         Name and place (x, y in mm) of each other region.
     scale : (float, float)
@@ -347,7 +348,7 @@ def window(images: StudyImages, key: str) -> tuple[float, float]:
 
 
 def outline(mask: np.ndarray) -> str:
-    """Return an SVG path along the voxel edges of a mask, in voxels.
+    """Return the data (``d``) of an SVG path along the edges of a mask, in units of voxels.
 
     Parameters
     ----------

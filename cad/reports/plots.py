@@ -16,7 +16,7 @@ class CurvePlot(NamedTuple):
     fit : str
         The fitted curve as the ``points`` of an SVG polyline; empty where there is none.
     x_ticks, y_ticks : list of (float, str)
-        Place on the axis and label; x in minutes.
+        Place on the axis in drawing units, and label; x in minutes.
     quantity : str
         Name and unit of the vertical axis.
     """
@@ -36,7 +36,7 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
 
     Parameters
     ----------
-    curve : dict of str to ndarray, shape (T,)
+    curve : dict of str to ndarray, shape (n_times,)
         ``times`` s, ``concentration`` and ``fit`` mM, ``signal`` a.u.; any may be absent or NaN.
 
     Returns

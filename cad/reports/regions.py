@@ -87,7 +87,7 @@ class RegionView:
 
     @property
     def pirads(self) -> str:
-        """Return the readers' PI-RADS categories; empty where nobody gave one."""
+        """Return the readers' PI-RADS categories, such as ``3 4``; empty where nobody gave one."""
         given = [
             s for reader, s in self.region.scores if self.region.scales.get(reader) == "pirads"
         ]

@@ -21,7 +21,7 @@ Mark = tuple[str, tuple[float, float]]
 
 @cache
 def sector_cells(level: str) -> np.ndarray:
-    """Return which sector of the prostate each cell of a raster lies in: names, empty outside.
+    """Return the sector of each cell of a raster, such as ``left mid PZpl``; empty outside.
 
     Rows run to the back, columns to the patient's left, as on an axial image. The shape is (HIGH,
     WIDE).
@@ -42,7 +42,10 @@ def sector_cells(level: str) -> np.ndarray:
 
 @cache
 def map_lines() -> str:
-    """Return the SVG path of all borders, base, mid and apex beside each other."""
+    """Return the data (``d``) of one SVG path along all borders of sectors.
+
+    Base, mid and apex lie beside each other; a cell of :func:`sector_cells` is one drawing unit.
+    """
     parts = []
     for level in SECTORS:
         cells = sector_cells(level)
@@ -52,7 +55,9 @@ def map_lines() -> str:
 
 
 def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
-    """Return the mark of a sector on the map: an SVG path of its area, and a point (x, y) in it.
+    """Return the mark of a sector: SVG path data (``d``) of its area, and a point (x, y) in it.
+
+    Both are in the drawing units of :func:`map_lines`.
 
     Parameters
     ----------

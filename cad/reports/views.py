@@ -96,7 +96,7 @@ class PatientView:
         """Return the regions in the order in which to look at them.
 
         The region most suspicious to the tool comes first, then the one most suspicious to the
-        readers, then the others by decision and by suspicion.
+        readers, then the others by decision (malignant first, benign last) and by suspicion.
         """
         rank = {"malignant": 0, "refer": 1, "": 2, "benign": 3}
         return sorted(
@@ -114,7 +114,7 @@ class PatientView:
         """Return the regions for the head of the page.
 
         These are the one most suspicious to the tool, the one most suspicious to the readers, and
-        those that are not decided benign, up to a maximum number.
+        those that are not decided benign, four in all at most.
         """
         firsts = [self.top, self.readers_first]
         return [r for r in self.ranked if r in firsts or r.decision != "benign"][:MOST]

@@ -117,7 +117,7 @@ def study_key(path: Path) -> str | None:
 
 
 def study_failures(path: Path) -> list[Failure]:
-    """Return the regions of a study that could not be measured."""
+    """Return the regions of a study that could not be measured, from the path of its npz file."""
     with open_study(path) as archive:
         record = parse_json(str(archive["record"]))
         return [Failure(**failure) for failure in record["failures"]]
@@ -250,7 +250,7 @@ def write_map_display(folder: RunFolder, study_id: str, shown: np.ndarray, model
         The run.
     study_id : str
         ``sub-XXX[_ses-YY]``.
-    shown : ndarray, shape (n_slices, H, W)
+    shown : ndarray, shape (n_slices, n_rows, n_columns)
         Probability on the page's slices, NaN where there is none.
     model : str
         Name of the model that gave the probability.
@@ -264,7 +264,7 @@ def read_map_display(folder: RunFolder, study_id: str) -> np.ndarray | None:
 
     Returns
     -------
-    ndarray, shape (n_slices, H, W), or None
+    ndarray, shape (n_slices, n_rows, n_columns), or None
         NaN where there is no probability; None where there is no file.
     """
     path = folder.map_display(study_id)

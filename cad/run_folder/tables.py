@@ -79,7 +79,7 @@ class Failure:
     """Hold a row of ``failures.csv``: a study or a region that gave no result, and why.
 
     ``stage`` is the stage of the run that failed, and ``hint`` says what to do. ``status`` is
-    ``awaiting ROI`` where no region has been drawn yet.
+    ``awaiting ROI`` where no region has been drawn yet, else ``failed``.
     """
 
     participant_id: str

@@ -28,14 +28,14 @@ from cad.stages.load import Loaded
 
 @dataclass(frozen=True)
 class Table:
-    """Hold the features and labels that learners see, one row per region (ROI).
+    """Hold the features and labels that learners see, one row per region (ROI), n rows in all.
 
     Parameters
     ----------
     keys : DataFrame
         ``participant_id, study_id, roi_id``, one row per ROI.
     X : DataFrame, shape (n, n_features)
-        Features in a stable order; NaN where a modality is missing.
+        Features, a column each; NaN where a modality is missing.
     y : ndarray, shape (n,)
         Probability stated by the readers, 0 or 1 where certain, NaN where nothing is known.
     spread : ndarray, shape (n,)
@@ -98,7 +98,7 @@ class Table:
 
 @dataclass(frozen=True)
 class FoldLabels:
-    """Make the labels of all rows by a consensus rule that is fitted on training rows only.
+    """Make the labels of all n rows by a consensus rule that is fitted on training rows only.
 
     Parameters
     ----------

@@ -174,9 +174,10 @@ def decided(results: pd.DataFrame, lower: np.ndarray, upper: np.ndarray) -> pd.D
     """Decide on each region by the thresholds, and change a doubtful decision to ``refer``.
 
     ``benign`` or ``malignant`` becomes ``refer`` where the readers say the opposite, where their
-    mean is far from the tool's probability, or where one reader is suspicious of a region that the
-    tool calls benign. The same holds where the region is unlike the training cohort, where the
-    conformal prediction set excludes the decision, or where histology says otherwise.
+    mean is 0.5 or more from the tool's probability, or where one reader's probability is 0.75 or
+    more and the tool calls the region benign. The same holds where the region is unlike the
+    training cohort, where the conformal prediction set (90 %) excludes the decision, or
+    where histology says otherwise.
 
     Parameters
     ----------

@@ -268,7 +268,7 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
     dict
         ``n``, men with a decision. For ``benign`` and ``malignant``: how many men were so decided
         (``n``), how many of them have histology (``known``) and how many it confirms (``right``).
-        ``lately``: share decided and calibration of the last men alone, where drift shows first.
+        ``lately``: share decided and calibration of the last 100 men, where drift shows first.
     """
     word, known = men["decision_before_histology"], men["truth"].notna()
     content: JsonObject = {"n": int((word != "").sum()), "lately": _lately(men, word)}

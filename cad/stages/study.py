@@ -231,7 +231,8 @@ def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
     Raises
     ------
     CadError
-        When the field is not 3 T, but the T1 of tissue or blood would be the value for 3 T.
+        When the stated field is not 3 T, but the T1 of tissue or blood would be the value for 3 T.
+        An unstated field raises nothing, nor does tissue T1 where flip-angle images measure it.
     """
     from cad.imaging.plausibility import t1_default_problem
 

@@ -35,8 +35,8 @@ def check(
     root : Path
         Cohort folder.
     options : ExecutionOptions
-        How studies are checked: processes and limits. A study whose check exceeds a limit is a
-        problem, too.
+        Processes and limits; by default, this process without limits. A study whose check
+        exceeds a limit is a problem, too.
     settings : PipelineSettings, optional
         A model's settings. With them the model's features are measured, so that everything that
         ``predict`` would refuse is found.

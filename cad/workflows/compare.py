@@ -53,9 +53,9 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
     dict
         Content of the file. ``reference``: name of the first pipeline. ``sentence``: the result in
         words. ``regions``: number of regions that all pipelines measured. ``table``: list of rows,
-        one for each truth (``against``), ``measure`` and pipeline (``learner``), with its
-        ``value``, its ``difference`` from the first and the ends of the interval, ``lower`` and
-        ``upper``.
+        one for each truth (``against``: ``readers`` or ``histology``), ``measure`` and
+        pipeline (``learner``), with its ``value``, its ``difference`` from the first
+        and the ends of the interval, ``lower`` and ``upper``.
 
     Raises
     ------

@@ -35,7 +35,7 @@ def deliver(
     cohort : Path or None
         Cohort of the run: the objects refer to its source images. None raises an error.
     send : str or None
-        Archive: HOST:PORT, or a DICOMweb URL.
+        Archive: HOST:PORT, or a DICOMweb URL; None sends nothing.
     aet : str
         The archive's AE title.
     limits : ArchiveLimits, optional

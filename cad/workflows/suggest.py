@@ -106,7 +106,8 @@ def suggest(
         How many regions to name. A region is named once, and not if it has :data:`ENOUGH` (2)
         readings.
     pirads_probability : str or mapping
-        Probability of each PI-RADS category (:func:`cad.labels.scales.score_probability`).
+        Probability by PI-RADS category, or the name of a published table
+        (:func:`cad.labels.scales.score_probability`).
 
     Returns
     -------

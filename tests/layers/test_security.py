@@ -49,7 +49,7 @@ def test_the_gate_runs_bandit(repository: Path):
     assert "run bandit -q -r cad" in (repository / ".ci/run").read_text(encoding="utf-8")
     for path in (repository / "cad").rglob("*.py"):
         for line in path.read_text(encoding="utf-8").splitlines():
-            if "nosec" in line:  # one rule at a time, never all of them
+            if re.search(r"#\s*nosec", line):  # one rule at a time, never all of them
                 assert re.search(r"# nosec B\d{3}", line), f"{path}: {line}"
 
 
