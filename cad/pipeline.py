@@ -121,7 +121,7 @@ def train_model(
     Emitted
         Summary of the validation, which the command prints.
     """
-    from cad.records.withdrawal import sweep_run
+    from cad.audit.withdrawal import sweep_run
 
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
     require_kind(out, MODEL)

@@ -325,7 +325,7 @@ def predict(
             transductive=transductive,
         )
     if audit is not None:
-        from cad.records.audited import audit_prediction, caller
+        from cad.audit.entries import audit_prediction, caller
 
         audit_prediction(audit, out, caller())
     common.finish(summary, as_json)

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydicom.uid import generate_uid
 
 from cad._version import __version__
+from cad.audit.trail import DamagedTrail
 from cad.dicom.archive.client import connect
 from cad.errors import CadError, MachineError
 from cad.execution.options import ExecutionOptions
@@ -32,7 +33,6 @@ from cad.node.settings import NodeSettings
 from cad.node.status import StatusPage
 from cad.node.trail import Trail
 from cad.node.watch import Watcher
-from cad.records.audit import DamagedTrail
 
 QUEUE = "queue.sqlite"
 _PAUSE = 0.5  # seconds between looks at the queue

@@ -1,20 +1,20 @@
 """Write a node's audit trail: who sent what, which model scored it, and what was returned.
 
 The lines are those of ``cad predict --audit`` and ``cad report --send --audit``
-(:mod:`cad.records.audited`); ``cad audit verify`` checks them.
+(:mod:`cad.audit.entries`); ``cad audit verify`` checks them.
 """
 
 from collections.abc import Callable
 from pathlib import Path
 
 from cad._version import __version__
+from cad.audit.entries import audit_delivery, audit_prediction
+from cad.audit.trail import DamagedTrail, append, verify
 from cad.errors import CadError
 from cad.files import JsonObject
 from cad.node.compute import RUN, objects
 from cad.node.queue import Entry, Queue
 from cad.node.settings import NodeSettings
-from cad.records.audit import DamagedTrail, append, verify
-from cad.records.audited import audit_delivery, audit_prediction
 
 FILE = "audit.jsonl"
 _TAIL = 4096

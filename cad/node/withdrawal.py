@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from cad.audit.trail import append
 from cad.cohort.traces import Names, named_places
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
@@ -15,13 +16,12 @@ from cad.node.instance import deflated_head, head_of
 from cad.node.queue import Queue
 from cad.node.service import QUEUE
 from cad.node.trail import FILE
-from cad.records.audit import append
 
 
 class NodeHome:
     """Remove patients from the folder of a stopped node.
 
-    :func:`cad.records.withdrawal.withdraw` uses it.
+    :func:`cad.audit.withdrawal.withdraw` uses it.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ import zlib
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from cad.audit.withdrawal import rows_without
 from cad.cohort.traces import Names, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
@@ -13,7 +14,6 @@ from cad.files import JsonObject, write_atomic, write_json
 from cad.folders import commit, is_ours, owned, stage
 from cad.reader_study.study import FORMAT, KEY, write_reader_page
 from cad.reading import MAX_JSON, parse_json, read_bytes, read_json, read_text, reading
-from cad.records.withdrawal import rows_without
 
 _PLAN = re.compile(r'<script type="application/json" id="plan">(.*?)</script>', re.DOTALL)
 

@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+from cad.audit.entries import audit_delivery, caller
 from cad.cohort.patients import patient_proof
 from cad.dicom.archive.client import connect
 from cad.dicom.archive.settings import ArchiveLimits
@@ -10,7 +11,6 @@ from cad.dicom.out.fhir import write_fhir
 from cad.dicom.out.parametric_map import write_maps
 from cad.dicom.out.results import write_sr_and_seg
 from cad.errors import CadError
-from cad.records.audited import audit_delivery, caller
 
 
 def deliver(

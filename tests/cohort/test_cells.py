@@ -156,7 +156,7 @@ def test_every_table_is_written_by_one_pair_of_functions(repository: Path):
         for path in (repository / "cad").rglob("*.py")
         if ".to_csv(" in path.read_text(encoding="utf-8")
     }
-    hashed = {"cad/dicom/out/results.py", "cad/model/card.py", "cad/records/audited.py"}
+    hashed = {"cad/dicom/out/results.py", "cad/model/card.py", "cad/audit/entries.py"}
     hashed |= {"cad/cohort/traces.py"}  # searched for a patient, and not written
     data = {"cad/phantom/simulator.py", "cad/experiments/uci.py"}
     assert users - hashed - data == {

@@ -24,7 +24,7 @@ GIVEN = {"participant_id", "study_id", "roi_id", "label", "zone", "sector", "his
 SHARED = {"probability", "decision_value", "model", "warnings", "truth", "p", "eta", "n_readers",
           "lower", "upper", "unknown", "outlines"}  # fmt: skip
 MAKERS = ("stages", "model", "workflows", "evaluation", "labels", "run_folder", "execution",
-          "reports", "dicom", "node", "records", "cohort")  # fmt: skip
+          "reports", "dicom", "node", "audit", "cohort")  # fmt: skip
 """Packages that a number passes before it is written or shown."""
 
 

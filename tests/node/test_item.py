@@ -22,6 +22,7 @@ from live_node import Node as Live
 from live_node import make_settings
 from pydicom.uid import RLELossless
 
+from cad.audit.trail import DamagedTrail, append, verify
 from cad.errors import CadError, MachineError, refused
 from cad.files import flush_names
 from cad.node import queue as states
@@ -31,7 +32,6 @@ from cad.node.service import Node, _sound_queue
 from cad.node.settings import WatchSettings
 from cad.node.trail import Trail
 from cad.node.watch import Watcher
-from cad.records.audit import DamagedTrail, append, verify
 
 SHAPE = (3, 16, 16)
 

@@ -19,12 +19,12 @@ from pydicom.dataset import Dataset
 from pynetdicom import AE, build_role, evt
 from secret_scan import hits
 
+from cad.audit.trail import DamagedTrail, verify
 from cad.dicom.archive.dimse import COMMITMENT
 from cad.errors import CadError
 from cad.node import queue as states
 from cad.node.service import Node
 from cad.node.trail import Trail
-from cad.records.audit import DamagedTrail, verify
 
 FIND, SEG = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.1.66.4"
 

@@ -17,6 +17,7 @@ from reading_cases import code_of, export, make_cohort
 from secret_scan import hits, unpacked
 from typer.testing import CliRunner
 
+from cad.audit.trail import append, verify
 from cad.cli import app
 from cad.cohort import read_cohort
 from cad.cohort.patients import Patients
@@ -29,7 +30,6 @@ from cad.node.queue import DamagedQueue, Queue
 from cad.phantom import simulate
 from cad.reader_study.exports import collect_reading
 from cad.reader_study.study import ReadingSettings, write_reading
-from cad.records.audit import append, verify
 
 LEAVING, STAYING = "MRN-7001", "MRN-70012"
 SHAPE = (3, 16, 16)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cad.audit.withdrawal import sweep_run, withdraw
 from cad.cohort import read_cohort
 from cad.cohort.traces import Names, traces
 from cad.cohort.without import strangers
@@ -19,7 +20,6 @@ from cad.folders import owned
 from cad.model.bundle import load_bundle, verify_bundle
 from cad.phantom import simulate
 from cad.pipeline import run_pipeline, train_model
-from cad.records.withdrawal import sweep_run, withdraw
 
 GONE, OPTIONS = "sub-0003", HERE
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from cad.audit.trail import append, pseudonym
 from cad.files import JsonObject
 from cad.imaging.frames import read_dataset
 from cad.reading import MAX_IMAGE, read_bytes
-from cad.records.audit import append, pseudonym
 from cad.run_folder import RunFolder
 from cad.run_folder.records import read_record
 from cad.run_folder.tables import read_probabilities
