@@ -193,8 +193,10 @@ class Validation:
     probability : ndarray, shape (n,)
         Out-of-fold probability of every region; NaN where its fold could not be fitted.
     comparison : DataFrame
-        Measures of the learner and its rivals, against readers and histology, as in ``table`` of
-        :class:`cad.evaluation.folds.paired.Rivals`; one row per learner, measure and truth.
+        One row for each ``learner`` (the validated one is called ``learner``), ``measure`` (``kl``,
+        ``brier``, ``auc``, ``calibration_slope``) and truth (``against``: ``readers`` or
+        ``histology``). ``value`` is the measure. The other columns are those of ``table`` in
+        :class:`cad.evaluation.folds.paired.Rivals`.
     sentence : str
         Which learner is best, and whether by more than chance.
     metrics : dict

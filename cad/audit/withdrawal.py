@@ -185,6 +185,10 @@ class Elsewhere(Protocol):
     def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
         """Remove a patient's studies from the place; return how many were removed.
 
+        A study is the patient's if its label, PatientID or UID is in ``names``, its PatientID is
+        ``patient``, or ``same`` accepts its PatientID. A place that stores only some of these
+        compares only those.
+
         Parameters
         ----------
         names : Names
@@ -193,7 +197,7 @@ class Elsewhere(Protocol):
             The patient's id as the user gave it.
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
-            None where the cohort has no secret key: ids are then only compared.
+            None where the cohort has no secret key, which ``same`` needs.
         """
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:

@@ -219,12 +219,15 @@ class Patients:
     def same(self, participant: str, patient_id: str) -> bool:
         """Tell whether a PatientID belongs to a participant.
 
+        It does if :meth:`participant` returns the participant's label for it, or if it is this
+        label itself.
+
         Parameters
         ----------
         participant : str
-            ``sub-XXX``.
+            The participant's label, ``sub-XXX``.
         patient_id : str
-            True when :meth:`participant` makes this label of it, or when it is the label itself.
+            PatientID of the source, or a label.
         """
         try:
             return participant.strip() == patient_id.strip() or participant == self.participant(

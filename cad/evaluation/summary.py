@@ -142,7 +142,8 @@ class Summary:
     reject : Reject or None
         Errors and cost of referring; None without regions of both classes from enough patients.
     conformal : dict of str to list of ConformalLevel, or None
-        Coverage of conformal sets; None unless histology has both classes.
+        One key, ``levels``: coverage of conformal sets at each error level. None unless histology
+        has both classes.
     folds : list of FoldResult
         One per fold of a validation; empty for predictions of a trained model.
     null : PermutationNull or None
@@ -156,7 +157,7 @@ class Summary:
     reader_skill : SkillTable or None
         In a validation: how good each reader is, and what each adds to the others.
     unlabelled_rows : int or None
-        Most rows without a label that a fold's learner saw.
+        In a validation: the largest number of rows without a label that the learner of a fold saw.
     patient_level : PatientLevel or None
         Measures with one probability per patient instead of per region.
     at_training : dict of str to OperatingChoice

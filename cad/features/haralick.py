@@ -257,7 +257,11 @@ def _add_features(
 
 @njit(cache=True, nogil=True)
 def _row_bits(n_levels: int) -> int:
-    """Return the bits of a column: cell (i, j) of the joint matrix is number i << bits | j."""
+    """Return the number of bits that a column takes in the number of a cell.
+
+    The cell of the joint matrix in row i and column j, each 0 to ``n_levels``, has the number
+    ``(i << bits) | j``.
+    """
     # A power of two, so that a cell is split by shift and mask instead of by division.
     bits = 1
     while (1 << bits) <= n_levels:

@@ -97,7 +97,9 @@ def read_stored(path: Path) -> Volume:
 
 
 def read_label_map(path: Path) -> Volume:
-    """Read a label map: whole numbers from 0, in axes of the order of :func:`read_volume`.
+    """Read a label map, an image of whole numbers from 0.
+
+    Its axes are reordered as by :func:`read_volume`: the array's first axis crosses the slices.
 
     Parameters
     ----------

@@ -121,11 +121,12 @@ def _collected(path: Path) -> pd.DataFrame:
 
 
 def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Join two tables of readings, and keep each reading once.
+    """Join two tables of readings, and drop repeated rows.
 
-    Of rows that differ in reading time only, the one with the longest time is kept. Rows with
-    different notes are all kept; a row without a note is dropped if the same reading has a row with
-    one.
+    Rows are of the same reading if they differ in nothing but ``milliseconds`` and ``note``; rows
+    with different scores are different readings, and all are kept. Of rows of one reading with the
+    same note, the one with the longest time is kept. A row without a note is dropped if the same
+    reading has a row with one.
 
     Parameters
     ----------

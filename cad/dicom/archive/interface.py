@@ -392,7 +392,8 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
     paths : list of Path
         All objects that were to be sent.
     steps : list of Step
-        The steps that were complete before the error.
+        Each :class:`Step` that was reported before the error: of a file, one before it was sent and
+        one when it was stored.
     """
     stored = {step.path for step in steps if step.stored}
     begun = {step.path for step in steps} - stored

@@ -91,13 +91,14 @@ def supersede(
         The study's results in the archive, as :func:`earlier_results` returns them: modality,
         SeriesInstanceUID and SOPInstanceUID of each.
     current : collection of str
-        SOPInstanceUIDs of the objects that are sent together with the report.
+        SOPInstanceUIDs of the objects that are sent together with the report. An earlier
+        segmentation or map with one of these UIDs is not superseded and gets no reference.
 
     Returns
     -------
     list of str
-        SOPInstanceUIDs of the reports that it supersedes; empty where the archive has this report
-        already.
+        SOPInstanceUIDs of the reports that it supersedes; empty where there are none. If the
+        archive has this report already, the list is empty and the dataset is not changed.
     """
     found = list(earlier)
     # UIDs follow from the content: the archive has this very report, which supersedes nothing.

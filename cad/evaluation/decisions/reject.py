@@ -110,14 +110,14 @@ def reject_curve(
 ) -> dict[str, list[float]]:
     """Return error rate and cost by reject rate, from referring many regions to referring none.
 
-    Each point multiplies the costs of referring by one number, ``scale``, from near 0 up to the
-    value at which referring no longer lowers the cost. The thresholds follow from the scaled costs;
-    the cost itself is counted at the costs given.
+    Each point of the curve has its own thresholds: the best ones if the costs of referring were
+    multiplied by a number. This ``scale`` grows from near 0 to just below the value from which on
+    referring does not lower the cost. The ``cost`` of a point is counted with the costs as given.
 
     Parameters
     ----------
     truth : array, shape (n,)
-        1 or 0.
+        1 malignant, 0 benign.
     probability : array, shape (n,)
         Probability of malignancy.
     costs : DecisionSettings
@@ -129,10 +129,11 @@ def reject_curve(
     -------
     dict
         Lists with one value per point: ``scale``; the thresholds ``lower`` and ``upper``;
-        ``reject_rate, error_rate, cost, sensitivity, ppv``; and ``error_reject_ratio``,
-        (E - E0) / (R - R0), with E the error rate, R the reject rate and E0, R0 these rates when
-        nothing is referred. This is minus the share of the referred regions that would have been
-        errors; NaN where nothing is referred.
+        ``reject_rate``, ``error_rate`` and ``cost``, per region of all n; ``sensitivity`` and
+        ``ppv``, of the decided regions only; and ``error_reject_ratio``, (E - E0) / R, with R the
+        reject rate, E the error rate and E0 the error rate when nothing is referred. A ratio of -.4
+        means that 40 % of the referred regions would have been decided wrongly; NaN where nothing
+        is referred.
     """
     use = costs.refer_positive / costs.false_negative + costs.refer_negative / costs.false_positive
     scales = np.linspace(0, 1, points + 2)[1:-1] / use

@@ -71,11 +71,14 @@ class Rivals:
     Parameters
     ----------
     table : DataFrame
-        One row per truth (``against``: readers, histology), measure (``measure``: kl, brier, auc,
-        calibration_slope) and learner (``learner``), with columns ``value``; ``difference`` to the
-        reference with ``lower``, ``upper`` (95 %, paired, patient-clustered; NaN for the reference,
-        for slopes and where nothing was predicted); ``beyond_chance``, whether the difference is
-        larger than chance; ``note``, why a value is missing or doubtful.
+        Three columns say what a row is of: the truth (``against``: ``readers`` or ``histology``),
+        the ``measure`` (``kl``, ``brier``, ``auc`` or ``calibration_slope``) and the ``learner``.
+
+        The other columns are the number ``n`` of regions; the ``value`` of the measure; its
+        ``difference``, learner minus reference; ``lower`` and ``upper``, the 95 % interval of the
+        difference (paired, by patients); ``beyond_chance``, true where this interval leaves out 0;
+        and a ``note`` on why a value is missing or doubtful. Difference and interval are NaN for
+        the reference, for slopes and where nothing was predicted.
     sentence : str
         Which learner is best, and whether the difference is larger than chance.
     probabilities : dict of str to ndarray, shape (n,)

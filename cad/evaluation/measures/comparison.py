@@ -105,15 +105,21 @@ def compare_with_truth(
 
     Parameters
     ----------
-    truth, target, score, patients : ndarray, shape (n,)
-        Per region, NaN where unknown: truth (0 or 1); the probability that the score should match
-        (the truth or the readers' mean); score (larger is more malignant); patient.
+    truth : ndarray, shape (n,)
+        1 malignant, 0 benign, NaN unknown.
+    target : ndarray, shape (n,)
+        Probability that a learner's probability should match: the truth, or the readers' mean.
+    score : ndarray, shape (n,)
+        Larger is more malignant; NaN where there is none. Scores may be of any scale, but if one
+        lies outside [0, 1], everything that needs a probability is left out.
+    patients : ndarray, shape (n,)
+        The patient of every region.
     thresholds : tuple of float
-        Probabilities at which rates are given.
+        Probabilities above which a region is called malignant: counts and rates are given for each.
     bootstraps, seed : int
         Number of bootstrap resamples of patients for the intervals, and their seed.
     ties : int
-        Number of regions whose readers' mean is a tie; only stored in the result.
+        Number of regions whose readers' mean is .5; only stored in the result.
     """
     judged, predicted = np.isfinite(truth), np.isfinite(score)
     if not (judged & predicted).any():

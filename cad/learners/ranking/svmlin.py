@@ -36,8 +36,9 @@ Steps = list[tuple[float, list[float]]]
 class SVMLin(Ranker):
     """Separate by a linear SVM with squared hinge, supervised or transductive.
 
-    y is the class (+1 or -1) and f = w'x the score of a row, where x has a constant feature, too,
-    for the bias. The supervised SVM minimises lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2, as
+    In the formulas, y is the class of a row, +1 or -1, and f = w'x its score, where x has a
+    constant feature, too, for the bias. The supervised SVM minimises
+    lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2, as
     scikit-learn's ``LinearSVC(loss="squared_hinge", dual=False, C=1 / (2 lambda))``.
 
     The transductive SVM minimises
@@ -45,7 +46,10 @@ class SVMLin(Ranker):
     The labels of unlabelled rows are then variables with a fixed share of positives.
     ``multi-switch`` exchanges two labels where that lowers the loss, while the weight of the
     unlabelled rows grows to lambda_u. ``deterministic-annealing`` makes these labels probabilities,
-    under an entropy whose temperature falls. In ``y``, -1 stands for unlabelled.
+    under an entropy whose temperature falls.
+
+    The ``y`` of :meth:`fit` is not that of the formulas: its -1 marks an unlabelled row, and the
+    classes are two other values, such as 0 and 1.
 
     Parameters
     ----------

@@ -27,12 +27,13 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
     rows : Rows
         Rows of the problem.
     at : Iterate
-        Feasible start, changed in place; its u is not read, only written.
+        Feasible start, changed in place. Its u (intercept b and scale s) is not read, only written.
     scale : ndarray, shape (3,)
-        Terms that carry the learned scale, s = max(0, scale[0] + scale[1] * scale[2]): its anchor,
-        the weight rho, and the sum of w * gamma over the rows (w the row's coefficient of s).
-        The sum is updated in place. Anchor and rho belong to the proximal term (s - anchor)^2 /
-        (2 rho).
+        Three numbers that give the scale s, which divides decision values before they become
+        probabilities: s = max(0, anchor + rho * total). The first two, anchor and rho, belong to
+        the proximal term (s - anchor)^2 / (2 rho). The third, total, is the sum of w * gamma over
+        the rows, with w = -sign * q the row's coefficient of s and gamma its dual variable; it is
+        updated in place. Where the scale is not learned, q is 0 and s has no effect.
     eps : float
         Violation at which to stop.
     most : int
