@@ -32,11 +32,11 @@ from cad.execution.resume import measure_studies
 from cad.execution.task import StudyTask
 from cad.execution.worker import peak_mb
 from cad.files import parquet_bytes, write_atomic
-from cad.folders import owned
 from cad.phantom import simulate
 from cad.run_folder.study_file import region_rows
 from cad.settings import PipelineSettings, parse_settings
 from cad.stages.study import process_study
+from cad.transactions import owned
 
 DISTINCT = 64
 ROUNDS = 3  # of one worker, then two, so that a slower minute of the machine meets both

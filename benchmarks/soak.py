@@ -27,11 +27,11 @@ from cad.execution.options import ExecutionOptions
 from cad.execution.resume import measure_studies
 from cad.execution.task import StudyOutcome, StudyTask
 from cad.execution.worker import peak_mb
-from cad.folders import owned
 from cad.phantom import simulate
 from cad.run_folder.study_file import region_rows
 from cad.settings import PipelineSettings, parse_settings
 from cad.stages.study import process_study
+from cad.transactions import owned
 
 DISTINCT = 16
 MOST_MB = 600

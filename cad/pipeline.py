@@ -17,7 +17,6 @@ from cad.execution.pool import workplace
 from cad.execution.resume import borrow
 from cad.execution.task import StudyTask, settings_key
 from cad.files import JsonObject
-from cad.folders import claimed, require_kind
 from cad.model.bundle import MODEL, Bundle, load_bundle
 from cad.run_folder import COMPARISON, RUNS, RunFolder
 from cad.run_folder.tables import Failure
@@ -32,6 +31,7 @@ from cad.stages.predict import basis, first_scale, predict, shared_settings
 from cad.stages.study import process_study
 from cad.stages.train import train
 from cad.stages.validate import validate
+from cad.transactions import claimed, require_kind
 from cad.workflows.check import check
 from cad.workflows.compare import compare, compare_validated
 from cad.workflows.outline_spread import spread_outlines

@@ -21,11 +21,11 @@ from cad.cohort.traces import Names, named_places, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, parquet_bytes, write_atomic
-from cad.folders import commit, is_ours, owned, stage
 from cad.model.bundle import load_bundle
 from cad.reading import MAX_ARRAYS, read_bytes, read_parquet, reading, table_text
 from cad.run_folder import RunFolder
 from cad.share import find
+from cad.transactions import commit, is_ours, owned, stage
 
 _PATIENTS = "participants.tsv"
 

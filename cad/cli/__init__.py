@@ -352,9 +352,9 @@ def report(
     it with --dicom or --send, FHIR bundles to fhir in it with --fhir; each of these needs --cohort.
     Only --send sends the DICOM objects to an archive; FHIR bundles are never sent.
     """
-    from cad.folders import owned, require_kind
     from cad.reports import write_report
     from cad.run_folder import RUNS
+    from cad.transactions import owned, require_kind
 
     if not out.is_dir():
         raise CadError("no such run folder", file=out)

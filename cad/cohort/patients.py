@@ -11,8 +11,8 @@ from typing import Literal
 
 from cad.errors import CadError
 from cad.files import write_atomic
-from cad.folders import keep
 from cad.reading import read_bytes, read_json
+from cad.transactions import keep
 
 FIRST_SESSION = "ses-01"
 KEY_FILE = "sourcedata/pseudonym.key"

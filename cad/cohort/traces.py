@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cad.errors import CadError
-from cad.folders import is_ours
 from cad.reading import (
     MAX_ARRAYS,
     check_inflation,
@@ -20,6 +19,7 @@ from cad.reading import (
     read_parquet,
     reading,
 )
+from cad.transactions import is_ours
 
 _PIXELS = (".nii.gz", ".png")  # judged by name: what a picture shows is no text
 _NO_IDENTITY = "SOPClassUID"

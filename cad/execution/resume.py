@@ -23,10 +23,10 @@ from cad.execution.progress import progress
 from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, fingerprint, settings_key
 from cad.execution.worker import Done, Fault
 from cad.files import flush_names, make_folder, typed, write_atomic
-from cad.folders import keep
 from cad.reading import MAX_ARRAYS, parse_json, read_bytes, reading
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
+from cad.transactions import keep
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from cad.errors import CadError
-from cad.folders import Kind, claimed
+from cad.transactions import Kind, claimed
 
 EXPERIMENTS = {
     "niaf2014-outlier": "cad.experiments.niaf2014:outlier",

@@ -17,7 +17,6 @@ from cad.evaluation.measures.table import MEASURES, Cases
 from cad.execution.options import ExecutionOptions
 from cad.experiments import Options
 from cad.experiments.results import Result
-from cad.folders import claimed
 from cad.model.estimator import make_estimator
 from cad.phantom import simulate
 from cad.pipeline import aggregate_cohort
@@ -26,6 +25,7 @@ from cad.share import find
 from cad.stages.aggregate import Table
 from cad.terms.beside import table_beside
 from cad.terms.text import interval_text
+from cad.transactions import claimed
 
 PATIENTS, SEED = 49, 0
 GRID = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}

@@ -23,7 +23,6 @@ from cad.columns import Column, columns_stated
 from cad.errors import CadError
 from cad.evaluation.folds.crossval import positive_probability
 from cad.files import JsonObject, parquet_bytes, write_atomic
-from cad.folders import Kind, claimed, commit, is_ours, settle, stage
 from cad.learners.base import RangeWarning, outside, training_range
 from cad.model.state import dump_state, load_state
 from cad.reading import (
@@ -35,6 +34,7 @@ from cad.reading import (
     read_parquet,
     reading,
 )
+from cad.transactions import Kind, claimed, commit, is_ours, settle, stage
 
 SCHEMA_VERSION = 1
 FILES = ("weights.npz", "metadata.json", "reference.npz", "training.parquet", "README.md")

@@ -15,13 +15,13 @@ from cad.cohort.patients import KEY_FILE
 from cad.errors import CadError
 from cad.execution.options import HERE
 from cad.files import write_atomic
-from cad.folders import owned
 from cad.node.names import node_key
 from cad.node.settings import NodeSettings
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import read_failures
 from cad.settings import DecisionSettings, read_settings
 from cad.share import find
+from cad.transactions import owned
 
 RULES, COHORT, RUN, OBJECTS = "configs/import", "cohort", "run", "dicom"
 

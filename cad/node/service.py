@@ -19,7 +19,6 @@ from cad.errors import CadError, MachineError
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.files import make_folder, write_atomic
-from cad.folders.lock import locked
 from cad.node import queue as states
 from cad.node.compute import compute, objects, ready, without_probability
 from cad.node.inbox import LEAST_BYTES, Inbox
@@ -33,6 +32,7 @@ from cad.node.settings import NodeSettings
 from cad.node.status import StatusPage
 from cad.node.trail import Trail
 from cad.node.watch import Watcher
+from cad.transactions.lock import locked
 
 QUEUE = "queue.sqlite"
 _PAUSE = 0.5  # seconds between looks at the queue

@@ -10,12 +10,12 @@ from cad.audit.trail import append
 from cad.cohort.traces import Names, named_places
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
-from cad.folders.lock import locked
 from cad.node.inbox import FETCHING, INCOMING, SPOOL, STUDIES, sweep_study
 from cad.node.instance import deflated_head, head_of
 from cad.node.queue import Queue
 from cad.node.service import QUEUE
 from cad.node.trail import FILE
+from cad.transactions.lock import locked
 
 
 class NodeHome:

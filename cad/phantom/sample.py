@@ -9,12 +9,12 @@ from pathlib import Path
 
 from cad.cohort import COHORT
 from cad.files import write_atomic
-from cad.folders import claimed, commit, is_ours, stage
 from cad.imaging.nifti import write_volume
 from cad.phantom.dicom import write_dicom
 from cad.phantom.protocols import SAMPLE
 from cad.phantom.readers import SCALE
 from cad.phantom.simulator import latent_auc, make_patient, present, write_cohort
+from cad.transactions import claimed, commit, is_ours, stage
 
 # The first seed from 10 on: nothing was chosen.
 PATIENTS, SEED = 12, 10

@@ -11,7 +11,6 @@ from joblib import Parallel, delayed
 from cad.cohort import COHORT, write_tables
 from cad.errors import CadError
 from cad.files import write_atomic
-from cad.folders import claimed, commit, is_ours, stage
 from cad.imaging.nifti import write_volume
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import reader_outline_path, write_study
@@ -25,6 +24,7 @@ from cad.phantom.readers import READERS, conspicuity, score
 from cad.phantom.scanner import diffusion_images, draw_injection, dynamic_images, t2_image
 from cad.phantom.scene import Scene, View, draw_fields, draw_gas, draw_placement
 from cad.reading import read_frame
+from cad.transactions import claimed, commit, is_ours, stage
 
 # A voxel with at least this share of a region counts as nothing but the region.
 PURE = 0.95

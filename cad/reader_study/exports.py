@@ -11,7 +11,6 @@ from cad.cohort import MISSING, read_cohort
 from cad.errors import CadError
 from cad.evaluation.readers.mrmc import obuchowski_rockette
 from cad.files import JsonObject, as_given, each_cell, harmless, write_atomic
-from cad.folders import commit, owned, stage
 from cad.imaging.nifti import write_volume
 from cad.imaging.volume import Volume
 from cad.labels.consensus import malignant
@@ -28,6 +27,7 @@ from cad.reading import (
     table_text,
 )
 from cad.settings import LabelSettings
+from cad.transactions import commit, owned, stage
 
 COLUMNS = ["participant_id", "roi_id", "reader_id", "session", "condition", "scale", "score",
            "milliseconds", "note"]  # fmt: skip

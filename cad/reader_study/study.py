@@ -23,7 +23,6 @@ from cad.features.perfusion.semiquantitative import find_bolus
 from cad.features.snapshot import ENHANCEMENT, display_grid, snapshot
 from cad.features.table import StudyFeatures
 from cad.files import JsonObject, write_atomic, write_json
-from cad.folders import Kind, claimed
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
@@ -32,6 +31,7 @@ from cad.reports.images import StudyImages, oriented, viewers_of
 from cad.reports.pages import asset, template
 from cad.run_folder.results import read_results
 from cad.stages.study import read_study_of
+from cad.transactions import Kind, claimed
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -11,9 +11,9 @@ from cad.cohort.traces import Names, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic, write_json
-from cad.folders import commit, is_ours, owned, stage
 from cad.reader_study.study import FORMAT, KEY, write_reader_page
 from cad.reading import MAX_JSON, parse_json, read_bytes, read_json, read_text, reading
+from cad.transactions import commit, is_ours, owned, stage
 
 _PLAN = re.compile(r'<script type="application/json" id="plan">(.*?)</script>', re.DOTALL)
 

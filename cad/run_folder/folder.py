@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cad.errors import CadError
-from cad.folders import Kind
-from cad.folders.lock import LOCK
 from cad.reading import read_json
+from cad.transactions import Kind
+from cad.transactions.lock import LOCK
 
 
 class _File:
@@ -33,7 +33,7 @@ class RunFolder:
     root: Path
 
     # The file that keeps other runs out.
-    lock = _File(LOCK, "cad.folders.lock")
+    lock = _File(LOCK, "cad.transactions.lock")
     # The JSON lines that say what became of every study, for the next run.
     memory = _File("resume.jsonl", "cad.execution.resume")
     # The JSON lines that say what was done and how long it took.

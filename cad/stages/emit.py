@@ -14,7 +14,6 @@ from cad.errors import CadError
 from cad.evaluation.statements.checklists import validation_md
 from cad.evaluation.summary import Summary
 from cad.files import JsonObject
-from cad.folders import commit, stage
 from cad.model.versions import library_versions
 from cad.reading import read_text, reading
 from cad.reports import write_report
@@ -26,6 +25,7 @@ from cad.stages.extract import Measured
 from cad.stages.judge import Judged
 from cad.stages.load import Loaded
 from cad.stages.men import decided_men, measure_decisions_on_men, with_men
+from cad.transactions import commit, stage
 
 MOST_FAILURES = 2
 """Failures that a command names at its end; ``failures.csv`` has all."""

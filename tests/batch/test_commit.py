@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-import cad.folders
 import cad.pipeline
+import cad.transactions
 from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.execution.options import HERE
-from cad.folders import COMMIT, commit, owned, pending, settle, stage
-from cad.folders.lock import LOCK
 from cad.pipeline import run_pipeline
+from cad.transactions import COMMIT, commit, owned, pending, settle, stage
+from cad.transactions.lock import LOCK
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody carries out the others' commits here: waiting for it is time lost."""
-    monkeypatch.setattr("cad.folders._PATIENCE", 0.2)
+    monkeypatch.setattr("cad.transactions._PATIENCE", 0.2)
 
 
 def decided(folder: Path, new: dict[str, str], gone: tuple[str, ...] = ()) -> None:
@@ -84,10 +84,10 @@ def cohort_copy(simulated: Path, tmp_path: Path) -> Path:
 def test_a_change_that_its_owner_does_not_end_is_refused(
     cohort_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cad.folders, "_PATIENCE", 0.1)
+    monkeypatch.setattr(cad.transactions, "_PATIENCE", 0.1)
     decided(cohort_copy, {"participants.tsv": "participant_id\n"})
     program = (
-        "import sys, time; from pathlib import Path; from cad.folders.lock import locked\n"
+        "import sys, time; from pathlib import Path; from cad.transactions.lock import locked\n"
         "with locked(Path(sys.argv[1])):\n print(flush=True); time.sleep(60)\n"
     )
     command = [sys.executable, "-c", program, str(cohort_copy)]
@@ -159,7 +159,7 @@ def test_what_killed_processes_left_goes_and_nothing_else(tmp_path: Path) -> Non
 
 def test_a_lock_that_was_taken_away_is_no_lock(tmp_path: Path) -> None:
     """Between opening the file and locking it, its holder may end: the name is another file's."""
-    real, calls = cad.folders.lock.fcntl.flock, []
+    real, calls = cad.transactions.lock.fcntl.flock, []
 
     def flock(stream: object, how: int) -> None:
         if not calls:
@@ -168,7 +168,7 @@ def test_a_lock_that_was_taken_away_is_no_lock(tmp_path: Path) -> None:
         real(stream, how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cad.folders.lock.fcntl, "flock", flock)
+        patch.setattr(cad.transactions.lock.fcntl, "flock", flock)
         with owned(tmp_path):
             assert str(os.getpid()) in (tmp_path / LOCK).read_text()
     assert len(calls) == 2

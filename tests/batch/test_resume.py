@@ -16,10 +16,10 @@ from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.execution.resume import measure_studies
 from cad.execution.task import StudyOutcome, StudyTask
-from cad.folders import owned
 from cad.run_folder import RunFolder
 from cad.settings import PipelineSettings, read_settings
 from cad.stages.study import process_study
+from cad.transactions import owned
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_a_second_run_on_the_folder_is_refused(tmp_path: Path):
 
 
 def test_the_lock_of_a_dead_process_is_no_lock(tmp_path: Path):
-    program = "import sys, os; from pathlib import Path; from cad.folders.lock import locked\n"
+    program = "import sys, os; from pathlib import Path; from cad.transactions.lock import locked\n"
     program += "with locked(Path(sys.argv[1])):\n os.kill(os.getpid(), 9)\n"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
     assert "process" in RunFolder(tmp_path).lock.read_text()

@@ -16,11 +16,11 @@ from cad.cohort import COHORT
 from cad.errors import CadError
 from cad.experiments import EXPERIMENT
 from cad.files import write_atomic, write_json
-from cad.folders import MARK, claimed, require_kind
 from cad.model.bundle import MODEL
 from cad.reader_study.study import READING
 from cad.run_folder import COMPARISON, RUNS, RunFolder
 from cad.share import shared
+from cad.transactions import MARK, claimed, require_kind
 
 KINDS = [COHORT, MODEL, *RUNS.values(), COMPARISON, READING, EXPERIMENT]
 PREDICT = ("--model", "phantom-psvm", "--cohort", "COHORT", "-o", "OUT")

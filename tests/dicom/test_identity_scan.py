@@ -25,9 +25,9 @@ from secret_scan import hits
 from cad.cohort import read_cohort
 from cad.dicom.into.importer import ImportSummary, import_source
 from cad.dicom.out.results import write_sr_and_seg
-from cad.folders import is_ours
 from cad.imaging.makers import maker
 from cad.pipeline import check
+from cad.transactions import is_ours
 from cad.workflows.check import check_text
 
 PATIENT = "19470503"  # a birth date as the patient's number, and as a region's name

@@ -23,13 +23,13 @@ from cad.cohort import read_cohort
 from cad.cohort.patients import Patients
 from cad.cohort.traces import Names, traces
 from cad.dicom.into.importer import import_source
-from cad.folders.lock import locked
 from cad.node import queue as states
 from cad.node.inbox import Inbox
 from cad.node.queue import DamagedQueue, Queue
 from cad.phantom import simulate
 from cad.reader_study.exports import collect_reading
 from cad.reader_study.study import ReadingSettings, write_reading
+from cad.transactions.lock import locked
 
 LEAVING, STAYING = "MRN-7001", "MRN-70012"
 SHAPE = (3, 16, 16)

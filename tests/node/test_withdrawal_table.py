@@ -24,10 +24,10 @@ import cad
 from cad.cli import app
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
-from cad.folders import Kind
 from cad.node.service import Node
 from cad.phantom import simulate
 from cad.share import shared
+from cad.transactions import Kind
 
 GOES, ROWS, SAID, NOBODY = "goes", "its rows, lines or cases go", "is named", "names nobody"
 RUN = {

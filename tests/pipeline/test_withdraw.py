@@ -16,10 +16,10 @@ from cad.cohort.traces import Names, traces
 from cad.cohort.without import strangers
 from cad.errors import CadError
 from cad.execution.options import HERE
-from cad.folders import owned
 from cad.model.bundle import load_bundle, verify_bundle
 from cad.phantom import simulate
 from cad.pipeline import run_pipeline, train_model
+from cad.transactions import owned
 
 GONE, OPTIONS = "sub-0003", HERE
 

@@ -24,7 +24,7 @@ TOOLS = (
     "cad.files",
     "cad.run_folder",
     "cad.imaging",
-    "cad.folders",
+    "cad.transactions",
 )  # they write where they are told
 FUNCTIONS = {
     "study": "write_measured",
@@ -83,7 +83,7 @@ def test_no_other_module_spells_a_file_of_a_run() -> None:
         for artefact, writer in WRITERS.items()
         if isinstance(getattr(folder, artefact), Path)
     }
-    assert WRITERS["lock"] == "cad.folders.lock"  # cohorts and models have it too
+    assert WRITERS["lock"] == "cad.transactions.lock"  # cohorts and models have it too
     found = [
         (name, node.value)
         for name, nodes in modules()

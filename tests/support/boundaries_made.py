@@ -22,7 +22,6 @@ from cad.evaluation.summary import Summary
 from cad.execution.options import ExecutionOptions
 from cad.execution.resume import measure_studies
 from cad.execution.task import StudyOutcome, StudyTask
-from cad.folders import require_kind
 from cad.model.bundle import FILES, HASHES, load_bundle, verify_bundle
 from cad.model.fold_features import FoldFeatures
 from cad.reading import reading
@@ -42,6 +41,7 @@ from cad.settings import PipelineSettings
 from cad.share import shared
 from cad.stages.extract import Extracted
 from cad.stages.predict import operating_point, score_rows, shared_settings
+from cad.transactions import require_kind
 
 
 def bundles(root: Path) -> Boundary:

@@ -237,9 +237,9 @@ def node(*folders: str) -> int:
     from live_node import make_settings
 
     from cad.errors import CadError
-    from cad.folders.lock import locked
     from cad.node.inbox import Inbox
     from cad.node.service import _sound_queue
+    from cad.transactions.lock import locked
 
     os.fsync = flush()
     settings = make_settings(Path("home"))

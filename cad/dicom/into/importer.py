@@ -2,9 +2,9 @@
 
 Each study is built in a hidden folder, read back with every check of
 :func:`cad.imaging.study_files.read_study`, and put into place together with its rows by one
-:func:`cad.folders.commit`; a study that fails costs no other and leaves nothing behind. Headers
-give the images their times (seconds), angles (degrees) and the UIDs by which DICOM output refers to
-them; names, dates and free text stay out.
+:func:`cad.transactions.commit`; a study that fails costs no other and leaves nothing behind.
+Headers give the images their times (seconds), angles (degrees) and the UIDs by which DICOM output
+refers to them; names, dates and free text stay out.
 """
 
 import json
@@ -27,12 +27,12 @@ from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
 from cad.dicom.into.tables import Tables, read_scores
 from cad.errors import CadError, refused
 from cad.files import write_atomic
-from cad.folders import claimed, commit, keep, stage
 from cad.imaging.plausibility import RANGES_FILE, require_plausible
 from cad.imaging.study import Roi
 from cad.imaging.study_files import read_study
 from cad.reading import reading
 from cad.settings import read_settings
+from cad.transactions import claimed, commit, keep, stage
 
 Tell = Callable[[str, str], None]
 Watch = Callable[[int], AbstractContextManager[Tell]]
@@ -133,7 +133,7 @@ def import_source(
 def import_owned(
     source: Path, out: Path, rules: Path, call: Call = here, watch: Watch = unwatched
 ) -> ImportSummary:
-    """Import into a cohort folder that the caller has locked already (:func:`cad.folders.claimed`).
+    """Import into a cohort folder that the caller has locked (:func:`cad.transactions.claimed`).
 
     All else is as in :func:`import_source`, which locks the folder itself.
 

@@ -21,8 +21,8 @@ from pathlib import Path, PurePosixPath
 
 from cad.errors import CadError
 from cad.files import PART_SUFFIX, flush, flush_names, make_folder, write_atomic, write_json
-from cad.folders.lock import LOCK, locked
 from cad.reading import read_bytes, read_json, reading
+from cad.transactions.lock import LOCK, locked
 
 COMMIT = ".commit"
 _JOURNAL, _NEW = "journal.json", "new"
@@ -282,7 +282,7 @@ def _mark(folder: Path) -> str:
 
 @contextmanager
 def claimed(folder: Path, kind: Kind) -> Iterator[None]:
-    """Check that a folder is of a kind, and lock it as :func:`cad.folders.owned` does.
+    """Check that a folder is of a kind, and lock it as :func:`cad.transactions.owned` does.
 
     Parameters
     ----------
