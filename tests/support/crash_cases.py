@@ -66,6 +66,7 @@ def _compute_once() -> None:
     """Let what reads and writes no file be computed in the first run alone."""
     from figures_once import once
 
+    from cad.dicom.out import results
     from cad.imaging import plausibility
     from cad.reports import pages
     from cad.stages import aggregate, emit, predict, study, train, validate
@@ -73,6 +74,7 @@ def _compute_once() -> None:
     for module, names in (
         (pages, ("draw_figures",)),
         (plausibility, ("implausible",)),
+        (results, ("_segmentation", "structured_report")),
         (study, ("_measure",)),
         (aggregate, ("reader_labels",)),
         (validate, ("_rivals", "out_of_fold", "judge", "_explain", "_broken_promises",
