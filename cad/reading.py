@@ -406,18 +406,28 @@ def read_array(source: Path | bytes) -> Any:
     return np.load(io.BytesIO(content), allow_pickle=False)
 
 
-def read_parquet(source: Path | bytes) -> pd.DataFrame:
+def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Read a parquet file, or the bytes of one; call it inside :func:`reading`.
+
+    Parameters
+    ----------
+    source : Path or bytes
+        The file.
+    columns : sequence of str, optional
+        Names of the columns to read; all of them when not given.
 
     Raises
     ------
     CadError
         When the table would be too large in memory.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     content = source if isinstance(source, bytes) else read_bytes(source, MAX_ARRAYS)
     schema = pq.read_schema(io.BytesIO(content))
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
     texts = [field.name for field in schema if _is_text(field.type)]
     # Words are kept once each until their number is known: a million rows may share a long one.
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
@@ -425,7 +435,7 @@ def read_parquet(source: Path | bytes) -> pd.DataFrame:
     widths = [_width(field) for field in schema]
     stated = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
     check_inflation(len(content), max(stated, facts.num_rows * sum(widths)), MAX_ARRAYS, "table")
-    table = file.read()
+    table = file.read(columns=schema.names)
     for name in texts:
         words = sum(_text_bytes(chunk) for chunk in table.column(name).chunks)
         check_inflation(len(content), words, MAX_ARRAYS, f"text in column {name[:80]}")

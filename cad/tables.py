@@ -1,6 +1,10 @@
-"""Learn from a table of features and readers' scores, without images: validate, train, predict."""
+"""Learn from a table of features and readers' scores, or from the tables of runs; no image is read.
 
-from dataclasses import dataclass
+Wherever a path is asked for, it is a CSV or TSV file with a row per region, or a folder of run
+folders (:func:`cad.run_folder.partitions.read_partitions`), which bring their own labels.
+"""
+
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +18,11 @@ from cad.errors import CadError
 from cad.files import write_csv
 from cad.labels.pooled import Belief
 from cad.learners import LEARNERS
-from cad.learners.rivals import rival_learners
+from cad.learners.rivals import MOST_SQUARE, rival_learners
 from cad.model.bundle import Bundle, load_bundle
 from cad.reading import read_frame
+from cad.run_folder.partitions import LABELS, read_partitions
+from cad.run_folder.tables import KEYS
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Columns:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a CSV or TSV table; columns of texts stay texts.
+    """Read a CSV or TSV table, or the tables of run folders; columns of texts stay texts.
 
     Parameters
     ----------
@@ -61,37 +67,44 @@ def read_table(path: Path) -> pd.DataFrame:
     CadError
         For a file that is missing, too large or no table.
     """
+    if path.is_dir():
+        return read_partitions(path)
     try:
         return read_frame(path, "\t" if path.suffix == ".tsv" else ",")
     except OSError as error:
         raise CadError(f"cannot be read as a table: {error}", file=path) from error
 
 
-def split(table: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Belief, np.ndarray | None]:
+def split(
+    table: pd.DataFrame, columns: Columns | None
+) -> tuple[pd.DataFrame, Belief, np.ndarray | None]:
     """Take a table apart into features, labels and histology.
 
     Parameters
     ----------
     table : DataFrame
         One row per region.
-    columns : Columns
-        Which columns are no features.
+    columns : Columns or None
+        Which columns are no features; None for a table of runs, which says that itself.
 
     Returns
     -------
     X : DataFrame, shape (n_regions, n_features)
-        The features: every column that ``columns`` does not name.
+        The features: every other column.
     belief : Belief
         Arrays of shape (n_regions,): ``y``, the label from 0 to 1; ``eta``, the standard
         deviation of the readers' probabilities; ``p``, their mean.
     truth : ndarray, shape (n_regions,), or None
-        Histology: 1, 0 or NaN; None where ``columns`` names no such column.
+        Histology: 1, 0 or NaN; None where there is no such column.
 
     Raises
     ------
     CadError
         For a column that is missing or that holds texts where numbers are needed.
     """
+    if columns is None:
+        belief = Belief(*(table[name].to_numpy(float) for name in ("p", "eta", "y")))
+        return table.drop(columns=[*KEYS, *LABELS]), belief, table["truth"].to_numpy(float)
     named = [columns.patient, *columns.scores, *columns.ignored]
     named += [columns.histology] if columns.histology else []
     missing = [name for name in named if name not in table]
@@ -138,16 +151,16 @@ def make_learner(name: str) -> Pipeline:
 
 
 def validate_table(
-    path: Path, columns: Columns, learner: str, folds: int | None, seed: int, jobs: int
+    path: Path, columns: Columns | None, learner: str, folds: int | None, seed: int, jobs: int
 ) -> Validation:
     """Cross-validate a learner and all its rivals on a table of features and readers' scores.
 
     Parameters
     ----------
     path : Path
-        CSV or TSV table, one row per region.
-    columns : Columns
-        Which columns are no features.
+        CSV or TSV table, or folder of runs.
+    columns : Columns or None
+        Which columns are no features; None for a folder of runs.
     learner : str
         Name as in :func:`make_learner`.
     folds : int or None
@@ -161,7 +174,9 @@ def validate_table(
     Returns
     -------
     Validation
-        Out-of-fold probabilities, and measures of the learner and its rivals.
+        Out-of-fold probabilities, and measures of the learner and its rivals. ``notes`` says which
+        rivals were left out (:func:`cad.learners.rivals.rival_learners`), and how many regions are
+        copies.
 
     Raises
     ------
@@ -171,24 +186,46 @@ def validate_table(
     """
     table = read_table(path)
     X, belief, truth = split(table, columns)
-    readers = [consensus(table[[name]], columns.scale).p for name in columns.scores]
-    rivals = {name: make_learner(name) for name in rival_learners() if name != learner}
-    return validate(
-        make_learner(learner), X, belief.y, table[columns.patient], eta=belief.eta, truth=truth,
-        readers=pd.DataFrame(dict(zip(columns.scores, readers, strict=True))), rivals=rivals,
-        folds=folds, seed=seed, jobs=jobs,
+    readers = {"consensus": belief.p}
+    if columns is not None:
+        readers = {name: consensus(table[[name]], columns.scale).p for name in columns.scores}
+    patients = table[_patient(columns)]
+    rivals = {name: make_learner(name) for name in rival_learners(len(X)) if name != learner}
+    made = validate(
+        make_learner(learner), X, belief.y, patients, eta=belief.eta, truth=truth,
+        readers=pd.DataFrame(readers), rivals=rivals, folds=folds, seed=seed, jobs=jobs,
     )  # fmt: skip
+    left = [name for name in rival_learners() if name not in (*rivals, learner)]
+    return replace(made, notes=[*made.notes, *_left_out(left), *_copies(X, patients)])
 
 
-def train_table(path: Path, columns: Columns, learner: str, out: Path) -> Bundle:
+def _patient(columns: Columns | None) -> str:
+    return KEYS[0] if columns is None else columns.patient
+
+
+def _left_out(rivals: list[str]) -> list[str]:
+    why = f"more than {MOST_SQUARE:,} rows, and they hold a matrix of all pairs of rows"
+    return [f"not compared: {', '.join(rivals)} ({why})"] if rivals else []
+
+
+def _copies(X: pd.DataFrame, patients: pd.Series) -> list[str]:
+    """Say how many regions have all the features of another patient's region."""
+    rows = pd.util.hash_pandas_object(X, index=False).to_numpy()
+    owners = pd.DataFrame({"row": rows, "patient": patients.astype(str).to_numpy()})
+    copied = int((owners.groupby("row")["patient"].transform("nunique") > 1).sum())
+    said = f"{copied} regions have the same features as a region of another patient: one man under "
+    return [said + "two names is trained on and tested at once"] if copied else []
+
+
+def train_table(path: Path, columns: Columns | None, learner: str, out: Path) -> Bundle:
     """Fit a learner to all labelled rows of a table, and write it as a bundle.
 
     Parameters
     ----------
     path : Path
-        CSV or TSV table, one row per region.
-    columns : Columns
-        Which columns are no features.
+        CSV or TSV table, or folder of runs.
+    columns : Columns or None
+        Which columns are no features; None for a folder of runs.
     learner : str
         Name as in :func:`make_learner`.
     out : Path
@@ -210,7 +247,7 @@ def train_table(path: Path, columns: Columns, learner: str, out: Path) -> Bundle
     table = read_table(path)
     X, belief, _ = split(table, columns)
     told = ~np.isnan(belief.y)
-    X, y, patients = X[told], belief.y[told], table[columns.patient][told].astype(str).to_numpy()
+    X, y, patients = X[told], belief.y[told], table[_patient(columns)][told].astype(str).to_numpy()
     eta = np.nan_to_num(belief.eta[told])
     fitted: Any = make_learner(learner)
     fitted.fit(X, y, **fit_keywords(fitted, eta, patients))
@@ -223,7 +260,7 @@ def predict_table(path: Path, model: Path, out: Path) -> pd.DataFrame:
     Parameters
     ----------
     path : Path
-        CSV or TSV table with the model's features.
+        CSV or TSV table, or folder of runs, with the model's features.
     model : Path
         Folder of a bundle.
     out : Path

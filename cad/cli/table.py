@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cad.cli.shared import Jobs, Json, show
+from cad.cli.shared import Jobs, Json, Scheduler, execution, show
 
 if TYPE_CHECKING:
     from cad.tables import Columns
 
 table_app = typer.Typer(
-    no_args_is_help=True, help="Learn from a CSV table of features and scores, without images."
+    no_args_is_help=True,
+    help="Learn from a CSV table of features and scores, or from the tables of runs; no images.",
 )
-File = Annotated[Path, typer.Argument(help="CSV or TSV file, a row per region.")]
+File = Annotated[
+    Path, typer.Argument(help="CSV or TSV file, a row per region; or a folder of run folders.")
+]
 Patient = Annotated[str, typer.Option("--patient", help="Column of the patient.")]
-Scores = Annotated[str, typer.Option("--scores", help="Columns of the readers' scores: r1,r2,r3.")]
+Scores = Annotated[
+    str, typer.Option("--scores", help="Columns of the readers' scores: r1,r2,r3. Runs need none.")
+]
 Scale = Annotated[str, typer.Option("--scale", help="likert5, likert01, percent or pirads.")]
 Histology = Annotated[str | None, typer.Option("--histology", help="Column of histology.")]
 IsupMin = Annotated[
@@ -28,10 +33,24 @@ Learner = Annotated[str, typer.Option("--learner", help="Class in cad.learners, 
 
 
 def _columns(
-    patient: str, scores: str, scale: str, histology: str | None, isup_min: int | None, ignore: str
-) -> Columns:
+    file: Path,
+    patient: str,
+    scores: str,
+    scale: str,
+    histology: str | None,
+    isup_min: int | None,
+    ignore: str,
+) -> Columns | None:
+    from cad.errors import CadError
     from cad.tables import Columns
 
+    if file.is_dir() and (scores or histology or ignore):
+        raise CadError("a folder of runs brings its own labels: leave out --scores, --histology "
+                       "and --ignore", file=file)  # fmt: skip
+    if file.is_dir():
+        return None
+    if not scores:
+        raise CadError("no column of a reader's scores", file=file, hint="name them with --scores")
     readers, ignored = (tuple(filter(None, names.split(","))) for names in (scores, ignore))
     return Columns(patient, readers, scale, histology, isup_min, ignored)
 
@@ -39,7 +58,7 @@ def _columns(
 @table_app.command("validate")
 def table_validate(
     file: File,
-    scores: Scores,
+    scores: Scores = "",
     patient: Patient = "participant_id",
     scale: Scale = "likert5",
     histology: Histology = None,
@@ -51,6 +70,7 @@ def table_validate(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the folds.")] = 0,
     jobs: Jobs = 1,
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Cross-validate a learner, leaving whole patients out, and compare it with other learners.
@@ -58,11 +78,13 @@ def table_validate(
     All columns but those of patient, scores and histology and those of --ignore are features. The
     comparison is printed; nothing is written.
     """
+    from cad.execution.pool import workplace
     from cad.reading import parse_json
     from cad.tables import validate_table
 
-    columns = _columns(patient, scores, scale, histology, isup_min, ignore)
-    made = validate_table(file, columns, learner, folds, seed, jobs)
+    columns = _columns(file, patient, scores, scale, histology, isup_min, ignore)
+    with workplace(execution(jobs, scheduler)):
+        made = validate_table(file, columns, learner, folds, seed, max(jobs, 1))
     shown = made.comparison.drop(columns=["beyond_chance"]).round(3).to_string(index=False)
     rows = parse_json(made.comparison.to_json(orient="records"))
     show({"sentence": made.sentence, "notes": made.notes, "comparison": rows}, as_json,
@@ -72,8 +94,8 @@ def table_validate(
 @table_app.command("train")
 def table_train(
     file: File,
-    scores: Scores,
     out: Annotated[Path, typer.Option("--out", "-o", help="Model folder to write.")],
+    scores: Scores = "",
     patient: Patient = "participant_id",
     scale: Scale = "likert5",
     histology: Histology = None,
@@ -89,7 +111,7 @@ def table_train(
     """
     from cad.tables import train_table
 
-    columns = _columns(patient, scores, scale, histology, isup_min, ignore)
+    columns = _columns(file, patient, scores, scale, histology, isup_min, ignore)
     bundle = train_table(file, columns, learner, out)
     show({"model": str(out), **bundle.metadata["training"]}, as_json, lambda _: f"model: {out}")
 

@@ -31,21 +31,34 @@ _NEWTON = 50
 # How far from zero the gradient may end: to choose a strength less is needed than to report it.
 _CHOOSING, _FITTED = 1e-3, 1e-6
 _SCALINGS = ("rank", "clipped")
+MOST_SQUARE = 10_000
+"""Rows of which a rival may hold a matrix of all pairs, here of .8 GB."""
 # Trees that boosting grows after its best before it stops.
 _PATIENCE = 8
 
 
-def rival_learners() -> dict[str, BaseEstimator]:
+def rival_learners(n_rows: int = 0) -> dict[str, BaseEstimator]:
     """Return the unfitted learners that every validation compares with, by name.
 
     A name is the one that reports show, such as "logistic on soft labels".
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows to learn from. Of more than :data:`MOST_SQUARE` rows only those learn whose
+        memory grows with the rows and not with their square.
     """
+    trees: dict[str, BaseEstimator] = {
+        "boosting on soft labels": SoftBoosting(),
+        "extra trees on p": SoftExtraTrees(trees=50, max_features=0.5),
+    }
+    if n_rows > MOST_SQUARE:
+        return trees
     return {
         "logistic on soft labels": SoftLogistic(),
         "kernel ridge on p": RidgeProbability(),
         "Gaussian process on p": RidgeProbability(choose="likelihood"),
-        "boosting on soft labels": SoftBoosting(),
-        "extra trees on p": SoftExtraTrees(trees=50, max_features=0.5),
+        **trees,
         "SVM, Platt on soft targets": SoftPlattSVC(calibration_folds=5),
     }
 

@@ -208,7 +208,7 @@ def _rivals(
     compared = compare_with_rivals(
         settings.learner.name,
         folds.probability,
-        rival_learners(),
+        rival_learners(len(table.keys)),
         aggregated.source,
         table.y,
         groups,
