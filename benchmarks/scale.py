@@ -4,6 +4,10 @@ Two workers against one are timed on 64 simulated studies with every image and f
 cohorts of thousands, light simulated studies are made once (64 of them) and hard-linked under as
 many names as a cohort needs, so that reading and measuring are real while ten thousand studies fit
 a small disk; these have T2 and ADC only (no dynamic series), which ``docs/scale.md`` says too.
+
+``--partitions N`` measures instead what ``cad table`` needs for N such studies in run folders of
+10,000 each. The rows of a run of 64 are repeated under new names and moved by a tenth of each
+feature's standard deviation, so that no two are equal: equal rows would be too easy for a kernel.
 """
 
 from __future__ import annotations
@@ -16,12 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pandas as pd
+import psutil
+from distributed import LocalCluster
 from scipy.special import expit
 
 from cad.cohort import read_cohort, write_tables
@@ -39,6 +46,7 @@ from cad.stages.study import process_study
 from cad.transactions import owned
 
 DISTINCT = 64
+PARTITION = 10_000  # studies of a run folder
 ROUNDS = 3  # of one worker, then two, so that a slower minute of the machine meets both
 EVERYTHING = "intensity,histogram,gradient,haralick,semiquantitative,kinetic"
 FULL = {"name": "scale", "validate": {"scheme": "none", "bootstraps": 0}}
@@ -124,8 +132,6 @@ def child_overhead(count: str, jobs: str, cluster: str = "") -> dict[str, float]
     with ExitStack() as stack:
         scheduler = None
         if cluster:
-            from distributed import LocalCluster
-
             local = LocalCluster(
                 n_workers=int(jobs), threads_per_worker=1, host="127.0.0.1", dashboard_address=None
             )
@@ -168,6 +174,68 @@ def child_measures(patients: str) -> dict[str, float]:
     return {"patients": n / 2, "seconds": time.process_time() - start}
 
 
+def partitions(work: Path, studies: int) -> Path:
+    """Run folders of 10,000 studies each, with the tables and the record of a run of 64."""
+    root, source = work / f"partitions-{studies}", work / "partition"
+    if root.exists():
+        return root
+    pipeline = work / "light.yaml"
+    settings = {**FULL, "features": {"modalities": list(IMAGES), "families": ["intensity"]}}
+    pipeline.write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "cad", "run", work / "light", "-p", pipeline, "-o", source]
+    subprocess.run([*map(str, command), "--jobs", "2"], check=False)  # 1: a study was refused
+    features, labels = (pd.read_parquet(source / f"{n}.parquet") for n in ("features", "labels"))
+    numbers = features.select_dtypes(float).columns
+    spread, rng = features[numbers].std().fillna(0) / 10, np.random.default_rng(0)
+    for part in range(studies // PARTITION):
+        folder = root / f"run-{part + 1:02d}"
+        folder.mkdir(parents=True)
+        for name in ("run.json", ".complete"):
+            shutil.copy(source / name, folder / name)
+        for name, table in (("features", features), ("labels", labels)):
+            copies = [
+                table.assign(participant_id=f"{part:02d}-{copy:04d}-" + table["participant_id"])
+                for copy in range(-(-PARTITION // DISTINCT))
+            ]
+            joined = pd.concat(copies, ignore_index=True)
+            if name == "features":
+                joined["study_id"] = joined["participant_id"]
+                joined[numbers] += spread * rng.normal(size=(len(joined), len(numbers)))
+            write_atomic(folder / f"{name}.parquet", parquet_bytes(joined))
+    return root
+
+
+def watched(command: list[object]) -> dict[str, float]:
+    """Seconds of a command, and the most memory that this process's children held together."""
+    start, most = time.perf_counter(), 0
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        held = 0
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                held += child.memory_full_info().pss
+        most = max(most, held)
+        time.sleep(0.5)
+    return {"code": process.returncode, "seconds": time.perf_counter() - start, "mb": most / 1e6}
+
+
+def tables(work: Path, studies: int, learner: str, tell: Callable[..., None]) -> None:
+    """What ``cad table`` needs for many studies: alone, with two processes, through Dask."""
+    root = partitions(work, studies)
+    table = [sys.executable, "-m", "cad", "table"]
+    named = ["--learner", learner]
+    model = work / "table-model"
+    tell(f"{learner}: train", watched([*table, "train", root, *named, "-o", model]))
+    validate = [*table, "validate", root, *named, "--folds", "5"]
+    for jobs in (1, 2):
+        tell(f"{learner}: validate, jobs {jobs}", watched([*validate, "--jobs", jobs]))
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        through = watched([*validate, "--scheduler", cluster.scheduler_address])
+        tell(f"{learner}: validate, Dask", through)
+
+
 def main() -> None:
     """Print one line per measurement, and write them as JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -175,6 +243,8 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=10_000)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", type=Path, help="folder for cohorts and results")
+    parser.add_argument("--partitions", type=int, help="studies in run folders of 10,000")
+    parser.add_argument("--learner", default="ProbabilisticSVC", help="of --partitions")
     arguments = parser.parse_args()
     work = arguments.work or Path(tempfile.mkdtemp(prefix="scale-"))
     work.mkdir(parents=True, exist_ok=True)
@@ -188,8 +258,11 @@ def main() -> None:
             arguments.json.write_text(json.dumps(found, indent=1) + "\n")
 
     for name, light in (("whole", False), ("light", True)):
-        if not (work / name).exists():
+        if not (work / name).exists() and (light or not arguments.partitions):
             simulate(work / name, DISTINCT, 8, light=light, jobs=2)
+    if arguments.partitions:
+        tables(work, arguments.partitions, arguments.learner, tell)
+        return
     alone("child_measured", work / "light", work / "warm", "t2w,adc,dce", EVERYTHING, 1)  # compiles
     for count in (arguments.small, arguments.large):
         tell(f"measures {count}", alone("child_measures", count))

@@ -77,6 +77,8 @@ def smo_by_blocks(
     """
     point, sign, gamma, c = rows.point, rows.sign, at.gamma, rows.c
     block = np.zeros(0, dtype=np.int64)
+    # New memory for each block's matrix cost as much time as its values.
+    memory = np.empty(size * size)
     place = np.full(len(at.f), -1, dtype=np.int64)
     moves = 0
     while True:
@@ -94,7 +96,8 @@ def smo_by_blocks(
         place[:] = -1
         place[block] = np.arange(len(block))
         inside = np.flatnonzero(place[point] >= 0)
-        K = gram.kernel.between(gram.X[block], gram.X[block])
+        points, n = gram.X[block], len(block)
+        K = gram.kernel.between(points, points, out=memory[: n * n].reshape(n, n))
         kernel = KernelRows(K, np.arange(len(block)), np.diagonal(K).copy())
         inner = Iterate(gamma[inside], at.f[block], np.zeros(2))
         done, _, _ = smo(

@@ -57,16 +57,17 @@ class Kernel:
     coef0: float = 1.0
     function: KernelFunction | None = None
 
-    def between(self, X: Array, Y: Array) -> Array:
+    def between(self, X: Array, Y: Array, out: Array | None = None) -> Array:
         """Return kernel values, shape (n, m), of the rows of X (n, d) and Y (m, d).
 
-        For a precomputed kernel X already holds the kernel values and is returned itself.
+        For a precomputed kernel X already holds the kernel values and is returned itself. ``out``
+        may lend memory for the result.
         """
         if self.name == "precomputed":
             return X
         if self.function is not None:
             return np.asarray(self.function(X, Y), dtype=float)
-        return self.finish(self.left(X) @ self.right(Y).T)
+        return self.finish(np.matmul(self.left(X), self.right(Y).T, out=out))
 
     def left(self, X: Array) -> Array:
         """Return the left factor of rows X: ``finish(left(X) @ right(Y).T)`` are kernel values.

@@ -20,8 +20,9 @@ from cad.learners.solvers.problem import Array, Problem, Solution, certify
 from cad.learners.solvers.rows import Iterate, Rows, RowStore, as_rows
 from cad.learners.solvers.smo import smo
 
-# Violation that pairs leave to the active set; more where a move costs a pass over many rows.
-_FIRST_EPS, _FIRST_EPS_LARGE = 0.1, 0.4
+# Violation that pairs leave to the active set: less would cost more passes over all rows than the
+# active set saves steps.
+_FIRST_EPS = 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
 # Violation at which an active set that still fails points to a kernel of few dimensions.
@@ -32,7 +33,7 @@ _ROUNDS = 40
 # Largest Cholesky factor of the active set.
 _MAX_FREE = 3000
 # By blocks: pairs to this tolerance, then the active set on the unsettled points.
-_PART_EPS = 0.011
+_PART_EPS = 0.05
 _PART_ROUNDS = 8
 _MAX_PART = 8500
 # Strength of the proximal term on the scale, kernel units per squared logit: about the curvature
@@ -230,7 +231,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     softest = scale[1]
     # Pairs get few moves before the active set has its first try: hard margins make them crawl.
     limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
-    eps, imbalance = _FIRST_EPS if work.gram.matrix is not None else _FIRST_EPS_LARGE, np.inf
+    eps, imbalance = _FIRST_EPS, np.inf
     failed = False
     for _ in range(_ROUNDS):
         exact = polish and work.store is not None
@@ -269,7 +270,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
                 return best
         if eps <= _LAST_EPS:
             break
-        eps /= 10
+        eps /= 10 if work.store is not None else 3
     return work.keep_best()
 
 
