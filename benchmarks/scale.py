@@ -182,11 +182,13 @@ def partitions(work: Path, studies: int) -> Path:
     pipeline = work / "light.yaml"
     settings = {**FULL, "features": {"modalities": list(IMAGES), "families": ["intensity"]}}
     pipeline.write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "cad", "run", work / "light", "-p", pipeline, "-o", source]
-    subprocess.run([*map(str, command), "--jobs", "2"], check=False)  # 1: a study was refused
+    command = ["run", pipeline, "--cohort", work / "light", "--out", source, "--jobs", "2"]
+    # Exit code 1: a study was refused.
+    subprocess.run([sys.executable, "-m", "cad", *map(str, command)], check=False)
     features, labels = (pd.read_parquet(source / f"{n}.parquet") for n in ("features", "labels"))
     numbers = features.select_dtypes(float).columns
-    spread, rng = features[numbers].std().fillna(0) / 10, np.random.default_rng(0)
+    spread = features[numbers].std().fillna(0).to_numpy() / 10
+    rng = np.random.default_rng(0)
     for part in range(studies // PARTITION):
         folder = root / f"run-{part + 1:02d}"
         folder.mkdir(parents=True)

@@ -4,6 +4,7 @@ Wherever a path is asked for, it is a CSV or TSV file with a row per region, or 
 folders (:func:`cad.run_folder.partitions.read_partitions`), which bring their own labels.
 """
 
+from ast import literal_eval
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 from cad.api import Validation, consensus, save_model, validate
 from cad.errors import CadError
@@ -20,7 +22,7 @@ from cad.labels.pooled import Belief
 from cad.learners import LEARNERS
 from cad.learners.rivals import MOST_SQUARE, rival_learners
 from cad.model.bundle import Bundle, load_bundle
-from cad.reading import read_frame
+from cad.reading import read_frame, reading
 from cad.run_folder.partitions import LABELS, read_partitions
 from cad.run_folder.tables import KEYS
 
@@ -128,26 +130,41 @@ def split(
 
 
 def make_learner(name: str) -> Pipeline:
-    """Return an unfitted pipeline: imputation of missing values, followed by a learner.
+    """Return an unfitted pipeline: missing values imputed, features standardized, a learner.
 
     Parameters
     ----------
     name : str
         Name of a class in :data:`cad.learners.LEARNERS`, or of a learner that every validation
-        compares with (:func:`cad.learners.rivals.rival_learners`).
+        compares with (:func:`cad.learners.rivals.rival_learners`). Parameters may follow a colon:
+        ``ProbabilisticSVC:kernel=linear,C=10``.
 
     Raises
     ------
     CadError
-        For an unknown name; the hint lists all names.
+        For an unknown name or parameter; the hint lists all names.
     """
+    name, _, given = name.partition(":")
     rivals = rival_learners()
     if name not in rivals and name not in LEARNERS:
         raise CadError(
             f"no learner {name!r}", hint=f"known: {', '.join((*sorted(LEARNERS), *rivals))}"
         )
     learner = rivals[name] if name in rivals else LEARNERS[name]()
-    return Pipeline([("impute", SimpleImputer(keep_empty_features=True)), ("learner", learner)])
+    parameters = dict(word.strip().split("=", 1) for word in given.split(",") if "=" in word)
+    if len(parameters) < len(list(filter(None, given.split(",")))):
+        raise CadError(f"{given!r}: parameters look like kernel=linear,C=10")
+    with reading(name, "a parameter that it does not have"):
+        learner.set_params(**{key: _value(text) for key, text in parameters.items()})
+    impute = SimpleImputer(keep_empty_features=True)
+    return Pipeline([("impute", impute), ("scale", StandardScaler()), ("learner", learner)])
+
+
+def _value(text: str) -> Any:
+    try:
+        return literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text  # a word, such as linear
 
 
 def validate_table(

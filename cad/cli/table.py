@@ -29,7 +29,9 @@ IsupMin = Annotated[
     int | None, typer.Option("--isup-min", min=1, max=5, help="Histology is a grade; from here on.")
 ]
 Ignore = Annotated[str, typer.Option("--ignore", help="Columns that are no features: a,b.")]
-Learner = Annotated[str, typer.Option("--learner", help="Class in cad.learners, or a rival.")]
+Learner = Annotated[
+    str, typer.Option("--learner", help="Class in cad.learners, or a rival; NAME:C=10,...")
+]
 
 
 def _columns(

@@ -71,6 +71,8 @@ def test_validated_trained_and_predicted_without_fcntl(table: Path, tmp_path: Pa
         (["--patient", "patient", "--scores", "r1,r2"], "no numbers: note"),
         (["--patient", "name", "--scores", "r1"], "no column 'name'"),
         ([*ASKED, "--learner", "oracle"], "no learner 'oracle'"),
+        ([*ASKED, "--learner", "ProbabilisticSVC:gama=1"], "'gama'"),
+        ([*ASKED, "--learner", "ProbabilisticSVC:C"], "'C': parameters look like"),
         ([*ASKED, "--histology", "isup"], "isup_min"),
     ],
 )
@@ -97,3 +99,20 @@ def test_a_table_without_a_column_of_the_model_is_refused(table: Path, tmp_path:
     pd.read_csv(table).drop(columns="t2").to_csv(tmp_path / "less.csv", index=False)
     words = ["table", "predict", str(tmp_path / "less.csv"), "--model", model, "-o", model + ".csv"]
     assert "no column 't2'" in str(run.invoke(app, words).exception)
+
+
+def test_parameters_follow_the_learners_name_and_units_are_the_same(
+    table: Path, tmp_path: Path
+) -> None:
+    """A feature in other units: an RBF kernel of raw columns would see nothing but the largest."""
+    pd.read_csv(table).eval("adc = 1e5 * adc").to_csv(tmp_path / "other.csv", index=False)
+    scored = []
+    for path in (table, tmp_path / "other.csv"):
+        model = tmp_path / f"model of {path.stem}"
+        learner = ["--learner", "ProbabilisticSVC:C=10,kernel=linear"]
+        asked = [*ASKED, "--ignore", "note,isup", *learner]
+        CliRunner().invoke(app, ["table", "train", str(path), *asked, "-o", str(model)])
+        loaded = cad.load_model(model)
+        assert loaded.estimator[-1].get_params()["C"] == 10
+        scored.append(loaded.probability(pd.read_csv(path)[["adc", "t2"]]))
+    np.testing.assert_allclose(*scored, atol=1e-9)
