@@ -18,7 +18,7 @@ from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, _config, evt
 from pynetdicom.dimse_primitives import C_STORE
 
 from cad.dicom.archive.dimse import COMMITMENT, FETCHED
-from cad.dicom.archive.listener import listen, peer, silence
+from cad.dicom.archive.listener import listen, silence
 from cad.dicom.archive.tls import answering
 from cad.errors import CadError
 from cad.node.inbox import DuplicateInstance, Inbox
@@ -111,12 +111,13 @@ class Receiver:
                 self._change.notify_all()
 
     def _keep(self, event: evt.Event) -> int:
-        sender, request = event.assoc.requestor.ae_title, cast(C_STORE, event.request)
-        if self._left.get(event.assoc, -1.0) < 0:  # cut: nobody can be told that it is safe
+        association: Any = event.assoc
+        sender, request = association.requestor.ae_title, cast(C_STORE, event.request)
+        if self._left.get(association, -1.0) < 0:  # cut: nobody can be told that it is safe
             return _OUT_OF_RESOURCES
         announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
         try:
-            self.inbox.keep(event.dataset_path, sender, peer(event.assoc), announced)
+            self.inbox.keep(event.dataset_path, sender, association.peer, announced)
         except (OSError, QueueError) as error:  # a full disk must not look like a stored instance
             return self._refuse(sender, error, _OUT_OF_RESOURCES)
         except DuplicateInstance as error:

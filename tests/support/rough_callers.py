@@ -75,10 +75,20 @@ def encrypted(port: int, files: dict[str, str], **versions: ssl.TLSVersion) -> C
 
 
 def accepted(connect: Connect) -> socket.socket:
-    line = connect()
-    line.sendall(request())
-    assert line.recv(1) == b"\x02"
-    return line
+    """Return a connection with an association.
+
+    A caller that has just ended several has its places again a moment later.
+    """
+    end = time.monotonic() + 5
+    while True:
+        line = connect()
+        line.sendall(request())
+        if (answer := line.recv(1)) == b"\x02":
+            return line
+        line.close()
+        assert answer == b"\x03", answer
+        assert time.monotonic() < end, "no place within 5 s"
+        time.sleep(0.05)
 
 
 def cut(line: socket.socket, seconds: float = 20) -> bool:

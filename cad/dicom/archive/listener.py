@@ -153,8 +153,10 @@ class _Begun(RequestHandler):
 
     def handle(self) -> None:
         """Serve the association; what it leaves half received goes."""
-        association = self._create_association()
+        association: Any = self._create_association()
         idle = association.network_timeout or _DOOR_SECONDS
+        # Kept now: a connection that has ended names nobody, and its instance may still be stored.
+        association.peer = _peer(str(self.client_address[0]), self.request)
         association.dul.socket = _Line(association, self.request, self._asked, idle)
         association.dul.event_queue.get()  # two sockets have said that there is a connection
         _end_with_what_is_damaged(association)
@@ -252,6 +254,12 @@ class _Line(AssociationSocket):
         self._until = min(now + self._idle, slowest)
 
 
+def _peer(address: str, connection: Any) -> str:
+    if isinstance(connection, ssl.SSLSocket) and (shown := connection.getpeercert(True)):
+        return f"{address} certificate {hashlib.sha256(shown).hexdigest()}"
+    return address
+
+
 def _encrypted(request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
     """Return the encrypted connection; the timeout is the whole handshake's, however it drips."""
     request.settimeout(_DOOR_SECONDS)
@@ -318,7 +326,9 @@ def listen(
     address : tuple of str and int
         Host and port; port 0 takes any free one, which the result's ``server_address`` names.
     handlers : list of tuple
-        Pairs of a pynetdicom event and the function that handles it.
+        Pairs of a pynetdicom event and the function that handles it. The association of an event
+        has as ``peer`` who is at its other end: the address and, on an encrypted connection,
+        ``certificate`` and the SHA-256 of the caller's certificate.
     tls : ssl.SSLContext or None
         Encryption (:func:`cad.dicom.archive.tls.answering`); None for none.
     refused : callable
@@ -350,17 +360,3 @@ def silence(entity: AE, server: Server) -> None:
     """
     entity.shutdown()
     server.shutdown()
-
-
-def peer(association: Any) -> str:
-    """Return a text that tells who is at the other end of an association.
-
-    It is the address; on an encrypted connection, ``certificate`` and the SHA-256 of the caller's
-    certificate follow.
-    """
-    address = str(association.requestor.address)
-    transport = association.dul.socket
-    connection = transport.socket if transport is not None else None
-    if isinstance(connection, ssl.SSLSocket) and (shown := connection.getpeercert(True)):
-        return f"{address} certificate {hashlib.sha256(shown).hexdigest()}"
-    return address
