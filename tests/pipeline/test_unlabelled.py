@@ -19,7 +19,7 @@ from cad.evaluation.folds.unlabelled import SemiSupervisedPipeline
 from cad.execution.options import HERE
 from cad.learners import SSLROC, SVMROC, ProbabilisticSVC, SSRankBoost, SVMLin
 from cad.model.bundle import load_bundle, verify_bundle
-from cad.pipeline import predict_cohort, run_pipeline, train_model
+from cad.pipeline import predict_cohort, train_model
 
 SEMI = {"SSLROC": {}, "SVMLin": {}, "SSRankBoost": {"n_rounds": 5}}
 PIPELINE = """
@@ -101,16 +101,16 @@ def test_a_pipeline_says_how_many_it_learned_of(
     unread = scores["participant_id"].isin(["sub-0001", "sub-0002"])
     scores[~unread].to_csv(cohort / "scores.tsv", sep="\t", index=False)
     (tmp_path / "semi.yaml").write_text(PIPELINE.format(name=name, params=json.dumps(SEMI[name])))
-    run_pipeline(str(tmp_path / "semi.yaml"), cohort, tmp_path / "run", HERE)
-    labels = pd.read_parquet(tmp_path / "run" / "labels.parquet")
+    train_model(str(tmp_path / "semi.yaml"), cohort, tmp_path / "model", HERE)
+    validation = tmp_path / "model.validation"
+    labels = pd.read_parquet(validation / "labels.parquet")
     unknown = int(labels["y"].isna().sum())
     assert unknown >= 2
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    metrics = json.loads((validation / "metrics.json").read_text())
     assert (
         metrics["unlabelled_rows"] == unknown
     )  # the largest fold leaves out a patient with scores
     assert {fold["n_unlabelled"] for fold in metrics["folds"]} > {unknown}
-    train_model(str(tmp_path / "semi.yaml"), cohort, tmp_path / "model", HERE)
     bundle = load_bundle(tmp_path / "model")
     assert bundle.metadata["training"]["unlabelled_rows"] == unknown
     assert "without a label" in (tmp_path / "model" / "README.md").read_text()
