@@ -106,6 +106,20 @@ class PairwiseProblem:
         """Return the margin of every row, shape (rows,), in the order of :attr:`sizes`."""
         return np.repeat([1.0, 1.0 - self.margin, 1.0], self.sizes)
 
+    @cached_property
+    def pull(self) -> Floats:
+        """Return how much the rows of each soft label could pull on it, whatever their sign."""
+        _, of_negative, of_positive = self.blocks(self.cost)
+        total: Floats = of_negative.sum(axis=1) + of_positive.sum(axis=0)
+        return self.margin * total
+
+    def blocks(self, value: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return numbers of the rows as three matrices, one for each kind of :attr:`sizes`."""
+        p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
+        second, third = p * q, p * q + m * q
+        of_unlabelled = value[second:third].reshape(m, q), value[third:].reshape(p, m)
+        return value[:second].reshape(p, q), *of_unlabelled
+
     def general(self) -> Problem:
         """Return the problem in the general form, a :class:`Problem`, for reference solvers."""
         p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
@@ -182,36 +196,41 @@ def _merit(solution: Solution) -> float:
     return max(abs(solution.gap), solution.kkt / 10.0)
 
 
-def _start(problem: PairwiseProblem) -> _State:
-    """Return a start in the middle of every box."""
-    factor = problem.factor
-    w, d = np.zeros(factor.shape[1]), np.full(problem.n_unlabelled, 0.5)
-    asked = _sides(factor @ w, d, problem.n_positive, problem.n_negative, problem.margin)
-    short, cost = problem.target - asked, problem.cost
-    s, xi = np.maximum(-short, 0.0) + 1.0, np.maximum(short, 0.0) + 1.0
-    # Of the squared hinge what stationarity asks for.
-    gamma = 0.5 * cost if problem.hinge else 2.0 * cost * xi
-    price = float((s * gamma).mean())
-    return _State(w, d, 1.0 - d, s, xi, gamma, cost - gamma, price / d, price / (1.0 - d))
-
-
 @dataclass
 class _State:
-    """Hold the interior point: weights w, soft labels d, slacks s and xi, and multipliers.
+    """Hold the interior point: weights w, and x and y, whose products one by one must vanish.
 
-    gamma belongs to the rows, nu to xi >= 0, lower and upper to 0 <= d <= 1. For the squared hinge
-    xi = gamma / (2 cost), and nu is not used. ``room`` is 1 - d, which near 1 d itself cannot tell.
+    x is [s, lower, upper, xi]: slacks of the rows, multipliers of 0 <= d <= 1, and what the rows
+    miss. y is [gamma, d, room, nu]: multipliers of the rows, soft labels, 1 - d, which near 1 d
+    itself cannot tell, and multipliers of xi >= 0. For the squared hinge xi = gamma / (2 cost), and
+    neither has a fourth part. w comes to L'A'gamma and is kept all the same: computed from gamma,
+    whose steps round more, it ends twice as many ill-conditioned problems above the gap.
     """
 
     w: Floats
-    d: Floats
-    room: Floats
-    s: Floats
-    xi: Floats
-    gamma: Floats
-    nu: Floats
-    lower: Floats
-    upper: Floats
+    x: Floats
+    y: Floats
+
+
+def _parts(problem: PairwiseProblem, value: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the four parts of x or y of a :class:`_State`, as views."""
+    rows, m = len(problem.cost), problem.n_unlabelled
+    box = value[rows : rows + m], value[rows + m : rows + 2 * m]
+    return value[:rows], *box, value[rows + 2 * m :]
+
+
+def _start(problem: PairwiseProblem) -> _State:
+    """Return a start in the middle of every box."""
+    n, cost, d = len(problem.factor), problem.cost, np.full(problem.n_unlabelled, 0.5)
+    asked = _sides(np.zeros(n), d, problem.n_positive, problem.n_negative, problem.margin)
+    short = problem.target - asked
+    s, xi = np.maximum(-short, 0.0) + 1.0, np.maximum(short, 0.0) + 1.0
+    # Of the squared hinge what stationarity asks for.
+    gamma = 0.5 * cost if problem.hinge else 2.0 * cost * xi
+    push = np.full(len(d), (s * gamma).mean() / 0.5)
+    x, y = np.concatenate([s, push, push, xi]), np.concatenate([gamma, d, d, cost - gamma])
+    used = len(x) if problem.hinge else len(x) - len(xi)
+    return _State(np.zeros(problem.factor.shape[1]), x[:used], y[:used])
 
 
 # Rows come in three blocks (positive, negative), (unlabelled, negative), (positive, unlabelled);
@@ -277,11 +296,6 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
     return out
 
 
-def _soonest(value: Floats, change: Floats) -> float:
-    """Return 1 / t, t the least step along ``change`` that brings a value to zero; 0 if none."""
-    return -float(np.min(change / value, initial=0.0))
-
-
 def _factorise(
     problem: PairwiseProblem, stiffness: Floats, theta: Floats
 ) -> tuple[Floats, Floats, Floats]:
@@ -293,47 +307,31 @@ def _factorise(
     whose weights are sums and products of positive numbers: nothing cancels.
 
     Beside it the cross terms A' W B divided by d's diagonal, and that diagonal.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When rounding has made the equations indefinite.
     """
     n, p, margin = len(problem.factor), problem.n_positive, problem.margin
     labelled = p + problem.n_negative
-    of_labelled, of_negative, of_positive = _blocks(problem, stiffness)
+    of_labelled, of_negative, of_positive = problem.blocks(stiffness)
+    # Column i: the springs between the node of unlabelled i and the positives, the negatives.
+    star = np.concatenate([of_positive, of_negative.T])
+    own, total = theta / margin**2, star.sum(axis=0)
+    share = star / (total + own)
     weight = np.zeros((n, n))
-    weight[:p, p:labelled] = of_labelled
-    weight[p:labelled, :p] = of_labelled.T
-    # Row i: the springs between the node of unlabelled i and the positives, the negatives.
-    star = np.hstack([of_positive.T, of_negative])
-    total = star.sum(axis=1)
-    big = margin**2 * total + theta
-    lean = np.zeros((n, len(theta)))
-    if len(theta):
-        share = star / (total + theta / margin**2)[:, None]
-        weight[:labelled, :labelled] += share.T @ star
-        weight[labelled:, :labelled] = share * (theta / margin**2)[:, None]
-        weight[:labelled, labelled:] = weight[labelled:, :labelled].T
-        np.fill_diagonal(weight, 0.0)
-        lean[:labelled] = margin * star.T / big
-        np.fill_diagonal(lean[labelled:], -margin * total / big)
-    graph = -weight
-    np.fill_diagonal(graph, weight.sum(axis=1))
-    system = problem.factor.T @ graph @ problem.factor
+    weight[:labelled, :labelled] = share @ star.T
+    weight[:p, p:labelled] += of_labelled
+    weight[p:labelled, :p] += of_labelled.T
+    weight[:labelled, labelled:] = share * own
+    weight[labelled:, :labelled] = weight[:labelled, labelled:].T
+    np.fill_diagonal(weight, 0.0)
+    # With minus their sums on the diagonal the weights are -S.
+    np.fill_diagonal(weight, -weight.sum(axis=0))
+    system = -(problem.factor.T @ weight @ problem.factor)
+    lean = np.concatenate([share, np.diag(-total / (total + own))]) / margin
     system.flat[:: len(system) + 1] += 1.0
-    chol, info = dpotrf(system, lower=1)
+    # The transpose of the symmetric matrix lies as LAPACK wants it.
+    chol, info = dpotrf(system.T, lower=1, clean=0, overwrite_a=1)
     if info != 0:
         raise np.linalg.LinAlgError("the normal equations are indefinite")
-    return chol, lean, big
-
-
-def _blocks(problem: PairwiseProblem, value: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return numbers of rows as (positive, negative), (unlabelled, negative), (positive, unl.)."""
-    p, q = problem.n_positive, problem.n_negative
-    m = len(problem.factor) - p - q
-    first, second, third = np.split(value, [p * q, p * q + m * q])
-    return first.reshape(p, q), second.reshape(m, q), third.reshape(p, m)
+    return chol, lean, margin**2 * (total + own)
 
 
 def _step(problem: PairwiseProblem, at: _State, least: float, careful: bool) -> float:
@@ -342,7 +340,7 @@ def _step(problem: PairwiseProblem, at: _State, least: float, careful: bool) -> 
     Parameters
     ----------
     least : float
-        Sum of the products that must vanish (:func:`_pairs`) below which the step does not aim.
+        Sum of the products that must vanish below which the step does not aim.
     careful : bool
         Whether the corrector trusts what the predictor saw only as far as that got. In full it
         takes fewer steps, but goes round in circles in one problem of a thousand.
@@ -357,92 +355,67 @@ def _step(problem: PairwiseProblem, at: _State, least: float, careful: bool) -> 
     numpy.linalg.LinAlgError
         When rounding has made the equations indefinite.
     """
-    count = sum(len(x) for x, _ in _pairs(at, problem.hinge))
-    _lift(at, problem.hinge, least / count)
-    towards = _equations(problem, at)
-    mean = _complementarity(at, at, 0.0, problem.hinge) / count
+    count, inverse = len(at.x), 1.0 / at.y
+    # Products near zero make equations that rounding spoils: lift x, the next step closes the gap.
+    lowest = max(least, _LEAST * float(at.x @ at.y)) / count
+    np.maximum(at.x, lowest * inverse, out=at.x)
+    towards = _equations(problem, at, inverse)
+    mean = float(at.x @ at.y) / count
     # The predictor, then the corrector (Mehrotra).
-    ahead = towards(0.0, [np.zeros(1)] * 4)
-    seen = _reach_of(at, ahead, problem.hinge)
-    left = max(_complementarity(at, ahead, seen, problem.hinge), 0.0) / count
+    ahead = towards(0.0)
+    seen, bent = _reach(at, ahead), ahead.x * ahead.y
+    left = max((1.0 - seen) * mean + seen**2 * float(bent.mean()), 0.0)
     aim = max(mean * min(1.0, left / mean) ** 3, least / count)
-    trust = seen**2 if careful else 1.0
-    change = towards(aim, [trust * dx * dy for dx, dy in _pairs(ahead, problem.hinge)])
-    length = _CLOSE * _reach_of(at, change, problem.hinge)
+    change = towards(aim - (seen**2 if careful else 1.0) * bent)
+    length = _CLOSE * _reach(at, change)
     if not length > _SHORTEST:
         return 0.0
-    for name, value in vars(at).items():
-        value += length * getattr(change, name)
+    at.w += length * change.w
+    at.x += length * change.x
+    at.y += length * change.y
     return length
 
 
-def _equations(problem: PairwiseProblem, at: _State) -> Callable[[float, list[Floats]], _State]:
-    """Return a function from an aim of the products, and second-order terms, to the change."""
+def _equations(
+    problem: PairwiseProblem, at: _State, inverse: Floats
+) -> Callable[[Floats | float], _State]:
+    """Return a function from what the products should be to the change; ``inverse`` is 1 / y."""
     p, q, margin, hinge = problem.n_positive, problem.n_negative, problem.margin, problem.hinge
-    n = len(problem.factor)
-    asked = problem.target - _sides(problem.factor @ at.w, at.d, p, q, margin)
+    n, factor, ratio = len(problem.factor), problem.factor, at.x * inverse
+    gamma, d, _, _ = _parts(problem, at.y)
+    asked = problem.target - _sides(factor @ at.w, d, p, q, margin)
     # Without its slacks each row is (ease + give) dgamma = asked - _sides(df, dd).
-    ease, give = at.s / at.gamma, at.xi / at.nu if hinge else 0.5 / problem.cost
+    ease, low, high, give = _parts(problem, ratio)
     if not hinge:
-        at.xi[:] = give * at.gamma
-        asked -= at.xi
+        give = 0.5 / problem.cost
+        asked -= give * gamma
     stiffness = 1.0 / (ease + give)
-    chol, lean, big = _factorise(problem, stiffness, at.lower / at.d + at.upper / at.room)
-    points, onto_d = _onto(at.gamma, p, q, margin, n)
-    # Stationarity of w = L'A'gamma and of d = B'gamma - upper + lower: what the state misses.
-    left_w = problem.factor.T @ points - at.w
-    left_d = onto_d - at.upper + at.lower
+    chol, lean, big = _factorise(problem, stiffness, low + high)
+    points, onto_d = _onto(gamma, p, q, margin, n)
+    # Stationarity of w = L'A'gamma: what the state misses.
+    left_w = factor.T @ points - at.w
 
-    def towards(aim: float, second: list[Floats]) -> _State:
-        to_s, to_l = (aim - second[0]) / at.gamma, (aim - second[1]) / at.d - at.lower
-        to_u = (aim - second[2]) / at.room - at.upper
-        to_xi = (aim - second[3]) / at.nu if hinge else np.zeros_like(asked)
-        right = asked + to_s - to_xi
-        points, onto_d = _onto(stiffness * right, p, q, margin, n)
-        rest_d = onto_d + left_d + to_l - to_u
-        dw = dpotrs(chol, left_w + problem.factor.T @ (points - lean @ rest_d), lower=1)[0]
-        df = problem.factor @ dw
+    def towards(products: Floats | float) -> _State:
+        to = products * inverse
+        to_s, to_lower, to_upper, to_xi = _parts(problem, to)
+        right = asked + to_s - to_xi if hinge else asked + to_s
+        points, more_d = _onto(stiffness * right, p, q, margin, n)
+        # That of d = B'gamma - upper + lower holds with the new multipliers.
+        rest_d = onto_d + more_d + to_lower - to_upper
+        dw = dpotrs(chol, left_w + factor.T @ (points - lean @ rest_d), lower=1)[0]
+        df = factor @ dw
         dd = rest_d / big - lean.T @ df
         dg = stiffness * (right - _sides(df, dd, p, q, margin))
-        ds, dx = to_s - at.s - ease * dg, to_xi - at.xi + give * dg
-        dl, du = to_l - at.lower * dd / at.d, to_u + at.upper * dd / at.room
-        return _State(dw, dd, -dd, ds, dx, dg, -dg, dl, du)
+        dy = np.concatenate([dg, dd, -dd, -dg])[: len(at.y)]
+        return _State(dw, to - at.x - ratio * dy, dy)
 
     return towards
 
 
-def _pairs(at: _State, hinge: bool) -> list[tuple[Floats, Floats]]:
-    """Return the pairs whose products must vanish; the first of each may be lifted freely."""
-    pairs = [(at.s, at.gamma), (at.lower, at.d), (at.upper, at.room)]
-    return [*pairs, (at.xi, at.nu)] if hinge else pairs
-
-
-def _lift(at: _State, hinge: bool, least: float) -> None:
-    """Raise slacks, and multipliers of d's box, whose products lie below ``least`` or the average.
-
-    Left so near zero they make equations that rounding spoils; the next step closes what this
-    opens.
-    """
-    pairs = _pairs(at, hinge)
-    mean = sum(float(x @ y) for x, y in pairs) / sum(len(x) for x, _ in pairs)
-    for x, y in pairs:
-        np.maximum(x, max(least, _LEAST * mean) / y, out=x)
-
-
-def _reach_of(at: _State, change: _State, hinge: bool) -> float:
+def _reach(at: _State, change: _State) -> float:
     """Return how far the state may move along a change before a bound is met, at most 1."""
-    worst = 1.0
-    for pair, moves in zip(_pairs(at, hinge), _pairs(change, hinge), strict=True):
-        worst = max(worst, *map(_soonest, pair, moves))
-    return 1.0 / worst
-
-
-def _complementarity(at: _State, change: _State, length: float, hinge: bool) -> float:
-    """Return the sum of the products that must vanish, after so long a step."""
-    total = 0.0
-    for (x, y), (dx, dy) in zip(_pairs(at, hinge), _pairs(change, hinge), strict=True):
-        total += float(x @ y + length * (x @ dy + dx @ y + length * (dx @ dy)))
-    return total
+    soonest = min(float((change.x / at.x).min()), float((change.y / at.y).min()))
+    return 1.0 / max(1.0, -soonest)
 
 
 def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: float) -> Solution:
@@ -451,7 +424,7 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
     The balance of each d counts relative to all that its rows could pull.
     """
     p, q, margin, cost = problem.n_positive, problem.n_negative, problem.margin, problem.cost
-    gamma, d = state.gamma, state.d
+    gamma, d, _, _ = _parts(problem, state.y)
     beta, balance = _onto(gamma, p, q, margin, len(problem.factor))
     w = problem.factor.T @ beta
     f = problem.factor @ w
@@ -468,10 +441,7 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
         primal = norm2 + float(cost @ missed**2)
         dual -= 0.25 * float(gamma @ share)
         off = missed - 0.5 * share
-    # All that the rows of each d could pull: those of either block, whatever their sign.
-    _, of_negative, of_positive = _blocks(problem, cost)
-    most = margin * (of_negative.sum(axis=1) + of_positive.sum(axis=0))
-    wish = np.clip(d + balance / most, 0.0, 1.0)
+    wish = np.clip(d + balance / problem.pull, 0.0, 1.0)
     kkt = max(float(np.abs(off).max()), float(np.abs(wish - d).max(initial=0.0)))
     gap = (primal - dual) / max(abs(primal), abs(dual), np.finfo(float).tiny)
     converged = bool(abs(gap) <= tol and kkt <= 10.0 * tol)
