@@ -251,6 +251,21 @@ def test_the_hardest_hinges_converge(seed, cost, margin, norm):
     np.testing.assert_allclose(K @ solution.beta, solution.f, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("seed", "sizes", "cost", "margin"),
+    [
+        (136, (39, 30, 43), 5.72, 10.0),
+        (524, (29, 31, 37), 5.28, 1.0),
+        (764, (30, 31, 47), 5.59, 1.0),
+        (902, (40, 26, 49), 5.52, 1.0),
+    ],
+)
+def test_equations_that_rounding_made_indefinite_are_solved(seed, sizes, cost, margin):
+    problem, _ = make(seed, sizes, 1, 10.0**cost, 10.0**cost, margin)
+    solution = solve_pairwise(problem)
+    assert solution.converged, str(solution)
+
+
 def test_same_bits():
     problem, _ = make(1, (25, 25, 50), 2, 0.5, 0.5)
     first, second = solve_pairwise(problem), solve_pairwise(problem)
