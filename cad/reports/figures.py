@@ -36,12 +36,20 @@ def draw_figures(
     dict of str to (str, str, str)
         Title, what is shown, and the SVG text, by file name without its ending.
     """
-    found = {}
-    for name, (title, caption) in _TABLES["figures"].items():
-        svg = _svg(_DRAW[name], metrics, thresholds)
-        if svg is not None:
-            found[name] = (title, f"{caption}{_against(metrics, name)}", svg)
-    return found
+    # Imported here: half a second that commands without a report do not spend.
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    drawn, axes = {}, None
+    with mpl.rc_context(_TABLES["style"]):
+        for name, (title, caption) in _TABLES["figures"].items():
+            if axes is None:
+                figure = Figure(figsize=SIZE, facecolor=PAPER, layout="constrained")
+                axes = figure.add_subplot(facecolor=PAPER)
+            if _DRAW[name](axes, metrics, thresholds):
+                drawn[name] = (title, f"{caption}{_against(metrics, name)}", _svg(figure))
+                axes = None  # others, on which nothing was drawn, serve the next figure
+    return drawn
 
 
 def draw(name: str, axes: Any, metrics: Summary) -> bool:
@@ -131,19 +139,11 @@ def _attributes(style: re.Match[str]) -> str:
 Draw = Callable[[Any, Summary, "tuple[float, float] | None"], bool]
 
 
-def _svg(draw: Draw, metrics: Summary, thresholds: tuple[float, float] | None) -> str | None:
-    # Imported here: half a second that commands without a report do not spend.
-    import matplotlib as mpl
+def _svg(figure: Any) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
 
-    with mpl.rc_context(_TABLES["style"]):
-        figure = Figure(figsize=SIZE, facecolor=PAPER, layout="constrained")
-        axes = figure.add_subplot(facecolor=PAPER)
-        if not draw(axes, metrics, thresholds):
-            return None
-        stream = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
+    stream = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
     return stream.getvalue()
 
 
