@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from pydantic import ValidationError
@@ -74,7 +74,7 @@ class Column:
     groups: tuple[str, ...]
     counts_voxels: bool = False
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Return the name of the column in the feature table, such as ``t2w_intensity_median``."""
         return column_name(self.image, self.part, self.statistic)

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ class Bundle:
             )
         return dict(self.metadata["pipeline"])
 
-    @property
+    @cached_property
     def columns(self) -> dict[str, Column]:
         """Return the meaning of every column that the model's pipeline measures, by column name."""
         return columns_stated(self.pipeline)
