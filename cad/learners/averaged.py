@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar, Self
 
@@ -234,12 +235,16 @@ class AveragedProbabilisticSVC(KernelMachine):
         check_is_fitted(self)
         rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
         values = np.full(len(rows), self.intercept_[0])
-        supports = self._views(self.support_vectors_, self.scalings_)
         for scaling, view in self._views(rows, self.scalings_).items():
-            distances = squared_distances(view, supports[scaling])
+            distances = squared_distances(view, self._supports[scaling])
             for k in np.flatnonzero(np.asarray(self.scalings_) == scaling):
                 values += np.exp(-self.gammas_[k] * distances) @ self.dual_coef_[k]
         return values
+
+    @cached_property
+    def _supports(self) -> dict[str, Array]:
+        """Return the support vectors in every one of the scalings; a fit sets them anew."""
+        return self._views(self.support_vectors_, self.scalings_)
 
     def _views(self, rows: Array, scalings: list[str]) -> dict[str, Array]:
         """Return rows in every one of the scalings."""
@@ -336,6 +341,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         self.scalers_ = {s: scaler for s, scaler in self.scalers_.items() if s in self.scalings_}
         self.gammas_ = np.array([gamma for _, gamma in gaussians]) / rows.shape[1]
         self.intercept_ = np.array([intercept])
+        self._supports = self._views(self.support_vectors_, self.scalings_)
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,7 @@ def explain(
     for number, row in enumerate(rows):
         values = said(number, alone)
         delta = values[-1] - values[:-1]
+        percentile = _percentiles(training, row)
         order = np.argsort(-np.abs(delta), kind="stable")[:top]
         explained.append(
             [
@@ -177,7 +178,7 @@ def explain(
                     "feature": names[j],
                     "value": float(row[j]),
                     "delta": float(delta[j]),
-                    "percentile": _percentile(training[:, j], row[j]),
+                    "percentile": float(percentile[j]),
                 }
                 for rank, j in enumerate(order, start=1)
             ]
@@ -244,8 +245,10 @@ def _medians(training: np.ndarray) -> np.ndarray:
     return np.where(known > 0, (below + above) / 2, 0.0)
 
 
-def _percentile(column: np.ndarray, value: float) -> float:
-    finite = column[np.isfinite(column)]
-    if not finite.size or not np.isfinite(value):
-        return float("nan")
-    return float(100 * ((finite < value).mean() + 0.5 * (finite == value).mean()))
+def _percentiles(training: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """Return the percentile of every value of a row among the finite ones of its column."""
+    finite = np.isfinite(training)
+    compared = np.isfinite(row) & finite.any(axis=0)
+    count = np.where(compared, finite.sum(axis=0), np.nan)
+    below, equal = (finite & (training < row)).sum(axis=0), (training == row).sum(axis=0)
+    return np.asarray(100 * (below / count + 0.5 * (equal / count)))

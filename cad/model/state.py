@@ -25,8 +25,8 @@ _KNOWN = {
     "StandardScaler": "sklearn.preprocessing",
     "VarianceThreshold": "sklearn.feature_selection",
 }
-# What a fit leaves behind for inspection only.
-_LEFT_OUT = ("solution_",)
+# What a fit leaves behind for inspection only, and what is made of the rest again.
+_LEFT_OUT = ("solution_", "_supports")
 
 
 def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:

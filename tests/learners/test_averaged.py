@@ -175,6 +175,14 @@ def test_a_repeated_fit_is_the_same_to_the_bit() -> None:
     assert one.dual_coef_.tobytes() == two.dual_coef_.tobytes()
 
 
+def test_a_second_fit_forgets_the_first() -> None:
+    X, p, spread, patient = cohort()
+    once, twice = AveragedProbabilisticSVC(), AveragedProbabilisticSVC()
+    twice.fit(3 * X[::-1], p, eta=spread).decision_function(X)
+    said = [one.fit(X, p, eta=spread, groups=patient).decision_function(X) for one in (once, twice)]
+    assert said[0].tobytes() == said[1].tobytes()
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
