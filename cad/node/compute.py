@@ -1,4 +1,4 @@
-"""Compute one study: import, check, predict, and the objects for the archive.
+"""Compute one study: import, predict, and the objects for the archive.
 
 :func:`compute` runs in a supervised process (:class:`cad.execution.pool.Caller`), whose limits hold
 for the study as a whole; everything in it is done there and then. What it imports late is heavy,
@@ -11,6 +11,7 @@ import time
 import warnings
 from pathlib import Path
 
+from cad.cohort import read_cohort
 from cad.cohort.patients import KEY_FILE
 from cad.errors import CadError
 from cad.execution.options import HERE
@@ -75,7 +76,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         For the first problem that prevents a result. A region without a probability is no such
         problem while another region has one.
     """
-    from cad.pipeline import check, predict_cohort
+    from cad.pipeline import predict_cohort
     from cad.workflows.delivery import deliver
     from cad.workflows.imports import import_cohort
 
@@ -90,7 +91,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     _first(imported.failures)
     if imported.awaiting:
         return 0, time.perf_counter() - start
-    _first([problem for problem in check(cohort, HERE)[0] if not problem.roi])
+    _first(read_cohort(cohort).problems)  # of the images import and prediction say what is wrong
     found = predict_cohort(list(settings.models), cohort, run, HERE, decision=settings.decision)
     _first([CadError(f.reason, hint=f.hint) for f in found.failures if not f.roi_id])
     shutil.rmtree(run / OBJECTS, ignore_errors=True)  # of an earlier generation
