@@ -258,10 +258,8 @@ def _shared(a: np.ndarray, b: np.ndarray, least: int) -> float:
 
 def _levels(values: np.ndarray) -> np.ndarray:
     """Return the bin of every value, from 0, in 24 bins of equally many values."""
-    edges = np.sort(values)[np.arange(1, _BINS) * (len(values) - 1) // _BINS]
-    # A fifth of the time of numpy's quantile and searchsorted.
-    levels = np.zeros(len(values), np.uint16)
-    for edge in edges:
+    levels = np.zeros(len(values), np.uint16)  # quantile and searchsorted: five times as long
+    for edge in np.sort(values)[np.arange(1, _BINS) * (len(values) - 1) // _BINS]:
         levels += values > edge
     return levels
 

@@ -127,6 +127,7 @@ class AveragedProbabilisticSVC(KernelMachine):
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
     kernel = "rbf"
+    _supports = cached_property(lambda self: self._views(self.support_vectors_, self.scalings_))
 
     C: float | Sequence[float] = (0.3, 3.0)
     gamma: float | Sequence[float] = (0.1, 0.3, 1.0)
@@ -240,11 +241,6 @@ class AveragedProbabilisticSVC(KernelMachine):
             for k in np.flatnonzero(np.asarray(self.scalings_) == scaling):
                 values += np.exp(-self.gammas_[k] * distances) @ self.dual_coef_[k]
         return values
-
-    @cached_property
-    def _supports(self) -> dict[str, Array]:
-        """Return the support vectors in every one of the scalings; a fit sets them anew."""
-        return self._views(self.support_vectors_, self.scalings_)
 
     def _views(self, rows: Array, scalings: list[str]) -> dict[str, Array]:
         """Return rows in every one of the scalings."""

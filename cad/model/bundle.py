@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +95,7 @@ class Bundle:
             )
         return dict(self.metadata["pipeline"])
 
-    @cached_property
+    @property
     def columns(self) -> dict[str, Column]:
         """Return the meaning of every column that the model's pipeline measures, by column name."""
         return columns_stated(self.pipeline)

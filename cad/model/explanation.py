@@ -168,8 +168,7 @@ def explain(
     explained: list[list[Explanation]] = []
     for number, row in enumerate(rows):
         values = said(number, alone)
-        delta = values[-1] - values[:-1]
-        percentile = _percentiles(training, row)
+        delta, percentile = values[-1] - values[:-1], _percentiles(training, row)
         order = np.argsort(-np.abs(delta), kind="stable")[:top]
         explained.append(
             [
@@ -246,9 +245,7 @@ def _medians(training: np.ndarray) -> np.ndarray:
 
 
 def _percentiles(training: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Return the percentile of every value of a row among the finite ones of its column."""
     finite = np.isfinite(training)
-    compared = np.isfinite(row) & finite.any(axis=0)
-    count = np.where(compared, finite.sum(axis=0), np.nan)
+    count = np.where(np.isfinite(row) & finite.any(axis=0), finite.sum(axis=0), np.nan)
     below, equal = (finite & (training < row)).sum(axis=0), (training == row).sum(axis=0)
     return np.asarray(100 * (below / count + 0.5 * (equal / count)))

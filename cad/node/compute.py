@@ -11,8 +11,7 @@ import time
 import warnings
 from pathlib import Path
 
-from cad.cohort import read_cohort
-from cad.cohort.patients import KEY_FILE
+from cad.cohort import patients, read_cohort
 from cad.errors import CadError
 from cad.execution.options import HERE
 from cad.files import write_atomic
@@ -84,8 +83,8 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     warnings.simplefilter("ignore")
     start = time.perf_counter()
     cohort, run = work / COHORT, work / RUN
-    if not (cohort / KEY_FILE).is_file():  # one pseudonym for a patient in all studies of the node
-        write_atomic(cohort / KEY_FILE, node_key(settings.home), mode=0o600)
+    if not (cohort / patients.KEY_FILE).is_file():  # one pseudonym in all studies of the node
+        write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
     rules = find(RULES, settings.rules, ".yaml")
     imported = import_cohort(str(incoming), cohort, rules, HERE)
     _first(imported.failures)

@@ -37,11 +37,11 @@ def draw_figures(
         Title, what is shown, and the SVG text, by file name without its ending.
     """
     # Imported here: half a second that commands without a report do not spend.
-    import matplotlib as mpl
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     drawn, axes = {}, None
-    with mpl.rc_context(_TABLES["style"]):
+    with rc_context(_TABLES["style"]):
         for name, (title, caption) in _TABLES["figures"].items():
             if axes is None:
                 figure = Figure(figsize=SIZE, facecolor=PAPER, layout="constrained")
@@ -140,10 +140,8 @@ Draw = Callable[[Any, Summary, "tuple[float, float] | None"], bool]
 
 
 def _svg(figure: Any) -> str:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
     stream = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
+    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     return stream.getvalue()
 
 
