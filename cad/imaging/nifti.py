@@ -360,8 +360,7 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
         scaled = (data.slope, data.inter) != (1.0, 0.0)
         voxels, size = math.prod(data.shape), data.dtype.itemsize
         check_inflation(path.stat().st_size, voxels * (8 if scaled else size), MAX_IMAGE, "voxels")
-        # Faster than nibabel, and asked for a byte beyond the last it compares the checksum.
-        with pa.input_stream(path) as stream:
+        with pa.input_stream(path) as stream:  # asked for a byte more, it compares the checksum
             content = stream.read_buffer(data.offset + voxels * size + 1)
         array = np.ndarray(data.shape, data.dtype, content, data.offset, order="F")
         array = array * np.float64(data.slope) + np.float64(data.inter) if scaled else array

@@ -38,16 +38,17 @@ def draw_figures(
     """
     # Imported here: half a second that commands without a report do not spend.
     from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     drawn, axes = {}, None
     with rc_context(_TABLES["style"]):
         for name, (title, caption) in _TABLES["figures"].items():
             if axes is None:
-                figure = Figure(figsize=SIZE, facecolor=PAPER, layout="constrained")
-                axes = figure.add_subplot(facecolor=PAPER)
+                canvas = FigureCanvasSVG(Figure(SIZE, facecolor=PAPER, layout="constrained"))
+                axes = canvas.figure.add_subplot(facecolor=PAPER)
             if _DRAW[name](axes, metrics, thresholds):
-                drawn[name] = (title, f"{caption}{_against(metrics, name)}", _svg(figure))
+                drawn[name] = (title, f"{caption}{_against(metrics, name)}", _svg(canvas))
                 axes = None  # others, on which nothing was drawn, serve the next figure
     return drawn
 
@@ -139,9 +140,9 @@ def _attributes(style: re.Match[str]) -> str:
 Draw = Callable[[Any, Summary, "tuple[float, float] | None"], bool]
 
 
-def _svg(figure: Any) -> str:
+def _svg(canvas: Any) -> str:
     stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    canvas.print_svg(stream, metadata={"Date": None, "Creator": None})
     return stream.getvalue()
 
 
