@@ -16,7 +16,7 @@ from cad.execution.pool import Caller
 from cad.files import flush_names, make_folder
 from cad.node.instance import Head, deflated_head, digest_of, head_of, same_content
 from cad.node.log import tell
-from cad.node.names import KEY_FILE, key_of, node_key, wording
+from cad.node.names import KEY_FILE, is_key, key_of, node_key, study_folder, wording
 from cad.node.queue import Queue, QueueError
 from cad.node.settings import NodeSettings
 from cad.reading import MAX_IMAGE, check_file
@@ -48,7 +48,7 @@ class Inbox:
     ------
     CadError
         When the folder holds instances but not the node's secret, from which their file names were
-        made.
+        made, or another one than at its first start.
     """
 
     def __init__(self, settings: NodeSettings, queue: Queue) -> None:
@@ -62,6 +62,13 @@ class Inbox:
                 "and send the studies again",
             )
         self._secret, self._lock = node_key(self.home), threading.Lock()
+        if not queue.is_secret(key_of(self._secret, KEY_FILE)):
+            raise CadError(
+                "another secret than the one that the studies here are named under",
+                file=self.home / KEY_FILE,
+                hint=f"bring the file back from a backup, or move {INCOMING}, {STUDIES} and "
+                f"{queue.path.name} away and send the studies again",
+            )
         memory = settings.studies.memory_limit
         self._apart = Caller(ExecutionOptions(time_limit=_APART_SECONDS, memory_limit=memory))
         self._one_apart = threading.Lock()
@@ -238,11 +245,11 @@ class Inbox:
 
     def incoming(self, study: str) -> Path:
         """Return the folder of a study's received files; ``study`` is its key (pseudonym)."""
-        return self.home / INCOMING / study
+        return study_folder(self.home, INCOMING, study)
 
     def work(self, study: str) -> Path:
         """Return the folder of a study's cohort and run; ``study`` is its key (pseudonym)."""
-        return self.home / STUDIES / study
+        return study_folder(self.home, STUDIES, study)
 
     def take_stock(self) -> tuple[int, int]:
         """Make queue and disk agree: enter instances without a row, remove rows without a file.
@@ -253,7 +260,10 @@ class Inbox:
             Number of instances entered into the queue, and number removed from it.
         """
         rows, came, gone = self.queue.instances(), 0, 0
-        folders = {folder.name: folder for folder in self.home.glob(f"{INCOMING}/[!.]*")}
+        here = list(self.home.glob(f"{INCOMING}/[!.]*"))
+        folders = {folder.name: folder for folder in here if is_key(folder.name)}
+        if len(folders) < len(here):  # they stay as they are, and their names may be a patient's
+            tell("not the node's, in incoming", files=len(here) - len(folders))
         for study, folder in folders.items():
             files = {path.stem: path for path in folder.glob("[!.]*.dcm")}
             for key in files.keys() - rows.get(study, set()):
@@ -321,7 +331,7 @@ def sweep_study(home: Path, queue: Queue, study: str) -> None:
     study : str
         The study's key: the pseudonym of its StudyInstanceUID.
     """
-    for folder in (home / STUDIES / study, home / INCOMING / study):
+    for folder in (study_folder(home, part, study) for part in (STUDIES, INCOMING)):
         if folder.exists():
             shutil.rmtree(folder)
             flush_names(folder.parent)

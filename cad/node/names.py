@@ -24,6 +24,9 @@ from cad.reading import MAX_YAML, read_bytes
 
 KEY_FILE, REASON_FILE = "node.key", "reason.txt"
 _HEX = 16
+KEY = "[0-9a-f]" * _HEX
+"""What a key looks like: as a regular expression, and as SQL's GLOB."""
+_SECRET = re.compile(rb"[0-9a-f]{32}")
 _STATUS = "0x…"
 _PACKAGE = Path(__file__).parents[1]
 
@@ -35,11 +38,23 @@ def node_key(home: Path) -> bytes:
     ----------
     home : Path
         The node's folder.
+
+    Raises
+    ------
+    CadError
+        When the file does not hold what this function writes.
     """
     path = home / KEY_FILE
     if not path.is_file():
         write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
-    return read_bytes(path, 2**10)
+    secret = read_bytes(path, 2**10)
+    if not _SECRET.fullmatch(secret):
+        raise CadError(
+            f"{len(secret)} bytes that are no node's secret: it is 32 digits of 0-9 and a-f",
+            file=path,
+            hint="bring the file back from a backup",
+        )
+    return secret
 
 
 def key_of(secret: bytes, name: str) -> str:
@@ -53,6 +68,33 @@ def key_of(secret: bytes, name: str) -> str:
         The UID or file name to hide.
     """
     return hmac.new(secret, os.fsencode(name), hashlib.sha256).hexdigest()[:_HEX]
+
+
+def is_key(name: str) -> bool:
+    """Tell whether a name has the form of a key (:func:`key_of`)."""
+    return re.fullmatch(KEY, name) is not None
+
+
+def study_folder(home: Path, part: str, key: str) -> Path:
+    """Return the folder of a study: ``home/part/key``.
+
+    Parameters
+    ----------
+    home : Path
+        The node's folder.
+    part : str
+        ``incoming`` or ``studies``.
+    key : str
+        The pseudonym of the study's StudyInstanceUID.
+
+    Raises
+    ------
+    CadError
+        For what is no key: empty or a path, it would lead to the folders of other studies.
+    """
+    if not is_key(key):
+        raise CadError(f"{key!r} is no study's key: that is {_HEX} digits of 0-9 and a-f")
+    return home / part / key
 
 
 def wording(error: BaseException) -> dict[str, str]:

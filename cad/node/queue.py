@@ -15,22 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from cad.errors import CadError
+from cad.node.names import KEY
 from cad.reading import read_text
 
 RECEIVING, QUEUED, COMPUTING, AWAITING = "receiving", "queued", "computing", "awaiting ROI"
 SENDING, DONE, FAILED = "sending", "done", "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
-_VERSION = 3
-_SCHEMA = read_text(Path(__file__).with_suffix(".sql"))
-# What a queue of each earlier version lacks of the next.
-_LACKS = {
-    1: """
-ALTER TABLE instance ADD COLUMN sender TEXT NOT NULL DEFAULT '';
-ALTER TABLE instance ADD COLUMN peer TEXT NOT NULL DEFAULT '';
-CREATE TABLE asked (number TEXT PRIMARY KEY, study TEXT NOT NULL, generation INTEGER NOT NULL);
-""",
-    2: "CREATE TABLE trail (one INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);",
-}
+_VERSION = 4
+_SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES)
+# A row that is against the schema was not written by this program.
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR,
+           sqlite3.SQLITE_CONSTRAINT)  # fmt: skip
 
 
 def _columns(database: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -138,34 +133,43 @@ class Queue:
                 raise
 
     def _open(self) -> None:
-        # Damage is found now, while a queue can be made anew, and not in the middle of a study.
-        (verdict,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
+        # Damage is found now, while a queue can be made anew, and not in the middle of a study. An
+        # index that says otherwise than its table would hide a study: `quick_check` overlooks it.
+        (verdict,) = self._db.execute("PRAGMA integrity_check(1)").fetchone()
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if verdict != "ok" or version < 0:
             raise sqlite3.DatabaseError("not as it was written")
         self._db.execute("PRAGMA journal_mode = WAL")
         # An acknowledged instance must outlive a power cut: every commit is flushed.
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA secure_delete = ON")  # what a patient's rows held is overwritten
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version > _VERSION:
             raise CadError(
                 f"the queue has format {version}, this version knows {_VERSION}",
                 file=self.path,
                 hint="install the version of cad that wrote it, or a later one",
             )
-        steps = [_SCHEMA] if version == 0 else [_LACKS[v] for v in range(version, _VERSION)]
-        if steps:
-            change = "".join(steps)
-            # Tables and version in one transaction: a kill leaves the old format or the new one.
-            self._db.executescript(f"BEGIN; {change} PRAGMA user_version = {_VERSION}; COMMIT;")
+        if version != _VERSION:
+            self._make_tables()
         if _columns(self._db) != _COLUMNS:
             raise sqlite3.DatabaseError("it has other tables than a queue")
-        self._db.execute("SELECT * FROM instance").fetchall()  # words that are none end it here
-        for row in self._db.execute("SELECT * FROM study"):
-            entry = Entry(*row)
-            times = entry.opened, entry.changed, entry.due, entry.generation, entry.attempts
-            if entry.state not in STATES or not all(isinstance(n, int | float) for n in times):
-                raise sqlite3.DatabaseError("a study is in no state, or at no time")
+        for table in dict(_COLUMNS):  # words that are none end it here
+            self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  # nosec B608: ours
+
+    def _make_tables(self) -> None:
+        """Make the tables, with the rows that those of an earlier version have."""
+        had = set(_columns(self._db)).intersection(_COLUMNS)
+        names = {table: ", ".join(sorted(c for t, c in had if t == table)) for table, _ in had}
+        aside = "".join(f"ALTER TABLE {table} RENAME TO old_{table};" for table in names)
+        copied = "".join(
+            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM old_{table};"  # noqa: S608  # nosec B608: ours
+            f"DROP TABLE old_{table};"
+            for table, columns in names.items()
+        )
+        # Tables and version in one transaction: a kill leaves the old format or the new one.
+        self._db.executescript(
+            f"BEGIN; {aside} {_SCHEMA} {copied} PRAGMA user_version = {_VERSION}; COMMIT;"
+        )
 
     def close(self) -> None:
         """Close the database; every change is on the disk already."""
@@ -180,8 +184,7 @@ class Queue:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             # The low byte is the primary code of SQLite's extended ones.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-            damage = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-            kind = DamagedQueue if damage else QueueError
+            kind = DamagedQueue if code in _DAMAGE else QueueError
             raise kind(
                 f"the queue cannot be read or written: {error}",
                 file=self.path,
@@ -433,6 +436,17 @@ class Queue:
     def note_line(self, sha256: str) -> None:
         """Remember the SHA-256 of the audit trail's last line, so that its removal is detected."""
         self._do("INSERT OR REPLACE INTO trail VALUES (1, ?)", sha256)
+
+    def is_secret(self, fingerprint: str) -> bool:
+        """Tell whether the node's secret is that of the first start; the first one is kept.
+
+        Parameters
+        ----------
+        fingerprint : str
+            What the secret is known by.
+        """
+        self._do("INSERT OR IGNORE INTO secret VALUES (1, ?)", fingerprint)
+        return self._rows("SELECT fingerprint FROM secret") == [(fingerprint,)]
 
     def recover(self, *, retry_failed: bool) -> int:
         """Queue the studies again whose computing was cut off when the node was killed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -315,21 +316,22 @@ def test_a_study_that_cannot_be_swept_or_written_down_holds_no_other(
     make_node, images, monkeypatch, capsys
 ):
     node = make_node()
-    for study in ("a", "b"):
+    first, second = "a" * 16, "b" * 16
+    for study in (first, second):
         node.queue.arrived((study, "MR", 1, b"x"), study, "S", 0.0, 0.0)
     swept: list[str] = []
 
     def sweep(study: str, before: float) -> bool:
-        if study == "a":
+        if study == first:
             raise OSError(39, "not empty")
         swept.append(study)
         return True
 
-    monkeypatch.setattr(node.queue, "outdated", lambda before: ["a", "b"])
+    monkeypatch.setattr(node.queue, "outdated", lambda before: [first, second])
     monkeypatch.setattr(node.inbox, "sweep", sweep)
     node.sweep()
-    assert swept == ["b"]
-    entry = next(e for e in node.queue.latest(states.STATES) if e.key == "a")
+    assert swept == [second]
+    entry = next(e for e in node.queue.latest(states.STATES) if e.key == first)
     monkeypatch.setattr(node.trail, "sent", lambda *_: {}["half a run folder"])
     node._not_sent(entry, CadError("the archive is away"))
     said = capsys.readouterr().out
@@ -440,6 +442,21 @@ def damages(path: Path) -> dict[str, Callable[[], object]]:
 
         return change
 
+    def study_key() -> None:
+        """A byte of it in the table's page; the index has the right one."""
+        with closing(sqlite3.connect(path)) as database:
+            (key,) = database.execute("SELECT key FROM study").fetchone()
+        content = bytearray(path.read_bytes())
+        content[content.index(f"{key}{states.RECEIVING}".encode())] ^= 1
+        path.write_bytes(content)
+
+    def another_key(key: str) -> Callable[[], object]:
+        columns = "state, generation, sender, opened, changed, due"
+        return table(
+            "PRAGMA ignore_check_constraints = ON; "
+            f"INSERT INTO study (key, {columns}) SELECT '{key}', {columns} FROM study;"  # noqa: S608
+        )
+
     found: dict[str, Callable[[], object]] = {
         "lost": path.unlink,
         "empty": lambda: path.write_bytes(b""),
@@ -453,6 +470,10 @@ def damages(path: Path) -> dict[str, Callable[[], object]]:
         "cut to a page": lambda: os.truncate(path, 4096),
         "cut in a page": lambda: os.truncate(path, size - 2000),
         "header": bytes_at(0, 16),
+        "a study's key": study_key,
+        "no key": another_key(""),
+        "a key that leads out": another_key(".."),
+        "a format below zero": table("PRAGMA user_version = -1;"),
     }
     for k, start in enumerate(np.linspace(24, size - 200, 14).astype(int)):
         found[f"noise {k}"] = bytes_at(int(start), 150)
@@ -460,7 +481,7 @@ def damages(path: Path) -> dict[str, Callable[[], object]]:
 
 
 def test_a_damaged_queue_forgets_nothing_that_was_acknowledged(inbox, settings, images):
-    """26 damages: made anew of what lies here, or refused in words; a start ends with all of it."""
+    """30 damages: made anew of what lies here, or refused in words; a start ends with all of it."""
     for one in images:
         keep(inbox, one)
     key, path, home = only(inbox.queue).key, inbox.queue.path, inbox.home
@@ -469,7 +490,7 @@ def test_a_damaged_queue_forgets_nothing_that_was_acknowledged(inbox, settings, 
         database.execute("PRAGMA journal_mode = DELETE")
     sound = path.read_bytes()
     names = list(damages(path))
-    assert len(names) == 26
+    assert len(names) == 30
     refused: list[str] = []
     for name in names:
         for old in home.glob("queue.*"):
@@ -506,6 +527,60 @@ def test_studies_without_the_nodes_secret_are_refused(inbox, images, settings):
     (inbox.home / "node.key").unlink()
     with pytest.raises(CadError, match="under the names of a secret that is gone"):
         Inbox(settings, inbox.queue)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"0" * 31, b"0" * 32, b"\xff" * 32],
+    ids=["emptied", "cut", "another", "no digits"],
+)
+def test_a_secret_that_was_changed_is_refused_and_an_earlier_versions_is_taken(
+    inbox, images, settings, content
+):
+    keep(inbox, images[0])
+    path = inbox.home / "node.key"
+    before = path.read_bytes()
+    path.write_bytes(content)
+    with pytest.raises(CadError, match="secret") as caught:
+        Inbox(settings, inbox.queue)
+    assert "bring the file back from a backup" in caught.value.hint
+    path.write_bytes(before)
+    inbox.queue._db.executescript("DROP TABLE secret; PRAGMA user_version = 3;")
+    queue = Queue(inbox.queue.path)
+    Inbox(settings, queue).close()
+    assert only(queue) == only(inbox.queue)
+    queue.close()
+    path.write_bytes(b"0" * 32)
+    with pytest.raises(CadError, match="another secret"):
+        Inbox(settings, inbox.queue)
+
+
+@pytest.mark.parametrize("key", ["", "..", "a/../../b", "A" * 16, "a" * 15])
+def test_what_is_no_key_leads_to_no_folder(inbox, images, key):
+    """Empty, it would be the folder of all studies."""
+    keep(inbox, images[0])
+    with pytest.raises(CadError, match="no study's key"):
+        inbox.sweep(key)
+    with pytest.raises(CadError, match="no study's key"):
+        inbox.incoming(key)
+    assert inbox.incoming(only(inbox.queue).key).is_dir()
+
+
+@pytest.mark.parametrize("change", ["key = NULL", "due = 'soon'", "state = 'lost'", "key = 'x'"])
+def test_a_row_of_an_earlier_version_that_no_queue_has_is_damage(inbox, images, tmp_path, change):
+    """Where the tables of version 3 let it in."""
+    keep(inbox, images[0])
+    with closing(sqlite3.connect(tmp_path / "old")) as database:
+        inbox.queue._db.backup(database)
+        (words,) = database.execute("SELECT sql FROM sqlite_master WHERE name = 'study'").fetchone()
+        loose = re.sub(r" CHECK \(.*?\)+|STRICT|PRIMARY KEY NOT NULL", "", words)
+        database.executescript(
+            f"ALTER TABLE study RENAME TO strict_study; {loose};"
+            "INSERT INTO study SELECT * FROM strict_study; DROP TABLE strict_study;"
+            f"UPDATE study SET {change}; DROP TABLE secret; PRAGMA user_version = 3;"  # noqa: S608
+        )
+    with pytest.raises(DamagedQueue):
+        Queue(tmp_path / "old")
 
 
 @pytest.mark.parametrize("change", ["gone", "cut", "another", "longer"])
