@@ -66,8 +66,8 @@ class Inbox:
             raise CadError(
                 "another secret than the one that the studies here are named under",
                 file=self.home / KEY_FILE,
-                hint=f"bring the file back from a backup, or move {INCOMING}, {STUDIES} and "
-                f"{queue.path.name} away and send the studies again",
+                hint=f"bring it, or an exchanged {queue.path.name}, back from a backup, or move "
+                f"both, {INCOMING} and {STUDIES} away and send the studies again",
             )
         memory = settings.studies.memory_limit
         self._apart = Caller(ExecutionOptions(time_limit=_APART_SECONDS, memory_limit=memory))

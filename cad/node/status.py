@@ -5,7 +5,6 @@ import shutil
 import socket
 import threading
 import time
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ from jinja2 import Environment, FileSystemLoader
 
 from cad._version import __version__
 from cad.dicom.archive.listener import cut
-from cad.errors import CadError
 from cad.node import queue as states
 from cad.node.compute import RUN
 from cad.node.inbox import STUDIES
-from cad.node.names import wording
+from cad.node.log import tell
+from cad.node.names import study_folder, wording
 from cad.node.queue import Queue
 from cad.node.receiver import Receiver
 from cad.node.settings import NodeSettings
@@ -91,8 +90,10 @@ class StatusPage:
                     return
                 try:
                     kind, text = answer()
-                except (CadError, OSError) as error:
-                    self.send_error(503, wording(error)["code"])
+                except Exception as error:  # the page must not hide that something is wrong
+                    code = wording(error)["code"]
+                    tell("page failed", code=code)
+                    self.send_error(503, code)
                     return
                 body = text.encode()
                 self.send_response(200)
@@ -126,31 +127,39 @@ class StatusPage:
         said = {"status": "ok" if well else "disk nearly full", "version": __version__}
         return "application/json", json.dumps({**said, "studies": self.queue.counts()}) + "\n"
 
-    def _men(self) -> dict[str, float]:
+    def _men(self) -> tuple[dict[str, float], dict[str, str]]:
         """Return what drift shows first in the last men: decided and cancers, beside the promise.
 
-        Cancers are counted where a man's histology came along.
+        Cancers are counted where a man's histology came along. The second value says, by study, why
+        its results cannot be read: they are swept, damaged, or half in a backup.
         """
-        men, shares = list[dict[str, str]](), list[float]()
+        men = list[tuple[str, float | None, float | None]]()  # decision, truth, probability
+        shares, unread = list[float](), dict[str, str]()
         for entry in self.queue.latest((states.DONE,), _MEN):
-            run = RunFolder(self.settings.home / STUDIES / entry.key / RUN)
-            with suppress(CadError, OSError, ValueError, KeyError):  # swept, or half in a backup
-                men += read_rows(run.patients, ("probability", "decision", "truth"))
-                share = read_json(run.metrics)["patient_level"]["promised_share"]
-                shares += [] if share is None else [float(share)]
-        told = [m for m in men if m["decision"]]
-        known = [m for m in told if m["truth"] and m["probability"]]
-        decided = sum(m["decision"] in ("benign", "malignant") for m in told)
-        found = {"all": float(len(told)), "decided": float(decided)}
+            run = RunFolder(study_folder(self.settings.home, STUDIES, entry.key) / RUN)
+            try:
+                rows = read_rows(run.patients, ("probability", "decision", "truth"))
+                men += [(row["decision"], _chance(row["truth"]), _chance(row["probability"]))
+                        for row in rows if row["decision"]]  # fmt: skip
+                share = _chance(read_json(run.metrics)["patient_level"]["promised_share"])
+                shares += [] if share is None else [share]
+            except Exception as error:  # whatever its files hold, the others are shown
+                unread[entry.key] = wording(error)["code"]
+        both = [(truth, chance) for _, truth, chance in men
+                if truth is not None and chance is not None]  # fmt: skip
+        decided = sum(decision in ("benign", "malignant") for decision, *_ in men)
+        found = {"all": float(len(men)), "decided": float(decided)}
         if shares:
-            found["decided as promised"] = len(told) * sum(shares) / len(shares)
-        if known:
+            found["decided as promised"] = len(men) * sum(shares) / len(shares)
+        if both:
             found |= {
-                "with histology": float(len(known)),
-                "with cancer": sum(float(m["truth"]) for m in known),
-                "with cancer as promised": sum(float(m["probability"]) for m in known),
+                "with histology": float(len(both)),
+                "with cancer": sum(truth for truth, _ in both),
+                "with cancer as promised": sum(chance for _, chance in both),
             }
-        return found
+        if unread:
+            found["with results that cannot be read"] = float(len(unread))
+        return found, unread
 
     def _metrics(self) -> tuple[str, str]:
         text = self._filled("metrics.txt", refused=self.receiver.refused, last=_MEN)
@@ -173,10 +182,22 @@ class StatusPage:
         return "text/html", text
 
     def _filled(self, template: str, **more: Any) -> str:
+        men, unread = self._men()
         return _PAGES.get_template(template).render(
             counts=self.queue.counts(),
             totals=self.queue.totals(time.time() - _HOUR),
             free=self._free(),
-            men=self._men(),
+            men=men,
+            unread=unread,
             **more,
         )
+
+
+def _chance(cell: Any) -> float | None:
+    """Return a number between 0 and 1 from a table's cell or JSON; None where there is none."""
+    if cell in ("", None):
+        return None
+    value = float(cell)
+    if not 0 <= value <= 1:
+        raise ValueError("not between 0 and 1")
+    return value

@@ -163,6 +163,65 @@ def test_the_page_holds_the_last_men_against_the_promise(start, images):
         page.stop()
 
 
+PATIENTS = "probability,decision,truth\n{}\n"
+METRICS = '{{"patient_level": {}}}'
+
+
+@pytest.mark.parametrize(
+    ("row", "share"),
+    [
+        (".5,benign,x", '{"promised_share": 0.5}'),
+        ('"3,5",benign,1', '{"promised_share": 0.5}'),
+        ("nan,benign,1", '{"promised_share": 0.5}'),
+        (".5,benign,1", "null"),
+        (".5,benign,1", '{"promised_share": [1]}'),
+        (".5,benign,1", '{"promised_share": 1e999}'),
+    ],
+)
+def test_damaged_results_cost_the_page_no_other_row(start, images, tmp_path, row, share):
+    receiver = start()
+    queue, settings = receiver.inbox.queue, receiver.inbox.settings
+    other = write_series(tmp_path / "other", np.ones((1, 64, 64), np.uint16), study="other")
+    send(receiver.address[1], [images[0], pydicom.dcmread(other[0])])
+    for told in ((".9,malignant,1", '{"promised_share": 1}'), (row, share)):
+        with queue.claimed(states.RECEIVING, states.RECEIVING, time.time() + 60) as entry:
+            queue.settle(entry, states.DONE, time.time())
+        run = receiver.inbox.work(entry.key) / "run"
+        run.mkdir(parents=True)
+        (run / "patients.csv").write_text(PATIENTS.format(told[0]))
+        (run / "metrics.json").write_text(METRICS.format(told[1]))
+    page = StatusPage(settings, queue, receiver)
+    try:
+        text, _ = get(f"http://127.0.0.1:{page.port}/")
+        assert text.count("Its results cannot be read: ") == 1
+        assert "Its results" in text[text.index(entry.key) :][:600]
+        metrics, _ = get(f"http://127.0.0.1:{page.port}/metrics")
+        assert 'cad_node_last_men{of="with results that cannot be read"} 1.0' in metrics
+        assert 'cad_node_last_men{of="with histology"} ' in metrics
+        for said in ("nan", "inf"):
+            assert said not in metrics
+    finally:
+        page.stop()
+
+
+def test_a_fault_of_the_page_is_answered_and_logged_with_a_code(start, monkeypatch, capsys):
+    receiver = start()
+    queue, settings = receiver.inbox.queue, receiver.inbox.settings
+    page = StatusPage(settings, queue, receiver)
+    monkeypatch.setattr(queue, "counts", lambda: {}["Gravenstein"])
+    try:
+        for path in ("/", "/metrics", "/health"):
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                get(f"http://127.0.0.1:{page.port}{path}")
+            assert (caught.value.code, caught.value.reason[:8]) == (503, "KeyError")
+            caught.value.close()
+    finally:
+        page.stop()
+    said = capsys.readouterr().out
+    assert [json.loads(line)["event"] for line in said.splitlines()] == ["page failed"] * 3
+    assert "Gravenstein" not in said
+
+
 def test_the_page_shows_every_study_by_its_key_and_changes_nothing(start, images, tmp_path):
     receiver = start()
     send(receiver.address[1], images)
