@@ -11,7 +11,7 @@ from cad._version import __version__
 from cad.audit.entries import audit_delivery, audit_prediction
 from cad.audit.trail import DamagedTrail, append, verify
 from cad.errors import CadError
-from cad.files import JsonObject
+from cad.files import JsonObject, flush_names
 from cad.node.compute import RUN, objects
 from cad.node.queue import Entry, Queue
 from cad.node.settings import NodeSettings
@@ -41,6 +41,7 @@ def _place(settings: NodeSettings) -> Path:
         )
     inside.unlink(missing_ok=True)
     inside.symlink_to(settings.audit.resolve())
+    flush_names(settings.home)
     return settings.audit
 
 

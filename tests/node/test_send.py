@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -184,7 +185,7 @@ def test_a_trail_that_somebody_changed_stops_the_node(node, archive, tmp_path):
         Trail(node.settings, node.queue)
 
 
-def test_a_trail_elsewhere_is_found_by_the_nodes_folder(node, tmp_path):
+def test_a_trail_elsewhere_is_found_by_the_nodes_folder(node, tmp_path, monkeypatch):
     """A node with a trail in its folder goes on with it elsewhere only once it was moved."""
     inside, other = node.settings.home / "audit.jsonl", tmp_path / "log" / "audit.jsonl"
     moved = node.settings.model_copy(update={"audit": other})
@@ -193,9 +194,17 @@ def test_a_trail_elsewhere_is_found_by_the_nodes_folder(node, tmp_path):
     assert f"mv {inside} {other}" in (refused.value.hint or "")
     other.parent.mkdir()
     inside.rename(other)
+    flushed, fsync = [], os.fsync
+
+    def seen(handle: int) -> None:
+        if inside.is_symlink() and os.path.samestat(os.fstat(handle), inside.parent.stat()):
+            flushed.append(inside.readlink())
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", seen)
     for _ in range(2):
         Trail(moved, node.queue).note("again")
-    assert inside.is_symlink()
+    assert flushed == [other]  # a power cut would lose it
     lines = [json.loads(line)["entry"]["event"] for line in inside.read_text().splitlines()]
     assert lines[-4:] == ["start", "again"] * 2
     assert verify(other).problems == []
