@@ -65,7 +65,7 @@ class Names:
             for key, value in entries.items():
                 texts = {str(one) for one in (value if isinstance(value, list) else [value])}
                 if key.endswith("PatientID"):
-                    ids |= {text for text in texts if len(text) >= _SHORTEST}
+                    ids |= {text.strip() for text in texts} - {"", "None"}
                 # The class of an object is the same for everybody's images.
                 elif key.rstrip("s").endswith("UID") and key != _NO_IDENTITY:
                     uids |= texts
@@ -81,7 +81,8 @@ class Names:
 
         Each must stand alone, not inside a longer word.
         """
-        words = "|".join(re.escape(word) for word in sorted({self.participant, *self.source_ids}))
+        ids = {word for word in self.source_ids if len(word) >= _SHORTEST}
+        words = "|".join(re.escape(word) for word in sorted({self.participant, *ids}))
         if re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])".encode(), content):
             return True
         return any(found.decode() in self.uids for found in _UID.findall(content))

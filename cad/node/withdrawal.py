@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from cad.audit.trail import append
@@ -11,7 +11,8 @@ from cad.cohort.traces import Names, named_places
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.node.inbox import FETCHING, INCOMING, SPOOL, STUDIES, sweep_study
-from cad.node.instance import deflated_head, head_of
+from cad.node.instance import Head, deflated_head, head_of
+from cad.node.names import is_key
 from cad.node.queue import Queue
 from cad.node.service import QUEUE
 from cad.node.trail import FILE
@@ -78,14 +79,14 @@ class NodeHome:
         try:
             for half in (FETCHING, SPOOL):
                 shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
-            gone = self.studies(names, patient, same)
+            gone, _ = self._sorted(names, patient, same)
             if gone and (self.home / FILE).is_file():  # first: after a kill nobody knew them
                 line = {"event": "withdraw", "node_keys": gone}
                 queue.note_line(append(self.home / FILE, line))
-            here = {path.parent.name for path in self.home.glob(f"{INCOMING}/*/*.dcm")}
-            left = {folder.name for folder in self.home.glob(f"{INCOMING}/*")} - here
-            # And what a removal has left that was cut short: a folder without files, or rows.
-            for study in {*gone, *left, *(queue.instances().keys() - here)}:
+            # And what a removal has left that was cut short: an empty folder, or rows without one.
+            here = {place.name for place in self._places(INCOMING) if any(place.iterdir())}
+            empty = {place.name for place in self._places(INCOMING)} - here
+            for study in {*gone, *empty, *(queue.instances().keys() - here)}:
                 sweep_study(self.home, queue, study)
             if gone:
                 queue.shrink()
@@ -96,11 +97,12 @@ class NodeHome:
         return len(gone)
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
-        """Return the keys of a patient's studies on the node: the names of their folders.
+        """Return the keys of a patient's studies on the node, and what may be the patient's.
 
         A study counts when one of its received files has the patient's PatientID or study UID, or
         when a file or folder of its cohort or run is named after the patient. The PatientID may be
-        ``patient``, one of ``names``, or one that ``same`` accepts.
+        ``patient``, one of ``names``, or one that ``same`` accepts. What cannot be read, is not the
+        node's, or has a PatientID of the patient's label alone, may be the patient's.
 
         Parameters
         ----------
@@ -112,26 +114,59 @@ class NodeHome:
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
             None where the cohort has no secret key.
         """
-        ids = {patient.strip(), *names.source_ids}
+        theirs, doubtful = self._sorted(names, patient, same)
+        return theirs + doubtful
 
-        def is_theirs(path: Path) -> bool:
-            try:
-                head = head_of(path) or deflated_head(path)
-            except CadError:  # what cannot be read was never imported
-                return False
+    def _sorted(
+        self, names: Names, patient: str, same: SamePatient | None
+    ) -> tuple[list[str], list[str]]:
+        """Return the keys of a patient's studies; and what may be the patient's, and why."""
+        # Several ids make one label: it decides only where the cohort does not know the ids.
+        label = names.participant.removeprefix("sub-")
+        ids = {patient.strip(), *(names.source_ids or {label})}
+
+        def is_theirs(head: Head) -> bool:
             return (
                 head.patient in ids
-                or "sub-" + re.sub("[^A-Za-z0-9]", "", head.patient) == names.participant
                 or head.study in names.uids
                 or (same is not None and same(names.participant, head.patient))
             )
 
-        keys = {
-            path.parent.name for path in self.home.glob(f"{INCOMING}/*/*.dcm") if is_theirs(path)
-        }
-        keys |= {
-            work.name
-            for work in self.home.glob(f"{STUDIES}/*")
-            if work.is_dir() and named_places(work, names)
-        }
-        return sorted(keys)
+        def is_alike(head: Head) -> bool:
+            return not names.source_ids and re.sub("[^A-Za-z0-9]", "", head.patient) == label
+
+        theirs = {work.name for work in self._places(STUDIES) if named_places(work, names)}
+        doubtful = dict[str, str]()
+        for place in self._places(INCOMING):
+            heads = _heads(place)
+            if any(map(is_theirs, heads)):
+                theirs.add(place.name)
+            elif any(map(is_alike, heads)):
+                doubtful[place.name] = "another PatientID of this label: give it, if it is theirs"
+            elif not heads and any(place.iterdir()):
+                doubtful[place.name] = "no file of it can be read"
+        for part in (INCOMING, STUDIES):
+            for place in self._places(part, ours=False):
+                doubtful[f"{part}/{place.name}"] = "it is not the node's"
+        return sorted(theirs), [
+            f"{place} (whose it is cannot be told: {why})"
+            for place, why in doubtful.items()
+            if place not in theirs
+        ]
+
+    def _places(self, part: str, *, ours: bool = True) -> list[Path]:
+        """Return the folders of studies in a part of the home, or else what somebody put there."""
+        return [
+            place
+            for place in sorted((self.home / part).glob("*"))
+            if (is_key(place.name) and place.is_dir() and not place.is_symlink()) is ours
+        ]
+
+
+def _heads(folder: Path) -> list[Head]:
+    """Read the headers of a study's files, as far as they can be read."""
+    heads = []
+    for path in filter(Path.is_file, folder.rglob("*")):
+        with suppress(CadError, OSError):
+            heads.append(head_of(path) or deflated_head(path))
+    return heads

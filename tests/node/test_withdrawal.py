@@ -151,6 +151,60 @@ def test_a_patient_of_the_node_alone_is_swept(inbox, tmp_path):
     assert len(inbox.queue.latest(states.STATES)) == 3
 
 
+def test_what_somebody_put_into_incoming_is_named_and_stays(inbox, tmp_path):
+    """A file that the share left there, and a folder of another man's images."""
+    cohort = cohort_of(tmp_path, "id")
+    fill(inbox, tmp_path / "came")
+    strange = inbox.home / "incoming" / "backup" / "man" / "a.dcm"
+    strange.parent.mkdir(parents=True)
+    strange.write_bytes(next(inbox.home.glob("incoming/*/*.dcm")).read_bytes())
+    (inbox.home / "incoming" / ".nfs00001").write_text("x")
+    (inbox.home / "studies" / "notes").mkdir()
+    code, said = command(cohort, LEAVING, inbox.home)
+    assert (code, said["studies"]) == (1, {str(inbox.home): 2})
+    why = "(whose it is cannot be told: it is not the node's)"
+    places = ("incoming/.nfs00001", "incoming/backup", "studies/notes")
+    assert said["still_held"] == {str(inbox.home): [f"{place} {why}" for place in places]}
+    assert strange.is_file()
+    assert (inbox.home / "incoming" / ".nfs00001").is_file()
+
+
+def test_a_study_of_which_no_file_can_be_read_is_named_and_the_node_not_called_free(
+    inbox, tmp_path
+):
+    """One damaged file beside sound ones is whose they are."""
+    cohort, whose = cohort_of(tmp_path, "pseudonym"), fill(inbox, tmp_path / "came")
+    for key, count in zip(whose, (1, 3, 1), strict=True):
+        shutil.rmtree(inbox.work(key))
+        for path in sorted(inbox.incoming(key).iterdir())[:count]:
+            path.write_bytes(path.read_bytes()[:132] + b"\0\0" + path.read_bytes()[134:])
+    code, said = command(cohort, LEAVING, inbox.home)
+    assert (code, said["studies"], said["free"]) == (1, {str(inbox.home): 1}, [])
+    unread = f"{list(whose)[1]} (whose it is cannot be told: no file of it can be read)"
+    assert said["still_held"] == {str(inbox.home): [unread]}
+    assert len(list(inbox.home.glob("incoming/*"))) == 2
+
+
+def test_another_patient_of_the_same_label_stays(inbox, tmp_path):
+    """Where the cohort knows the ids they alone count; else who has the label alone is named."""
+    cohort, other = cohort_of(tmp_path, "id"), make_cohort(tmp_path / "other", 2)
+    came = {name: receive(inbox, tmp_path / "came" / name, name)
+            for name in (LEAVING, "MRN7001", "0002", "00-02")}  # fmt: skip
+    for name in ("0002", "00-02"):
+        shutil.rmtree(inbox.work(came[name]))
+    shutil.rmtree(inbox.work(came["MRN7001"]))
+    assert command(cohort, "sub-MRN7001", inbox.home)[0] == 0
+    assert {path.name for path in inbox.home.glob("incoming/*")} == {*came.values()} - {
+        came[LEAVING]
+    }
+    code, said = command(other, "sub-0002", inbox.home)
+    assert (code, said["studies"]) == (1, {str(inbox.home): 1})
+    ((line,),) = said["still_held"].values()
+    assert line.startswith(f"{came['00-02']} (whose it is cannot be told: another PatientID of")
+    assert command(other, "00-02", inbox.home)[0] == 0
+    assert [path.name for path in inbox.home.glob("incoming/*")] == [came["MRN7001"]]
+
+
 def hidden(folder: Path, names: list[str]) -> list[str]:
     """Files of a folder that name somebody, in any byte, also of what is packed."""
     texts = {
