@@ -32,6 +32,7 @@ from cad.node.settings import NodeSettings
 from cad.node.status import StatusPage
 from cad.node.trail import Trail
 from cad.node.watch import Watcher
+from cad.processes import silence_children
 from cad.transactions.lock import locked
 
 QUEUE = "queue.sqlite"
@@ -67,7 +68,8 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
         For unusable settings, a changed or missing audit trail, and when another node uses
         the same folder.
     """
-    logging.disable()  # what libraries say quotes headers
+    silence_children()  # what libraries say quotes headers
+    logging.disable()
     warnings.simplefilter("ignore")
     threading.excepthook = _said_of_a_thread
     connect(settings.archive.address, settings.archive.aet, settings.archive.limits)  # usable?

@@ -20,6 +20,7 @@ from typing import Any
 # Python's own 700 make it look through all modules again and again while they are loaded, a fifth
 # of that time. What cycles hold until then is some megabytes.
 _THRESHOLDS = (50_000, 20, 100)
+_silent = threading.Event()
 
 
 def start_child(
@@ -34,7 +35,8 @@ def start_child(
     environment : mapping of str, optional
         Environment variables for the child, added to those of this process.
     errors : int, optional
-        Standard error of the child, as for `subprocess.Popen`; by default that of this process.
+        Standard error of the child, as for `subprocess.Popen`; by default that of this process,
+        or nothing after :func:`silence_children`.
 
     Returns
     -------
@@ -48,12 +50,20 @@ def start_child(
         [sys.executable, "-P", "-c", f"from {module} import serve; serve()", str(theirs.fileno())],
         stdin=subprocess.PIPE,  # never written: the process ends itself when it closes
         stdout=subprocess.DEVNULL,  # what libraries print must not mix with our results
-        stderr=errors,
+        stderr=subprocess.DEVNULL if _silent.is_set() else errors,
         pass_fds=(theirs.fileno(),),
         env={**os.environ, **(environment or {}), "PYTHONPATH": path},
     )
     theirs.close()
     return process, ours
+
+
+def silence_children() -> None:
+    """Let nothing come out that children print, started by whom they may be, from now on.
+
+    Libraries in any language quote what they read: a header, a name.
+    """
+    _silent.set()
 
 
 def end_child(process: subprocess.Popen[bytes], connection: Connection[Any, Any]) -> None:

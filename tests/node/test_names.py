@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
-from dicom_files import edit, write_series
+from dicom_files import deflate, edit, write_series
+from live_node import Node as Live
 from live_node import make_settings, send
 from pydicom.datadict import DicomDictionary, dictionary_VR
 from pydicom.dataset import Dataset
@@ -136,6 +137,26 @@ def test_no_name_leaves_the_studys_folder(node, tmp_path, capsys):
             assert word not in said, said[max(said.index(word) - 300, 0) :][:600]
             assert len(word.encode()) < 4 or word not in raw
     assert any(NAMES[0] in p.read_text() for p in node.settings.home.glob("studies/*/reason.txt"))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("ignore")
+def test_no_name_comes_out_of_a_process_of_the_node(tmp_path):
+    """Deflated, so that a child reads them: whatever is printed there stays there."""
+    node = Live(tmp_path, "127.0.0.1:1", "PACS", watch={"folder": str(tmp_path / "in")})
+    for keyword in ("StudyInstanceUID", "SOPInstanceUID", "SOPClassUID", "SpecificCharacterSet"):
+        (path,) = write_series(tmp_path / "in" / keyword, np.ones((1, 16, 16), np.uint16))
+        with pydicom.config.disable_value_validation():
+            edit(path, **{keyword: f"1.2.{NAMES[0]}"})
+            deflate(path, 1)
+    node.start()
+    try:
+        left_out = ("file left out", "file waits")
+        node.wait(lambda: sum(len(node.lines(event)) for event in left_out) >= 2, 60)
+        node.wait(lambda: node.counts()["receiving"] or node.counts()["failed"], 60)
+    finally:
+        node.stop()
+    assert NAMES[0] not in node.log.read_text()  # standard output and standard error
 
 
 def test_an_error_is_said_in_the_programs_own_words():
