@@ -14,7 +14,14 @@ from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.files import flush_names, make_folder
-from cad.node.instance import Head, deflated_head, digest_of, head_of, same_content
+from cad.node.instance import (
+    Head,
+    deflated_head,
+    digest_of,
+    head_of,
+    require_whole,
+    same_content,
+)
 from cad.node.log import tell
 from cad.node.names import KEY_FILE, is_key, key_of, node_key, study_folder, wording
 from cad.node.queue import Queue, QueueError
@@ -103,6 +110,7 @@ class Inbox:
             When the disk is full, or nearly.
         """
         check_file(source, MAX_IMAGE)
+        make_folder(self.spool, mode=0o700)  # it may be gone
         handle, name = tempfile.mkstemp(dir=self.spool)
         try:
             with os.fdopen(handle, "wb") as copy, source.open("rb") as stream:
@@ -133,27 +141,35 @@ class Inbox:
         Raises
         ------
         CadError
-            When the file is not the instance announced, or a UID is not valid.
+            When the file is not the instance announced or was cut off, or a UID is not valid.
         DuplicateInstance
-            When an instance of the same UID and another content is here.
+            When an instance of the same UID and another content, or of another study, is here.
         OSError
             When the disk is full, or nearly.
         """
         head = self._head(path)
         if announced is not None and announced != (head.sop_class, head.uid):
             raise CadError("an instance that is not the one announced")
+        require_whole(path)
         study, key = key_of(self._secret, head.study), key_of(self._secret, head.uid)
         digest, place = digest_of(path), self.incoming(study) / f"{key}.dcm"
         with self._lock:  # one name at a time; the disk would not be faster with two
-            known = self.queue.digest(key)
-            # Sent again after its folder was lost, it is as new.
-            if known is None or not place.is_file():
+            before = self.queue.digest(key)
+            # Sent again after its file was lost, it is as new.
+            here = self._file_of(key, place) if before is not None else None
+            if here is None:
                 return self._enter(path, place, head, digest, sender, peer)
-            if known == digest:
+            if before == digest:
                 self.queue.still_wanted(study, time.time())
-        if known != digest and not self._same(path, key):
+        if before != digest and not (here == place and self._same(here, path)):
             raise DuplicateInstance("another instance of a name that is here already")
         return 0
+
+    def _file_of(self, key: str, place: Path) -> Path | None:
+        """Return the file of an instance: at its place, or in another study's folder."""
+        if place.is_file():
+            return place
+        return next(self.home.glob(f"{INCOMING}/*/{key}.dcm"), None)
 
     def _enter(
         self, path: Path, place: Path, head: Head, digest: bytes, sender: str, peer: str
@@ -204,11 +220,8 @@ class Inbox:
             raise CadError("no instance of the study is on the disk", hint="send the study again")
         return self._head(path)
 
-    def _same(self, path: Path, key: str) -> bool:
+    def _same(self, here: Path, path: Path) -> bool:
         """Tell whether a file is an instance that is here, but for how it is written."""
-        here = next(self.home.glob(f"{INCOMING}/*/{key}.dcm"), None)
-        if here is None:
-            return False
         return digest_of(here) == digest_of(path) or self.apart(same_content, here, path)
 
     def apart(self, function: Callable[..., Returned], *arguments: Any) -> Returned:
@@ -242,6 +255,18 @@ class Inbox:
         least = max(self.settings.receiver.reserve_gigabytes * 1e9, LEAST_BYTES)
         if shutil.disk_usage(self.home).free < least:
             raise OSError(28, "less than `reserve_gigabytes` is left on the disk")
+
+    def check_spool(self) -> None:
+        """Check that what comes can be written; make its folder again where that is gone.
+
+        Raises
+        ------
+        OSError
+            When nothing can be written.
+        """
+        make_folder(self.spool, mode=0o700)
+        with tempfile.TemporaryFile(dir=self.spool) as trial:
+            trial.write(b"?")
 
     def incoming(self, study: str) -> Path:
         """Return the folder of a study's received files; ``study`` is its key (pseudonym)."""

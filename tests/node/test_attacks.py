@@ -6,11 +6,13 @@ import contextlib
 import http.client
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +23,12 @@ from dicom_files import deflate, write_series
 from live_node import free_port, make_settings, send
 from rough_callers import (
     INSIDE,
+    MR,
     ROUGH,
     accepted,
     command,
     cut,
+    element,
     encrypted,
     part,
     plainly,
@@ -268,8 +272,22 @@ def pour(port: int, megabytes: int) -> None:
             line.sendall(piece)
 
 
-def peak(tmp_path: Path, associations: int, megabytes: int) -> float:
-    """Memory of a receiver of its own, MB, after so many associations poured so much at once."""
+def items(port: int) -> None:
+    """Send an instance of a sequence of 500,000 empty items, 4 MB."""
+    begin = element(0x00080016, MR.encode()) + element(0x00080018, b"1.2.3.4")
+    sequence = struct.pack("<HHL", 8, 0x1110, 2**32 - 1)
+    content = begin + sequence + struct.pack("<HHL", 0xFFFE, 0xE000, 0) * 500_000
+    with accepted(plainly(port)) as line:
+        assert line.recv(2**12)  # the rest of what accepts it
+        line.sendall(part(command(), 3))
+        for start in range(0, len(content), 2**17):
+            line.sendall(part(content[start : start + 2**17], 0))
+        line.sendall(part(struct.pack("<HHL", 0xFFFE, 0xE0DD, 0), 2))
+        assert line.recv(1) == b"\x04"  # an answer
+
+
+def peak(tmp_path: Path, associations: int, attack: Callable[[int], None]) -> float:
+    """Memory of a receiver of its own, MB, after so many associations at once."""
     support, port = str(Path(__file__).resolve().parents[1] / "support"), free_port()
     (tmp_path / "home").mkdir(exist_ok=True)
     script = SERVED.format(support=support, home=str(tmp_path / "home"), port=port)
@@ -277,9 +295,7 @@ def peak(tmp_path: Path, associations: int, megabytes: int) -> float:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        threads = [
-            threading.Thread(target=pour, args=(port, megabytes)) for _ in range(associations)
-        ]
+        threads = [threading.Thread(target=attack, args=(port,)) for _ in range(associations)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -294,10 +310,15 @@ def peak(tmp_path: Path, associations: int, megabytes: int) -> float:
 
 def test_what_is_received_is_not_held(tmp_path):
     """8 associations of 32 MiB at once: the receiver stays under 400 MB."""
-    assert peak(tmp_path, 8, 32) < 400
+    assert peak(tmp_path, 8, partial(pour, megabytes=32)) < 400
+
+
+def test_what_a_header_holds_is_not_held(tmp_path):
+    """4 messages of 4 MB, each of half a million items before the patient: 1.6 GB as objects."""
+    assert peak(tmp_path, 4, items) < 400
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
 def test_fifty_associations_of_512_mb_are_not_held(tmp_path):
-    assert peak(tmp_path, 50, 512) < 400
+    assert peak(tmp_path, 50, partial(pour, megabytes=512)) < 400
