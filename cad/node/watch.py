@@ -26,16 +26,10 @@ class Watcher:
         The folder, and how long a file must stay the same before it is taken.
     inbox : Inbox
         Where received DICOM files are kept.
-
-    Raises
-    ------
-    CadError
-        When there is no such folder.
     """
 
     def __init__(self, settings: WatchSettings, inbox: Inbox) -> None:
         self.settings, self.inbox = settings, inbox
-        self._require_folder()
         self._secret = node_key(inbox.home)
         self._quiet: dict[str, tuple[int, int, float]] = {}
         self._told: dict[str, str] = {}
@@ -53,35 +47,47 @@ class Watcher:
         CadError
             When the folder is gone: a network share that is lost must not look like an empty
             folder.
+        OSError
+            When the folder cannot be listed.
         """
-        self._require_folder()
+        folder = self.settings.folder
+        if not folder.is_dir():
+            raise CadError("no such folder to watch", file=folder)
         taken, still = False, dict[str, tuple[int, int, float]]()
-        for place, _, names in os.walk(self.settings.folder):
+        told = dict[str, str]()
+
+        def waits(path: Path, error: Exception) -> None:
+            """Say once why a file or folder has to wait; it is tried again the next time."""
+            key, code = self._key(path), wording(error)["code"]
+            if self._told.get(key) != code:
+                tell("file waits", sender=SENDER, file=key, code=code)
+            told[key] = code
+
+        def unreadable(error: OSError) -> None:
+            if Path(error.filename) == folder:
+                raise error
+            waits(Path(error.filename), error)
+
+        for place, _, names in os.walk(folder, onerror=unreadable):
             for name in names:
                 path = Path(place) / name
-                key = key_of(self._secret, str(path.relative_to(self.settings.folder)))
                 try:
-                    taken = self._look_at(path, key, still) or taken
+                    taken = self._look_at(path, still) or taken
                 except DamagedQueue:
                     raise
-                except Exception as error:  # tried again the next time, and said once
-                    code = wording(error)["code"]
-                    if self._told.get(key) != code:
-                        tell("file waits", sender=SENDER, file=key, code=code)
-                    self._told[key] = code
-        self._quiet = still
+                except Exception as error:
+                    waits(path, error)
+        self._quiet, self._told = still, told
         return taken
 
-    def _require_folder(self) -> None:
-        if not self.settings.folder.is_dir():
-            raise CadError("no such folder to watch", file=self.settings.folder)
+    def _key(self, path: Path) -> str:
+        return key_of(self._secret, str(path.relative_to(self.settings.folder)))
 
-    def _look_at(self, path: Path, key: str, still: dict[str, tuple[int, int, float]]) -> bool:
+    def _look_at(self, path: Path, still: dict[str, tuple[int, int, float]]) -> bool:
         """Take one file if it is new and at rest; tell whether anything of it was new."""
         if kind_of(path):  # a pipe would be waited on for ever
             return False
-        status = path.stat()
-        now = status.st_size, status.st_mtime_ns
+        key, now = self._key(path), _state(path)
         if self.inbox.queue.seen(key, *now):
             return False
         size, changed, since = self._quiet.get(key, (-1, -1, 0.0))
@@ -91,18 +97,24 @@ class Watcher:
             still[key] = (*now, since)
             return False
         still[key] = (*now, since)  # should it have to wait
-        taken = self._take(path, key)
+        taken = self._take(path, key, now)
         self.inbox.queue.see(key, *now)
-        self._told.pop(key, None)
         return taken
 
-    def _take(self, path: Path, key: str) -> bool:
+    def _take(self, path: Path, key: str, now: tuple[int, int]) -> bool:
         """Take one file; what is no DICOM, or not wanted, is left alone and said once."""
         try:
             with self.inbox.copied(path) as copy:
-                return self.inbox.keep(copy, SENDER) > 0
+                # What changed meanwhile is looked at again, as it is then.
+                return _state(path) == now and self.inbox.keep(copy, SENDER) > 0
         except QueueError:
             raise
         except CadError as error:
             tell("file left out", sender=SENDER, file=key, code=wording(error)["code"])
             return False
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Return a file's size and time of change, which the queue's 63 bits hold in any year."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns % 2**63

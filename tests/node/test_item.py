@@ -9,10 +9,11 @@ import re
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -95,10 +96,10 @@ def test_a_watched_folder_of_odd_files_costs_no_other_file(inbox, images, tmp_pa
     watcher = Watcher(WatchSettings(folder=folder, quiet_seconds=0.01), inbox)
     take = watcher._take
 
-    def vanish(path: Path, key: str) -> bool:
+    def vanish(path: Path, *more: object) -> bool:
         if path == images[1]:
             path.unlink()
-        return take(path, key)
+        return take(path, *more)  # type: ignore[arg-type]
 
     watcher._take = vanish  # type: ignore[method-assign]
     assert look_twice(watcher)
@@ -302,14 +303,89 @@ def test_a_node_that_starts_on_a_full_disk_waits_and_loses_nothing(images, tmp_p
         subprocess.run(["umount", "-l", str(home)], check=True)
 
 
-def test_a_watched_folder_that_is_gone_is_said(inbox, images, tmp_path):
-    """A share that is not there looks like an empty folder."""
-    watcher = Watcher(WatchSettings(folder=tmp_path / "in", quiet_seconds=0.01), inbox)
+def test_a_watched_folder_that_is_not_there_is_said(inbox, images, tmp_path):
+    """A share that is not there looks like an empty folder; mounted late, it keeps no node down."""
     (tmp_path / "in").rename(tmp_path / "away")
+    watcher = Watcher(WatchSettings(folder=tmp_path / "in", quiet_seconds=0.01), inbox)
     with pytest.raises(CadError, match="no such folder to watch"):
         watcher.look()
     (tmp_path / "away").rename(tmp_path / "in")
     assert look_twice(watcher)
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Be a user who may not read everything; root may."""
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_a_folder_that_cannot_be_listed_does_not_look_empty(inbox, capsys):
+    """A folder within is said once, like a file that has to wait; the watched one is an error."""
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o711)  # noqa: S103
+        folder = Path(place) / "in"
+        (folder / "sub").mkdir(parents=True)
+        (folder / "sub").chmod(0)
+        watcher = Watcher(WatchSettings(folder=folder), inbox)
+        with nobody():
+            watcher.look()
+            watcher.look()
+        folder.chmod(0)
+        with nobody(), pytest.raises(PermissionError):
+            watcher.look()
+        folder.chmod(0o700)
+        (folder / "sub").chmod(0o700)
+    line = json.loads(capsys.readouterr().out)
+    assert (line["event"], line["code"]) == ("file waits", "EACCES")
+
+
+def test_an_image_that_was_cut_off_keeps_the_whole_one_not_out(inbox, images, tmp_path, capsys):
+    """In its pixels, before them, or changed while it was copied."""
+    watcher = Watcher(WatchSettings(folder=tmp_path / "in", quiet_seconds=0.01), inbox)
+    whole = [path.read_bytes() for path in images]
+    images[0].write_bytes(whole[0][:-200])
+    pixels = len(np.ones(SHAPE[1:], np.uint16).tobytes()) + 12
+    images[1].write_bytes(whole[1][:-pixels])
+    copied = inbox.copied
+
+    @contextmanager
+    def late(path: Path) -> Iterator[Path]:
+        with copied(path) as copy:
+            if path == images[2]:
+                path.write_bytes(whole[2] + bytes(2))
+            yield copy
+
+    inbox.copied = late
+    assert not look_twice(watcher)
+    assert capsys.readouterr().out.count("file left out") == 2
+    inbox.copied = copied
+    for path, content in zip(images, whole, strict=True):
+        path.write_bytes(content)
+    assert look_twice(watcher)
+    assert inbox.queue.count_of(only(inbox.queue).key, "MR") == 3
+
+
+def test_a_file_of_any_year_is_taken(inbox, images, tmp_path):
+    for path, nanoseconds in zip(images, (2**63 + 10**9, -(10**18), 0), strict=True):
+        os.utime(path, ns=(nanoseconds, nanoseconds))
+    watcher = Watcher(WatchSettings(folder=tmp_path / "in", quiet_seconds=0.01), inbox)
+    assert look_twice(watcher)
+    assert inbox.queue.count_of(only(inbox.queue).key, "MR") == 3
+    assert not look_twice(watcher)
+
+
+def test_an_instance_of_another_study_is_refused(inbox, images):
+    keep(inbox, images[0])
+    edit(images[0], StudyInstanceUID="1.2.3.4")
+    with pytest.raises(DuplicateInstance):
+        keep(inbox, images[0])
+    assert inbox.take_stock() == (0, 0)
+    assert len(inbox.queue.instances()) == 1
 
 
 def test_a_study_that_cannot_be_swept_or_written_down_holds_no_other(
