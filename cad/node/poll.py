@@ -60,13 +60,19 @@ class Poller:
         since = datetime.now(UTC) - timedelta(days=self.settings.days)
         taken = False
         with self._said():
-            found = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
-            seen = self.inbox.queue.seen
-            new = [one for one in found if not seen(self._name(one), one.instances, 0)]
-            for uid in dict.fromkeys(one.study_uid for one in new):
+            recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
+            for uid, series in recent.items():
                 with self._said(study=key_of(self._secret, uid)):
-                    taken = self._take([one for one in new if one.study_uid == uid]) or taken
+                    taken = self._look_at(series) or taken
         return taken
+
+    def _look_at(self, series: list[FoundSeries] | CadError) -> bool:
+        """Fetch what is new of one study."""
+        if isinstance(series, CadError):
+            raise series
+        seen = self.inbox.queue.seen
+        new = [one for one in series if not seen(self._name(one), one.instances, 0)]
+        return bool(new) and self._take(new)
 
     @contextmanager
     def _said(self, **facts: str) -> Iterator[None]:

@@ -28,6 +28,47 @@ def gone_meanwhile(server: bad_dimse.Server) -> None:
     server.get = lambda event: server.sending([])
 
 
+ODD = {
+    "no series UID": {"SeriesInstanceUID": ""},
+    "another study's": {"StudyInstanceUID": "1.9"},
+    "2^70 instances": {"NumberOfSeriesRelatedInstances": str(2**70)},
+    "many instances": {"NumberOfSeriesRelatedInstances": "many"},
+}
+
+
+@pytest.mark.timeout(60)
+def test_an_odd_study_costs_no_other(inbox, tmp_path: Path, capsys):
+    """Four answers that cannot be used, and a study without a UID, come before an honest one."""
+    truth = write_truth(tmp_path / "study")
+    server = bad_dimse.Server(truth)
+    studies = dict(zip(("1.2.1", "1.2.2", "1.2.3", "1.2.4"), ODD.values(), strict=True))
+
+    def find(event):  # type: ignore[no-untyped-def]
+        query = event.identifier
+        odd = studies.get(str(query.get("StudyInstanceUID", "")))
+        if query.QueryRetrieveLevel == "STUDY":
+            for uid in ("", *studies):
+                yield 0xFF00, bad_dimse.changed(truth.study[0], StudyInstanceUID=uid)
+        if odd is None:
+            yield from server.honest_find(event)
+            return
+        answer = bad_dimse.changed(truth.study[0], StudyInstanceUID=query.StudyInstanceUID)
+        for name, value in odd.items():
+            answer.add_new(name, "LO", value)
+        yield 0xFF00, answer
+
+    server.find = find
+    address, end = bad_dimse._dimse(server)
+    try:
+        assert poller(inbox, address).look()
+    finally:
+        end()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in lines].count("poll failed") == 5
+    (entry,) = inbox.queue.latest(states.STATES)
+    assert inbox.queue.count_of(entry.key, "MR") == len(truth.study)
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "fault",

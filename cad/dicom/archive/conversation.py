@@ -48,8 +48,10 @@ class Conversation:
         found: list[interface.FoundSeries] = self._ask([], "find", patient_id)
         return found
 
-    def recent(self, since: str, match: dict[str, str]) -> list[interface.FoundSeries]:
+    def recent(self, since: str, match: dict[str, str]) -> interface.Recent:
         """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
+
+        An answer that cannot be used costs its own study only.
 
         Parameters
         ----------
@@ -59,8 +61,8 @@ class Conversation:
             Further conditions on the study: patterns by DICOM keyword
             (:func:`~cad.dicom.archive.interface.matches`).
         """
-        found: list[interface.FoundSeries] = self._ask([], "recent", since, match)
-        return found
+        recent: interface.Recent = self._ask([], "recent", since, match)
+        return recent
 
     def fetch(self, series: list[interface.FoundSeries], into: Path) -> None:
         """Fetch a study's series into an existing folder, each into a folder of its own in it.

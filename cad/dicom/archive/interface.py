@@ -26,6 +26,7 @@ from cad.reading import MAX_IMAGE, read_bytes
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
 UID = re.compile(r"[0-9.]{1,64}")
 _PROOF_PAUSE = 0.5
+_MOST = 10**6  # instances of a series
 # What results take over from the archive's own record of the study, so that they are filed there.
 IDENTITY = (
     "PatientID",
@@ -51,6 +52,10 @@ class FoundSeries:
     series_uid: str
     modality: str
     instances: int
+
+
+Recent = dict[str, list[FoundSeries] | CadError]
+"""An archive's series by StudyInstanceUID; of some studies why they cannot be told."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,10 @@ class Protocolled(ABC):
                     found += self._of_interest(owner, str(study.StudyInstanceUID))
         return found
 
-    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+    def recent(self, since: str, match: dict[str, str]) -> Recent:
         """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
+
+        An answer that cannot be used costs its own study only.
 
         Parameters
         ----------
@@ -105,16 +112,23 @@ class Protocolled(ABC):
         match : dict of str to str
             Further conditions on the study: patterns by DICOM keyword (:func:`matches`).
         """
-        found = []
+        series: Recent = {}
         with self._speaking():
             wanted = {"StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
             for study in self._studies(wanted, match):
-                if matches(study, match):
-                    owner = str(study.get("PatientID", ""))
-                    found += self._of_interest(owner, str(study.StudyInstanceUID))
-        return found
+                uid = str(study.get("StudyInstanceUID", ""))
+                try:
+                    with understood(self.name):
+                        if matches(study, match):
+                            owner = str(study.get("PatientID", ""))
+                            series[uid] = self._of_interest(owner, uid)
+                except CadError as error:
+                    series[uid] = error
+        return series
 
     def _of_interest(self, owner: str, study: str) -> list[FoundSeries]:
+        if not UID.fullmatch(study):
+            raise CadError(f"{self.name}: a study whose name is no UID: {study[:64]!r}")
         found = []
         for series in self._series(study, _COUNTED):
             if str(series.get("StudyInstanceUID", study)) != study:
@@ -125,6 +139,8 @@ class Protocolled(ABC):
                 count = series.get("NumberOfSeriesRelatedInstances")
                 if count is None:  # an optional answer: count the instances themselves
                     count = len(self._instances(study, uid))
+                if not UID.fullmatch(uid) or not 0 <= int(count) < _MOST:
+                    raise CadError(f"{self.name}: a series {uid[:64]!r} of {count} instances")
                 found.append(FoundSeries(owner, study, uid, modality, int(count)))
         return found
 
