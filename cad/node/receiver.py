@@ -163,6 +163,8 @@ class Receiver:
     def _opened(self, event: evt.Event) -> None:
         """Count what comes over the connection from now on."""
         self._left[event.assoc] = self.settings.association_gigabytes * 1e9
+        with suppress(OSError):  # said for each instance that cannot be written
+            self.inbox.check_spool()
 
     def _came(self, event: evt.Event) -> None:
         """Count the bytes of a connection, and cut one that brings too much."""

@@ -124,8 +124,13 @@ class StatusPage:
     def _health(self) -> tuple[str, str]:
         free = self._free() / 1e9
         well = free > self.settings.receiver.reserve_gigabytes
-        said = {"status": "ok" if well else "disk nearly full", "version": __version__}
-        return "application/json", json.dumps({**said, "studies": self.queue.counts()}) + "\n"
+        status = "ok" if well else "disk nearly full"
+        try:
+            self.receiver.inbox.check_spool()
+        except OSError as error:
+            status = f"nothing can be received: {wording(error)['code']}"
+        said = {"status": status, "version": __version__, "studies": self.queue.counts()}
+        return "application/json", json.dumps(said) + "\n"
 
     def _men(self) -> tuple[dict[str, float], dict[str, str]]:
         """Return what drift shows first in the last men: decided and cancers, beside the promise.

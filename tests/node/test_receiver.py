@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 import urllib.error
@@ -260,3 +261,26 @@ def test_an_image_that_only_differs_is_no_second_chance(start, images, tmp_path)
     edit(path, ImageComments="changed")
     assert send(receiver.address[1], [pydicom.dcmread(path)]) == []
     assert receiver.refused == 1
+
+
+def test_a_spool_that_is_gone_or_cannot_be_written_is_said(start, images, capsys):
+    """Made again where that helps; else each refusal is said, and the health answer tells."""
+    receiver = start()
+    port, spool = receiver.address[1], receiver.inbox.spool
+    page = StatusPage(receiver.inbox.settings, receiver.inbox.queue, receiver)
+    health = f"http://127.0.0.1:{page.port}/health"
+    try:
+        shutil.rmtree(spool.parent)
+        assert len(send(port, images)) == 5
+        shutil.rmtree(spool)
+        spool.touch()  # nothing can be written, not even by root
+        assert send(port, images) == []
+        assert json.loads(get(health)[0])["status"] == "nothing can be received: EEXIST"
+        spool.unlink()
+        assert len(send(port, images)) == 5
+        assert json.loads(get(health)[0])["status"] == "ok"
+    finally:
+        page.stop()
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines()[1:])
+    assert line["event"] == "association refused"
+    assert line["reason"] == "what comes cannot be written: Not a directory"

@@ -6,6 +6,7 @@ message that is not an instance may not be longer than :data:`_HELD`.
 """
 
 import hashlib
+import os
 import socket
 import ssl
 import struct
@@ -56,10 +57,19 @@ class Server(ThreadedAssociationServer):
     def __init__(
         self, *given: Any, tls: ssl.SSLContext | None, refused: Refused, places: int, **more: Any
     ) -> None:
-        self._tls, self._refused, self._each = tls, refused, places
+        self._tls, self.say, self._each = tls, refused, places
         self._lock, self._door = threading.Lock(), dict[int, socket.socket]()
         self._places = Counter[str]()
         super().__init__(*given, **more)
+
+    def get_request(self) -> Any:
+        """Take the next connection; called by the standard library's server, which hides errors."""
+        try:
+            return super().get_request()
+        except OSError as error:  # no more open files: it would be asked again at once, for ever
+            self.say("", reason=f"no connection can be taken: {os.strerror(error.errno or 0)}")
+            time.sleep(_DOOR_SECONDS)
+            raise
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Serve one connection until it ends; called by the standard library's server."""
@@ -75,12 +85,12 @@ class Server(ThreadedAssociationServer):
             with self._place(caller):
                 _Begun(request, client_address, self, asked)
         except _TurnedAway as turned:
-            self._refused(address, **turned.facts)
+            self.say(address, **turned.facts)
             with suppress(OSError):
                 request.settimeout(_DOOR_SECONDS)
                 request.sendall(struct.pack(">BBLBBBB", 3, 0, 4, 0, *turned.answer))
         except (OSError, ValueError) as error:
-            self._refused(address, reason=_words(error))
+            self.say(address, reason=_words(error))
         finally:
             self.shutdown_request(request)
 
@@ -133,7 +143,7 @@ class Server(ThreadedAssociationServer):
 
         It replaces the standard library's method, which prints a traceback.
         """
-        self._refused(str(client_address[0]), reason="the connection was lost")
+        self.say(str(client_address[0]), reason="the connection was lost")
 
     def shutdown(self) -> None:
         """Close the port, and the connections that have no association yet."""
@@ -159,7 +169,7 @@ class _Begun(RequestHandler):
         association.peer = _peer(str(self.client_address[0]), self.request)
         association.dul.socket = _Line(association, self.request, self._asked, idle)
         association.dul.event_queue.get()  # two sockets have said that there is a connection
-        _end_with_what_is_damaged(association)
+        _end_with_what_is_damaged(association, self._not_kept)
         evt.trigger(association, evt.EVT_CONN_OPEN, {"address": self.client_address})
         association.start()
         association.join()
@@ -174,9 +184,15 @@ class _Begun(RequestHandler):
             file.close()
             Path(file.name).unlink(missing_ok=True)
 
+    def _not_kept(self, error: OSError) -> None:
+        """Say why what comes cannot be spooled; the caller, who is cut off, is not told."""
+        server: Any = self.server
+        said = f"what comes cannot be written: {os.strerror(error.errno or 0)}"
+        server.say(str(self.client_address[0]), reason=said)
 
-def _end_with_what_is_damaged(association: Any) -> None:
-    """End an association for a message that cannot be read; its thread would die of it.
+
+def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], None]) -> None:
+    """End an association for a message that cannot be read, or spooled; its thread would die of it.
 
     Of a second command within a message the library would forget the file that it spools to.
     """
@@ -189,7 +205,9 @@ def _end_with_what_is_damaged(association: Any) -> None:
             if kinds.count(3) > 1 or (spooled and {1, 3}.intersection(kinds)):
                 raise ValueError("a command within a message")
             take(primitive)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError):
+                not_kept(error)
             association.dul.event_queue.put(_INVALID)
 
     association.dimse.receive_primitive = receive
