@@ -29,7 +29,7 @@ Refused = Callable[..., None]
 PDU_BYTES = 2**18  # a slice in few pieces
 _DOOR_SECONDS = 10.0  # until a caller has agreed on encryption and asked for an association
 _WAITING = 256  # at the door at once; then the one who has waited longest goes
-_HELD = 2**20
+_HELD, _COMMAND = 2**16, 2**13  # bytes of a message, and of its command; pydicom makes 100 of one
 _SLOWEST = 1000.0  # bytes a second of a message, on average
 _AHEAD = 4  # messages that a caller may send before it waits for an answer
 _INVALID = "Evt19"  # of PS3.8 9.2: an invalid message, which is answered by an abort
@@ -200,8 +200,12 @@ def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], No
 
     def receive(primitive: Any) -> None:
         try:
-            kinds = [data[0] & 3 for _, data in primitive.presentation_data_value_list]
-            spooled = getattr(association.dimse.message, "_data_set_file", None) is not None
+            message, pieces = association.dimse.message, primitive.presentation_data_value_list
+            kinds = [data[0] & 3 for _, data in pieces]
+            before = message.encoded_command_set.tell() if message is not None else 0
+            if before + sum(len(data) for _, data in pieces if data[0] & 1) > _COMMAND:
+                raise ValueError("a command that is too long")
+            spooled = getattr(message, "_data_set_file", None) is not None
             if kinds.count(3) > 1 or (spooled and {1, 3}.intersection(kinds)):
                 raise ValueError("a command within a message")
             take(primitive)
