@@ -16,18 +16,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
+from cad.cohort import COHORT
 from cad.cohort.patients import KEY_FILE, Patients, patient_proof
 from cad.cohort.traces import Names, named_places, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, parquet_bytes, write_atomic
-from cad.model.bundle import load_bundle
+from cad.model.bundle import MODEL, load_bundle
 from cad.reading import MAX_ARRAYS, read_bytes, read_parquet, reading, table_text
-from cad.run_folder import RunFolder
+from cad.run_folder import COMPARISON, RUNS, RunFolder
 from cad.share import find
-from cad.transactions import commit, is_ours, owned, stage
+from cad.transactions import MARK, commit, is_ours, owned, stage
 
 _PATIENTS = "participants.tsv"
+_BY_CONTENT = (MODEL, COMPARISON, COHORT, *RUNS.values())
+"""Kinds of folders that need no mark, or had none in earlier versions."""
 
 
 def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
@@ -248,15 +251,18 @@ def withdraw(
     """
     # Everything that is named is opened before anything goes: a misspelt name must not leave half a
     # withdrawal.
-    bundles = {name: load_bundle(find("models", name)) for name in models}
+    folders = {name: find("models", name) for name in models}
+    bundles = {name: load_bundle(folder) for name, folder in folders.items()}
     absent = next((run for run in runs if not run.is_dir()), None)
     if absent is not None:
         raise CadError("no such run folder", file=absent)
     if not (root / _PATIENTS).is_file():
         raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
+    for folder in [*runs, *folders.values()]:
+        _sweep_leftovers(folder)
     with ExitStack() as held:  # all of them first: a run under way would bring the patient back
-        inner = {run: _runs(run) for run in runs}
-        for one in chain.from_iterable(inner.values()):
+        inner = {run: [one for one in _own(run) if _is_run(one)] for run in runs}
+        for one in dict.fromkeys(chain.from_iterable(inner.values())):
             held.enter_context(owned(one))
         for node in nodes:
             held.enter_context(node.held())
@@ -306,10 +312,23 @@ def sweep_run(run: Path, names: Names) -> list[str]:
         return _swept(run, names)
 
 
-def _runs(folder: Path) -> list[Path]:
-    """Return the run that a folder is, or those of a comparison."""
-    inner = [one for one in sorted(folder.iterdir()) if not is_ours(one.name)]
-    return [one for one in (folder, *inner) if _is_run(one)]
+def _own(folder: Path) -> list[Path]:
+    """Return a folder and those in it, such as the runs of a comparison."""
+    inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not is_ours(one.name)]
+    return [folder, *inner]
+
+
+def _sweep_leftovers(folder: Path) -> None:
+    """Remove what killed processes left in a folder of ours, as the next command there would.
+
+    A folder of anything else is left alone: :func:`cad.cohort.traces.traces` looks through it.
+    """
+    for one in _own(folder):
+        names = [path.name for path in one.iterdir()]
+        ours = MARK in names or any(kind.holds(one) for kind in _BY_CONTENT)
+        if any(map(is_ours, names)) and (ours or all(map(is_ours, names))):
+            with owned(one):  # also refused: somebody is writing there
+                pass
 
 
 def _is_run(run: Path) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
+import tarfile
 import zipfile
-import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +22,10 @@ from cad.reading import (
     reading,
 )
 from cad.transactions import is_ours
+from cad.transactions.lock import LOCK
 
 _PIXELS = (".nii.gz", ".png")  # judged by name: what a picture shows is no text
+_TAR = 257  # where a tar file says that it is one
 _NO_IDENTITY = "SOPClassUID"
 _SHORTEST = 5  # a shorter PatientID would be found in any number
 _UID = re.compile(rb"[0-9]+(?:\.[0-9]+){3,}")
@@ -117,6 +121,9 @@ def named_places(folder: Path, names: Names) -> list[str]:
 def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     """Return the files of a folder that name the patient, in their names or in their bytes.
 
+    What a killed process left counts, too; a file that cannot be read is named with the reason, for
+    nobody can call it free.
+
     Parameters
     ----------
     folder : Path
@@ -135,49 +142,71 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)
         others = place.parts[0].startswith("sub-") and not names.bears(place.parts[0])
-        if not path.is_file() or is_ours(place.parts[0]) or (others and not below):
+        if not path.is_file() or path.name == LOCK or (others and not below):
             continue
-        if any(names.bears(part) for part in place.parts) or names.within(_content(path)):
-            found.append(place.as_posix())
+        try:
+            if any(map(names.bears, place.parts)) or any(map(names.within, _contents(path))):
+                found.append(place.as_posix())
+        except CadError as error:
+            found.append(f"{place.as_posix()} (cannot be looked into: {error.problem})")
     return found
 
 
-def _unpacked(content: bytes) -> bytes:
-    """Return the bytes within a zip or gzip file, words of arrays as text; anything else as it is.
+def members(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the files in a packed file, each with its name and bytes; any other file as it is.
+
+    By the first bytes, not by the name: a packed file in another is unpacked, too. Pictures are
+    left out. Call it inside :func:`cad.reading.reading`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file.
+    content : bytes
+        Its bytes.
 
     Raises
     ------
     CadError
         When it would fill the memory.
     """
-    # By the first bytes, not by the name: a nested archive is looked into as well.
+    if name.endswith(_PIXELS):
+        return
     if content[:2] == b"\x1f\x8b":
-        inner = zlib.decompressobj(wbits=31).decompress(content, MAX_ARRAYS + 1)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:  # of one member or of several
+            inner = stream.read(MAX_ARRAYS + 1)
         check_inflation(len(content), len(inner), MAX_ARRAYS)
-        return _unpacked(inner)
-    if content[:4] == b"PK\3\4":
+        yield from members(name.removesuffix(".gz"), inner)
+    elif content[:4] == b"PK\3\4":
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             check_inflation(len(content), sum(m.file_size for m in archive.infolist()), MAX_ARRAYS)
-            within = [(m.filename.encode(), archive.read(m)) for m in archive.infolist()]
-        return b"\n".join(name + b"\n" + _unpacked(inner) for name, inner in within)
-    if content[:6] == b"\x93NUMPY" and b"'<U" in content[:200]:  # four bytes a letter
-        words = read_array(content).ravel()
-        return "\n".join(map(str, words)).encode(errors="replace")
-    return content
+            for entry in archive.infolist():
+                yield from members(entry.filename, archive.read(entry))
+    elif content[_TAR : _TAR + 5] == b"ustar":
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
+            check_inflation(len(content), sum(m.size for m in tar.getmembers()), MAX_ARRAYS)
+            for one in tar.getmembers():
+                packed = tar.extractfile(one) if one.isfile() else None
+                yield from members(one.name, packed.read() if packed else b"")
+    else:
+        yield name, content
 
 
-def _content(path: Path) -> bytes:
-    """Return what can be looked through of a file, unpacked as far as it may name somebody."""
+def _contents(path: Path) -> Iterator[bytes]:
+    """Yield what can be looked through of a file: names and bytes, words of arrays as text."""
     if path.name.endswith(_PIXELS):
-        return b""
+        return
     content = read_bytes(path, MAX_ARRAYS)
-    if path.suffix in (".npz", ".zip", ".gz", ".npy"):
-        with reading(path, "not readable"):
-            return _unpacked(content)
-    if path.suffix != ".parquet":
-        return content
-    with reading(path, "not a readable table"):
-        table = read_parquet(path)
-        stream = io.StringIO()
-        table.select_dtypes(exclude="number").to_csv(stream, index=False)
-        return stream.getvalue().encode()
+    with reading(path, "not readable"):
+        for name, inner in members(path.name, content):
+            yield name.encode(errors="replace")
+            yield _words(inner)
+
+
+def _words(content: bytes) -> bytes:
+    if content[:4] == b"PAR1":
+        text: str = read_parquet(content).select_dtypes(exclude="number").to_csv(index=False)
+        return text.encode()
+    if content[:6] == b"\x93NUMPY" and b"'<U" in content[:200]:  # four bytes a letter
+        return "\n".join(map(str, read_array(content).ravel())).encode(errors="replace")
+    return content

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -377,7 +378,14 @@ def test_a_name_in_a_packed_file_is_found(tmp_path):
     (tmp_path / "c.json.gz").write_bytes(gzip.compress(b'{"id": "sub-0002"}'))
     with zipfile.ZipFile(tmp_path / "d.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x/sub-0002_T2w.json", "{}" * 99)
-    assert traces(tmp_path, names) == ["a.npz", "c.json.gz", "d.zip"]
+    packed = gzip.compress(b"sub-0001\n"), gzip.compress(b"sub-0002\n")
+    (tmp_path / "e.log").write_bytes(b"".join(packed))  # rotated: of two members
+    (tmp_path / "f.gz").write_bytes(packed[0][:-9])
+    with tarfile.open(tmp_path / "g.tgz", "w:gz") as tar:
+        tar.add(tmp_path / "d.zip", "d.zip")
+    *whole, cut, last = traces(tmp_path, names)
+    assert [*whole, last] == ["a.npz", "c.json.gz", "d.zip", "e.log", "g.tgz"]
+    assert cut.startswith("f.gz (cannot be looked into")
 
 
 def test_a_pseudonymous_cohort_without_its_key_takes_nobody(tmp_path):

@@ -20,6 +20,7 @@ from cad.model.bundle import load_bundle, verify_bundle
 from cad.phantom import simulate
 from cad.pipeline import run_pipeline, train_model
 from cad.transactions import owned
+from cad.transactions.lock import locked
 
 GONE, OPTIONS = "sub-0003", HERE
 
@@ -164,6 +165,32 @@ def test_nothing_is_removed_while_a_named_run_is_under_way(
         withdraw(root, GONE, [run])
     assert (root / GONE).is_dir()
     assert GONE in (root / "participants.tsv").read_text()
+
+
+def test_what_killed_commands_left_is_swept_or_named(
+    cohort: Path, model: Path, tmp_path: Path
+) -> None:
+    """In a model's folder, a comparison's own and a foreign one, which is left alone."""
+    names = ("cohort", "other", "kept", "first", "compared")
+    root, other, kept, first, compared = (tmp_path / name for name in names)
+    shutil.copytree(cohort, root)
+    train = load_bundle(model).training
+    shutil.copytree(model, kept)
+    for folder in (kept, first, compared, compared / "a", other):
+        (folder / ".stage-abcd1234").mkdir(parents=True)
+        train.to_parquet(folder / ".stage-abcd1234" / "training.parquet")
+        train.to_parquet(folder / ".abcd1234.part")
+    for folder, kind in ((compared, "comparison"), (compared / "a", "result of `cad predict`")):
+        (folder / ".cad-kind").write_text(kind)
+    (other / "thesis.tex").touch()
+    with locked(compared), pytest.raises(CadError, match="writes into this folder"):
+        withdraw(root, GONE, [compared])
+    assert (root / GONE).is_dir()
+    done = withdraw(root, GONE, [first, compared, other], [str(kept)])
+    assert done.holders.pop(str(kept)) == ["trained with 5 of the patient's regions"]
+    assert done.holders == {str(other): [".abcd1234.part", ".stage-abcd1234/training.parquet"]}
+    left = [path for path in tmp_path.rglob(".*") if path.name not in (".cad-kind", ".bidsignore")]
+    assert {path.parent for path in left} == {other}
 
 
 def test_a_mistyped_patient_is_known_as_a_stranger(cohort: Path) -> None:
