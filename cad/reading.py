@@ -433,13 +433,78 @@ def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> 
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
     facts = file.metadata
     widths = [_width(field) for field in schema]
-    stated = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
-    check_inflation(len(content), max(stated, facts.num_rows * sum(widths)), MAX_ARRAYS, "table")
+    check_inflation(len(content), facts.num_rows * sum(widths), MAX_ARRAYS, "table")
+    _check_pages(content, facts, set(schema.names))
     table = file.read(columns=schema.names)
     for name in texts:
         words = sum(_text_bytes(chunk) for chunk in table.column(name).chunks)
         check_inflation(len(content), words, MAX_ARRAYS, f"text in column {name[:80]}")
     return table.cast(schema).to_pandas()
+
+
+# Plain, dictionary and run lengths: other encodings repeat what stands once in a page.
+_ENCODINGS = {0, 2, 3, 4, 8}
+_LEAST_PAGE = 256  # bytes that a page counts for, or millions of empty ones take minutes
+_FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
+"""Bytes of a value in Thrift's compact protocol, by its kind: true, false, a byte, a double."""
+_NUMBERS, _BYTES, _STRUCT = (4, 5, 6), 8, 12
+
+
+def _check_pages(content: bytes, facts: Any, names: set[str]) -> None:
+    """Refuse columns of a parquet file whose pages would be too large in memory.
+
+    Each page's own header says to how much it unpacks, and the decompression keeps to it; the
+    footer's sums bind nobody.
+    """
+    unpacked = 0
+    for group in map(facts.row_group, range(facts.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            if chunk.path_in_schema not in names:
+                continue
+            words, at = chunk.dictionary_page_offset, chunk.data_page_offset
+            at = words if words and 0 < words < at else at
+            end = at + chunk.total_compressed_size
+            while at < end:
+                page, at = _thrift(content, at)
+                encodings = {page.get(5, {}).get(2, 0), page.get(8, {}).get(4, 0)}
+                sizes = (page[2], page[3])
+                if not encodings <= _ENCODINGS or min(sizes) < 0 or max(sizes) >= 2**31:
+                    raise CadError(f"a page of column {chunk.path_in_schema[:80]!r} is of a kind "
+                                   "that is not read", hint="write it with pandas")  # fmt: skip
+                unpacked, at = unpacked + max(page[2], _LEAST_PAGE), at + page[3]
+                check_inflation(len(content), unpacked, MAX_ARRAYS, "table")
+
+
+def _thrift(content: bytes, at: int) -> tuple[dict[int, Any], int]:
+    """Return the numbers and structs of a struct, by field, and where it ends.
+
+    Lists and fields out of order are refused: no page has them, and readers might differ there.
+    """
+    fields: dict[int, Any] = {}
+    number = 0
+    while head := content[at]:
+        kind, number, at = head % 16, number + head // 16, at + 1
+        if head < 16 or number > 15:
+            raise CadError("no header of a page")
+        if kind == _STRUCT:
+            fields[number], at = _thrift(content, at)
+        elif kind in _NUMBERS:
+            coded, at = _varint(content, at)
+            fields[number] = (coded >> 1) ^ -(coded & 1)
+        elif kind == _BYTES:
+            size, at = _varint(content, at)
+            at += size
+        else:
+            at += _FIXED[kind]
+    return fields, at + 1
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    """Return a number of seven bits a byte, and where it ends."""
+    value = shift = 0
+    while content[at] > 127 and shift < 63:
+        value, shift, at = value | (content[at] & 127) << shift, shift + 7, at + 1
+    return value | content[at] << shift, at + 1
 
 
 def _is_text(kind: Any) -> bool:

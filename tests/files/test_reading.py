@@ -251,6 +251,33 @@ def test_a_table_of_one_long_word_is_refused_before_it_is_read(tmp_path: Path, k
         read_parquet(tmp_path / "bomb.parquet")
 
 
+@pytest.mark.parametrize("kind", ["pages", "prefixes"])
+def test_a_table_is_refused_by_its_pages_whatever_its_footer_says(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    """A long word in one page, which the footer calls small; words that each repeat a long one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stream = io.BytesIO()
+    words = ["x" * 2**29] if kind == "pages" else [f"{'x' * 1000}{k}" for k in range(1000)]
+    pq.write_table(pa.table({"a": words}), stream, compression="zstd", use_dictionary=False,
+                   column_encoding="DELTA_BYTE_ARRAY" if kind == "prefixes" else "PLAIN",
+                   write_statistics=False)  # fmt: skip
+    content = stream.getvalue()
+    if kind == "pages":
+        size = pq.read_metadata(stream).row_group(0).total_byte_size
+        coded = bytes(size * 2 >> shift & 127 | 128 for shift in range(0, 28, 7)) + b"\4"
+        small = b"\xd0\x8f\x80\x80\0"  # 1,000
+        assert content.count(coded) == 2
+        content = content.replace(coded, small)
+        assert pq.read_metadata(io.BytesIO(content)).row_group(0).total_byte_size == 1000
+    monkeypatch.setattr(pq.ParquetFile, "read", None)  # nothing is unpacked
+    problem = "would become 512 MiB" if kind == "pages" else "page of column 'a' is of a kind"
+    with pytest.raises(CadError, match=problem), reading("x", "not a table"):
+        read_parquet(content)
+
+
 def test_a_table_comes_back_as_it_was_written(tmp_path: Path):
     table = pd.DataFrame({"n": [1, 2, 3], "x": [0.1, np.nan, -1.0], "b": [True, False, True],
                           "t": ["a", None, "a"], "empty": [None, None, None]})  # fmt: skip
