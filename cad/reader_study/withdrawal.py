@@ -5,16 +5,26 @@ import re
 import zlib
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
 from cad.audit.withdrawal import rows_without
-from cad.cohort.traces import Names, traces
+from cad.cohort.traces import Names, members, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic, write_json
 from cad.reader_study.study import FORMAT, KEY, write_reader_page
-from cad.reading import MAX_JSON, parse_json, read_bytes, read_json, read_text, reading
+from cad.reading import (
+    MAX_ARRAYS,
+    MAX_JSON,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_text,
+    reading,
+)
 from cad.transactions import commit, is_ours, owned, stage
 
+_CASE = re.compile(r"(?:^|/)cases/([^/]+)\.js$")
 _PLAN = re.compile(r'<script type="application/json" id="plan">(.*?)</script>', re.DOTALL)
 
 
@@ -34,12 +44,12 @@ class ReadingFolder:
     def below(folder: Path) -> list[Path]:
         """Return the folders of reader studies: a folder itself or folders below it.
 
-        A folder with pages' cases (``cases/*.js``) or with readers' exports counts, too. Exports
-        that lie inside a reader study are part of that study.
+        A folder with pages' cases (``cases/*.js``) or with readers' exports counts, too, under any
+        name and packed or not. Exports that lie inside a reader study are part of that study.
         """
         places = {path.parent for path in _files(folder, KEY)}
         places |= {path.parents[1] for path in _files(folder, "cases/*.js")}
-        exports = {path.parent for path in _files(folder, "*") if _is_export(path)}
+        exports = {path.parent for path in _files(folder, "*") if _readings(path)}
         return sorted(places | {one for one in exports if places.isdisjoint((one, *one.parents))})
 
     def held(self) -> AbstractContextManager[None]:
@@ -79,7 +89,9 @@ class ReadingFolder:
 
             for path in self._pages():
                 write_reader_page(build(path), _without(_plan(path), codes))
-            for path in _files(self.folder, "*.jsonl"):
+            for path in _files(self.folder, "*"):
+                if path.suffix != ".jsonl" and not any(one.plain for one in _readings(path)):
+                    continue
                 write_atomic(build(path), _export(path, key["study"], codes))
             for path in _files(self.folder, "*.tsv"):
                 write_atomic(build(path), rows_without(path, names.participant)[0].encode())
@@ -91,7 +103,7 @@ class ReadingFolder:
         """Return the paths, in the folder, of files that hold or may hold data of a patient.
 
         If ``reading.json`` is missing, nobody can tell whose cases and exports these are: all are
-        returned, with that remark.
+        returned, with that remark; so are packed ones with cases that it does not have (any more).
 
         Parameters
         ----------
@@ -100,13 +112,18 @@ class ReadingFolder:
         patient, same
             Not used here.
         """
-        blind = []
-        if not (self.folder / KEY).is_file():
-            exports = [p.name for p in _files(self.folder, "*") if _is_export(p)]
+        held = {path: inside for path in _files(self.folder, "*") if (inside := _readings(path))}
+        if (self.folder / KEY).is_file():
+            key = read_json(self.folder / KEY)
+            ours, kept = ("", key["study"]), set(key["cases"])
+            held = {path: inside for path, inside in held.items()
+                    if any(one.study in ours and one.codes - kept for one in inside)}  # fmt: skip
+            cases, why = [], f"packed, with cases that {KEY} has no more: delete it"
+        else:
             cases = ["cases/"] if (self.folder / "cases").is_dir() else []
-            blind = [f"{name} (whose they are, {KEY} says, which is not here)"
-                     for name in (*cases, *exports)]  # fmt: skip
-        return [*traces(self.folder, names), *blind]
+            why = f"whose they are, {KEY} says, which is not here"
+        blind = [*cases, *(path.name for path in held)]
+        return [*traces(self.folder, names), *(f"{name} ({why})" for name in blind)]
 
     def _pages(self) -> list[Path]:
         pages = sorted(self.folder.glob("*.html"))
@@ -147,14 +164,45 @@ def _without(content: JsonObject, codes: set[str]) -> JsonObject:
     return made
 
 
-def _is_export(path: Path) -> bool:
-    """Tell whether a file says of itself that a reader's page wrote it."""
+class _Cases(NamedTuple):
+    """Cases of a packed page or an export: the study (empty: unknown), codes, and if unpacked."""
+
+    study: str
+    codes: set[str]
+    plain: bool
+
+
+def _readings(path: Path) -> list[_Cases]:
+    """Return the exports of readers that a file is or holds packed, and the pages' cases packed.
+
+    A file that cannot be read holds nothing here: :func:`cad.cohort.traces.traces` names it.
+    """
+    if path.suffix == ".npz":  # arrays alone
+        return []
     try:
-        with reading(path, "not a readable export"):
-            content = parse_json(read_bytes(path, MAX_JSON).split(b"\n")[0])
+        with reading(path, "not readable"):
+            content = read_bytes(path, MAX_ARRAYS)
+            every = [_cases(name, inner, inner is content)
+                     for name, inner in members(path.name, content)]  # fmt: skip
     except CadError:
-        return False
-    return isinstance(content, dict) and content.get("format") == FORMAT
+        return []
+    return [one for one in every if one]
+
+
+def _cases(name: str, content: bytes, plain: bool) -> _Cases | None:
+    """Return what a file says of itself: that a reader's page wrote it, or that a page loads it."""
+    if match := _CASE.search(name):
+        return _Cases("", {match[1]}, plain)
+    try:
+        with reading(name, "not a readable export"):
+            said = parse_json(content[:MAX_JSON].split(b"\n", 1)[0])
+    except CadError:
+        return None
+    if not isinstance(said, dict) or said.get("format") != FORMAT:
+        return None
+    rows = [one for part in ("readings", "outlines") for one in said.get(part) or ()]
+    codes = {str(one.get("case")) for one in rows if isinstance(one, dict)}
+    return _Cases(str(said.get("study")), codes, plain)
 
 
 def _export(path: Path, study: str, codes: set[str]) -> bytes:

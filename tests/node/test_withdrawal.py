@@ -370,6 +370,35 @@ def test_a_folder_of_exports_alone_is_not_called_free(name, tmp_path):
     assert said["free"] == [str(run)]
 
 
+def test_exports_and_cases_are_known_by_content_and_packed_ones_are_named(tmp_path):
+    """Renamed by a mail program; sent back packed; the pages as they went to a reader."""
+    cohort, study, sent = make_cohort(tmp_path / "cohort", 3), tmp_path / "study", tmp_path / "sent"
+    write_reading(cohort, study, ReadingSettings(("r1",)))
+    code, mailed = code_of(study, "sub-0002"), study / "r1-session-1.jsonl.txt"
+    export(study, "r1").rename(mailed)
+    (study / "back.jsonl.gz").write_bytes(gzip.compress(mailed.read_bytes()))
+    other = export(study, "r1", study="another").read_bytes()
+    (study / "r1-session-1.jsonl").rename(study / "other")
+    (study / "other.gz").write_bytes(gzip.compress(other))
+    for folder in (sent, study):
+        folder.mkdir(exist_ok=True)
+        with zipfile.ZipFile(folder / "for-r1.zip", "w") as archive:
+            archive.write(study / "cases" / f"{code}.js", f"study/cases/{code}.js")
+    words = ["cohort", "remove", "sub-0002", "--cohort", str(cohort), "--json"]
+    done = CliRunner().invoke(app, [*words, "--runs", str(study), "--runs", str(sent)])
+    held = json.loads(done.stdout)["still_held"]
+    assert done.exit_code == 1
+    assert [one.split(" (")[0] for one in held.pop(str(study))] == ["back.jsonl.gz", "for-r1.zip"]
+    assert "whose they are" in held.pop(str(sent))[0]
+    assert held == {}
+    assert code not in mailed.read_text()
+    assert (study / "other").read_bytes() == other
+    for packed in ("back.jsonl.gz", "for-r1.zip"):
+        (study / packed).unlink()
+    again = CliRunner().invoke(app, [*words, "--runs", str(study)])
+    assert json.loads(again.stdout)["still_held"] == {}
+
+
 def test_a_name_in_a_packed_file_is_found(tmp_path):
     """In an array of words, a zip member, a gzip file; beside it somebody else's."""
     names = Names("sub-0002", frozenset({LEAVING}))
