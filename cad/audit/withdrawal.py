@@ -22,7 +22,7 @@ from cad.cohort.traces import Names, named_places, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, parquet_bytes, write_atomic
-from cad.model.bundle import MODEL, load_bundle
+from cad.model.bundle import MODEL, Bundle, load_bundle
 from cad.reading import MAX_ARRAYS, read_bytes, read_parquet, reading, table_text
 from cad.run_folder import COMPARISON, RUNS, RunFolder
 from cad.share import find
@@ -279,13 +279,27 @@ def withdraw(
     clean = [run for run, files in left.items() if not files]
     holders = {place: files for place, files in holders.items() if files}
     for name, bundle in bundles.items():
-        learned = int((bundle.training["participant_id"] == names.participant).sum())
-        if learned:
-            holders[name] = [f"trained with {learned} of the patient's regions"]
+        if learned := _learned(bundle, names.participant):
+            holders[name] = learned
         else:
             clean.append(name)
     clean += [node.name for node in nodes if node.name not in left_there]
     return Withdrawn(names, rows, places, swept, {**holders, **left_there}, clean, studies)
+
+
+def _learned(bundle: Bundle, participant: str) -> list[str]:
+    """Return what a model has of a patient, or may have where it does not say of whom it is."""
+    said = []
+    if "participant_id" not in bundle.training:
+        said.append("trained on a table; whose rows they were, it does not say")
+    elif rows := int((bundle.training["participant_id"] == participant).sum()):
+        said.append(f"trained with {rows} of the patient's regions")
+    if "recalibrated_on" in bundle.metadata:
+        if participant in bundle.metadata["recalibrated_on"]:
+            said.append("recalibrated with the patient")
+    elif bundle.metadata.get("recalibration"):
+        said.append("recalibrated by an earlier version; with whom, it does not say")
+    return said
 
 
 def sweep_run(run: Path, names: Names) -> list[str]:

@@ -76,7 +76,8 @@ def save_recalibrated(
         Intercept and slope for the log-odds of regions.
     outcome : dict
         Metadata that replace the model's, chosen at the site: ``operating_point`` and ``man`` (the
-        model of a patient's probability, with its operating point).
+        model of a patient's probability, with its operating point), and ``recalibrated_on``, the
+        participants.
     report : dict
         Metadata ``recalibration`` for the card: the maps of ``regions`` and ``men``, with measures
         ``before`` and ``after``.

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from cad.evaluation.decisions.operating import choose_operating_point
 from cad.evaluation.decisions.patient_level import ManModel
 from cad.evaluation.decisions.recalibrate import before_and_after, recalibration
@@ -57,12 +59,14 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     if decision.aim_npv is not None or decision.aim_ppv is not None:
         # Thresholds of the training are probabilities before the map: these lie behind it.
         point = choose_operating_point(truth, moved, patients, decision)
+    fitted_on = set(patients[np.isfinite(truth)].tolist())
     outcome: JsonObject = {"operating_point": point and point.as_dict(), "man": None}
     if content := bundle.metadata.get("man"):
         # A man's probability rests on his regions': his map is fitted once theirs is applied.
         men = known_of_men(loaded, results.assign(probability=moved))
         names, known = men.index.to_numpy(str), men["truth"].to_numpy(float)
         model = typed(ManModel, content["model"])
+        fitted_on |= set(names[np.isfinite(known)].tolist())
         of_men = model.probability(men)
         whole = recalibration(known, of_men, names)
         model = model.recalibrated(whole.intercept, whole.slope)
@@ -71,6 +75,7 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
             chosen = choose_operating_point(known, model.probability(men), names, aim)
         outcome["man"] = {"model": json_safe(model), "operating_point": chosen and chosen.as_dict()}
         report["men"] = {**vars(whole), **before_and_after(known, of_men, names)}
+    outcome["recalibrated_on"] = sorted(fitted_on)
     report["text"] = _text(report, outcome)
     save_recalibrated(out, bundle, regions, outcome, report)
     safe: JsonObject = json_safe(report)

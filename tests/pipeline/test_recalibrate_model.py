@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +14,7 @@ import pandas as pd
 import pytest
 from scipy.special import expit, logit
 
+from cad.audit.withdrawal import withdraw
 from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.evaluation.readers.assisted import Combinations
@@ -69,6 +73,27 @@ def test_readers_with_the_tool_say_the_same(site: Any) -> None:
     a, _ = first.probability("nobody", score, old)
     b, _ = second.probability("nobody", score, new)
     assert b == pytest.approx(a, abs=1e-6)
+
+
+def test_a_removal_names_the_model_that_was_fitted_to_the_patient(
+    site: Any, tmp_path: Path
+) -> None:
+    _, said, out, _ = site
+    (tmp_path / "participants.tsv").write_text("participant_id\nsub-7\n")
+    old = tmp_path / "old"
+    shutil.copytree(find("models", "phantom-psvm"), old)
+    metadata = json.loads((old / "metadata.json").read_text()) | {"recalibration": said}
+    (old / "metadata.json").write_text(json.dumps(metadata))
+    hashes = json.loads((old / "hashes.json").read_text())
+    hashes["metadata.json"] = hashlib.sha256((old / "metadata.json").read_bytes()).hexdigest()
+    (old / "hashes.json").write_text(json.dumps(hashes))
+    models = [str(out), str(old), "phantom-psvm"]
+    done = withdraw(tmp_path, "sub-7", models=models)
+    assert done.holders[str(out)] == ["recalibrated with the patient"]
+    assert "does not say" in done.holders[str(old)][0]
+    assert done.clean == ["phantom-psvm"]
+    assert withdraw(tmp_path, "sub-60", models=models[:1]).clean == [str(out)]
+    assert "sub-7" not in json.dumps(said)
 
 
 def test_the_card_says_with_what_and_what_it_changed(site: Any) -> None:
