@@ -16,7 +16,7 @@ from scipy.stats import beta, norm, rankdata
 from scipy.stats import t as t_distribution
 
 LEVEL = 0.95  # of confidence
-_ENTRIES = 2**20  # numbers that an array of resamples holds
+_ENTRIES = 2**17  # numbers that an array of resamples holds: they stay in cache
 
 
 @dataclass(frozen=True)
