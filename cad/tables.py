@@ -20,7 +20,7 @@ from cad.errors import CadError
 from cad.files import write_csv
 from cad.labels.pooled import Belief
 from cad.learners import LEARNERS
-from cad.learners.rivals import MOST_SQUARE, rival_learners
+from cad.learners.rivals import rival_learners, rival_notes
 from cad.model.bundle import Bundle, load_bundle
 from cad.reading import read_frame, reading
 from cad.run_folder.partitions import LABELS, read_partitions
@@ -129,7 +129,7 @@ def split(
     return X, belief, truth
 
 
-def make_learner(name: str) -> Pipeline:
+def make_learner(name: str, n_rows: int = 0) -> Pipeline:
     """Return an unfitted pipeline: missing values imputed, features standardized, a learner.
 
     Parameters
@@ -138,6 +138,8 @@ def make_learner(name: str) -> Pipeline:
         Name of a class in :data:`cad.learners.LEARNERS`, or of a learner that every validation
         compares with (:func:`cad.learners.rivals.rival_learners`). Parameters may follow a colon:
         ``ProbabilisticSVC:kernel=linear,C=10``.
+    n_rows : int
+        Number of rows that a rival is compared on; 0 for a learner that is asked for by name.
 
     Raises
     ------
@@ -145,7 +147,7 @@ def make_learner(name: str) -> Pipeline:
         For an unknown name or parameter; the hint lists all names.
     """
     name, _, given = name.partition(":")
-    rivals = rival_learners()
+    rivals = rival_learners(n_rows)
     if name not in rivals and name not in LEARNERS:
         raise CadError(
             f"no learner {name!r}", hint=f"known: {', '.join((*sorted(LEARNERS), *rivals))}"
@@ -192,8 +194,8 @@ def validate_table(
     -------
     Validation
         Out-of-fold probabilities, and measures of the learner and its rivals. ``notes`` says which
-        rivals were left out (:func:`cad.learners.rivals.rival_learners`), and how many regions are
-        copies.
+        rivals were left out or see a part of the rows (:func:`cad.learners.rivals.rival_learners`),
+        and how many regions are copies.
 
     Raises
     ------
@@ -207,22 +209,18 @@ def validate_table(
     if columns is not None:
         readers = {name: consensus(table[[name]], columns.scale).p for name in columns.scores}
     patients = table[_patient(columns)]
-    rivals = {name: make_learner(name) for name in rival_learners(len(X)) if name != learner}
+    n = len(X)
+    rivals = {name: make_learner(name, n) for name in rival_learners(n) if name != learner}
     made = validate(
         make_learner(learner), X, belief.y, patients, eta=belief.eta, truth=truth,
         readers=pd.DataFrame(readers), rivals=rivals, folds=folds, seed=seed, jobs=jobs,
     )  # fmt: skip
-    left = [name for name in rival_learners() if name not in (*rivals, learner)]
-    return replace(made, notes=[*made.notes, *_left_out(left), *_copies(X, patients)])
+    of_rivals = rival_notes([name for name in rival_learners() if name != learner], n)
+    return replace(made, notes=[*made.notes, *of_rivals, *_copies(X, patients)])
 
 
 def _patient(columns: Columns | None) -> str:
     return KEYS[0] if columns is None else columns.patient
-
-
-def _left_out(rivals: list[str]) -> list[str]:
-    why = f"more than {MOST_SQUARE:,} rows, and they hold a matrix of all pairs of rows"
-    return [f"not compared: {', '.join(rivals)} ({why})"] if rivals else []
 
 
 def _copies(X: pd.DataFrame, patients: pd.Series) -> list[str]:

@@ -31,8 +31,10 @@ _NEWTON = 50
 # How far from zero the gradient may end: to choose a strength less is needed than to report it.
 _CHOOSING, _FITTED = 1e-3, 1e-6
 _SCALINGS = ("rank", "clipped")
-MOST_SQUARE = 10_000
-"""Rows of which a rival may hold a matrix of all pairs, here of .8 GB."""
+MOST_SQUARE = 5000
+"""Rows of which a rival may hold a matrix of all pairs: a fold of so many takes three minutes."""
+MOST_GROWN = 50_000
+"""Rows on which a rival grows one tree; each tree draws its own."""
 # Trees that boosting grows after its best before it stops.
 _PATIENCE = 8
 
@@ -46,11 +48,13 @@ def rival_learners(n_rows: int = 0) -> dict[str, BaseEstimator]:
     ----------
     n_rows : int
         Number of rows to learn from. Of more than :data:`MOST_SQUARE` rows only those learn whose
-        memory grows with the rows and not with their square.
+        time grows with the rows and not with their cube, and no tree is grown on more than
+        :data:`MOST_GROWN`.
     """
+    share = min(1.0, MOST_GROWN / max(n_rows, 1))
     trees: dict[str, BaseEstimator] = {
-        "boosting on soft labels": SoftBoosting(),
-        "extra trees on p": SoftExtraTrees(trees=50, max_features=0.5),
+        "boosting on soft labels": SoftBoosting(sample=min(SoftBoosting.sample, share)),
+        "extra trees on p": SoftExtraTrees(trees=50, max_features=0.5, share=share),
     }
     if n_rows > MOST_SQUARE:
         return trees
@@ -61,6 +65,18 @@ def rival_learners(n_rows: int = 0) -> dict[str, BaseEstimator]:
         **trees,
         "SVM, Platt on soft targets": SoftPlattSVC(calibration_folds=5),
     }
+
+
+def rival_notes(names: list[str], n_rows: int) -> list[str]:
+    """Return which of these rivals are left out of so many rows, and which trees see a part."""
+    kept = rival_learners(n_rows)
+    left = [name for name in names if name not in kept]
+    why = f"more than {MOST_SQUARE:,} rows, and their time grows with the cube of the rows"
+    notes = [f"not compared: {', '.join(left)} ({why})"] if left else []
+    if n_rows > MOST_GROWN:
+        trees = ", ".join(name for name in names if name in kept)
+        notes.append(f"{trees}: each tree is grown on at most {MOST_GROWN:,} of {n_rows:,} rows")
+    return notes
 
 
 class GroupedLearner(SoftLearner):
@@ -323,16 +339,17 @@ class SoftBoosting(GroupedLearner):
         for train, test in splits:
             f[test] = _log_odds(p[train], weight[train])
         growing = [self._steps(rows[train], p[train], weight[train], depth) for train, _ in splits]
+        tests = [rows[test] for _, test in splits]
         lowest, waited = np.inf, 0
         while waited <= _PATIENCE:
             loss = float(weight @ cross_entropies(p, expit(f)))
             yield loss
             lowest, waited = (loss, 0) if loss < lowest else (lowest, waited + 1)
-            for (_, test), steps in zip(splits, growing, strict=True):
+            for (_, test), inside, steps in zip(splits, tests, growing, strict=True):
                 step = next(steps, None)
                 if step is None:
                     return
-                f[test] += step[1][step[0].apply(rows[test])]
+                f[test] += step[1][step[0].apply(inside)]
 
     def _steps(
         self, rows: NDArray[np.float32], p: Array, weight: Array, depth: int

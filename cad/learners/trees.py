@@ -89,7 +89,7 @@ class SoftExtraTrees(SoftLearner):
             Patient of every row, for ``share``; when not given, every row counts as another
             patient.
         """
-        self._fit_inside(X, y, sample_weight, groups)
+        self._fit_inside(X, y, sample_weight, groups, judged=False)
         return self
 
     def _fit_inside(
@@ -98,8 +98,9 @@ class SoftExtraTrees(SoftLearner):
         y: ArrayLike,
         sample_weight: ArrayLike | None,
         groups: ArrayLike | None,
+        judged: bool = True,
     ) -> Array:
-        """Fit, and return each row's mean over the trees that lack its patient; NaN without one."""
+        """Fit; if judged, return each row's mean over the trees that lack its patient, or NaN."""
         given, p, weight = self._read(X, y, sample_weight)
         rows = given.astype(np.float32)
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
@@ -119,7 +120,7 @@ class SoftExtraTrees(SoftLearner):
                 used |= not (used & (weight > 0)).any()
             with config_context(skip_parameter_validation=True, assume_finite=True):
                 grown.append(grower.fit(rows, p, weight * used, check_input=False).tree_)
-            if drawn < n:
+            if judged and drawn < n:
                 total += np.where(used, 0.0, grown[-1].predict(rows)[:, 0])
                 times += ~used
         for name, array in flatten(grown).items():

@@ -14,6 +14,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
+from cad.learners import rivals
 from cad.learners.base import RangeWarning
 from cad.learners.rivals import RidgeProbability, SoftBoosting, SoftLogistic, rival_learners
 from cad.learners.solvers.problem import LearnerError
@@ -104,6 +105,19 @@ def test_the_gaussian_process_has_scikit_learns_likelihood_and_mean() -> None:
     assert (ours.gamma_, ours.alpha_) == chosen
     expected = np.clip(p.mean() + best[chosen][1].predict(X), 0.02, 0.98)
     np.testing.assert_allclose(ours.predict_proba(X)[:, 1], expected, atol=1e-8)
+
+
+def test_trees_of_many_rows_are_grown_on_a_part_that_each_draws_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, p, patient = cohort()
+    monkeypatch.setattr(rivals, "MOST_GROWN", len(p) // 4)
+    few = rival_learners(len(p))
+    assert few["boosting on soft labels"].sample == 0.25
+    trees = few["extra trees on p"].fit(X, p, groups=patient)
+    whole = rival_learners()["extra trees on p"].fit(X, p, groups=patient)
+    assert len(trees.values_) < 0.5 * len(whole.values_)
+    assert np.corrcoef(trees.predict_proba(X)[:, 1], p)[0, 1] > 0.7
 
 
 def test_boosting_lowers_the_loss_tree_by_tree_and_chooses_on_inner_folds() -> None:

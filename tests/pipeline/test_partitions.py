@@ -154,10 +154,12 @@ def test_rivals_of_many_rows_and_copied_men_are_said(
         source.to_parquet(copied)
     for name in (".complete", "run.json"):
         shutil.copy(changed / "may" / name, changed / "july" / name)
-    monkeypatch.setattr(rivals, "MOST_SQUARE", 10)
+    for limit in ("MOST_SQUARE", "MOST_GROWN"):
+        monkeypatch.setattr(rivals, limit, 10)
     made = validate_table(changed, None, "extra trees on p", 3, 0, 1)
     regions = len(pd.read_parquet(RunFolder(changed / "may").features))
     assert any(note.startswith("not compared: logistic on soft labels") for note in made.notes)
+    assert any(note.startswith("boosting on soft labels: each tree is") for note in made.notes)
     assert any(
         note.startswith(f"{2 * regions} regions have the same features") for note in made.notes
     )
