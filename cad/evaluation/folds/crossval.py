@@ -226,7 +226,7 @@ def out_of_fold(
         When there is only one group, shapes disagree, or every fold failed.
     """
     table, names = _read(X, y, eta, relabel, groups, patients)
-    work = ((estimator, table, name, keep_estimators) for name in names)
+    work = ((estimator, name, keep_estimators, *table) for name in names)
     folds: list[Fold] = []
     for fold in each_piece(_fit_fold, work, n_jobs):
         folds.append(fold)
@@ -352,10 +352,11 @@ def decision_value(estimator: Any, X: Any) -> np.ndarray:
     return np.asarray(estimator.decision_function(X), dtype=float).ravel()
 
 
-def _fit_fold(estimator: Any, table: _Table, name: str, keep: bool = False) -> Fold:
+def _fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     """Fit a clone of an estimator without one group, and predict that group.
 
-    The fold has the error instead of predictions where the fit failed.
+    The fold has the error instead of predictions where the fit failed. The parts of the table are
+    arguments of their own, since Dask sends a large argument once for all folds.
     """
     X, y, spread, relabel, group, patient = table
     rows = np.flatnonzero(group == name)
@@ -477,7 +478,7 @@ def folds_side_by_side(
     """
     table, names = _read(X, y, eta, relabel, groups, patients)
     each, made = list(estimators.values()), fronts or {}
-    work = ((each, front, made.get(str(name)), table, name) for name in names)
+    work = ((each, front, made.get(str(name)), name, *table) for name in names)
     of_groups = list(each_piece(_fold_of_each, work, n_jobs))
     return {name: [folds[i] for folds in of_groups] for i, name in enumerate(estimators)}
 
@@ -486,9 +487,10 @@ def _fold_of_each(
     estimators: Sequence[Any],
     front: Pipeline | None,
     made: Pipeline | None,
-    table: _Table,
     name: str,
+    *given: Any,
 ) -> list[Fold]:
+    table = _Table(*given)
     others = table.group != name
     rows, train = np.flatnonzero(~others), np.flatnonzero(others & ~np.isnan(table.y))
     y, eta = (table.y, table.spread) if table.relabel is None else table.relabel(train)
@@ -505,4 +507,4 @@ def _fold_of_each(
         nothing = np.full(len(rows), np.nan)
         return [Fold(name, rows, len(train), nothing, nothing, error=str(error))] * len(estimators)
     seen = table._replace(X=X, relabel=lambda _: (y, eta))
-    return [_fit_fold(estimator, seen, name) for estimator in estimators]
+    return [_fit_fold(estimator, name, False, *seen) for estimator in estimators]
