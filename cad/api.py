@@ -4,8 +4,9 @@ What is not named here, in :mod:`cad.plot`, :mod:`cad.learners` or :mod:`cad.eva
 and may change without notice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from cad.errors import CadError
 from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
 from cad.evaluation.folds.paired import Rivals, compare_with_rivals
 from cad.evaluation.statements.promise import broken_promises
-from cad.evaluation.summary import summarise
+from cad.evaluation.summary import Summary, summarise
 from cad.execution.options import ExecutionOptions
 from cad.features.provenance import check_columns
 from cad.files import JsonObject
@@ -199,21 +200,29 @@ class Validation:
         :class:`cad.evaluation.folds.paired.Rivals`.
     sentence : str
         Which learner is best, and whether by more than chance.
-    metrics : dict
-        The content of a run's ``metrics.json``; :mod:`cad.plot` draws it.
     folds : OutOfFold
         Every fold's warnings, failures and fitted parameters.
     notes : list of str
         The effective number of patients, and warnings where the data do not meet the assumptions
         of the intervals and tests.
+    summarised : callable
+        Returns what ``metrics`` holds.
     """
 
     probability: np.ndarray
     comparison: pd.DataFrame
     sentence: str
-    metrics: JsonObject
     folds: OutOfFold
     notes: list[str]
+    summarised: Callable[[], Summary]
+
+    @cached_property
+    def metrics(self) -> JsonObject:
+        """Return the content of a run's ``metrics.json``; :mod:`cad.plot` draws it.
+
+        It is computed when first asked for: thousand resamples can take longer than the folds.
+        """
+        return self.summarised().as_dict()
 
 
 def validate(
@@ -294,9 +303,9 @@ def validate(
     )  # fmt: skip
     keys = pd.DataFrame({"participant_id": owner, "roi_id": np.arange(len(p)).astype(str)})
     frame = keys.assign(probability=made.probability, truth=known, p=believed)
-    metrics = summarise(frame, reader_scores=_long(keys, readers), folds=made).as_dict()
+    summarised = partial(summarise, frame, reader_scores=_long(keys, readers), folds=made)
     notes = broken_promises(owner, believed, known, readers, beside.table)
-    return Validation(made.probability, beside.table, beside.sentence, metrics, made, notes)
+    return Validation(made.probability, beside.table, beside.sentence, made, notes, summarised)
 
 
 def _patients(patients: ArrayLike, n: int) -> np.ndarray:
