@@ -320,6 +320,8 @@ def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Ar
     """
     if kernel.name == "precomputed":
         return X @ beta
+    if kernel.name == "linear":  # one product with the weights of the features
+        return X @ (support.T @ beta)
     rows = max(16, _CACHED_VALUES // max(1, len(support)))
     out = np.empty(len(X))
     given = kernel.function is not None
