@@ -218,10 +218,7 @@ class Validation:
 
     @cached_property
     def metrics(self) -> JsonObject:
-        """Return the content of a run's ``metrics.json``; :mod:`cad.plot` draws it.
-
-        It is computed when first asked for: thousand resamples can take longer than the folds.
-        """
+        """Return the content of a run's ``metrics.json``, made when first asked for."""
         return self.summarised().as_dict()
 
 

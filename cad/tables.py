@@ -129,7 +129,7 @@ def split(
     return X, belief, truth
 
 
-def make_learner(name: str, n_rows: int = 0) -> Pipeline:
+def make_learner(name: str) -> Pipeline:
     """Return an unfitted pipeline: missing values imputed, features standardized, a learner.
 
     Parameters
@@ -138,8 +138,6 @@ def make_learner(name: str, n_rows: int = 0) -> Pipeline:
         Name of a class in :data:`cad.learners.LEARNERS`, or of a learner that every validation
         compares with (:func:`cad.learners.rivals.rival_learners`). Parameters may follow a colon:
         ``ProbabilisticSVC:kernel=linear,C=10``.
-    n_rows : int
-        Number of rows that a rival is compared on; 0 for a learner that is asked for by name.
 
     Raises
     ------
@@ -147,7 +145,7 @@ def make_learner(name: str, n_rows: int = 0) -> Pipeline:
         For an unknown name or parameter; the hint lists all names.
     """
     name, _, given = name.partition(":")
-    rivals = rival_learners(n_rows)
+    rivals = rival_learners()
     if name not in rivals and name not in LEARNERS:
         raise CadError(
             f"no learner {name!r}", hint=f"known: {', '.join((*sorted(LEARNERS), *rivals))}"
@@ -209,13 +207,16 @@ def validate_table(
     if columns is not None:
         readers = {name: consensus(table[[name]], columns.scale).p for name in columns.scores}
     patients = table[_patient(columns)]
-    n = len(X)
-    rivals = {name: make_learner(name, n) for name in rival_learners(n) if name != learner}
+    rivals = {
+        name: make_learner(name).set_params(learner=rival)
+        for name, rival in rival_learners(len(X)).items()
+        if name != learner
+    }
     made = validate(
         make_learner(learner), X, belief.y, patients, eta=belief.eta, truth=truth,
         readers=pd.DataFrame(readers), rivals=rivals, folds=folds, seed=seed, jobs=jobs,
     )  # fmt: skip
-    of_rivals = rival_notes([name for name in rival_learners() if name != learner], n)
+    of_rivals = rival_notes([name for name in rival_learners() if name != learner], len(X))
     return replace(made, notes=[*made.notes, *of_rivals, *_copies(X, patients)])
 
 

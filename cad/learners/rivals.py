@@ -48,8 +48,8 @@ def rival_learners(n_rows: int = 0) -> dict[str, BaseEstimator]:
     ----------
     n_rows : int
         Number of rows to learn from. Of more than :data:`MOST_SQUARE` rows only those learn whose
-        time grows with the rows and not with their cube, and no tree is grown on more than
-        :data:`MOST_GROWN`.
+        time grows with the rows, not with their square or cube, and no tree is grown on more
+        than :data:`MOST_GROWN`.
     """
     share = min(1.0, MOST_GROWN / max(n_rows, 1))
     trees: dict[str, BaseEstimator] = {
@@ -71,7 +71,7 @@ def rival_notes(names: list[str], n_rows: int) -> list[str]:
     """Return which of these rivals are left out of so many rows, and which trees see a part."""
     kept = rival_learners(n_rows)
     left = [name for name in names if name not in kept]
-    why = f"more than {MOST_SQUARE:,} rows, and their time grows with the cube of the rows"
+    why = f"more than {MOST_SQUARE:,} rows, and their time grows with the square or the cube"
     notes = [f"not compared: {', '.join(left)} ({why})"] if left else []
     if n_rows > MOST_GROWN:
         trees = ", ".join(name for name in names if name in kept)

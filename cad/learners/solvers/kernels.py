@@ -435,8 +435,7 @@ def _probed_symmetric(K: Array, least: float) -> bool:
 def _add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
     """Add K v and K' v, each entry of K read from memory once: two products read it twice.
 
-    Rows are taken by four, so that v and K' v, too long for the first cache, pass a quarter as
-    often. What the last four lack is the last row again, of no weight.
+    Four rows at once, as v and K' v exceed the first cache; missing ones are the last, weight 0.
     """
     n = len(v)
     for i in range(0, n, 4):
