@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from cad.columns import columns_stated
 from cad.errors import CadError
@@ -68,7 +69,9 @@ def read_partitions(root: Path) -> pd.DataFrame:
         labels = _read(folder.labels, [*region, *LABELS])
         parts.append(features.merge(labels, on=region, how="left"))
     order = [*(name for name in wanted if any(name in part for part in parts)), *LABELS]
-    return pd.concat(parts, ignore_index=True)[order]
+    joined = pd.concat(parts, ignore_index=True)[order]
+    pa.default_memory_pool().release_unused()  # it keeps as much as the joined table takes
+    return joined
 
 
 def _runs(root: Path) -> list[RunFolder]:
