@@ -111,10 +111,12 @@ def table_train(
     All columns but those of patient, scores and histology and those of --ignore are features.
     Labels come from the scores, or from histology where it is known.
     """
+    from cad.execution.pool import workplace
     from cad.tables import train_table
 
     columns = _columns(file, patient, scores, scale, histology, isup_min, ignore)
-    bundle = train_table(file, columns, learner, out)
+    with workplace(execution(1)):
+        bundle = train_table(file, columns, learner, out)
     show({"model": str(out), **bundle.metadata["training"]}, as_json, lambda _: f"model: {out}")
 
 
