@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cad.cohort import COHORT
-from cad.cohort.patients import KEY_FILE, Patients, patient_proof
+from cad.cohort.patients import CHECK_FILE, KEY_FILE, Patients, patient_proof
 from cad.cohort.traces import Names, named_places, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
@@ -40,7 +40,7 @@ def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
     rows = {name: count for name, (_, count) in kept.items() if count}
     # Only the head is left: the key could prove nothing any more but who once was here.
     if _PATIENTS in rows and not kept[_PATIENTS][0].splitlines()[1:]:
-        places += [KEY_FILE] if (root / KEY_FILE).is_file() else []
+        places += [name for name in (KEY_FILE, CHECK_FILE) if (root / name).is_file()]
     if rows or places:
         with stage(root) as scratch:
             for number, name in enumerate(rows):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cad.cohort.patients import KEY_FILE
+from cad.cohort.patients import CHECK_FILE, KEY_FILE
 from cad.cohort.rules import check_participants, check_rois, check_scores, typed_participants
 from cad.errors import CadError
 from cad.files import CONTROL, each_cell, harmless, write_atomic
@@ -47,7 +47,7 @@ def _is_cohort(root: Path) -> bool:
     begun = root / Path(KEY_FILE).parent  # made before the first file is in it
     if begun.is_dir() and all(is_ours(path.name) for path in begun.iterdir()):
         return True
-    return (root / KEY_FILE).is_file() or (root / RANGES_FILE).is_file()
+    return any((root / name).is_file() for name in (CHECK_FILE, KEY_FILE, RANGES_FILE))
 
 
 COHORT = Kind("cohort", _is_cohort, marked=False)

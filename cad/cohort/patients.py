@@ -16,6 +16,8 @@ from cad.transactions import keep
 
 FIRST_SESSION = "ses-01"
 KEY_FILE = "sourcedata/pseudonym.key"
+CHECK_FILE = f"{KEY_FILE}.sha256"  # tells an exchanged key from the one that was made here
+SECRET = re.compile(rb"[0-9a-f]{32}")
 _HEX = 10
 _PSEUDONYM = re.compile(rf"sub-P[0-9a-f]{{{_HEX}}}")
 _NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
@@ -37,10 +39,17 @@ def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
     callable or None
         Takes the participant (``sub-XXX``) and a PatientID; returns True when both are the same
         patient.
+
+    Raises
+    ------
+    CadError
+        When the key was changed.
     """
     if not (root / KEY_FILE).is_file():
         return None
-    return Patients(root, "pseudonym", set()).same
+    patients = Patients(root, "pseudonym", set())
+    patients.key()
+    return patients.same
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,7 @@ class Patients:
         if not patient_id.strip():
             raise CadError("the source has no PatientID", hint="give the study one")
         if self.labels == "pseudonym":
-            digest = hmac.new(self._key(), patient_id.encode(), hashlib.sha256).hexdigest()
+            digest = hmac.new(self.key(), patient_id.encode(), hashlib.sha256).hexdigest()
             return f"sub-P{digest[:_HEX]}"
         label = "sub-" + re.sub(r"[^A-Za-z0-9]", "", patient_id)
         if label == "sub-":
@@ -140,7 +149,7 @@ class Patients:
         """
         if self.labels != "pseudonym" or name in declared or _NEUTRAL_READER.fullmatch(name):
             return name
-        digest = hmac.new(self._key(), f"reader {name}".encode(), hashlib.sha256).hexdigest()
+        digest = hmac.new(self.key(), f"reader {name}".encode(), hashlib.sha256).hexdigest()
         return f"r{digest[:_HEX]}"
 
     def place(self, participant: str, several: bool) -> Place:
@@ -236,24 +245,29 @@ class Patients:
         except CadError:
             return False
 
-    def _key(self) -> bytes:
+    def key(self) -> bytes:
         """Return the cohort's own secret: without it a pseudonym cannot be traced to an id.
 
         Raises
         ------
         CadError
-            When it is gone and the cohort has patients by its pseudonyms.
+            When it is gone and the cohort has patients by its pseudonyms, or was changed.
         """
-        path = self.root / KEY_FILE
+        path, check = self.root / KEY_FILE, self.root / CHECK_FILE
+        # A new key would make the same man another patient: one in training, one in test.
+        otherwise = "the next study of one of them would become another patient"
+        hint = "bring the key back from a backup, or import into another cohort"
         if not path.is_file():
-            # A new key would make the same man another patient: one in training, one in test.
             named = sorted(name for name in self.sources if _PSEUDONYM.fullmatch(name))
             if named:
-                raise CadError(
-                    f"{len(named)} patients are here by pseudonyms of a key that is gone: the next "
-                    "study of one of them would become another patient",
-                    file=path,
-                    hint="bring the key back from a backup, or import into another cohort",
-                )
-            write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
-        return read_bytes(path, 2**10)
+                problem = f"{len(named)} patients are here by pseudonyms of a key that is gone"
+                raise CadError(f"{problem}: {otherwise}", file=path, hint=hint)
+            key = secrets.token_hex(16).encode()
+            write_atomic(check, hashlib.sha256(key).hexdigest().encode())
+            write_atomic(path, key, mode=0o600)
+        key = read_bytes(path, 2**10)
+        made = read_bytes(check, 2**10).decode() if check.is_file() else None
+        if not SECRET.fullmatch(key) or made not in (None, hashlib.sha256(key).hexdigest()):
+            problem = "not the key that the pseudonyms of the patients here were made with"
+            raise CadError(f"{problem}: {otherwise}", file=path, hint=hint)
+        return key

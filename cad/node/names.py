@@ -18,6 +18,7 @@ import traceback
 from functools import cache
 from pathlib import Path
 
+from cad.cohort.patients import SECRET
 from cad.errors import CadError
 from cad.files import write_atomic
 from cad.reading import MAX_YAML, read_bytes
@@ -26,7 +27,6 @@ KEY_FILE, REASON_FILE = "node.key", "reason.txt"
 _HEX = 16
 KEY = "[0-9a-f]" * _HEX
 """What a key looks like: as a regular expression, and as SQL's GLOB."""
-_SECRET = re.compile(rb"[0-9a-f]{32}")
 _STATUS = "0x…"
 _PACKAGE = Path(__file__).parents[1]
 
@@ -48,7 +48,7 @@ def node_key(home: Path) -> bytes:
     if not path.is_file():
         write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
     secret = read_bytes(path, 2**10)
-    if not _SECRET.fullmatch(secret):
+    if not SECRET.fullmatch(secret):
         raise CadError(
             f"{len(secret)} bytes that are no node's secret: it is 32 digits of 0-9 and a-f",
             file=path,

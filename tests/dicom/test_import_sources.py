@@ -13,6 +13,7 @@ from dicom_files import IDENTIFYING, edit, write_series
 from import_cases import RULES, SHAPE, only_failure, table, voxels, write_patient, write_rois
 
 from cad.cohort import read_cohort
+from cad.cohort.patients import Patients, patient_proof
 from cad.dicom.into.importer import import_source
 from cad.dicom.into.rules import DynamicRule, FilesRule, ImportRules, Match
 from cad.errors import CadError
@@ -118,6 +119,16 @@ def test_no_identifying_value_is_written_or_said(tmp_path, rules):
     assert import_source(source, out, rules).unchanged == [study.study_id]
     other = tmp_path / "other"
     assert import_source(source, other, rules).added != [study.study_id]
+    secret = key.read_bytes()
+    for changed in (b"", secret[:7], b"0" * 32):
+        key.write_bytes(changed)
+        with pytest.raises(CadError, match="not the key that the pseudonyms") as error:
+            Patients(out, "pseudonym", set()).participant("MRN-1")
+        assert error.value.file == str(key)
+        with pytest.raises(CadError, match="not the key that the pseudonyms"):
+            patient_proof(out)
+    key.write_bytes(secret)
+    assert Patients(out, "pseudonym", set()).participant("MRN-99381") == study.study_id
 
 
 def test_a_cohort_with_a_simulated_study_is_marked_and_stays_so(tmp_path, rules):

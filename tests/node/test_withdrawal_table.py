@@ -51,7 +51,7 @@ RUN = {
 COHORT = {
     "sub-*/*": GOES,
     "*.tsv": ROWS,
-    "sourcedata/pseudonym.key": NOBODY,
+    "sourcedata/pseudonym.key*": NOBODY,
     "dataset_description.json": NOBODY,
     ".bidsignore": NOBODY,
 }
