@@ -16,7 +16,7 @@ from cad.imaging.volume import Volume
 from cad.labels.consensus import malignant
 from cad.labels.scales import check_score, score_probability
 from cad.reader_study.outlines import is_placed, outline_maps
-from cad.reader_study.study import ALONE, FORMAT, KEY, WITH_TOOL
+from cad.reader_study.study import ALONE, FORMAT, KEY, NOTE, WITH_TOOL
 from cad.reading import (
     MAX_JSON,
     parse_json,
@@ -205,6 +205,8 @@ def read_export(path: Path, key: JsonObject) -> JsonObject:
                 f"{key['study']}",
                 hint="give the folder whose pages the reader used",
             )
+        if content.get("scale", key["scale"]) != key["scale"]:
+            raise CadError(f"the export is on another scale than {key['scale']}", hint=_AGAIN)
         _require_readings(content, key)
         _require_outlines(content, key)
         return content
@@ -248,8 +250,10 @@ def _require_readings(content: JsonObject, key: JsonObject) -> None:
         for field in ("score", "milliseconds"):
             if type(one[field]) not in (int, float) or not 0 <= one[field] <= _LARGEST:
                 raise CadError(f"{name}: {field} is no number that a page writes", hint=_AGAIN)
-        if not isinstance(one.get("note", ""), str):
-            raise CadError(f"{name}: the note is no text", hint=_AGAIN)
+        note = one.get("note", "")
+        if not isinstance(note, str) or len(note) > NOTE:
+            text = f"{name}: the note is no text of {NOTE} characters at most"
+            raise CadError(text, hint=_AGAIN)
         check_score(key["scale"], float(one["score"]))
 
 

@@ -82,6 +82,7 @@ def write_reader_page(path: Path, plan: JsonObject) -> None:
     page: jinja2.Template = template("reading.html.j2", TEMPLATES)
     text = page.render(
         plan=plan,
+        note=NOTE,
         style=asset("report.css") + asset("reading.css", TEMPLATES),
         script=asset("viewer.js") + pen + asset("reading.js", TEMPLATES),
     )
@@ -95,6 +96,7 @@ READING = Kind("reader study", lambda folder: (folder / KEY).is_file())
 """The study's key: what each case is. Readers need it not, collecting does."""
 ALONE, WITH_TOOL = "alone", "with_tool"
 WASH_OUT_DAYS = 28
+NOTE = 500  # characters
 LARGEST_LABEL = 254  # a page tells higher ones not apart
 
 

@@ -177,6 +177,9 @@ def test_readings_with_the_tool_are_compared_and_are_no_scores(
          "condition": "alone", "milliseconds": 1}]), "not on its scale"),
         (lambda p: export(p.parent, "r1", readings=[{"case": "case-001", "roi": "a", "score": 3,
          "condition": "with_tool", "milliseconds": 1}]), "was planned alone"),
+        (lambda p: export(p.parent, "r1", readings=[{"case": "case-001", "roi": "a", "score": 3,
+         "condition": "alone", "milliseconds": 1, "note": "x" * 501}]), "500 characters"),
+        (lambda p: export(p.parent, "r1", scale="pirads"), "another scale than likert5"),
     ],
 )  # fmt: skip
 def test_an_export_gone_wrong_is_refused_and_changes_nothing(
