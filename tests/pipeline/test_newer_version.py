@@ -29,9 +29,12 @@ def test_a_run_gets_a_new_output_and_a_new_feature(
     root = part_of(cohort, tmp_path / "cohort", ["sub-0001", "sub-0002", "sub-0003"])
     out = tmp_path / "run"
     folder, new = RunFolder(out), "dce_semi_wash_out_median"
+    maps = dict(MAPS)
     with monkeypatch.context() as before:
         before.delitem(MAPS, "wash_out")
         run_pipeline(str(quick_pipeline), root, out, HERE)
+    MAPS.clear()
+    MAPS.update(maps)  # what is put back stands last, and columns follow the order
     assert new not in pd.read_parquet(folder.features)
     run_pipeline(str(quick_pipeline), root, out, HERE)
     assert pd.read_parquet(folder.features)[new].notna().all()
