@@ -178,7 +178,7 @@ def test_a_study_of_which_no_file_can_be_read_is_named_and_the_node_not_called_f
     for key, count in zip(whose, (1, 3, 1), strict=True):
         shutil.rmtree(inbox.work(key))
         for path in sorted(inbox.incoming(key).iterdir())[:count]:
-            path.write_bytes(path.read_bytes()[:132] + b"\0\0" + path.read_bytes()[134:])
+            path.write_bytes(path.read_bytes()[:128] + b"\0\0" + path.read_bytes()[130:])
     code, said = command(cohort, LEAVING, inbox.home)
     assert (code, said["studies"], said["free"]) == (1, {str(inbox.home): 1}, [])
     unread = f"{list(whose)[1]} (whose it is cannot be told: no file of it can be read)"
