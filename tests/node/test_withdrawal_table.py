@@ -122,6 +122,9 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     on = ("--cohort", "cohort", "-o")
     do("train", "quick.yaml", *on, "model")
     do("compare", "quick.yaml", "scaled.yaml", *on, "compared")
+    do("model", "compare", "model", "model", *on, "both")
+    shutil.copytree("compared/quick", "part/quick")  # tables of one meaning
+    do("table", "train", "part", "-o", "learned")
     do("reading", "cohort", "--readers", "r1,r2", "-o", "study")
     export(Path("study"), "r1")
     do("reading", "cohort", "-o", "study", "--collect", "study/r1-session-1.jsonl")
@@ -140,6 +143,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {
         "cohort": "cohort", "imported": "cohort", "model": "model",
         "model.validation": "result of `cad train`", "compared": "comparison",
+        "both": "comparison", "learned": "model",
         "suggested": "result of `cad suggest`", "predicted": "result of `cad predict`",
         "study": "reader study", "experiment": "result of an experiment", "home": "node",
     }  # fmt: skip
@@ -184,7 +188,8 @@ def test_every_file_that_is_written_has_a_row_and_is_treated_as_it_says(written)
     }
     assert [place for place, what in treated.items() if what == "no row"] == []
     assert {what for kind in TREATED.values() for what in kind.values()} == set(treated.values())
-    men = {"sub-0001": ("cohort", "model.validation", "compared", "suggested", "study"),
+    men = {"sub-0001": ("cohort", "model.validation", "compared", "both", "suggested",
+                         "study"),
            "sub-Sample0001": ("imported", "predicted")}  # fmt: skip
     for (folder, name), what in treated.items():
         both = holding(folder, "sub-0001") | holding(folder, "Sample0001")
