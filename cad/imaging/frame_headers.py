@@ -44,10 +44,11 @@ def _tags(keywords: tuple[str, ...]) -> list[int]:
     return [pydicom.datadict.tag_for_keyword(word) or 0 for word in keywords]
 
 
-TAGS: list[int] = [
+TAGS = {
     *_tags((*_KEYWORDS, *_GROUPS, "PulseSequenceName", "AcquisitionDateTime")),
+    *_tags(("SpecificCharacterSet",)),
     *vendor.TAGS,
-]
+}
 _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
     zip(_tags(tuple(_ENHANCED)), _tags(tuple(_ENHANCED.values())), strict=True)
 )

@@ -5,7 +5,9 @@ is cut into planes. All become :class:`Frame`; nothing behind this module knows 
 """
 
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,8 @@ from pydicom.filereader import _read_file_meta_info, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from cad.errors import CadError
-from cad.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, reading
+from cad.imaging.elements import excerpt
+from cad.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, read_bytes, reading
 
 # The first element of a file without preamble: group 0002 or 0008, either byte order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
@@ -110,14 +113,14 @@ class NotDicom(CadError):
     """Say that a file is not DICOM at all; for a damaged DICOM file plain CadError is raised."""
 
 
-def read_header(path: Path, tags: list[int] | None = None) -> pydicom.Dataset:
+def read_header(path: Path, tags: Collection[int] = ()) -> pydicom.Dataset:
     """Read the header of a DICOM file, without pixels; the file may lack the preamble.
 
     Parameters
     ----------
     path : Path
         The file.
-    tags : list of int, optional
+    tags : collection of int, optional
         Attributes to read; by default all.
 
     Raises
@@ -128,19 +131,26 @@ def read_header(path: Path, tags: list[int] | None = None) -> pydicom.Dataset:
         When it is damaged.
     """
     try:
-        return read_dataset(path, stop_before_pixels=True, specific_tags=tags)
+        return read_dataset(path, tags, stop_before_pixels=True)
     except NotDicom:
         with path.open("rb") as stream:
             if stream.read(2) not in _FIRST_BYTES:
                 raise
-        dataset = read_dataset(path, force=True, stop_before_pixels=True, specific_tags=tags)
+        dataset = read_dataset(path, tags, force=True, stop_before_pixels=True)
         if "SOPClassUID" not in dataset:
             raise
         return dataset
 
 
-def read_dataset(path: Path, **options: Any) -> pydicom.Dataset:
+def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydicom.Dataset:
     """Read a DICOM file with ``pydicom.dcmread``; ``options`` are passed on to it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    tags : collection of int, optional
+        Attributes to read; by default all.
 
     Raises
     ------
@@ -154,7 +164,11 @@ def read_dataset(path: Path, **options: Any) -> pydicom.Dataset:
         check_file(path, MAX_IMAGE)
         try:
             _check_deflated(path)
-            return pydicom.dcmread(path, **options)
+            small = bool(tags) and path.stat().st_size <= MIB
+            part = excerpt(read_bytes(path, MIB), tags) if small else None
+            if part is not None:
+                return pydicom.dcmread(BytesIO(part))
+            return pydicom.dcmread(path, specific_tags=list(tags) or None, **options)
         except InvalidDicomError as error:
             raise NotDicom(f"not a DICOM file: {error}") from error
 

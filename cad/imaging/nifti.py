@@ -4,7 +4,6 @@ NIfTI-1 files carry their place in ``sform`` or ``qform`` (RAS, mm); a dynamic s
 times, repetition time (seconds) and flip angle (degrees) in the BIDS sidecar beside it.
 """
 
-import gzip
 import json
 import math
 import re
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import SimpleITK as sitk
+from isal import igzip
 
 from cad.errors import CadError, located
 from cad.files import JsonObject, write_atomic
@@ -24,8 +24,8 @@ from cad.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume, triple
 from cad.reading import MAX_IMAGE, MIB, check_inflation, read_json, reading
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
-# Level 4 costs a third of the time of the default 9 for 3 % more bytes on MR images.
-COMPRESSION = 4
+# ISA-L's best costs a sixth of the time of zlib's level 4, for .4 % more bytes of MR images.
+COMPRESSION = 3
 _SCANNER = 1
 # Length of the header: nibabel's class, and where the header says where the voxels begin. nibabel
 # brings pydicom with all its decoders: it is loaded by the first image, not by a command's start.
@@ -427,7 +427,7 @@ def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:
         image.set_qform(None, code=0)
     content = image.to_bytes()
     if path.name.endswith(".gz"):
-        content = gzip.compress(content, COMPRESSION, mtime=0)
+        content = igzip.compress(content, COMPRESSION, mtime=0)
     write_atomic(path, content)
 
 

@@ -11,12 +11,22 @@ from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, 
 from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from cad.errors import CadError
+from cad.imaging.elements import PIXELS
 from cad.imaging.frames import Frame, read_dataset
 from cad.imaging.stacks import Stack
 from cad.imaging.volume import Volume
 from cad.reading import MAX_IMAGE, check_inflation, reading
 
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+# Of the Image Pixel module (PS3.3 C.7.6.3) all that says how the pixels lie.
+_TAGS = {
+    *map(int, map(pydicom.datadict.tag_for_keyword, (  # type: ignore[arg-type]
+        "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration", "NumberOfFrames",
+        "Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation",
+        "ExtendedOffsetTable", "ExtendedOffsetTableLengths",
+    ))),
+    *PIXELS,
+}  # fmt: skip
 _JPEG_2000 = b"\xff\x4f\xff\x51"
 # Start of frame, of every JPEG process (T.81) and of JPEG-LS; C4, C8 and CC are other things.
 _FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
@@ -106,7 +116,7 @@ def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | Non
 
 def _stored(path: Path) -> np.ndarray:
     with reading(path, "damaged DICOM file"):
-        dataset = read_dataset(path, force=True)
+        dataset = read_dataset(path, _TAGS, force=True)
         samples = int(dataset.get("SamplesPerPixel", 1))
         if not dataset.file_meta.get("TransferSyntaxUID"):  # a file without preamble says nothing
             implicit, little = dataset.original_encoding

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from struct import unpack
 from typing import Any
 
 import pydicom
@@ -19,26 +18,20 @@ from pydicom.dataset import Dataset
 from pydicom.filereader import read_dataset
 from pydicom.tag import Tag
 from pydicom.uid import UID as TransferSyntax
-from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
-from pydicom.valuerep import EXPLICIT_VR_LENGTH_32
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from cad.dicom.archive.interface import MODALITIES, UID
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.errors import CadError
+from cad.imaging.elements import PIXELS, Read, TooManyElements, data_set, elements
 from cad.reading import MAX_IMAGE, check_file, reading
 
-_MOST = 100_000
-"""Elements and items that are looked at; before its UIDs the largest real file has fewer."""
 _LONGEST = 2**10  # bytes of an element that is read
 _WANTED = (
     "SOPClassUID", "SOPInstanceUID", "Modality", "ManufacturerModelName", "PatientID",
     "StudyInstanceUID",
 )  # fmt: skip
-_LAST, _LAST_OF_META = int(Tag("StudyInstanceUID")), 0x0002FFFF
-_ROWS, _PIXELS = 0x00280010, (0x7FE00008, 0x7FE00009, 0x7FE00010)
-_PREAMBLE = 132
-_ITEMS, _ENDS, _UNDEFINED = 0xFFFE, (0xFFFEE00D, 0xFFFEE0DD), 2**32 - 1
-_LONG = {str(vr).encode() for vr in EXPLICIT_VR_LENGTH_32}
+_ROWS = 0x00280010
 
 
 @dataclass(frozen=True)
@@ -65,10 +58,6 @@ class Head:
     patient: str
 
 
-class _TooMany(CadError):
-    """Report more than :data:`_MOST` elements and items."""
-
-
 def head_of(path: Path) -> Head | None:
     """Read an instance's header, in little memory whatever the file holds.
 
@@ -87,10 +76,10 @@ def head_of(path: Path) -> Head | None:
     CadError
         When the file is not DICOM, or has not its UIDs among its first elements.
     """
-    with reading(path, "not a readable DICOM file"), _opened(path) as (stream, syntax):
+    with reading(path, "not a readable DICOM file"), _opened(path) as (stream, at, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
             return None
-        return _judged(_picked(stream, syntax, _WANTED, _LAST))
+        return _judged(_picked(stream, at, syntax))
 
 
 def require_whole(path: Path) -> None:
@@ -109,89 +98,41 @@ def require_whole(path: Path) -> None:
         When the file ends within an element, or before the pixels of an image.
     """
     seen = set[int]()
-    with reading(path, "not a readable DICOM file"), _opened(path) as (stream, syntax):
+    with reading(path, "not a readable DICOM file"), _opened(path) as (stream, at, syntax):
         if syntax != DeflatedExplicitVRLittleEndian:
-            with suppress(_TooMany):  # thousands of frames: it takes too long to tell
-                tags = (tag for tag, *_ in _elements(stream, syntax, _PIXELS[-1]))
-                seen = {tag for tag in tags if tag in (_ROWS, *_PIXELS)}
+            with suppress(TooManyElements):  # thousands of frames: it takes too long to tell
+                tags = (tag for tag, *_ in elements(*_read(stream), at, syntax))
+                seen = {tag for tag in tags if tag in (_ROWS, *PIXELS)}
         if seen == {_ROWS}:
             raise CadError("the file ends before the pixels of its image", hint="send it again")
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, TransferSyntax]]:
-    """Open a file at its data set, and tell how that is written."""
+def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, int, TransferSyntax]]:
+    """Open a file, and tell where its data set begins and how that is written."""
     check_file(path, MAX_IMAGE)
     with path.open("rb") as stream:
-        if stream.read(_PREAMBLE)[-4:] != b"DICM":
-            raise CadError("not a DICOM file: it has no preamble")
-        meta = _picked(stream, ExplicitVRLittleEndian, ("TransferSyntaxUID",), _LAST_OF_META)
-        yield stream, TransferSyntax(str(meta.get("TransferSyntaxUID", "")))
+        yield stream, *data_set(*_read(stream))
 
 
-def _picked(
-    stream: io.BufferedReader, syntax: TransferSyntax, wanted: tuple[str, ...], last: int
-) -> Dataset:
-    """Return some of the elements up to a tag, from a stream that is left behind that."""
-    tags = {int(Tag(name)) for name in ("SpecificCharacterSet", *wanted)}
+def _read(stream: io.BufferedReader) -> tuple[Read, int]:
+    """Return how to read a file anywhere, in little memory whatever it holds, and its size."""
+    file = stream.fileno()
+    return lambda at, count: os.pread(file, count, at), os.fstat(file).st_size
+
+
+def _picked(stream: io.BufferedReader, at: int, syntax: TransferSyntax) -> Dataset:
+    """Return the elements that say whose an instance is."""
+    read, size = _read(stream)
+    tags = {int(Tag(name)) for name in ("SpecificCharacterSet", *_WANTED)}
     kept = dict[int, bytes]()
-    for tag, begin, end in _elements(stream, syntax, last):
+    for tag, begin, end in elements(read, size, at, syntax, max(tags)):
         if tag in tags:
             if end - begin > _LONGEST:
                 raise CadError(f"an element {Tag(tag)} of {end - begin} bytes")
-            stream.seek(begin)
-            kept[tag] = stream.read(end - begin)
+            kept[tag] = read(begin, end - begin)
     short = io.BytesIO(b"".join(kept.values()))
     return read_dataset(short, syntax.is_implicit_VR, syntax.is_little_endian)
-
-
-def _elements(
-    stream: io.BufferedReader, syntax: TransferSyntax, last: int
-) -> Iterator[tuple[int, int, int]]:
-    """Yield tag, begin and end of each element, within no sequence, up to a tag; stop behind that.
-
-    pydicom builds each item of a sequence whose length is not stated, whether it is wanted or not:
-    a kilobyte in memory for eight bytes.
-    """
-    order, size = "<" if syntax.is_little_endian else ">", os.fstat(stream.fileno()).st_size
-    outermost, begin, end = 0, stream.tell(), stream.tell()
-    # As pydicom does: some files are written otherwise than they say.
-    implicit = not b"AA" <= stream.read(6)[4:] <= b"ZZ"
-    around = list[bool]()  # whether VRs are implicit around each sequence and item that is open
-    for _ in range(_MOST):
-        stream.seek(end)
-        if len(head := stream.read(8)) < 8:
-            if around:
-                raise CadError("the file ends within a sequence", hint="send it again")
-            return
-        group, element, length = unpack(f"{order}HHL", head)
-        tag, vr = group << 16 | element, head[4:6]
-        if not around:
-            if tag > last:
-                stream.seek(end)
-                return
-            outermost, begin = tag, end
-        end += 8
-        if tag in _ENDS:
-            if not around:
-                return
-            implicit = around.pop()
-        else:
-            if group != _ITEMS and not implicit and b"AA" <= vr <= b"ZZ":
-                if vr in _LONG:
-                    (length,), end = unpack(f"{order}L", stream.read(4)), end + 4
-                else:
-                    (length,) = unpack(f"{order}H", head[6:])
-            if length == _UNDEFINED:
-                around.append(implicit)
-                implicit = implicit or vr == b"UN"  # PS3.5 6.2.2
-            else:
-                end += length
-        if end > size:
-            raise CadError("the file ends within an element", hint="send it again")
-        if not around:
-            yield outermost, begin, end
-    raise _TooMany(f"more than {_MOST} elements and items")
 
 
 def deflated_head(path: Path) -> Head:
@@ -235,7 +176,8 @@ def digest_of(path: Path) -> bytes:
     path : Path
         A DICOM file.
     """
-    with _opened(path) as (stream, _):
+    with _opened(path) as (stream, at, _):
+        stream.seek(at)
         return hashlib.file_digest(stream, "sha256").digest()
 
 
