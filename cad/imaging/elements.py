@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from struct import Struct, error
 
+from pydicom.config import IGNORE
 from pydicom.uid import UID, ExplicitVRLittleEndian
 from pydicom.valuerep import EXPLICIT_VR_LENGTH_32
 
@@ -119,7 +120,8 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
     for tag, begin, end in elements(read, size, at, ExplicitVRLittleEndian, _LAST_OF_META):
         at = end
         if tag == _SYNTAX:
-            syntax = UID(read(begin + 8, end - begin - 8).decode("ascii").rstrip("\0 "))
+            text = read(begin + 8, end - begin - 8).decode("ascii").rstrip("\0 ")
+            syntax = UID(text, IGNORE)  # it would warn, and quote the file
     return at, syntax
 
 
