@@ -338,8 +338,7 @@ def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) ->
             f"readers holds {off[0]:g}, must be probabilities in [0, 1]",
             hint="a 5-point score s is (s - 1) / 4; cad.consensus reads scores",
         )
-    believed: np.ndarray = MeanReaders().predict(grades).p
-    return believed
+    return MeanReaders().predict(grades).p
 
 
 def _long(keys: pd.DataFrame, readers: pd.DataFrame | None) -> pd.DataFrame | None:

@@ -210,8 +210,7 @@ class Summary:
         """Rebuild the summary from the result of :meth:`as_dict`; ``rows`` is None."""
         null = content.get("null")
         schemes = {k: v for k, v in (null or {}).items() if isinstance(v, dict)}
-        made: Summary = typed(cls, {**content, "null": null and {**null, "schemes": schemes}})
-        return made
+        return typed(cls, {**content, "null": null and {**null, "schemes": schemes}})
 
 
 def summarise(

@@ -260,8 +260,7 @@ class Split:
 
     def kernel(self, a: Rows, b: Rows) -> Rows:
         """Return the RBF kernel matrix between the rows of ``a`` and those of ``b``."""
-        kernel: np.ndarray = np.exp(-self.gamma * squared_distances(a, b))
-        return kernel
+        return np.exp(-self.gamma * squared_distances(a, b))
 
 
 Point = dict[str, float]

@@ -328,8 +328,7 @@ def cross_entropies(p: Array, q: Array) -> Array:
     p is the label, q the predicted probability, which is clipped to [1e-6, 1 - 1e-6].
     """
     q = np.clip(q, _CLIP, 1 - _CLIP)
-    losses: Array = -p * np.log(q) - (1 - p) * np.log1p(-q)
-    return losses
+    return -p * np.log(q) - (1 - p) * np.log1p(-q)
 
 
 class SoftLearner(BinaryLearner):
@@ -486,8 +485,7 @@ class KernelMachine(BinaryLearner):
         """Return the weights of the features, shape (1, d); only for the kernel "linear"."""
         if self.kernel != "linear":
             raise AttributeError(f"coef_ needs kernel='linear', this is {self.kernel!r}")
-        weights: Array = self.dual_coef_ @ self.support_vectors_
-        return weights
+        return self.dual_coef_ @ self.support_vectors_
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the probabilities of the negative and the positive class, shape (n, 2)."""

@@ -61,8 +61,7 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
     def predict(self, X: ArrayLike) -> Array:
         """Return the probability of the positive class, shape (n,)."""
         check_is_fitted(self)
-        probability: Array = np.asarray(self.estimator_.predict_proba(X))[:, 1]
-        return probability
+        return np.asarray(self.estimator_.predict_proba(X))[:, 1]
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return minus the mean cross-entropy of the labels ``y`` (classes or probabilities).

@@ -36,8 +36,7 @@ class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         """Return scaled rows, shape (n, d)."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float64, reset=False)
-        scaled: Array = (self._scaled(rows) - self.mean_) / self.scale_
-        return scaled
+        return (self._scaled(rows) - self.mean_) / self.scale_
 
     def _learn(self, rows: Array) -> None:
         raise NotImplementedError
@@ -99,8 +98,7 @@ class ClippedScaler(_Scaler):
         self.spread_ = np.where(spread > 0, spread, 1.0)
 
     def _scaled(self, rows: Array) -> Array:
-        clipped: Array = np.clip((rows - self.center_) / self.spread_, -_CLIP, _CLIP)
-        return clipped
+        return np.clip((rows - self.center_) / self.spread_, -_CLIP, _CLIP)
 
 
 SCALERS: dict[str, type[_Scaler]] = {"rank": RankScaler, "clipped": ClippedScaler}

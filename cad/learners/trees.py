@@ -276,5 +276,4 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         smooth = super().decision_function(X)
         cut = logit(self.trees_._probability(np.asarray(X, dtype=float)))
         said = np.column_stack([smooth, cut]) - self.base_
-        stacked: Array = self.base_ + said @ self.member_weights_
-        return stacked
+        return self.base_ + said @ self.member_weights_

@@ -205,8 +205,7 @@ def _tissue(
 def _along(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     """Return the angle (radians about z) of the capsule's tangent beside points (..., 3) in mm."""
     a, b, _ = anatomy.axes
-    angle: np.ndarray = np.arctan2(points[..., 0] / a**2, -points[..., 1] / b**2)
-    return angle
+    return np.arctan2(points[..., 0] / a**2, -points[..., 1] / b**2)
 
 
 def _place(
