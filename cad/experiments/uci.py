@@ -8,7 +8,6 @@ with its reason.
 import re
 import socket
 import warnings
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
@@ -198,8 +197,7 @@ def _write(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, objec
 MAX_ROWS = 100
 
 
-@dataclass(frozen=True)
-class DataSet:
+class DataSet(NamedTuple):
     """Hold one data set of [W14]: raw attributes and a label of 0 or 1 for each row.
 
     Parameters

@@ -5,6 +5,7 @@ The sigmoid makes probabilities of decision values (Platt 2000; Lin, Lin and Wen
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +15,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import validation
 
+from cad.learners.solvers.choice import solve_pointwise
 from cad.learners.solvers.kernels import Gram, decision_values, make_gram, settle_kernel
-from cad.learners.solvers.problem import Array, LearnerError, Solution
+from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
 from cad.logistic import fit_logistic
 
 _CLIP = 1e-6
@@ -403,20 +405,14 @@ class KernelMachine(BinaryLearner):
     A subclass may replace ``_probability``, which makes the probability of the positive class from
     decision values; the one given here takes them as log-odds.
 
-    Every subclass has the parameters ``kernel, gamma, degree, coef0, solver, tol, cache_size`` and
-    after ``fit`` the attributes ``classes_, support_, support_vectors_, dual_coef_, intercept_``.
+    Every subclass has the parameter ``kernel`` and after ``fit`` the attributes ``classes_,
+    support_, support_vectors_, dual_coef_, intercept_``.
     """
 
     # With scikit-learn's metadata routing on, labels bring their uncertainty unasked.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
 
     kernel: Any
-    gamma: Any
-    degree: int
-    coef0: float
-    solver: str
-    tol: float
-    cache_size: float
 
     def _read_inputs(
         self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
@@ -441,6 +437,30 @@ class KernelMachine(BinaryLearner):
         classes, p = read_targets(y)
         self._keep_range(rows)
         return rows, classes, p, read_weight(sample_weight, rows)
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return the probabilities of the negative and the positive class, shape (n, 2)."""
+        positive = self._probability(self.decision_function(X))
+        self._warn_outside(X)
+        return np.column_stack([1.0 - positive, positive])
+
+    def _probability(self, values: Array) -> Array:
+        """Return P(y = 1) of decision values, which are log-odds unless a subclass says else."""
+        probability: Array = expit(values)
+        return probability
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class OneKernelMachine(KernelMachine):
+    """Share the parameters and the decision function of estimators with one kernel and one cost."""
+
+    C: float = 1.0
+    kernel: Any = "rbf"
+    gamma: Any = "scale"
+    degree: int = 3
+    coef0: float = 1.0
+    tol: float = 1e-6
+    cache_size: float = 500.0
 
     def _make_gram(self, X: Array, weight: Array | None = None) -> Gram:
         kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
@@ -487,16 +507,22 @@ class KernelMachine(BinaryLearner):
             raise AttributeError(f"coef_ needs kernel='linear', this is {self.kernel!r}")
         return self.dual_coef_ @ self.support_vectors_
 
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Return the probabilities of the negative and the positive class, shape (n, 2)."""
-        positive = self._probability(self.decision_function(X))
-        self._warn_outside(X)
-        return np.column_stack([1.0 - positive, positive])
 
-    def _probability(self, values: Array) -> Array:
-        """Return P(y = 1) of decision values, which are log-odds unless a subclass says else."""
-        probability: Array = expit(values)
-        return probability
+@dataclass(eq=False, repr=False, kw_only=True)
+class PointwiseMachine(OneKernelMachine):
+    """Share the call of the solver of estimators whose loss is a sum over rows."""
+
+    solver: str = "auto"
+
+    def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None = None) -> Solution:
+        return solve_pointwise(
+            gram,
+            problem,
+            solver=self.solver,
+            tol=self.tol,
+            cache_mb=self.cache_size,
+            start=None if start is None else np.asarray(start, dtype=float),
+        )
 
 
 def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array:

@@ -4,14 +4,14 @@
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVR
 
-from cad.learners.base import KernelMachine, check_cost
+from cad.learners.base import OneKernelMachine, check_cost
 from cad.learners.solvers.kernels import Gram
 from cad.learners.solvers.problem import Array, LearnerError
 
@@ -19,17 +19,17 @@ from cad.learners.solvers.problem import Array, LearnerError
 _RANK_TOL = 1e-12
 
 
-class _Baseline(KernelMachine):
+class _Baseline(OneKernelMachine):
     """Share what kernel machines have in common whose decision value is a logit."""
 
-    def _matrix(self, X: Array, weight: Array) -> Gram:
+    def _matrix(self, X: Array, weight: Array) -> tuple[Gram, Array]:
         gram = self._make_gram(X, weight).held(self.cache_size)
         if gram.matrix is None:
             raise LearnerError(
                 f"{len(X)} samples: the kernel matrix exceeds cache_size = {self.cache_size:g} MB",
                 hint="raise cache_size, or use ProbabilisticSVC, which makes columns on demand",
             )
-        return gram
+        return gram, gram.matrix
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -53,14 +53,7 @@ class KernelLogistic(_Baseline):
         Most Newton steps.
     """
 
-    C: float = 1.0
-    kernel: Any = "rbf"
-    gamma: Any = "scale"
-    degree: int = 3
-    coef0: float = 1.0
-    tol: float = 1e-6
     max_iter: int = 2000
-    cache_size: float = 500.0
 
     def fit(
         self,
@@ -75,9 +68,8 @@ class KernelLogistic(_Baseline):
         given) shape (n,). ``eta`` is accepted, so that learners can be exchanged, and not used.
         """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
-        gram = self._matrix(X, weight)
-        assert gram.matrix is not None  # nosec B101  # noqa: S101  (for the type checker)
-        values, vectors = np.linalg.eigh(gram.matrix)
+        gram, matrix = self._matrix(X, weight)
+        values, vectors = np.linalg.eigh(matrix)
         keep = values > _RANK_TOL * max(float(values[-1]), 1e-300)
         root = np.sqrt(values[keep])
         features = vectors[:, keep] * root
@@ -115,15 +107,9 @@ class LogitSVR(_Baseline):
         Tolerance of SVR.
     """
 
-    C: float = 1.0
     epsilon: float = 0.1
     clip: float = 0.125
-    kernel: Any = "rbf"
-    gamma: Any = "scale"
-    degree: int = 3
-    coef0: float = 1.0
     tol: float = 1e-9
-    cache_size: float = 500.0
 
     def fit(
         self,
@@ -140,12 +126,11 @@ class LogitSVR(_Baseline):
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         if not 0 < self.clip < 0.5:
             raise LearnerError(f"clip = {self.clip!r}, must lie in (0, .5)")
-        gram = self._matrix(X, weight)
+        gram, matrix = self._matrix(X, weight)
         p = np.clip(p, self.clip, 1 - self.clip)
         used = np.flatnonzero(weight > 0)
         if np.ptp(p[used]) == 0:
             raise LearnerError("the samples that count are of one class only: two are needed")
-        assert gram.matrix is not None  # nosec B101  # noqa: S101  (for the type checker)
         model = SVR(
             kernel="precomputed",
             C=check_cost("C", self.C),
@@ -153,7 +138,7 @@ class LogitSVR(_Baseline):
             tol=self.tol,
             cache_size=self.cache_size,
         ).fit(
-            gram.matrix[np.ix_(used, used)],
+            matrix[np.ix_(used, used)],
             np.log(p[used]) - np.log1p(-p[used]),
             sample_weight=weight[used],
         )

@@ -21,7 +21,6 @@ from cad.learners.soft_labels import (
     probabilistic_problem,
     read_labels,
 )
-from cad.learners.solvers.choice import solve_pointwise
 from cad.learners.solvers.face import smallest_scale
 from cad.learners.solvers.kernels import Gram
 from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
@@ -37,7 +36,7 @@ _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ProbabilisticSVC(base.KernelMachine):
+class ProbabilisticSVC(base.PointwiseMachine):
     """Learn a probabilistic SVM (P-SVM) from certain and soft labels in one convex problem.
 
     A certain label asks for a margin; a soft label p asks that the probability lies in p +- eta.
@@ -86,20 +85,12 @@ class ProbabilisticSVC(base.KernelMachine):
         Solution of the optimisation problem, and how exact it is.
     """
 
-    C: float = 1.0
     C_soft: float | None = None
     eta: float = 0.125
     eta0: float | None = None
     kappa: float = 1.0
     boundary: Any = "drop"
     scale: Any = "learned"
-    kernel: Any = "rbf"
-    gamma: Any = "scale"
-    degree: int = 3
-    coef0: float = 1.0
-    solver: str = "auto"
-    tol: float = 1e-6
-    cache_size: float = 500.0
 
     def fit(
         self,
@@ -134,8 +125,7 @@ class ProbabilisticSVC(base.KernelMachine):
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         gram = self._make_gram(X, weight)
         labels, self.kappa_, scale = self._read_labels(p, eta, weight)
-        begin = None if start is None else np.asarray(start, dtype=float)
-        solution = self._solve(gram, self._problem(labels, weight, scale), begin)
+        solution = self._solve(gram, self._problem(labels, weight, scale), start)
         self.scale_ = self._accept(solution, labels, weight, scale)
         self.classes_ = classes
         self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
@@ -290,15 +280,8 @@ class ProbabilisticSVC(base.KernelMachine):
         cost, soft = self._costs()
         return probabilistic_problem(labels, cost * weight, soft * weight, scale)
 
-    def _solve(self, gram: Gram, problem: Problem, start: Array | None = None) -> Solution:
-        solution = solve_pointwise(
-            gram,
-            problem,
-            solver=self.solver,
-            tol=self.tol,
-            cache_mb=self.cache_size,
-            start=start,
-        )
+    def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None = None) -> Solution:
+        solution = super()._solve(gram, problem, start)
         # A learned s need not be unique: with the smallest every solver gives the same answer.
         return smallest_scale(problem, solution) if len(problem.lower) == 2 else solution
 

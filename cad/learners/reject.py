@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from cad.learners.base import KernelMachine, check_cost, warn_unless_converged
-from cad.learners.solvers.choice import solve_pointwise
+from cad.learners.base import PointwiseMachine, check_cost, warn_unless_converged
 from cad.learners.solvers.problem import Array, LearnerError, Problem, pointwise_problem
 
 
@@ -142,7 +141,7 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class RejectSVC(KernelMachine):
+class RejectSVC(PointwiseMachine):
     """Separate two classes, and refer what lies too close to call ([A14]).
 
     Parameters
@@ -173,18 +172,10 @@ class RejectSVC(KernelMachine):
         Solution of the optimisation problem, and how exact it is.
     """
 
-    C: float = 1.0
     costs: tuple[float, float, float, float] = (1.0, 4.0, 0.4, 0.4)
     symmetric: float | None = None
     delta0: float = 0.5
     reject_label: Any = -1
-    kernel: Any = "rbf"
-    gamma: Any = "scale"
-    degree: int = 3
-    coef0: float = 1.0
-    solver: str = "auto"
-    tol: float = 1e-6
-    cache_size: float = 500.0
 
     def fit(
         self,
@@ -226,14 +217,7 @@ class RejectSVC(KernelMachine):
             rule = symmetric_rule(self.symmetric, self.delta0)
         problem = reject_problem(p > 0.5, check_cost("C", self.C) * weight, rule)
         gram = self._make_gram(X, weight)
-        solution = solve_pointwise(
-            gram,
-            problem,
-            solver=self.solver,
-            tol=self.tol,
-            cache_mb=self.cache_size,
-            start=None if start is None else np.asarray(start, dtype=float),
-        )
+        solution = self._solve(gram, problem, start)
         warn_unless_converged(solution, type(self).__name__)
         self.classes_ = classes
         self.thresholds_ = np.array([rule.lower, rule.upper])

@@ -1,7 +1,7 @@
 """The SVM with Platt's probabilities, and the fuzzy SVM ([N14] (2) and (10))."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,9 +10,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from cad.learners import base
-from cad.learners.solvers.choice import solve_pointwise
-from cad.learners.solvers.kernels import Gram
-from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution, pointwise_problem
+from cad.learners.solvers.problem import Array, LearnerError, Problem, pointwise_problem
 
 
 def svm_problem(p: Array, cost: Array) -> Problem:
@@ -44,20 +42,12 @@ def svm_problem(p: Array, cost: Array) -> Problem:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _PlattMachine(base.KernelMachine):
+class _PlattMachine(base.PointwiseMachine):
     """Fit an SVM with costs from the labels, and Platt's sigmoid on its decision values."""
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
-    C: float = 1.0
-    kernel: Any = "rbf"
-    gamma: Any = "scale"
-    degree: int = 3
-    coef0: float = 1.0
     calibration_folds: int | None = None
-    solver: str = "auto"
-    tol: float = 1e-6
-    cache_size: float = 500.0
 
     def fit(
         self,
@@ -103,16 +93,6 @@ class _PlattMachine(base.KernelMachine):
             values = self._out_of_fold(X, p, weight, groups)
         self.sigmoid_ = np.array(base.fit_sigmoid(values, self._goal(p, weight), weight))
         return self
-
-    def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None) -> Solution:
-        return solve_pointwise(
-            gram,
-            problem,
-            solver=self.solver,
-            tol=self.tol,
-            cache_mb=self.cache_size,
-            start=None if start is None else np.asarray(start, dtype=float),
-        )
 
     def _out_of_fold(self, X: Array, p: Array, weight: Array, groups: ArrayLike | None) -> Array:
         """Return decision values of every sample by a machine that has not seen its group."""

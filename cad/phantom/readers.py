@@ -5,7 +5,7 @@ of them the same misleading detail) and on his own, leans to one side, and cuts 
 five-point Likert scale. Nobody looks at a feature.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,7 @@ NORMAL_LATENT = -1.65
 """Latent of inconspicuous tissue: what a region fades into when it is hard to see."""
 
 
-@dataclass(frozen=True)
-class Reader:
+class Reader(NamedTuple):
     """Hold how one simulated reader scores.
 
     A reader sees a region's latent (its hidden malignancy, a probit) with errors, and scores that.
