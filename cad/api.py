@@ -318,8 +318,7 @@ def _patients(patients: ArrayLike, n: int) -> np.ndarray:
         )
     if len(owner) != n:
         raise CadError(f"patients has {len(owner)} rows, y has {n}")
-    names: np.ndarray = owner.astype(str).to_numpy()
-    return names
+    return np.asarray(owner.astype(str).to_numpy())
 
 
 def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) -> np.ndarray:

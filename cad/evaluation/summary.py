@@ -202,8 +202,7 @@ class Summary:
         point = self.operating_point
         content["operating_point"] = point and point.as_dict()
         content["at_training"] = {k: v.as_dict() for k, v in self.at_training.items()}
-        safe: dict[str, Any] = json_safe(content)
-        return safe
+        return dict(json_safe(content))
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Summary:

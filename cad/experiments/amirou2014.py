@@ -125,8 +125,7 @@ def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
     a = windows - windows.mean(axis=1, keepdims=True)
     b = template - template.mean()
     norm = np.linalg.norm(a, axis=1) * np.linalg.norm(b)
-    correlation: np.ndarray = np.divide(a @ b, norm, out=np.zeros(len(a)), where=norm > 0)
-    return correlation
+    return np.asarray(np.divide(a @ b, norm, out=np.zeros(len(a)), where=norm > 0))
 
 
 SEEDS = 20

@@ -43,8 +43,7 @@ class Gaussians:
         """Return the true probability of the positive class at points, shape (n,) ([N14] (16))."""
         low, high = np.array(self.negative, float), np.array(self.positive, float)
         gap = ((X - low) ** 2).sum(axis=1) - ((X - high) ** 2).sum(axis=1)
-        posterior: np.ndarray = expit(gap / (2 * self.sigma**2))
-        return posterior
+        return np.asarray(expit(gap / (2 * self.sigma**2)))
 
 
 def noisy(p: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarray:

@@ -51,14 +51,12 @@ def _psvm(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.
 def _logistic(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
     first, second = (np.column_stack([np.ones(len(rows)), rows]) for rows in (X, new))
     precision = np.r_[0.0, np.ones(X.shape[1])]
-    out: np.ndarray = expit(second @ fit_logistic(first, p, precision=precision))
-    return out
+    return np.asarray(expit(second @ fit_logistic(first, p, precision=precision)))
 
 
 def _ridge(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
     learner = KernelRidge(kernel="rbf", gamma=0.05, alpha=1.0).fit(X, p - p.mean())
-    out: np.ndarray = np.clip(p.mean() + learner.predict(new), 0.02, 0.98)
-    return out
+    return np.asarray(np.clip(p.mean() + learner.predict(new), 0.02, 0.98))
 
 
 LEARNERS: dict[str, Learned] = {

@@ -313,8 +313,7 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     values = np.hstack(parts)
     mean, deviation = values[fitted_on].mean(axis=0), values[fitted_on].std(axis=0, ddof=1)
     varying = deviation > 1e-12 * np.maximum(1.0, np.abs(mean))
-    encoded: np.ndarray = (values[:, varying] - mean[varying]) / deviation[varying]
-    return encoded
+    return np.asarray((values[:, varying] - mean[varying]) / deviation[varying])
 
 
 def _read(folder: Path, row: pd.Series, leaking: bool) -> DataSet:

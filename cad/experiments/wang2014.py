@@ -332,8 +332,7 @@ def _opauc(split: Split, points: list[Point]) -> Rows:
     etas, lams = sorted({p["eta"] for p in points}), sorted({p["lam"] for p in points})
     coef, _ = opauc_path(X, sign, one, etas, lams)
     rows = [coef[etas.index(p["eta"]), lams.index(p["lam"])] for p in points]
-    scores: Rows = np.array(rows) @ split.X_test.T
-    return scores
+    return np.asarray(np.array(rows) @ split.X_test.T)
 
 
 def _svmlin(split: Split, points: list[Point]) -> Rows:

@@ -140,8 +140,7 @@ def _cuts(theta: Array) -> Array:
     """Return t_rk - a_r x, shape (levels - 1, nodes)."""
     # Steps as logarithms: thresholds increase whatever the descent tries.
     cuts = theta[1] + np.concatenate([[0.0], np.cumsum(np.exp(theta[2:]))])
-    z: Array = cuts[:, None] - np.exp(theta[0]) * _NODES
-    return z
+    return np.asarray(cuts[:, None] - np.exp(theta[0]) * _NODES)
 
 
 def _log_table(theta: Array) -> Array:
@@ -168,5 +167,4 @@ def _improve(theta: Array, counts: Array) -> Array:
         return float(value[0] ** 2 / 2 - np.sum(counts * log)), slope
 
     # A few steps: the next round has other counts.
-    best: Array = minimize(loss, theta, method="L-BFGS-B", jac=True, options={"maxiter": 10}).x
-    return best
+    return np.asarray(minimize(loss, theta, method="L-BFGS-B", jac=True, options={"maxiter": 10}).x)

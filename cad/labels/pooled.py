@@ -242,8 +242,7 @@ def mean_of_known(table: Array) -> Array:
         NaN for a row without any.
     """
     counted, total = np.isfinite(table).sum(axis=1), np.nansum(table, axis=1)
-    mean: Array = np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0)
-    return mean
+    return np.asarray(np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0))
 
 
 def refuse_outside(grades: Array) -> None:

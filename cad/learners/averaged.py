@@ -411,8 +411,7 @@ def _pseudo_bma(sums: Array, drop: float) -> Array:
     share = np.zeros(len(sums))
     share[possible] = (score / score.sum(axis=1, keepdims=True)).mean(axis=0)
     share[share < min(drop, share.max())] = 0.0
-    weights: Array = share / share.sum()
-    return weights
+    return np.asarray(share / share.sum())
 
 
 def squared_distances(X: Array, Y: Array) -> Array:
@@ -429,5 +428,4 @@ def squared_distances(X: Array, Y: Array) -> Array:
     """
     squares = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * (X @ Y.T)
     # Rounding makes the distance of a point to itself slightly negative.
-    clipped: Array = np.maximum(squares, 0.0)
-    return clipped
+    return np.asarray(np.maximum(squares, 0.0))

@@ -250,8 +250,7 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class of every row by the sign of its decision value, shape (n,)."""
         values = self.decision_function(X)
-        chosen: NDArray[Any] = self.classes_[(values > 0).astype(int)]
-        return chosen
+        return np.asarray(self.classes_[(values > 0).astype(int)])
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return minus the mean cross-entropy, in nats: higher is better, 0 is certain and right.
@@ -353,8 +352,7 @@ class SoftLearner(BinaryLearner):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the likelier class of every row, shape (n,)."""
         likelier = (self.predict_proba(X)[:, 1] > 0.5).astype(int)
-        chosen: NDArray[Any] = self.classes_[likelier]
-        return chosen
+        return np.asarray(self.classes_[likelier])
 
     def _read(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -392,8 +390,7 @@ class SoftLearner(BinaryLearner):
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the log-odds of the positive class, shape (n,)."""
-        log_odds: Array = logit(np.clip(self.predict_proba(X)[:, 1], _CLIP, 1 - _CLIP))
-        return log_odds
+        return np.asarray(logit(np.clip(self.predict_proba(X)[:, 1], _CLIP, 1 - _CLIP)))
 
     def _probability(self, X: Array) -> Array:
         raise NotImplementedError
@@ -446,8 +443,7 @@ class KernelMachine(BinaryLearner):
 
     def _probability(self, values: Array) -> Array:
         """Return P(y = 1) of decision values, which are log-odds unless a subclass says else."""
-        probability: Array = expit(values)
-        return probability
+        return np.asarray(expit(values))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -497,8 +493,7 @@ class OneKernelMachine(KernelMachine):
         kernel = settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, rows)
         support = rows[:, self.support_] if self.kernel == "precomputed" else rows
         values = decision_values(kernel, support, self.support_vectors_, self.dual_coef_[0])
-        shifted: Array = values + self.intercept_[0]
-        return shifted
+        return np.asarray(values + self.intercept_[0])
 
     @property
     def coef_(self) -> Array:
@@ -541,8 +536,8 @@ def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array
     positive = np.asarray(positive, dtype=bool)
     weight = np.ones(len(positive)) if weight is None else np.asarray(weight, dtype=float)
     n_positive, n_negative = weight[positive].sum(), weight[~positive].sum()
-    targets: Array = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
-    return targets
+    high, low = (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2)
+    return np.asarray(np.where(positive, high, low))
 
 
 def fit_sigmoid(

@@ -373,8 +373,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
         return base.check_cost("scale", self.scale)
 
     def _probability(self, values: Array) -> Array:
-        probability: Array = expit(values / self.scale_)
-        return probability
+        return np.asarray(expit(values / self.scale_))
 
 
 def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any) -> None:
@@ -448,5 +447,4 @@ def _rank(C: Any) -> float:
 def _values(between: Array, solution: Solution) -> Array:
     """Return f + b of new rows from their kernel values."""
     support = np.flatnonzero(solution.beta)
-    values: Array = between[:, support] @ solution.beta[support] + solution.u[0]
-    return values
+    return np.asarray(between[:, support] @ solution.beta[support] + solution.u[0])

@@ -235,8 +235,7 @@ class RejectSVC(PointwiseMachine):
         return chosen
 
     def _probability(self, values: Array) -> Array:
-        probability: Array = expit(self.slope_ * values)
-        return probability
+        return np.asarray(expit(self.slope_ * values))
 
 
 def _entropy(p: float) -> float:

@@ -116,8 +116,7 @@ class _PlattMachine(base.PointwiseMachine):
         return base.platt_targets(p > 0.5, weight)
 
     def _probability(self, values: Array) -> Array:
-        probability: Array = expit(self.sigmoid_[0] * values + self.sigmoid_[1])
-        return probability
+        return np.asarray(expit(self.sigmoid_[0] * values + self.sigmoid_[1]))
 
 
 class PlattSVC(_PlattMachine):

@@ -126,8 +126,7 @@ class SoftExtraTrees(SoftLearner):
         for name, array in flatten(grown).items():
             setattr(self, name, array)
         self.values_ = np.concatenate([tree.value[:, 0, 0] for tree in grown])
-        left_out: Array = np.divide(total, times, out=np.full(len(p), np.nan), where=times > 0)
-        return left_out
+        return np.asarray(np.divide(total, times, out=np.full(len(p), np.nan), where=times > 0))
 
     def _probability(self, X: Array) -> Array:
         # scikit-learn cuts numbers of single precision.

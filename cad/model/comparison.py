@@ -66,8 +66,7 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
     moved = both[both["decision_a"] != both["decision_b"]]
     columns = [*KEYS, "probability_a", "decision_a", "probability_b", "decision_b"]
     result["changed"] = moved[columns].to_dict("records")
-    safe: JsonObject = json_safe(result)
-    return safe
+    return dict(json_safe(result))
 
 
 def comparison_text(result: JsonObject) -> str:

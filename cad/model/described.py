@@ -61,8 +61,7 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
         found["grid"] = search.grid
         found["criterion"], found["inner_folds"] = search.criterion, search.n_folds
     found["sentence"] = _weights_sentence(found["weights"])
-    safe: JsonObject = json_safe(found)
-    return safe
+    return dict(json_safe(found))
 
 
 def _parameters(step: Any) -> JsonObject:

@@ -57,8 +57,7 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @available_if(lambda self: hasattr(self.learner, "decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return the learner's decision values, not recalibrated, shape (n,)."""
-        values: np.ndarray = self.learner.decision_function(X)
-        return values
+        return np.asarray(self.learner.decision_function(X))
 
 
 def save_recalibrated(

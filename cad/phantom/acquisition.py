@@ -48,8 +48,7 @@ def acquire(
         space *= np.exp(-2j * np.pi * (y + x)).astype(np.complex64)
     space.real += scale * noise[0]
     space.imag += scale * noise[1]
-    image: np.ndarray = np.abs(ifft2(space * window, overwrite_x=True))
-    return image
+    return np.asarray(np.abs(ifft2(space * window, overwrite_x=True)))
 
 
 def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) -> np.ndarray:
@@ -75,8 +74,7 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     part = source - low
     moved = np.take_along_axis(image, low, 1) * (1 - part)
     moved += np.take_along_axis(image, low + 1, 1) * part
-    stretched: np.ndarray = moved * (1 - np.gradient(step, axis=1))
-    return stretched
+    return np.asarray(moved * (1 - np.gradient(step, axis=1)))
 
 
 def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:

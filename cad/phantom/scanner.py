@@ -250,5 +250,4 @@ def _columns(table: list[params.Tissue], *names: str) -> list[np.ndarray]:
 
 
 def _stored(signal: np.ndarray) -> np.ndarray:
-    stored: np.ndarray = np.clip(np.rint(signal), 0, 32767).astype(np.uint16)
-    return stored
+    return np.asarray(np.clip(np.rint(signal), 0, 32767).astype(np.uint16))

@@ -123,8 +123,7 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
         """Return the filter of a field of this length that keeps white noise's variance."""
         shape = np.exp(-0.5 * k2 * length**2)
         full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()  # the half that rfftn leaves out
-        field: np.ndarray = (shape * np.sqrt(np.prod(size) / full)).astype(np.float32)
-        return field
+        return np.asarray((shape * np.sqrt(np.prod(size) / full)).astype(np.float32))
 
     short, long = (kernel(length) for length in params.TEXTURE_MM)
     uneven = np.sqrt(1 - params.TEXTURE_LONG) * short + np.sqrt(params.TEXTURE_LONG) * long
@@ -281,8 +280,7 @@ class View:
         size = sum(step**2 for step in self.grid.spacing)
         wide = np.sqrt(thin**2 + slope**2 * size / 12.0)
         mean = wide / np.sqrt(1.0 + wide**2)
-        texture: np.ndarray = thin / wide * (np.exp(-0.5 * (self.field(3) / wide) ** 2) - mean)
-        return texture
+        return np.asarray(thin / wide * (np.exp(-0.5 * (self.field(3) / wide) ** 2) - mean))
 
     def distortion(self) -> np.ndarray | None:
         """Return how far gas shifts each voxel in diffusion images, mm along y, shape (z, y, x).
@@ -307,8 +305,7 @@ class View:
             + (c[1] * y + c[4] * y**2)[None, :, None]
             + (c[2] * z)[:, None, None]
         )
-        gain: np.ndarray = np.exp(log).astype(np.float32)
-        return gain
+        return np.asarray(np.exp(log).astype(np.float32))
 
 
 def _linear_weights(axis: np.ndarray, origin: float, size: int) -> np.ndarray:

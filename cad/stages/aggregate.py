@@ -78,22 +78,19 @@ class Table:
     @property
     def groups(self) -> np.ndarray:
         """Return the patient id of every row, shape (n,)."""
-        patients: np.ndarray = self.keys["participant_id"].to_numpy(dtype=str)
-        return patients
+        return np.asarray(self.keys["participant_id"], dtype=str)
 
     @property
     def sites(self) -> np.ndarray:
         """Return the site of every row's patient, shape (n,); empty text where unknown."""
         if "site" not in self.labels:
             return np.full(len(self.labels), "")
-        sites: np.ndarray = self.labels["site"].fillna("").to_numpy(str)
-        return sites
+        return np.asarray(self.labels["site"].fillna(""), dtype=str)
 
     @property
     def labelled(self) -> np.ndarray:
         """Return a mask, shape (n,), of the rows that have a label and can train a learner."""
-        known: np.ndarray = np.isfinite(self.y)
-        return known
+        return np.asarray(np.isfinite(self.y))
 
 
 @dataclass(frozen=True)

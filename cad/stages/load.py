@@ -69,8 +69,7 @@ class Loaded:
 
     def sites(self, patients: pd.Series) -> np.ndarray:
         """Return the site of each given patient id, in the same order; empty where unknown."""
-        sites: np.ndarray = patients.map(self.site_of).fillna("").to_numpy(str)
-        return sites
+        return np.asarray(patients.map(self.site_of).fillna(""), dtype=str)
 
 
 def load(

@@ -78,8 +78,7 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     outcome["recalibrated_on"] = sorted(fitted_on)
     report["text"] = _text(report, outcome)
     save_recalibrated(out, bundle, regions, outcome, report)
-    safe: JsonObject = json_safe(report)
-    return safe
+    return dict(json_safe(report))
 
 
 def _sites(loaded: Loaded) -> str:

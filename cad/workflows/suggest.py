@@ -212,8 +212,7 @@ def _standardised(features: pd.DataFrame) -> np.ndarray:
         raise CadError("no numeric feature to tell regions apart by")
     x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)
     spread = x.std(axis=0)
-    standardised: np.ndarray = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    return standardised
+    return np.asarray((x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
 def _reason(n_readers: int, mean: float, probability: float) -> str:

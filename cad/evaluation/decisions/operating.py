@@ -84,8 +84,7 @@ class OperatingChoice:
 
     def as_dict(self) -> JsonObject:
         """Return the fields and ``sentence`` as a dict that JSON can hold, for a model bundle."""
-        safe: JsonObject = json_safe({**asdict(self), "sentence": self.sentence()})
-        return safe
+        return dict(json_safe({**asdict(self), "sentence": self.sentence()}))
 
     def sentence(self) -> str:
         """Return shares, aims and promises in one sentence."""

@@ -109,8 +109,7 @@ class ManModel:
         table : DataFrame, shape (n, ...)
             A row per man, with the columns that :meth:`log_odds` lists.
         """
-        p: np.ndarray = expit(self.log_odds(table))
-        return p
+        return np.asarray(expit(self.log_odds(table)))
 
     def unknown(self, table: pd.DataFrame) -> list[str]:
         """Name, for each man, the values that the model uses and that are missing.
@@ -200,8 +199,7 @@ def column(table: pd.DataFrame, name: str) -> np.ndarray:
     """
     if name not in table:
         return np.full(len(table), np.nan)
-    values: np.ndarray = table[name].to_numpy(float)
-    return values
+    return np.asarray(table[name], dtype=float)
 
 
 def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:

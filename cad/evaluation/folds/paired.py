@@ -275,8 +275,7 @@ def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
 def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return one loss per region."""
     if measure == "brier":
-        square: np.ndarray = (aim - q) ** 2
-        return square
+        return np.asarray((aim - q) ** 2)
     return metrics.divergences(aim, q)
 
 
@@ -344,8 +343,7 @@ def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
     counts = np.bincount(code, read.astype(float))
     left = counts.sum() - counts
     mean = np.divide(sums.sum() - sums, left, out=np.full(len(sums), np.nan), where=left > 0)
-    means: np.ndarray = mean[code]
-    return means
+    return np.asarray(mean[code])
 
 
 def _fold_note(folds: list[Fold]) -> str:

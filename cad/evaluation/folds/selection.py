@@ -240,8 +240,7 @@ def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
         0 to ``bins - 1``.
     """
     edges = np.quantile(X, np.linspace(0, 1, bins + 1)[1:-1], axis=0)
-    codes: np.ndarray = (X[None, :, :] > edges[:, None, :]).sum(axis=0)
-    return codes
+    return np.asarray((X[None, :, :] > edges[:, None, :]).sum(axis=0))
 
 
 def column_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.ndarray:
@@ -265,5 +264,4 @@ def column_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.nd
     p = joint.reshape(bins, d, bins) / n
     expected = p.sum(axis=0, keepdims=True) * p.sum(axis=2, keepdims=True)
     ratio = np.divide(p, expected, out=np.ones_like(p), where=p > 0)
-    information: np.ndarray = (p * np.log(ratio)).sum(axis=(0, 2))
-    return information
+    return np.asarray((p * np.log(ratio)).sum(axis=(0, 2)))

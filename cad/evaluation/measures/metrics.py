@@ -259,8 +259,7 @@ def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
         The target and the learner's probability of every region.
     """
     t, q = clipped(target), clipped(probability)
-    nats: np.ndarray = xlogy(t, t / q) + xlogy(1 - t, (1 - t) / (1 - q))
-    return nats
+    return np.asarray(xlogy(t, t / q) + xlogy(1 - t, (1 - t) / (1 - q)))
 
 
 @_measure(_floats)
@@ -502,14 +501,12 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def clipped(values: np.ndarray) -> np.ndarray:
     """Return probabilities clipped to [1e-6, 1 - 1e-6], so that their logarithms are finite."""
-    inside: np.ndarray = np.clip(values, CLIP, 1 - CLIP)
-    return inside
+    return np.asarray(np.clip(values, CLIP, 1 - CLIP))
 
 
 def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return weighted sums; numpy's, which do not depend on the number of threads."""
-    total: np.ndarray = (weight * values).sum(axis=1)
-    return total
+    return np.asarray((weight * values).sum(axis=1))
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -180,8 +180,7 @@ def _distances(values: np.ndarray, total: np.ndarray, level: str) -> np.ndarray:
     if level == "nominal":
         return 1 - np.eye(len(values))
     if level == "interval":
-        squares: np.ndarray = (values[:, None] - values[None, :]) ** 2
-        return squares
+        return np.asarray((values[:, None] - values[None, :]) ** 2)
     if level == "ordinal":
         # Values that lie between two, the two themselves counted half.
         position = np.cumsum(total) - total / 2

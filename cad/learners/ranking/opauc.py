@@ -69,8 +69,7 @@ class OPAUC(Ranker):
             )
 
     def _scores(self, X: Floats) -> Floats:
-        values: Floats = X @ self.coef_[0]
-        return values
+        return np.asarray(X @ self.coef_[0])
 
 
 def opauc_path(

@@ -264,8 +264,7 @@ class SVMLin(Ranker):
         return np.array([self.bias_ - self.threshold_])
 
     def _scores(self, X: Floats) -> Floats:
-        values: Floats = X @ self.coef_[0] + self.bias_
-        return values
+        return np.asarray(X @ self.coef_[0] + self.bias_)
 
 
 def _top_share(f: Floats, share: float) -> Floats:
@@ -310,8 +309,7 @@ def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share
             low = nu
         else:
             high = nu
-    probability: Floats = expit(z - 0.5 * (low + high))
-    return probability
+    return np.asarray(expit(z - 0.5 * (low + high)))
 
 
 def _objective(rows: Floats, y: Floats, cost: Floats, lambda_: float, w: Floats) -> float:

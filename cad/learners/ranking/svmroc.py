@@ -140,8 +140,7 @@ class SVMROC(base.Ranker):
     def _scores(self, X: base.Floats) -> base.Floats:
         # X holds the kernel to all n training points here: the support's columns count.
         if self.kernel == "precomputed":
-            values: base.Floats = X[:, self.support_] @ self.dual_coef_[0]
-            return values
+            return np.asarray(X[:, self.support_] @ self.dual_coef_[0])
         kernel = kernels.settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, X)
         return kernels.decision_values(kernel, X, self.support_vectors_, self.dual_coef_[0])
 
