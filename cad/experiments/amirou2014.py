@@ -25,15 +25,8 @@ from cad.learners.reject import asymmetric_rule
 from cad.settings import DecisionSettings
 from cad.terms.beside import table_beside
 
-FEATURES = (
-    "RR interval before (s)",
-    "RR interval after (s)",
-    "RR before / mean of the last eight",
-    "largest deflection within 80 ms (mV)",
-    "peak to peak within 120 ms (mV)",
-    "width at half of the largest slope (s)",
-    "correlation with the record's median beat",
-)
+_WORDS = table_beside(__file__)
+FEATURES = tuple(_WORDS["features"])
 RECORDS = ("106", "116", "119", "200")
 _HALF_WINDOW_S, _DEFLECTION_S = 0.12, 0.08
 _HISTORY = 8
@@ -136,7 +129,6 @@ THETA = 1.2
 COSTS = (0.1, 1.0, 10.0, 100.0)
 CHOICE_R, FOLDS = 0.24, 5
 _RULES = ("cost-based", "symmetric")
-_WORDS = table_beside(__file__)
 _NO_CHANGE = 1e-3  # a reject rate that moves by less has no slope
 
 

@@ -19,7 +19,7 @@ from cad.evaluation.folds.crossval import positive_probability
 from cad.evaluation.measures.metrics import accuracy, alignment_error, auc, kl, kl_one_sided
 from cad.experiments import Options
 from cad.experiments.gaussians import Gaussians, five_levels, noisy
-from cad.experiments.results import COLOURS, Result
+from cad.experiments.results import Result
 from cad.learners import FuzzySVC, KernelLogistic, PlattSVC, ProbabilisticSVC
 from cad.learners.base import LearnerWarning
 from cad.terms.beside import table_beside
@@ -45,6 +45,7 @@ TABLE2 = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
 TOY_NOISE = 0.1
 OUTLIER_ETA = 0.1
 _WORDS = table_beside(__file__)
+COLOURS = _WORDS["colours"]
 _PUBLISHED = {name: pd.DataFrame(table) for name, table in _WORDS["published"].items()}
 AMPLITUDES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 PROPORTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

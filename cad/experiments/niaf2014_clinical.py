@@ -33,11 +33,8 @@ GRID = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}
 SHORT_GRID = {"C": [1.0, 10.0], "gamma": [0.00003, 0.0003]}
 SHORT_FOLDS = 3
 SWAPS = 1000
-SOFT = {
-    "Platt on soft targets": "SoftPlattSVC",
-    "logistic on soft labels": "KernelLogistic",
-    "SVR on the logit": "LogitSVR",
-}
+_TABLES = table_beside(__file__)
+SOFT: dict[str, str] = _TABLES["soft"]
 """Learners of the same soft labels without tubes."""
 METHODS = {"P-SVM": "ProbabilisticSVC", "SVM": "PlattSVC", "F-SVM": "FuzzySVC", **SOFT}
 SHIPPED = "P-SVM as shipped (pipelines/psvm.yaml)"
@@ -48,18 +45,9 @@ ETA: dict[str, float | str] = {"expert": 0.125, "all": "adaptive"}
 WIDTHS: tuple[float | str, ...] = ("adaptive", 0.125, 0.05, 0.02)
 # What [N13] learns and tests on the truth: labels are certain, so the P-SVM is the C-SVM.
 ON_TRUTH = "N13, learned from histology"
-# Their names in the table of measures.
-_NAMES = {
-    "AUC": "auc",
-    "Acc": "accuracy",
-    "KL": "kl",
-    "KL one-sided": "kl_one_sided",
-    "Err": "alignment_error",
-    "MCE": "cross_entropy",
-}
+_NAMES: dict[str, str] = _TABLES["measures"]
 # Measures that the paper tests, and the sign that makes larger better.
 _TESTED = {"AUC": 1, "Acc": 1, "KL": -1, "KL one-sided": -1, "Err": -1}
-_TABLES = table_beside(__file__)
 _PUBLISHED = pd.DataFrame(_TABLES["rows"], columns=_TABLES["columns"])
 _WORDS = _TABLES["words"]
 

@@ -11,15 +11,6 @@ from matplotlib.figure import Figure
 from cad.files import write_atomic, write_csv
 from cad.terms.text import to_markdown
 
-COLOURS = {
-    "P-SVM, learned scale": "#0072B2",
-    "P-SVM, fixed scale": "#CC79A7",
-    "SVM": "#D55E00",
-    "F-SVM": "#009E73",
-    "logistic on soft labels": "#56B4E9",
-    "kernel ridge on p": "#999999",
-}
-
 
 @dataclass(frozen=True)
 class Result:

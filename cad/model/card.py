@@ -14,14 +14,11 @@ from cad.files import JsonObject
 from cad.model.described import describe
 from cad.model.versions import library_versions
 from cad.settings import PipelineSettings
-from cad.terms.beside import page_beside
+from cad.terms.beside import page_beside, table_beside
 from cad.terms.measures import MEASURES
 from cad.terms.text import interval_text
 
-INTENDED_USE = (
-    "Research. Scores regions that a radiologist has drawn on prostate mpMRI; not a medical "
-    "device, not for diagnosis or for finding lesions."
-)
+_STATED = table_beside(__file__)
 _KEPT = (
     "n",
     "histology",
@@ -34,10 +31,6 @@ _KEPT = (
     "ceiling",
 )
 _SENTENCES = ("operating_point", "rivals", "assisted", "ceiling")
-LIMITS = (
-    "Valid for regions drawn and scored as in the training cohort, for scanners and protocols like "
-    "those of its sites, and for the regions that readers chose to draw."
-)
 
 
 def metadata(
@@ -99,8 +92,7 @@ def metadata(
         "validation": {key: metrics.get(key) for key in _KEPT},
         "typicality": typicality,
         "provenance": provenance,
-        "intended_use": INTENDED_USE,
-        "limits": LIMITS,
+        **_STATED,
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cad.phantom.findings import TrueRegion
+from cad.terms.beside import table_beside
 
 SCALE = "likert5"
 NORMAL_LATENT = -1.65
@@ -49,12 +50,7 @@ class Reader(NamedTuple):
     missing: float
 
 
-READERS = (
-    Reader("r1", True, 0.26, 0.8, 0.00, 1.10, 0.01),
-    Reader("r2", False, 0.38, 1.0, 0.15, 1.00, 0.03),
-    Reader("r3", False, 0.46, 1.0, -0.20, 0.90, 0.04),
-    Reader("r4", False, 0.55, 1.0, 0.30, 1.15, 0.07),
-)
+READERS = tuple(Reader(**row) for row in table_beside(__file__))
 COMMON_ERROR = 0.30
 """Standard deviation of the common error for a conspicuous region; twice that for a faint one."""
 CUTS = (-1.10, -0.45, 0.05, 0.55)

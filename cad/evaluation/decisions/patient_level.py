@@ -24,26 +24,14 @@ from cad.evaluation.measures import metrics
 from cad.evaluation.measures.intervals import Interval, bootstrap_intervals, clustered_auc
 from cad.files import JsonObject
 from cad.logistic import fit_logistic
+from cad.terms.beside import table_beside
 
 FEW = 5  # men of each class, below which nothing is fitted
-PRIORS = {
-    "highest": (1.0, 0.35),
-    "rest": (0.0, 0.35),
-    "category": (0.0, 1.0),
-    "age": (0.0, 0.5),
-    "psa": (0.0, 1.0),
-    "density": (0.0, 1.0),
-}
+_TABLES = table_beside(__file__)
+PRIORS: dict[str, tuple[float, float]] = _TABLES["priors"]
 """Normal prior of each weight, mean and standard deviation: per unit of log-odds, per decade of
 age, per unit of the logarithm of PSA (ng/mL) and of PSA density (ng/mL2)."""
-WORDS = {
-    "highest": "regions",
-    "rest": "other regions",
-    "category": "readers' scores",
-    "age": "age",
-    "psa": "PSA",
-    "density": "PSA density",
-}
+WORDS: dict[str, str] = _TABLES["words"]
 UNMEASURED = Interval(np.nan, np.nan, np.nan, "no man has truth and probability")
 ABSENT_SD = 0.5  # of an indicator's weight around 0
 WHOLE, BLOCKS = 200, 20  # men up to whom each is left out alone, and the parts of more
