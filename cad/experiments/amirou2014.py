@@ -3,8 +3,8 @@
 An ECG's beats have seven features each from one lead; premature ones are the class.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -132,8 +132,7 @@ _RULES = ("cost-based", "symmetric")
 _NO_CHANGE = 1e-3  # a reject rate that moves by less has no slope
 
 
-@dataclass(frozen=True)
-class DataSet:
+class DataSet(NamedTuple):
     """Hold one data set of [A14] and how it is used.
 
     Parameters

@@ -105,8 +105,7 @@ def _block(
 ) -> dict[str, np.ndarray]:
     """Return every method's probabilities: tuned each on inner folds, or at the paper's values."""
     if block == TUNED:
-        short = options.repeats is not None
-        chosen = {m: _tuned(settings, name, short) for m, name in METHODS.items()}
+        chosen = {m: _tuned(settings, name, options) for m, name in METHODS.items()}
         chosen[SHIPPED] = _of_pipeline(settings, "psvm")
     else:
         paper = _of_pipeline(settings, "niaf2014")
@@ -142,8 +141,7 @@ def _on_truth(
 ) -> tuple[dict[str, object], pd.DataFrame]:
     """Return the row of a P-SVM that learns from histology, and its distance to learning scores."""
     settings, regions = _labelled(cohort, "all", "adaptive", options, histology="override")
-    short = options.repeats is not None
-    q = _out_of_fold(_tuned(settings, METHODS["P-SVM"], short), regions, options)
+    q = _out_of_fold(_tuned(settings, METHODS["P-SVM"], options), regions, options)
     truth = regions.labels["truth"].to_numpy(float)
     rows: list[dict[str, object]] = []
     for readers, name in (("expert", "the expert's scores"), ("all", "all readers' scores")):
@@ -202,8 +200,7 @@ def _widths(cohort: Path, options: Options) -> pd.DataFrame:
     rows = []
     for eta in WIDTHS:
         settings, regions = _labelled(cohort, "all", eta, options)
-        short = options.repeats is not None
-        q = _out_of_fold(_tuned(settings, METHODS["P-SVM"], short), regions, options)
+        q = _out_of_fold(_tuned(settings, METHODS["P-SVM"], options), regions, options)
         measured = _measure(regions, "p", q)
         t = regions.labels["p"].to_numpy(float)
         rows.append(
@@ -271,11 +268,12 @@ def _of_pipeline(base: PipelineSettings, name: str) -> PipelineSettings:
     return base.model_copy(update={"learner": shipped.learner, "labels": labels})
 
 
-def _tuned(base: PipelineSettings, learner: str, short: bool) -> PipelineSettings:
+def _tuned(base: PipelineSettings, learner: str, options: Options) -> PipelineSettings:
     """Return the settings with a learner whose C and gamma inner folds choose."""
     from cad.learners import LEARNERS
 
     params = LEARNERS[learner]().get_params()
+    short = options.repeats is not None
     grid = SHORT_GRID if short else GRID
     part = base.learner.model_copy(
         update={

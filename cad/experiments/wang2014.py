@@ -499,14 +499,12 @@ def measure(
         for fold in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.y, data.y)
     ]
     if flawed:
-        return _best_on_test(data, folds, flawed, methods)
-    return _best_inside(data, folds, flawed, methods)
+        return _best_on_test(data, folds, methods)
+    return _best_inside(data, folds, methods)
 
 
-def _best_on_test(
-    data: DataSet, folds: list[Fold], flawed: bool, methods: tuple[str, ...]
-) -> Measured:
-    tables = [_grid_aucs(data, fold, flawed, methods) for fold in folds]
+def _best_on_test(data: DataSet, folds: list[Fold], methods: tuple[str, ...]) -> Measured:
+    tables = [_grid_aucs(data, fold, True, methods) for fold in folds]
     result: Measured = {}
     for method in methods:
         table = np.array([fold[method] for fold in tables])
@@ -520,9 +518,7 @@ def _best_on_test(
     return result
 
 
-def _best_inside(
-    data: DataSet, folds: list[Fold], flawed: bool, methods: tuple[str, ...]
-) -> Measured:
+def _best_inside(data: DataSet, folds: list[Fold], methods: tuple[str, ...]) -> Measured:
     """Let inner folds of the training rows choose the grid point that is tested."""
     result: Measured = {method: {"auc": [], "chosen": []} for method in methods}
     for train, test in folds:
@@ -530,9 +526,9 @@ def _best_inside(
         # Every inner fold needs a row of each class to have an AUC.
         n_splits = max(2, min(INNER_FOLDS, int(min(y.sum(), (1 - y).sum()))))
         splits = StratifiedKFold(n_splits, shuffle=True, random_state=0).split(y, y)
-        inner = [_grid_aucs(data, (train[a], train[b]), flawed, methods) for a, b in splits]
+        inner = [_grid_aucs(data, (train[a], train[b]), False, methods) for a, b in splits]
         chosen = {m: int(np.mean([f[m] for f in inner], axis=0).argmax()) for m in methods}
-        outer = _grid_aucs(data, (train, test), flawed, methods, chosen)
+        outer = _grid_aucs(data, (train, test), False, methods, chosen)
         for method in methods:
             result[method]["auc"].append(float(outer[method][0]))
             result[method]["chosen"].append(chosen[method])

@@ -19,6 +19,7 @@ from cad.learners.solvers.problem import Array
 _GROWN_ON = 0.8
 
 
+@dataclass(eq=False, repr=False)
 class SoftExtraTrees(SoftLearner):
     """Learn soft labels p by extremely randomised trees (Geurts, Ernst and Wehenkel 2006).
 
@@ -51,19 +52,11 @@ class SoftExtraTrees(SoftLearner):
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
-    def __init__(
-        self,
-        trees: int = 100,
-        min_leaf: int = 3,
-        max_features: float = 1.0,
-        share: float = 1.0,
-        seed: int = 0,
-    ) -> None:
-        self.trees = trees
-        self.min_leaf = min_leaf
-        self.max_features = max_features
-        self.share = share
-        self.seed = seed
+    trees: int = 100
+    min_leaf: int = 3
+    max_features: float = 1.0
+    share: float = 1.0
+    seed: int = 0
 
     def fit(
         self,

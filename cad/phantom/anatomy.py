@@ -82,7 +82,7 @@ def build_anatomy(rng: np.random.Generator) -> Anatomy:
         "capsule", (0, 0, 0), (a, b, c), "rim", waves=ripples(rng, 0.03, 20), back=0.86, taper=0.45
     )
     shapes = [*_surroundings(rng, a, b, c), gland, *_zones(rng, a, b, c, volume, gland.waves)]
-    shapes += _nodules(rng, tissues, shapes, volume, (a, b, c))
+    shapes += _nodules(rng, tissues, shapes, volume)
     shapes += _haemorrhage(rng, tissues, (a, b, c))
     shapes.append(Shape("urethra", (0, -0.08 * b, -0.05 * c), (1.6, 2.6, 0.75 * c), "TZ"))
     return Anatomy(shapes, tissues, (a, b, c))
@@ -168,11 +168,7 @@ def _zones(
 
 
 def _nodules(
-    rng: np.random.Generator,
-    tissues: dict[str, params.Tissue],
-    shapes: list[Shape],
-    volume: float,
-    axes: tuple[float, float, float],
+    rng: np.random.Generator, tissues: dict[str, params.Tissue], shapes: list[Shape], volume: float
 ) -> list[Shape]:
     """Draw hyperplastic nodules of the transition zone, more of them in larger glands."""
     count = int(rng.poisson(np.clip((volume - 18.0) / 4.0, 1.0, 14.0)))

@@ -5,9 +5,9 @@ so that the same study always gives the same bytes.
 """
 
 import hashlib
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
@@ -24,8 +24,7 @@ _START = 10 * 3600
 _DATE = "20200101"
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """Hold one series: a volume and how it was made.
 
     Parameters

@@ -224,7 +224,7 @@ def decided_men(
         alone = np.isnan(row["probability"])
         code = decide(row["probability"], row["lower"], row["upper"])
         model = by_regions[man] if alone else DECISIONS[int(code)]
-        against, histology = _against(model, row, regions, man in failed), []
+        against, histology = _against(model, regions, man in failed), []
         if (model, row["truth"]) in (("malignant", 0.0), ("benign", 1.0)):
             histology = [f"histology found {'' if row['truth'] else 'no '}significant cancer"]
         rows.append(
@@ -238,7 +238,7 @@ def decided_men(
     return table.assign(**pd.DataFrame(rows, index=table.index))
 
 
-def _against(model: str, row: dict[str, float], regions: pd.DataFrame, failed: bool) -> list[str]:
+def _against(model: str, regions: pd.DataFrame, failed: bool) -> list[str]:
     """Return what speaks against a man's decision, histology apart."""
     said = []
     if model == "benign":

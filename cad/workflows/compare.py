@@ -63,7 +63,6 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
         When no region was measured by all, or neither histology nor readers' probabilities are
         known.
     """
-    known = ["truth", "p"]
     tables = {name: run.results.set_index(KEYS) for name, run in runs.items()}
     reference = next(iter(tables))
     common = tables[reference].index
@@ -72,7 +71,7 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
         common = common.intersection(table.index)
     if not len(common):
         raise CadError(f"no region was measured by all of {', '.join(tables)}")
-    base = tables[reference].loc[common, known]
+    base = tables[reference].loc[common]
     found = compare_probabilities(
         {name: table.loc[common, "probability"].to_numpy(float) for name, table in tables.items()},
         common.get_level_values("participant_id").to_numpy(str),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
 
@@ -35,6 +36,7 @@ CRITERIA: dict[str, _Loss] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Choose parameters from a grid on inner folds that leave out whole patients.
 
@@ -68,17 +70,10 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True, "groups": True}
 
-    def __init__(
-        self,
-        estimator: Any,
-        grid: dict[str, list[Any]],
-        criterion: str = "cross-entropy",
-        n_folds: int = 5,
-    ) -> None:
-        self.estimator = estimator
-        self.grid = grid
-        self.criterion = criterion
-        self.n_folds = n_folds
+    estimator: Any
+    grid: dict[str, list[Any]]
+    criterion: str = "cross-entropy"
+    n_folds: int = 5
 
     def fit(
         self,
