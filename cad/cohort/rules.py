@@ -1,13 +1,13 @@
 """What the tables of a cohort must hold, row by row."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 
 from cad.errors import CadError
 from cad.labels.scales import check_score
+from cad.terms.beside import table_beside
 from cad.terms.sectors import SECTOR_NAMES
 
 ZONES = ("PZ", "TZ", "CZ", "AFS")
@@ -15,16 +15,10 @@ HISTOLOGY = ("malignant", "benign")
 
 _PARTICIPANT = re.compile(r"sub-[A-Za-z0-9]+")
 _SESSION = re.compile(r"ses-[A-Za-z0-9]+")
-# Years, ng/mL, ng/mL per mL.
-_PLAUSIBLE = {
-    "age": (18.0, 110.0),
-    "psa": (0.01, 10_000.0),
-    "psa_density": (0.0001, 500.0),
-    "prostate_volume": (5.0, 800.0),
-}
+_TABLES = table_beside(__file__)
+_PLAUSIBLE: dict[str, list[float]] = _TABLES["plausible"]
 _MALE = ("m", "male", "o", "n/a")
 _LARGEST_LABEL = 2**31 - 1
-_Rule = tuple[pd.Series, Callable[[pd.Series], str]]
 
 
 def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
@@ -137,51 +131,22 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
     # Ids are unique within a man, labels within a study: every session has its own label map.
     same_id = rois.duplicated(["participant_id", "roi_id"])
     same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
-    rules: list[_Rule] = [
-        (~rois["participant_id"].isin(known), lambda row: "the patient is not in participants.tsv"),
-        (same_id, lambda row: "the ROI is listed twice"),
-        (
-            same_label & ~same_id,
-            lambda row: f"label {row['label']:g} is used by two ROIs of this study",
-        ),
-        (
-            ~(label.between(1, _LARGEST_LABEL) & (label == label.round())),
-            lambda row: f"label must be a positive integer, found {row['label']:g}",
-        ),
-        (
-            rois["zone"].notna() & ~rois["zone"].isin(ZONES),
-            lambda row: f"zone {row['zone']!r} is none of {' '.join(ZONES)} n/a",
-        ),
-        (
-            sector.notna() & ~sector.isin(SECTOR_NAMES),
-            lambda row: (
-                f"sector {row['sector']!r} is no side, level and sector of PI-RADS v2.1, "
-                "as 'left mid PZpl'"
-            ),
-        ),
-        (
-            rois["zone"].isin(ZONES) & sector.isin(SECTOR_NAMES) & (rois["zone"] != zone_of_sector),
-            lambda row: f"zone {row['zone']} contradicts sector {row['sector']!r}",
-        ),
-        (
-            rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
-            lambda row: f"histology {row['histology']!r} is none of malignant benign n/a",
-        ),
-        (
-            rois["isup"].notna() & ~rois["isup"].isin(range(6)),
-            lambda row: f"isup must be 0 to 5, found {row['isup']:g}",
-        ),
-        (
-            # Grade 0 is tissue without cancer; grade 1 is cancer, significant or not.
-            (rois["isup"] >= 1) & (rois["histology"] == "benign"),
-            lambda row: f"histology benign contradicts isup {row['isup']:g}",
-        ),
-        (
-            (session != "") & ~session.str.fullmatch(_SESSION.pattern),
-            lambda row: f"session_id {row['session_id']!r} is not ses- and letters or digits",
-        ),
-    ]
-    _apply(rules, rois, root / "rois.tsv", problems)
+    listed, known_zone = sector.isin(SECTOR_NAMES), rois["zone"].isin(ZONES)
+    broken = {
+        "stranger": ~rois["participant_id"].isin(known),
+        "same_id": same_id,
+        "same_label": same_label & ~same_id,
+        "label": ~(label.between(1, _LARGEST_LABEL) & (label == label.round())),
+        "zone": rois["zone"].notna() & ~known_zone,
+        "sector": sector.notna() & ~listed,
+        "zone_of_sector": known_zone & listed & (rois["zone"] != zone_of_sector),
+        "histology": rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
+        "isup": rois["isup"].notna() & ~rois["isup"].isin(range(6)),
+        # Grade 0 is tissue without cancer; grade 1 is cancer, significant or not.
+        "benign_isup": (rois["isup"] >= 1) & (rois["histology"] == "benign"),
+        "session": (session != "") & ~session.str.fullmatch(_SESSION.pattern),
+    }
+    _apply(broken, rois, root / "rois.tsv", problems)
 
 
 def check_scores(
@@ -214,23 +179,14 @@ def check_scores(
     roi_of = pd.MultiIndex.from_frame(scores[["participant_id", "roi_id"]])
     regions = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
     patient_known = scores["participant_id"].isin(known)
-    rules: list[_Rule] = [
-        (~patient_known, lambda row: "the patient is not in participants.tsv"),
-        (
-            patient_known & ~roi_of.isin(regions),
-            lambda row: "scores for a ROI that is not in rois.tsv",
-        ),
-        (
-            ~scores["reader_id"].isin(readers),
-            lambda row: f"reader {row['reader_id']} is not in readers.tsv",
-        ),
-        (
-            scores.duplicated(["participant_id", "roi_id", "reader_id"]),
-            lambda row: f"reader {row['reader_id']} scored this ROI twice",
-        ),
-        (scores["wrong"] != "", lambda row: row["wrong"]),
-    ]
-    _apply(rules, scores, root / "scores.tsv", problems)
+    broken = {
+        "stranger": ~patient_known,
+        "no_region": patient_known & ~roi_of.isin(regions),
+        "no_reader": ~scores["reader_id"].isin(readers),
+        "twice": scores.duplicated(["participant_id", "roi_id", "reader_id"]),
+        "score": scores["wrong"] != "",
+    }
+    _apply(broken, scores, root / "scores.tsv", problems)
 
 
 def _score_problem(scale: object, score: float) -> str:
@@ -243,10 +199,13 @@ def _score_problem(scale: object, score: float) -> str:
     return ""
 
 
-def _apply(rules: list[_Rule], table: pd.DataFrame, path: Path, problems: list[CadError]) -> None:
+def _apply(
+    broken: dict[str, pd.Series], table: pd.DataFrame, path: Path, problems: list[CadError]
+) -> None:
     """Add one problem per row that breaks a rule; only those rows are visited."""
-    for broken, text in rules:
-        for _, row in table[broken].iterrows():
+    for rule, rows in broken.items():
+        for _, row in table[rows].iterrows():
+            said = _TABLES[path.stem][rule].format_map(row)
             problems.append(
-                CadError(text(row), file=path, patient=row["participant_id"], roi=row["roi_id"])
+                CadError(said, file=path, patient=row["participant_id"], roi=row["roi_id"])
             )
