@@ -253,9 +253,8 @@ def _read_seg(
 ) -> tuple[list[DrawnRegion], list[str]]:
     import highdicom  # slow to load, and most studies have no SEG
 
-    with warnings.catch_warnings():
-        # highdicom remarks on values that other makers' objects have in another form.
-        warnings.simplefilter("ignore", UserWarning)
+    # highdicom remarks on values that other makers' objects have in another form.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         # Not read by segread(): the dataset is read already.
         seg = highdicom.seg.Segmentation.from_dataset(dataset, copy=False)
     segments = [s for s in dataset.SegmentSequence if int(s.SegmentNumber) > 0]

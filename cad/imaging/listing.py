@@ -60,10 +60,8 @@ class Listing:
             twice.add(path)
             try:
                 check(path, self.instances[uid], uid)
-            except CadError as error:
-                self.unreadable.append(error.at(file=path))
-            except OSError as error:
-                self.unreadable.append(refused(error).at(file=path))
+            except (CadError, OSError) as error:
+                self.unreadable.append(as_problem(error).at(file=path))
         for study, frames in other.studies.items():
             self.studies[study] += [f for f in frames if f.path not in twice]
         for study, paths in other.objects.items():
@@ -100,11 +98,20 @@ def list_files(paths: Iterable[Path]) -> Listing:
                 _place(listing, path)
         except NotDicom:
             continue
-        except CadError as error:
-            listing.unreadable.append(error)
-        except OSError as error:
-            listing.unreadable.append(refused(error).at(file=path))
+        except (CadError, OSError) as error:
+            listing.unreadable.append(as_problem(error).at(file=path))
     return listing
+
+
+def as_problem(error: CadError | OSError) -> CadError:
+    """Return a CadError as it is, and an error of the operating system as one.
+
+    Parameters
+    ----------
+    error : CadError or OSError
+        As caught.
+    """
+    return refused(error) if isinstance(error, OSError) else error
 
 
 def _place(listing: Listing, path: Path) -> None:

@@ -105,17 +105,18 @@ def read_label_map(path: Path) -> Volume:
     Parameters
     ----------
     path : Path
-        ``.nii`` or ``.nii.gz``.
+        As of :func:`read_image`.
 
     Raises
     ------
     CadError
         Naming the file, when it is missing or damaged, or has fractions or negative numbers.
     """
-    volume = read_volume(path)
+    volume = read_image(path)
     array = volume.array
     if array.dtype.kind == "f":
         whole = np.round(array)
+        # Tools that store a label map with a slope give back integers that are a hair off.
         if not np.isfinite(array).all() or np.abs(array - whole).max() > 1e-3:
             raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
         array = whole.astype(np.int32)
@@ -139,8 +140,7 @@ def stored_normal(path: Path) -> np.ndarray:
     """
     with reading(path, "not a readable NIfTI file", "copy or export it again"):
         axis = (RAS_TO_LPS @ _image_class(path).from_filename(path).affine)[:3, 2]
-    unit: np.ndarray = axis / np.linalg.norm(axis)
-    return unit
+    return np.asarray(axis / np.linalg.norm(axis))
 
 
 def read_image(path: Path) -> Volume:

@@ -340,11 +340,7 @@ def window(images: StudyImages, key: str) -> tuple[float, float]:
         return FIXED_WINDOWS[key]
     if stated:
         return float(stated[0]), float(stated[1])
-    finite = images.layers[key][np.isfinite(images.layers[key])]
-    if not finite.size:
-        return 0.0, 1.0
-    low, high = np.percentile(finite.astype(float), (1, 99.5))
-    return float(low), float(max(high, low + 1e-6))
+    return _range(images.layers[key], (1, 99.5))
 
 
 def outline(mask: np.ndarray) -> str:
@@ -461,7 +457,7 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
 
 def _sprite(images: StudyImages, key: str, columns: int, quality: int | None) -> JsonObject:
     array = images.layers[key]
-    low, high = _range(array)
+    low, high = _range(array, (0.1, 99.9))
     title, unit, digits = LAYERS[key]
     return {
         "key": key,
@@ -476,12 +472,12 @@ def _sprite(images: StudyImages, key: str, columns: int, quality: int | None) ->
     }
 
 
-def _range(array: np.ndarray) -> tuple[float, float]:
-    """Return the values kept apart by the sprite's 255 grey levels; rare extremes are clipped."""
+def _range(array: np.ndarray, ends: tuple[float, float]) -> tuple[float, float]:
+    """Return the values between which a layer is shown, at two percentiles of what is finite."""
     finite = array[np.isfinite(array)].astype(float)
     if not finite.size:
         return 0.0, 1.0
-    low, high = np.percentile(finite, (0.1, 99.9))
+    low, high = np.percentile(finite, ends)
     return float(low), float(max(high, low + 1e-6))
 
 
@@ -489,8 +485,7 @@ def _grey(array: np.ndarray, low: float, high: float, first: int) -> np.ndarray:
     """Scale to 8-bit grey levels ``first``..255 over [low, high]; ``NO_VALUE`` where NaN."""
     scaled = (np.clip(array, low, high) - low) / max(high - low, 1e-12)
     grey = np.nan_to_num(np.rint(first + scaled * (255 - first)), nan=NO_VALUE)
-    shown: np.ndarray = grey.astype(np.uint8)
-    return shown
+    return np.asarray(grey, np.uint8)
 
 
 def _tile(array: np.ndarray, columns: int) -> np.ndarray:

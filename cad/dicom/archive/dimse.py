@@ -333,16 +333,10 @@ class DimseArchive(interface.Protocolled):
             received.cut()  # first: ending it politely would wait for an archive that is at fault
             association.abort()
             if received.too_much:
-                raise self._too_much() from error
+                raise interface.too_much(self.name, self.limits) from error
             raise
         # An archive may have ended it meanwhile; then a release would wait for an answer.
         association.release() if association.is_established else association.abort()
-
-    def _too_much(self) -> CadError:
-        return CadError(
-            f"{self.name}: sends more than {self.limits.study_gigabytes:g} GB",
-            hint="raise `study_gigabytes` in the archive's limits if that is right",
-        )
 
     def _refusal(self, association: Association) -> CadError:
         if association.is_rejected:
@@ -396,7 +390,7 @@ class DimseArchive(interface.Protocolled):
                 self._follow(association.send_c_move(query, move.aet, MOVE), "C-MOVE", kept)
             finally:
                 if received.too_much:
-                    raise self._too_much()
+                    raise interface.too_much(self.name, self.limits)
 
     def _follow(self, answers: Iterator[Any], what: str, kept: Kept) -> None:
         """Follow the archive's account of what it sends, to its end."""
@@ -448,11 +442,7 @@ class DimseArchive(interface.Protocolled):
             if answer is None:
                 raise CadError(f"{self.name}: an answer to C-FIND is damaged")
             answers.append(answer)
-            if len(answers) > self.limits.answers:
-                raise CadError(
-                    f"{self.name}: more than {self.limits.answers} answers to one query",
-                    hint="raise `answers` in the archive's limits if that is right",
-                )
+            self._not_too_many(answers)
         return answers
 
 

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pydicom
 from pydicom.dataset import Dataset
@@ -125,6 +126,13 @@ class Protocolled(ABC):
                 except CadError as error:
                     series[uid] = error
         return series
+
+    def _not_too_many(self, answers: list[Any]) -> None:
+        if len(answers) > self.limits.answers:
+            raise CadError(
+                f"{self.name}: more than {self.limits.answers} answers to one query",
+                hint="raise `answers` in the archive's limits if that is right",
+            )
 
     def _of_interest(self, owner: str, study: str) -> list[FoundSeries]:
         if not UID.fullmatch(study):
@@ -284,6 +292,22 @@ class Protocolled(ABC):
     @abstractmethod
     def _send(self, dataset: Dataset, path: Path) -> str:
         """Store one object, with proof; return the archive's remark on it."""
+
+
+def too_much(name: str, limits: ArchiveLimits) -> CadError:
+    """Return the error of an archive that sends more than its limits allow.
+
+    Parameters
+    ----------
+    name : str
+        What messages call the archive.
+    limits : ArchiveLimits
+        Its limits.
+    """
+    return CadError(
+        f"{name}: sends more than {limits.study_gigabytes:g} GB",
+        hint="raise `study_gigabytes` in the archive's limits if that is right",
+    )
 
 
 def keep_instance(content: bytes, uid: str, into: Path) -> None:

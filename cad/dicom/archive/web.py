@@ -61,11 +61,7 @@ class WebArchive(interface.Protocolled):
     def _datasets(self, answers: Any) -> list[Dataset]:
         if not isinstance(answers, list):
             raise CadError(f"{self.name}: answered a query with no list")
-        if len(answers) > self.limits.answers:
-            raise CadError(
-                f"{self.name}: more than {self.limits.answers} answers to one query",
-                hint="raise `answers` in the archive's limits if that is right",
-            )
+        self._not_too_many(answers)
         return [Dataset.from_json(answer) for answer in answers]
 
     def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
@@ -119,10 +115,7 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
         nonlocal left
         left -= count
         if left < 0:
-            raise CadError(
-                f"{name}: sends more than {limits.study_gigabytes:g} GB",
-                hint="raise `study_gigabytes` in the archive's limits if that is right",
-            )
+            raise interface.too_much(name, limits)
 
     class Limited(HTTPAdapter):
         """Limit the time of every wait and the bytes of all answers, and follow no redirect."""

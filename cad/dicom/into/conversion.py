@@ -117,11 +117,11 @@ class _Job:
             if path is None and kind == "gland" and self.rules.outlines:
                 path = outlined_gland(self.study.top, self.study.patient_id, self.rules.outlines)
             target = image_path(self.build, self.study_id, kind)
-            if path and not self._there(target):
+            if path and not is_there(target, self.build, self.have):
                 volume = nifti.read_image(path)
                 nifti.write_volume(target, volume.with_array(volume.array != 0))
         target = image_path(self.build, self.study_id, "rois")
-        if self._there(target):
+        if is_there(target, self.build, self.have):
             return
         # A label map that is there is never made anew: its rows may have been scored already.
         drawn_on = self._matching("t2w")[0] or self._matching("adc")[0]
@@ -134,9 +134,6 @@ class _Job:
         if found.frame_uid:
             nifti.write_sidecar(target, {"FrameOfReferenceUID": found.frame_uid})
         self.done.rois, self.done.scores = found.rois, list(found.scores)
-
-    def _there(self, target: Path) -> bool:
-        return self.have is not None and (self.have / target.relative_to(self.build)).is_file()
 
     def _matching(self, name: str) -> tuple[list[Stack], Match | None]:
         """Return the stacks that the first match with any hit accepts, and that match."""
@@ -162,7 +159,7 @@ class _Job:
                 hint="name it under diffusion; the high-b image is then computed",
             )
         target = image_path(self.build, self.study_id, modality.name)
-        if not self._there(target):
+        if not is_there(target, self.build, self.have):
             entries = self._origin(stack)
             image, source = in_unit(read_stack(stack), modality, match.scale)
             nifti.write_volume(target, image)
@@ -214,7 +211,7 @@ class _Job:
             f for f in self.study.slices if any(m.accepts(f) for m in rule.match)
         )
         target = image_path(self.build, self.study_id, modality.name)
-        if not stacks or self._there(target):
+        if not stacks or is_there(target, self.build, self.have):
             return bool(stacks)
         if len(stacks) == 1:
             raise CadError(
@@ -256,7 +253,7 @@ class _Job:
                 target = vfa_path(self.build, self.study_id, index)
             else:
                 target = diffusion_path(self.build, self.study_id, value)
-            if self._there(target):
+            if is_there(target, self.build, self.have):
                 continue
             if len(found) > 1 and key == "b_value":
                 image, stack = self._trace(found, value)
@@ -327,6 +324,19 @@ class _Job:
             "SourcePatientID": self.study.patient_id if self.rules.labels == "id" else None,
         }
         return {key: value for key, value in entries.items() if value is not None}
+
+
+def is_there(target: Path, build: Path, have: Path | None) -> bool:
+    """Tell whether the cohort has the file already that a study's build folder would get.
+
+    Parameters
+    ----------
+    target : Path
+        The file's path in ``build``.
+    build, have : Path
+        Where the study is built, and its folder in the cohort; None for a new study.
+    """
+    return have is not None and (have / target.relative_to(build)).is_file()
 
 
 def _day(stated: str) -> str | None:

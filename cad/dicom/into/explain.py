@@ -15,9 +15,10 @@ import yaml
 
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.into.sources import Call, SourceStudy, by_series, find_studies, here
-from cad.errors import CadError, refused
+from cad.errors import CadError
 from cad.imaging.diffusion import HIGH_B
 from cad.imaging.frames import Frame, printable, read_dataset
+from cad.imaging.listing import as_problem
 from cad.imaging.phases import CLOCKS, order_phases
 from cad.imaging.stacks import Stack, stacks_of
 from cad.reading import reading
@@ -279,10 +280,8 @@ def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Cal
     for path in study.objects:
         try:
             found.objects.append(call(_object, path, rules))
-        except CadError as error:
-            found.problems.append(str(error))
-        except OSError as error:
-            found.problems.append(str(refused(error)))
+        except (CadError, OSError) as error:
+            found.problems.append(str(as_problem(error)))
     if rules is not None:
         for name in _BESIDE:
             beside = study.beside(getattr(rules, name))

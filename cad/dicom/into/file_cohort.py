@@ -8,7 +8,7 @@ import numpy as np
 from pydicom.uid import generate_uid
 
 from cad.dicom.into import regions
-from cad.dicom.into.conversion import Converted
+from cad.dicom.into.conversion import Converted, is_there
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, FilesRule, ImportRules
 from cad.dicom.into.sources import plain_files
 from cad.errors import CadError
@@ -174,7 +174,7 @@ def convert_files(
     for name in _IMAGES:
         target = image_path(build, study_id, name)
         path = study.files.get(name)
-        if path is None or _there(target, build, have):
+        if path is None or is_there(target, build, have):
             continue
         scale = rules.files.adc_scale if name == "adc" else None
         image, source = in_unit(read_image(path), modality(name), scale)
@@ -187,11 +187,11 @@ def convert_files(
         write_sidecar(target, entries)
         done.notes.append(f"{name} from its file")
     path, target = study.files.get("gland"), image_path(build, study_id, "gland")
-    if path and not _there(target, build, have):
+    if path and not is_there(target, build, have):
         mask = regions.whole_numbers(path)
         write_volume(target, mask.with_array(mask.array != 0))
     target = image_path(build, study_id, "rois")
-    if not _there(target, build, have) and (found := _drawn(study, rules, done.notes)):
+    if not is_there(target, build, have) and (found := _drawn(study, rules, done.notes)):
         write_volume(target, found.labels)
         done.rois = regions.with_zones(found, study.files.get("zones"), rules.zones).rois
         done.scores = list(found.scores)
@@ -251,10 +251,6 @@ def _pattern(text: str) -> re.Pattern[str]:
 def _key(match: re.Match[str]) -> tuple[str, str]:
     groups = match.groupdict()
     return groups["patient"], groups.get("study") or "1"
-
-
-def _there(target: Path, build: Path, have: Path | None) -> bool:
-    return have is not None and (have / target.relative_to(build)).is_file()
 
 
 def _categories(

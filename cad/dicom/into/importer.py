@@ -25,8 +25,9 @@ from cad.dicom.into.file_cohort import FileStudy, convert_files, find_file_studi
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
 from cad.dicom.into.tables import Tables, read_scores
-from cad.errors import CadError, refused
+from cad.errors import CadError
 from cad.files import write_atomic
+from cad.imaging.listing import as_problem
 from cad.imaging.plausibility import RANGES_FILE, require_plausible
 from cad.imaging.study import Roi
 from cad.imaging.study_files import read_study
@@ -215,11 +216,8 @@ class _Import:
                     self._add(study, participant)
                 else:
                     self._update(study, place)
-        except CadError as error:
-            self.summary.failures.append(error.at(patient=participant))
-            return participant, error.problem
-        except OSError as error:
-            problem = refused(error).at(patient=participant)
+        except (CadError, OSError) as error:
+            problem = as_problem(error).at(patient=participant)
             self.summary.failures.append(problem)
             return participant, problem.problem
         return participant, ""

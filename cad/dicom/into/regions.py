@@ -22,7 +22,7 @@ from cad.errors import CadError
 from cad.imaging.annotations import DrawnRegion, read_regions, referenced_series
 from cad.imaging.frames import read_dataset
 from cad.imaging.geometry import OCCUPANCY, resample_mask
-from cad.imaging.nifti import read_image
+from cad.imaging.nifti import read_image, read_label_map
 from cad.imaging.stacks import Stack, stacks_of
 from cad.imaging.study import Roi
 from cad.imaging.volume import Volume
@@ -227,8 +227,7 @@ def _values_in(path: Path, labels: Volume, label: int) -> np.ndarray:
     index = np.round(zones.patient_to_index(points)).astype(int)
     inside = ((index >= 0) & (index < np.array(zones.shape[::-1]))).all(axis=1)
     x, y, z = index[inside].T
-    values: np.ndarray = zones.array[z, y, x]
-    return values
+    return np.asarray(zones.array[z, y, x])
 
 
 def _findings(
@@ -323,14 +322,8 @@ def whole_numbers(path: Path) -> Volume:
     CadError
         For fractions, NaN or negative labels.
     """
-    volume = read_image(path)
-    whole = np.round(volume.array)
-    # Tools that store a label map with a slope give back integers that are a hair off.
-    if not (np.isfinite(whole).all() and np.abs(volume.array - whole).max() < 1e-3):
-        raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
-    if whole.min() < 0:
-        raise CadError(f"a label map has no negative labels, found {whole.min():g}", file=path)
-    return volume.with_array(whole.astype(np.uint16))
+    labels = read_label_map(path)
+    return labels.with_array(labels.array.astype(np.uint16))
 
 
 def _labelled(path: Path) -> Labelled:

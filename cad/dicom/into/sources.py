@@ -17,9 +17,9 @@ from typing import Any
 
 from cad.cohort import SIMULATOR
 from cad.dicom.own import MANUFACTURER
-from cad.errors import CadError, refused
+from cad.errors import CadError
 from cad.imaging.frames import Frame, printable
-from cad.imaging.listing import Listing, check_copy, list_files
+from cad.imaging.listing import Listing, as_problem, check_copy, list_files
 from cad.imaging.makers import maker
 from cad.imaging.vendor import NO_ZERO_B
 from cad.reading import kind_of, reading
@@ -253,8 +253,7 @@ def _roots(
         try:
             call(unpack, archive, into)
         except (CadError, OSError) as error:
-            problem = refused(error) if isinstance(error, OSError) else error
-            failures.append(problem.at(file=archive))
+            failures.append(as_problem(error).at(file=archive))
             continue
         yield into, plain_files(into, notes)
 

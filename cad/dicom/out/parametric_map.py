@@ -115,9 +115,8 @@ def map_object(
     stored = np.nan_to_num(probability.array, nan=OUTSIDE).astype(np.float32)
     said = json.dumps([_LAYOUT, study.study_id, name, version, statements]).encode()
     identity = hashlib.sha256(said + stored.tobytes()).hexdigest()
-    with warnings.catch_warnings():
-        # highdicom remarks on the pseudonym's form, which is as intended.
-        warnings.simplefilter("ignore", UserWarning)
+    # highdicom remarks on the pseudonym's form, which is as intended.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         made = highdicom.pm.ParametricMap(
             source.headers,
             stored[list(source.planes)],

@@ -126,9 +126,8 @@ def study_objects(
     masks = _masks(study, scored, source)
     identity = _identity(study, scored, masks, run)
     results = StudyResults(study, source, scored, masks, medians, run, identity)
-    with warnings.catch_warnings():
-        # highdicom remarks on the pseudonym's form, which is as intended.
-        warnings.simplefilter("ignore", UserWarning)
+    # highdicom remarks on the pseudonym's form, which is as intended.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         seg = _segmentation(results)
         report = structured_report(results, seg)
     for dataset in (seg, report):
