@@ -156,8 +156,7 @@ class RegionVoxels:
 
     def values(self, image: np.ndarray) -> np.ndarray:
         """Return an image's (z, y, x) values in all regions' voxels, float64, shape (n_voxels,)."""
-        values: np.ndarray = image.reshape(-1)[self.index].astype(float)
-        return values
+        return np.asarray(image.reshape(-1)[self.index].astype(float))
 
 
 def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -185,10 +185,8 @@ class Typicality:
         """
         gap = X.reindex(columns=list(self.features)).to_numpy(float) - self.middle
         # A constant feature of a new scanner would be thousands of SD: 12 are as telling.
-        clipped: np.ndarray = np.clip(
-            np.where(gap < 0, gap / self.low, gap / self.high), -_CLIP, _CLIP
-        )
-        return clipped
+        scaled = np.where(gap < 0, gap / self.low, gap / self.high)
+        return np.asarray(np.clip(scaled, -_CLIP, _CLIP))
 
     def judge(
         self, X: pd.DataFrame, studies: Sequence[str] | np.ndarray | None = None
@@ -305,8 +303,7 @@ class Typicality:
 
 
 def _tamed(z: np.ndarray) -> np.ndarray:
-    tamed: np.ndarray = np.sign(z) * np.log1p(np.abs(z))
-    return tamed
+    return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
 
 
 def _mean(z: np.ndarray) -> np.ndarray:
@@ -315,8 +312,7 @@ def _mean(z: np.ndarray) -> np.ndarray:
     total = np.where(finite, _tamed(z), 0.0).sum(axis=0)
     with np.errstate(invalid="ignore"):
         mean = total / finite.sum(axis=0)
-    untamed: np.ndarray = np.sign(mean) * np.expm1(np.abs(mean))
-    return untamed
+    return np.asarray(np.sign(mean) * np.expm1(np.abs(mean)))
 
 
 def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:

@@ -44,7 +44,8 @@ def resample_mask(roi_mask: Volume, grid: Volume) -> Volume:
     inside = roi_mask.array != 0
     if roi_mask.same_grid(grid):
         return grid.with_array(inside)
-    return grid.with_array(_occupancy(roi_mask.with_array(inside), grid) >= OCCUPANCY - _ROUNDING)
+    share = occupancy(roi_mask.with_array(inside), grid)
+    return grid.with_array(share.array >= OCCUPANCY - _ROUNDING)
 
 
 def occupancy(share: Volume, grid: Volume) -> Volume:
@@ -57,7 +58,32 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
     grid : Volume
         Where to measure; its values are not read.
     """
-    return grid.with_array(_occupancy(share, grid))
+    filled = np.zeros(grid.shape)
+    bounds = bounding_box(share.array)
+    if bounds is None:
+        return grid.with_array(filled)
+    box, low = share.array[bounds], limits(bounds)[0]
+    # Index (x, y, z) in grid = step @ index in the cropped mask + start.
+    to_grid = np.linalg.inv(grid.affine) @ share.affine
+    step = to_grid[:3, :3]
+    start = to_grid[:3, 3] + step @ low[::-1]
+    # What the mask's box can touch of the grid.
+    index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
+    nearest, furthest = np.floor(index.min(axis=0) + 0.5), np.ceil(index.max(axis=0) + 0.5)
+    window = box_between(nearest[::-1], furthest[::-1], grid.shape)
+    first, last = (end[::-1] for end in limits(window))
+    if not (last > first).all():
+        return grid.with_array(filled)
+    cosines = np.asarray(grid.direction).T @ np.asarray(share.direction)
+    axes = np.round(cosines)
+    local = start - first
+    size = last - first
+    if np.abs(cosines - axes).max() <= _PARALLEL_TOLERANCE:
+        part = _exact(box, step, local, axes, size)
+    else:
+        part = _sampled(box, step, local, size)
+    filled[window] = part
+    return grid.with_array(filled)
 
 
 def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
@@ -214,36 +240,6 @@ def overlaps(a: Volume, b: Volume) -> bool:
 def point(xyz: Iterable[float]) -> str:
     """Return a place in mm as text for a message, to a tenth of a mm."""
     return "(" + ", ".join(f"{v:.1f}" for v in xyz) + ")"
-
-
-def _occupancy(mask: Volume, grid: Volume) -> np.ndarray:
-    """Return the share of each voxel of ``grid`` that the boolean mask fills, shape of ``grid``."""
-    share = np.zeros(grid.shape)
-    bounds = bounding_box(mask.array)
-    if bounds is None:
-        return share
-    box, low = mask.array[bounds], limits(bounds)[0]
-    # Index (x, y, z) in grid = step @ index in the cropped mask + start.
-    to_grid = np.linalg.inv(grid.affine) @ mask.affine
-    step = to_grid[:3, :3]
-    start = to_grid[:3, 3] + step @ low[::-1]
-    # What the mask's box can touch of the grid.
-    index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
-    nearest, furthest = np.floor(index.min(axis=0) + 0.5), np.ceil(index.max(axis=0) + 0.5)
-    window = box_between(nearest[::-1], furthest[::-1], grid.shape)
-    first, last = (end[::-1] for end in limits(window))
-    if not (last > first).all():
-        return share
-    cosines = np.asarray(grid.direction).T @ np.asarray(mask.direction)
-    axes = np.round(cosines)
-    local = start - first
-    size = last - first
-    if np.abs(cosines - axes).max() <= _PARALLEL_TOLERANCE:
-        part = _exact(box, step, local, axes, size)
-    else:
-        part = _sampled(box, step, local, size)
-    share[window] = part
-    return share
 
 
 def _exact(

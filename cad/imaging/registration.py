@@ -173,12 +173,12 @@ def register_rigid(
     )
     if shift > MAX_SHIFT_MM or angle > MAX_ANGLE_DEG:
         note = f"{name} not moved: the search went {result}, beyond what is plausible"
-        return Registration(name, np.eye(4), before, before, False, note, moving)
-    if not after > before:
+    elif not after > before:
         note = f"{name} not moved: no better alignment found (mutual information {before:.3f})"
-        return Registration(name, np.eye(4), before, before, False, note, moving)
-    note = f"{name} aligned to T2 by {result}"
-    return Registration(name, matrix, before, after, True, note, moving, shift, angle)
+    else:
+        note = f"{name} aligned to T2 by {result}"
+        return Registration(name, matrix, before, after, True, note, moving, shift, angle)
+    return Registration(name, np.eye(4), before, before, False, note, moving)
 
 
 def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
@@ -413,5 +413,4 @@ def _window(array: np.ndarray) -> tuple[float, float]:
 def _grey(array: np.ndarray, low: float, high: float) -> np.ndarray:
     """Scale to 0..255; black where the image does not reach."""
     share = (np.clip(array.astype(float), low, high) - low) / (high - low)
-    grey: np.ndarray = np.nan_to_num(np.rint(255 * share)).astype(np.uint8)
-    return grey
+    return np.asarray(np.nan_to_num(np.rint(255 * share)), np.uint8)

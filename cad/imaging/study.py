@@ -49,8 +49,8 @@ class Protocol:
         Degrees.
     field_strength : float or None
         Tesla.
-    study_uid, frame_uid : str or None
-        StudyInstanceUID and FrameOfReferenceUID of the DICOM files that the image was made from.
+    study_uid : str or None
+        StudyInstanceUID of the DICOM files that the image was made from.
     series_number : int or None
         SeriesNumber of these files.
     instance_numbers : tuple of int
@@ -66,7 +66,6 @@ class Protocol:
     flip_angle: float | None = None
     field_strength: float | None = None
     study_uid: str | None = None
-    frame_uid: str | None = None
     series_number: int | None = None
     instance_numbers: tuple[int, ...] = ()
     scanner: str = ""

@@ -343,17 +343,15 @@ def _image(path: Path, modality: Modality) -> Volume:
 def _protocol(path: Path, grid: Volume) -> Protocol:
     entries = nifti.read_sidecar(path)
     keys = ("RepetitionTime", "EchoTime", "FlipAngle", "MagneticFieldStrength")
-    numbers = [nifti.stated_number(entries, key, path) for key in keys]
-    uids = [entries.get(key) for key in ("StudyInstanceUID", "FrameOfReferenceUID")]
-    study_uid, frame_uid = (None if not uid else str(uid) for uid in uids)
-    repetition, echo, angle, field = numbers
+    repetition, echo, angle, field = (nifti.stated_number(entries, key, path) for key in keys)
+    study_uid = str(entries.get("StudyInstanceUID") or "") or None
     series, images = entries.get("SeriesNumber"), entries.get("InstanceNumbers")
     whole = images if isinstance(images, list) else []
     # Numbers come in the file's order of slices, which need not be the order they are read in.
     along = float(nifti.stored_normal(path) @ np.asarray(grid.direction)[:, 2]) if whole else 0.0
     whole = whole[:: -1 if along < 0 else 1] if abs(along) > _SAME_AXIS else []
     return Protocol(
-        repetition, echo, angle, field, study_uid, frame_uid,
+        repetition, echo, angle, field, study_uid,
         series_number=series if isinstance(series, int) else None,
         instance_numbers=tuple(n for n in whole if isinstance(n, int)),
         scanner=maker(entries.get("Manufacturer")),

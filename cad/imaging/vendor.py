@@ -109,8 +109,7 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     float or None
         None where it is absent or 0.
     """
-    value = _number(private(dataset, 0x2005, _PHILIPS_MR, 0x0E))
-    return value if value else None
+    return _number(private(dataset, 0x2005, _PHILIPS_MR, 0x0E)) or None
 
 
 def grid_slices(dataset: Dataset) -> list[Dataset]:

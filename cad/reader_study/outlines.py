@@ -53,8 +53,9 @@ def outline_maps(
     groups: dict[tuple[str, str], list[JsonObject]] = {}
     for path, content in contents:
         for one in content.get("outlines", []):
-            study_id, reader = str(key["cases"][one["case"]]["study_id"]), str(content["reader"])
-            groups.setdefault((study_id, reader), []).append({**one, "path": path, "by": reader})
+            case, reader = key["cases"][one["case"]], str(content["reader"])
+            own = {**one, "path": path, "by": reader, "patient": case["participant_id"]}
+            groups.setdefault((str(case["study_id"]), reader), []).append(own)
     maps: dict[str, Volume] = {}
     studies: dict[str, Study] = {}
     for (study_id, reader), outlines in sorted(groups.items()):
@@ -93,10 +94,10 @@ def is_placed(one: JsonObject) -> bool:
     return bool(runs) and len(runs) % 2 == 0 and end <= depth * height * width
 
 
-def _refusal(one: JsonObject, problem: str, patient: str, hint: str = "") -> CadError:
+def _refusal(one: JsonObject, problem: str, hint: str = "") -> CadError:
     """Return the error that names an outline."""
     return CadError(f"the outline of {one['by']}: {problem}", file=one["path"],
-                    patient=patient, roi=one["roi"], hint=hint)  # fmt: skip
+                    patient=one["patient"], roi=one["roi"], hint=hint)  # fmt: skip
 
 
 def _map_so_far(path: Path, study: Study) -> Volume:
@@ -119,11 +120,11 @@ def _with_outlines(
     labels: Volume, study: Study, outlines: Sequence[JsonObject], path: Path
 ) -> Volume:
     """Return a reader's label map with outlines; what it holds is kept or the outline refused."""
-    array, patient = labels.array.copy(), study.participant_id
+    array = labels.array.copy()
     numbers = {roi.roi_id: roi.label for roi in study.rois}
     for one in outlines:
         if one["roi"] not in numbers:
-            raise _refusal(one, "the region is not in the cohort any more", patient)
+            raise _refusal(one, "the region is not in the cohort any more")
         inside = _inside(one, study)
         _require_correction(one, study, inside, numbers[one["roi"]])
         known = array == numbers[one["roi"]]
@@ -131,7 +132,6 @@ def _with_outlines(
             raise _refusal(
                 one,
                 f"{path.name} has another outline of the region by this reader",
-                patient,
                 "one of both is right: move the file away, or leave the export out",
             )
         taken = set(np.unique(array[inside]).tolist()) - {0, numbers[one["roi"]]}
@@ -139,7 +139,6 @@ def _with_outlines(
             raise _refusal(
                 one,
                 f"it shares voxels with the reader's outline of label {min(taken)}",
-                patient,
                 _AGAIN,
             )
         array[inside] = numbers[one["roi"]]
@@ -154,7 +153,6 @@ def _inside(one: JsonObject, study: Study) -> np.ndarray:
         raise _refusal(
             one,
             "it was drawn on another image than the study has now",
-            study.participant_id,
             "bring the image back, or have the case read again: cad reading writes its page",
         )
     last = [a + n for a, n in zip(one["first"], one["shape"], strict=True)]
@@ -162,7 +160,6 @@ def _inside(one: JsonObject, study: Study) -> np.ndarray:
         raise _refusal(
             one,
             f"what the page showed ends at voxel {last}, the image at {list(image.shape)}",
-            study.participant_id,
             _AGAIN,
         )
     page = np.zeros(one["shape"], bool)
@@ -177,13 +174,13 @@ def _inside(one: JsonObject, study: Study) -> np.ndarray:
 
 def _require_correction(one: JsonObject, study: Study, inside: np.ndarray, label: int) -> None:
     """Refuse an outline that nothing can be measured in, or that is another region's."""
-    image, patient = study.anatomical.with_array(inside), study.participant_id
+    image = study.anatomical.with_array(inside)
     too_little = fill(image, image).too_little
     if too_little:
-        raise _refusal(one, f"it cannot be measured: {too_little}", patient, _AGAIN)
+        raise _refusal(one, f"it cannot be measured: {too_little}", _AGAIN)
     if study.roi_map is None:  # read_study refuses regions without one
         return
     mask = study.roi_map.with_array(study.roi_map.array == label)
     given = resample_mask(mask, image).array
     if given.any() and not (given & inside).any():
-        raise _refusal(one, "it lies beside the region that it corrects", patient, _AGAIN)
+        raise _refusal(one, "it lies beside the region that it corrects", _AGAIN)

@@ -200,20 +200,14 @@ def action_words(view: RegionView) -> str:
     region, limits = view.region, view.thresholds
     p = probability_text(region.probability)
     low, high = (probability_text(limit) for limit in limits) if limits else ("", "")
-    if region.decision == "malignant":
-        why = (
-            f"{p} is above the site's limit of {high} for a region{_crossed(region, limits)}"
-            if limits
-            else ""
-        )
-        return f"Consider as a biopsy target: {why}".rstrip(": ")
-    if region.decision == "benign":
-        why = (
-            f"{p} is below the site's limit of {low} for a region{_crossed(region, limits)}"
-            if limits
-            else ""
-        )
-        return f"Benign: {why}".rstrip(": ")
+    decided = {
+        "malignant": ("Consider as a biopsy target", f"above the site's limit of {high}"),
+        "benign": ("Benign", f"below the site's limit of {low}"),
+    }
+    if region.decision in decided:
+        action, side = decided[region.decision]
+        why = f": {p} is {side} for a region{_crossed(region, limits)}" if limits else ""
+        return f"{action}{why}"
     if region.decision != "refer":
         return "No decision: see what was missing or failed"
     why = "; ".join(region.decision_reason)

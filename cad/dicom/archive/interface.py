@@ -212,13 +212,14 @@ class Protocolled(ABC):
                     known[study] = self._studies({"StudyInstanceUID": study}, IDENTITY)
                 file_under(dataset, known[study], same_patient)
                 before = self._earlier(study) if supersede.is_report(dataset) else []
-                named = supersede.named_predecessors(supersede.supersede(dataset, before, together))
+                named = ", ".join(supersede.supersede(dataset, before, together))
                 yield Step(path)
                 try:
                     remark = self._send(dataset, path)
                 except CadError as error:
                     raise error.at(file=path) from error.__cause__
-                yield Step(path, True, "; ".join(filter(None, (remark, named))))
+                said = (remark, f"supersedes {named}" if named else "")
+                yield Step(path, True, "; ".join(filter(None, said)))
 
     def _earlier(self, study: str) -> list[supersede.Earlier]:
         """Return the results of ours that the archive has of a study."""

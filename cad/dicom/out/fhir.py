@@ -131,14 +131,10 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
     results = [_region(roi, rows, report, record, device["id"]) for roi in report.rois]
     results += [_of_man(report, sr_uid, record, device["id"])] if report.man else []
     summary = {
-        "resourceType": "DiagnosticReport",
+        **_result("DiagnosticReport", "radiology", report, record),
         "id": _id("report", sr_uid),
         "identifier": [_uid(sr_uid)],
-        "status": "preliminary",
-        "category": [_concept("radiology")],
         "code": _concept("report"),
-        "subject": {"identifier": {"value": report.patient_id}},
-        "issued": record["created"],
         "imagingStudy": [{"type": "ImagingStudy", "identifier": _uid(report.study_uid)}],
         "result": [{"reference": f"urn:uuid:{one['id']}"} for one in results],
         "conclusion": "; ".join(report.rois[0].statements[:2]),
@@ -156,14 +152,18 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
 
 def _observation(report: Report, record: JsonObject, device: str, **said: Any) -> JsonObject:
     """Return what is observed of a region or of the man."""
+    observer = {"reference": f"urn:uuid:{device}"}
+    return {**_result("Observation", "imaging", report, record), "device": observer, **said}
+
+
+def _result(kind: str, category: str, report: Report, record: JsonObject) -> JsonObject:
+    """Return what the report and every observation say of themselves alike."""
     return {
-        "resourceType": "Observation",
+        "resourceType": kind,
         "status": "preliminary",
-        "category": [_concept("imaging")],
+        "category": [_concept(category)],
         "subject": {"identifier": {"value": report.patient_id}},
         "issued": record["created"],
-        "device": {"reference": f"urn:uuid:{device}"},
-        **said,
     }
 
 

@@ -117,17 +117,6 @@ def supersede(
     return [sop for _, _, sop in reports]
 
 
-def named_predecessors(uids: list[str]) -> str:
-    """Return a remark, for the user, that a stored report supersedes others; empty for none.
-
-    Parameters
-    ----------
-    uids : list of str
-        SOPInstanceUIDs of the reports that it supersedes.
-    """
-    return f"supersedes {', '.join(uids)}" if uids else ""
-
-
 def _is_ours(dataset: Dataset) -> bool:
     expected = SERIES.get(str(dataset.get("Modality", "")))
     # As text: archives answer a number, a decimal string, or nothing.

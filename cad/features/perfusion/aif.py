@@ -128,8 +128,7 @@ def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     decay = np.zeros_like(minutes)
     for amplitude, rate in zip(GEORGIOU_AMPLITUDE, GEORGIOU_RATE, strict=True):
         decay += amplitude * np.exp(-rate * late)
-    blood: np.ndarray = decay * passes
-    return blood
+    return np.asarray(decay * passes)
 
 
 def population_input(

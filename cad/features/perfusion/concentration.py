@@ -88,8 +88,7 @@ def concentration_from_signal(
     x = np.where(x < 1, x, np.nan)
     e1 = (1 - x) / (1 - x * np.asarray(cosine)[..., None])
     rate = -np.log(e1) / repetition_time
-    concentration: np.ndarray = (rate - r10[..., None]) / relaxivity
-    return concentration
+    return np.asarray((rate - r10[..., None]) / relaxivity)
 
 
 def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.ndarray:
@@ -114,5 +113,4 @@ def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.nd
             f"no frame before the bolus: {n_baseline} baseline frames, {skip} of them skipped",
             hint="the series must start before the injection arrives",
         )
-    baseline: np.ndarray = np.asarray(signal)[..., skip:n_baseline].mean(axis=-1, dtype=float)
-    return baseline
+    return np.asarray(np.asarray(signal)[..., skip:n_baseline].mean(axis=-1, dtype=float))

@@ -100,8 +100,7 @@ def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) ->
     """
     if not ve > 0:
         raise CadError(f"ve must be positive, found {ve:g}")
-    curve: np.ndarray = _curves("extended_tofts", np.array([[ktrans, ve, vp]]), _grid(inlet))[0]
-    return curve
+    return np.asarray(_curves("extended_tofts", np.array([[ktrans, ve, vp]]), _grid(inlet))[0])
 
 
 def brix(
@@ -128,8 +127,7 @@ def brix(
     Med 33 (1995) 506.
     """
     grid = _brix_grid(times, arrival)
-    curve: np.ndarray = _curves("brix", np.array([[amplitude, kep, kel]]), grid)[0]
-    return curve
+    return np.asarray(_curves("brix", np.array([[amplitude, kep, kel]]), grid)[0])
 
 
 def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) -> KineticFit:
