@@ -20,7 +20,7 @@ import numpy as np
 from cad.errors import CadError
 from cad.imaging import belonging
 from cad.imaging.geometry import resample_mask
-from cad.imaging.study import Study
+from cad.imaging.study import Protocol, Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.reading import read_json, reading
 from cad.terms.beside import table_beside
@@ -243,8 +243,7 @@ def t1_default_problem(
     t1_tissue, t1_blood : float or None
         T1 (s) that the settings assume; None to take the known value of the field.
     """
-    protocol = study.protocols.get("dce")
-    field = protocol.field_strength if protocol else None
+    field = study.protocols.get("dce", Protocol()).field_strength
     if study.dce is None or field is None or abs(field - 3.0) < 0.5:
         return None
     kept = [

@@ -124,9 +124,8 @@ def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
     CadError
         When the percentiles do not increase.
     """
-    levels: np.ndarray = np.percentile(
-        image.array[foreground(image) if mask is None else mask], PERCENTILES
-    )
+    inside = foreground(image) if mask is None else mask
+    levels: np.ndarray = np.percentile(image.array[inside], PERCENTILES)
     _check_landmarks(levels)
     return levels
 

@@ -468,12 +468,8 @@ def _check_frames(study: Study, folder: Path) -> None:
     """Refuse masks and images in different frames of reference: by name, and by overlap."""
     images = {m.name: study.grid(m.name) for m in MODALITIES}
     masks = {"rois": study.roi_map, "gland": study.gland, "vessel": study.vessel}
-    uids = {
-        kind: nifti.read_sidecar(image_path(folder, study.study_id, kind)).get(
-            "FrameOfReferenceUID"
-        )
-        for kind in (*images, *masks)
-    }
+    paths = {kind: image_path(folder, study.study_id, kind) for kind in (*images, *masks)}
+    uids = {kind: nifti.read_sidecar(p).get("FrameOfReferenceUID") for kind, p in paths.items()}
     stated = {kind: uids[kind] for kind, image in images.items() if image and uids[kind]}
     if len(set(stated.values())) > 1:
         listed = ", ".join(f"{kind} in {uid}" for kind, uid in stated.items())
@@ -486,12 +482,11 @@ def _check_frames(study: Study, folder: Path) -> None:
         for image_kind, image in images.items():
             if mask is None or image is None:
                 continue
-            path = image_path(folder, study.study_id, mask_kind)
             a, b = uids[mask_kind], uids[image_kind]
             if a and b and a != b:
                 raise CadError(
                     f"mask and {image_kind} are in different frames of reference: {a} and {b}",
-                    file=path,
+                    file=paths[mask_kind],
                     hint="register the image to the mask's frame, or leave it out",
                 )
             if not overlaps(mask, image):
@@ -499,6 +494,6 @@ def _check_frames(study: Study, folder: Path) -> None:
                     f"mask and {image_kind} do not overlap anywhere: they are in different frames "
                     f"of reference (origins {point(mask.origin)} and "
                     f"{point(image.origin)} mm, LPS)",
-                    file=path,
+                    file=paths[mask_kind],
                     hint="draw the mask on this study's images",
                 )

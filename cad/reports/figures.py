@@ -47,13 +47,15 @@ def draw_figures(
             if axes is None:
                 canvas = FigureCanvasSVG(Figure(SIZE, facecolor=PAPER, layout="constrained"))
                 axes = canvas.figure.add_subplot(facecolor=PAPER)
-            if _DRAW[name](axes, metrics, thresholds):
+            if draw(name, axes, metrics, thresholds):
                 drawn[name] = (title, f"{caption}{_against(metrics, name)}", _svg(canvas))
                 axes = None  # others, on which nothing was drawn, serve the next figure
     return drawn
 
 
-def draw(name: str, axes: Any, metrics: Summary) -> bool:
+def draw(
+    name: str, axes: Any, metrics: Summary, thresholds: tuple[float, float] | None = None
+) -> bool:
     """Draw one figure on matplotlib axes.
 
     Parameters
@@ -70,7 +72,10 @@ def draw(name: str, axes: Any, metrics: Summary) -> bool:
     bool
         False where the metrics lack the figure's data.
     """
-    return _DRAW[name](axes, metrics, None)
+    drawn = _DRAW[name](axes, metrics, thresholds)
+    if drawn:
+        axes.legend(**_TABLES["legends"][name])
+    return drawn
 
 
 # The array in a part of the metrics that a figure is drawn from.
@@ -187,7 +192,6 @@ def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
             axes.annotate(f"P > {point['threshold']:.2g}", at, xytext=(7, -12),
                           textcoords="offset points", fontsize=7.5)  # fmt: skip
     _unit_square(axes, "1 − specificity", "sensitivity")
-    axes.legend(loc="lower right")
     return True
 
 
@@ -202,7 +206,6 @@ def _precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     average = interval_text(part.measures["average_precision"])
     axes.plot(*curve, color=MAIN, label=f"average precision {average}")
     _unit_square(axes, "recall (sensitivity)", "precision (PPV)")
-    axes.legend(loc="lower left")
     return True
 
 
@@ -219,7 +222,6 @@ def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     for value in thresholds or ():
         axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
     _unit_square(axes, "predicted probability", "observed share malignant")
-    axes.legend(loc="upper left")
     return True
 
 
@@ -238,7 +240,6 @@ def _decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     for value in thresholds or ():
         axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
     axes.grid(color=LINE, linewidth=0.5)
-    axes.legend(loc="upper right")
     return True
 
 
@@ -257,7 +258,6 @@ def _null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     if np.isfinite(null.observed):
         axes.axvline(null.observed, color=INK, label=f"observed AUC {null.observed:.3f}")
     axes.set(xlabel="AUC of the whole loop", ylabel="permutations", xlim=(0, 1))
-    axes.legend(loc="upper left")
     return True
 
 
@@ -279,7 +279,6 @@ def _reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     axes.set(xlabel="AUC against histology, 95 % interval", ylim=(len(readers) - 0.4, -0.9))
     axes.axvline(0.5, color=LINE)
     axes.grid(axis="x", color=LINE, linewidth=0.5)
-    axes.legend(loc="upper center", ncols=2)
     return True
 
 
@@ -300,7 +299,6 @@ def _ceiling(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     axes.set(xlabel="mean squared distance", xlim=(0, None), ylim=(last + 0.5, -2.1))
     axes.grid(axis="x", color=LINE, linewidth=0.5)
     axes.set_axisbelow(True)
-    axes.legend(loc="upper center", ncols=2, fontsize=6.5)
     return True
 
 
@@ -317,7 +315,6 @@ def _reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     axes.set(xlabel="share of regions referred", ylabel="per region", ylim=(0, None),
              xlim=(-0.01, 1.01))  # fmt: skip
     axes.grid(color=LINE, linewidth=0.5)
-    axes.legend(loc="best")
     return True
 
 

@@ -20,8 +20,7 @@ def numbers(metrics: Summary) -> JsonObject:
     for name, part in (("histology", metrics.histology), ("consensus", metrics.consensus)):
         found[name] = part and {k: getattr(part, k) for k in kept}
     found["readers"] = {reader: part.auc for reader, part in metrics.readers.items()}
-    safe: JsonObject = json_safe(found)
-    return safe
+    return dict(json_safe(found))
 
 
 def printed_table(metrics: Summary) -> list[tuple[str, str]]:

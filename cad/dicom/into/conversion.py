@@ -138,10 +138,13 @@ class _Job:
     def _matching(self, name: str) -> tuple[list[Stack], Match | None]:
         """Return the stacks that the first match with any hit accepts, and that match."""
         for match in self.rules.matches(name):
-            accepted = [f for f in self.study.slices if match.accepts(f)]
-            if accepted:
-                return stacks_by_series(accepted), match
+            if stacks := self._accepted((match,)):
+                return stacks, match
         return [], None
+
+    def _accepted(self, matches: tuple[Match, ...]) -> list[Stack]:
+        slices = [f for f in self.study.slices if any(m.accepts(f) for m in matches)]
+        return stacks_by_series(slices)
 
     def _single(self, modality: Modality) -> bool:
         stacks, match = self._matching(modality.name)
@@ -207,9 +210,7 @@ class _Job:
         rule = self.rules.dce
         if rule is None:
             return False
-        stacks = stacks_by_series(
-            f for f in self.study.slices if any(m.accepts(f) for m in rule.match)
-        )
+        stacks = self._accepted(rule.match)
         target = image_path(self.build, self.study_id, modality.name)
         if not stacks or is_there(target, self.build, self.have):
             return bool(stacks)
@@ -237,10 +238,7 @@ class _Job:
         return True
 
     def _several(self, what: str, name: str, key: str) -> bool:
-        matches = self.rules.matches(name)
-        stacks = stacks_by_series(
-            f for f in self.study.slices if any(m.accepts(f) for m in matches)
-        )
+        stacks = self._accepted(self.rules.matches(name))
         by_value: dict[float, list[Stack]] = defaultdict(list)
         for stack in stacks:
             value = getattr(stack.first, key)

@@ -315,8 +315,7 @@ def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:
             f"{grades!r} of the same lesions"
         )
     count = max(len(first), len(second))
-    pairs = zip(first or [None] * count, second or [None] * count, strict=True)
-    return tuple(pairs)
+    return tuple(zip(first or [None] * count, second or [None] * count, strict=True))
 
 
 def _category(text: str) -> int | None:

@@ -15,7 +15,7 @@ from cad.features.perfusion.models import best_delay, fit_extended_tofts
 from cad.features.perfusion.semiquantitative import Bolus, find_bolus
 from cad.features.perfusion.t1 import T1_BLOOD_S, T1_TISSUE_S, assumed_t1, fit_t1
 from cad.imaging.geometry import resample_image, resample_mask
-from cad.imaging.study import Study
+from cad.imaging.study import Protocol, Study
 from cad.imaging.volume import Dynamic
 from cad.settings import PerfusionSettings
 
@@ -262,8 +262,7 @@ def t1_map(
 
 
 def _field_strength(study: Study) -> float | None:
-    protocol = study.protocols.get("dce")
-    return protocol.field_strength if protocol else None
+    return study.protocols.get("dce", Protocol()).field_strength
 
 
 def _t1_from_flip_angles(
