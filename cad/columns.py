@@ -196,11 +196,11 @@ def _image_columns(image: str, family: str) -> tuple[Column, ...]:
     whole, short = terms.IMAGES[image], short_name(image)
     if family == "intensity":
         signed = image == "t2w"  # z-scores have no natural zero
-        return _statistics(image, family, family, whole, short, signed=signed)
+        return _statistics(image, family, family, whole, signed=signed)
     if family == "gradient":
         parts = {name: _of(whole, part, short) for name, part in terms.GRADIENTS.items()}
         return tuple(
-            c for name, part in parts.items() for c in _statistics(image, family, name, part, short)
+            c for name, part in parts.items() for c in _statistics(image, family, name, part)
         )
     part, table = {
         "histogram": (terms.LEVEL_COUNTS, terms.HISTOGRAM),
@@ -208,8 +208,7 @@ def _image_columns(image: str, family: str) -> tuple[Column, ...]:
     }[family]
     made = _of(whole, part, short)
     return tuple(
-        _column(image, family, family, name, statistic, made, (short, f"{short} {part.group}"))
-        for name, statistic in table.items()
+        _column(image, family, family, name, statistic, made) for name, statistic in table.items()
     )
 
 
@@ -220,7 +219,7 @@ def _of_image(image: str, features: FeatureSettings) -> list[Column]:
         columns += _image_columns(image, family)
     for chosen in next((value for key, value in features.filters.items() if key == image), ()):
         part = _of(whole, terms.FILTERS[chosen.kind], short)
-        columns += _statistics(image, "filters", filter_name(chosen), part, short)
+        columns += _statistics(image, "filters", filter_name(chosen), part)
     columns += _image_columns(image, "haralick")
     for name in features.radiomics:
         columns += _radiomics_columns(image, name)
@@ -241,7 +240,6 @@ def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
             snake(theirs),
             terms.Statistic(f"pyradiomics' {theirs}"),
             made,
-            (short, f"{short} {part.group}"),
             units.get(name, {}).get(theirs, part.unit),
         )
         for theirs in names
@@ -261,9 +259,7 @@ def _map_columns(name: str) -> tuple[Column, ...]:
     """Return the columns of a perfusion map."""
     made = terms.MAPS[name]
     part, wanted = map_part(name), _OF_FIT.get(made.role, tuple(terms.STATISTICS))
-    columns = _statistics(
-        "dce", map_family(made), part, made, short_name("dce"), signed=name in _SIGNED_MAPS
-    )
+    columns = _statistics("dce", map_family(made), part, made, signed=name in _SIGNED_MAPS)
     return tuple(column for column in columns if column.statistic in wanted)
 
 
@@ -296,20 +292,17 @@ def _of(whole: terms.Part, part: terms.Part, short: str) -> terms.Part:
 
 
 def _statistics(
-    image: str, family: str, name: str, part: terms.Part, short: str, *, signed: bool = False
+    image: str, family: str, name: str, part: terms.Part, *, signed: bool = False
 ) -> tuple[Column, ...]:
     columns = []
     for key, statistic in terms.STATISTICS.items():
         # A ratio to the mean says nothing where values lie on both sides of zero.
         if signed and key in terms.RATIOS:
             continue
-        level = (f"{short} level",) if family == "intensity" and key in terms.LEVELS else ()
-        group = part.group if part.group == short else f"{short} {part.group}"
         unit = part.unit if statistic.power else "1"
         if statistic.power > 1 and unit != "1":
             unit = f"({unit})^{statistic.power}"
-        groups = (short, *level, group)
-        columns.append(_column(image, family, name, key, statistic, part, groups, unit))
+        columns.append(_column(image, family, name, key, statistic, part, unit))
     return tuple(columns)
 
 
@@ -320,9 +313,11 @@ def _column(
     name: str,
     statistic: terms.Statistic,
     words: terms.Part,
-    groups: tuple[str, ...],
     unit: str = "1",
 ) -> Column:
+    short = short_name(image)
+    level = (f"{short} level",) if family == "intensity" and name in terms.LEVELS else ()
+    group = words.group if words.group == short else f"{short} {words.group}"
     return Column(
         image,
         family,
@@ -335,7 +330,7 @@ def _column(
         words.title,
         words.words,
         terms.STATISTICS.get(name, statistic).label or name.replace("_", " "),
-        groups,
+        (short, *level, group),
         family != "radiomics"
         and name in (*terms.COUNTING["every"], *terms.COUNTING.get(family, ())),
     )

@@ -152,6 +152,10 @@ class Patients:
         digest = hmac.new(self.key(), f"reader {name}".encode(), hashlib.sha256).hexdigest()
         return f"r{digest[:_HEX]}"
 
+    def of(self, participant: str) -> list[Place]:
+        """Return the places of a patient's studies, in the order in which they were found."""
+        return [p for p in self.studies.values() if p.participant_id == participant]
+
     def place(self, participant: str, several: bool) -> Place:
         """Return where a patient's next study is to lie; nothing is written.
 
@@ -164,7 +168,7 @@ class Patients:
             gets a session.
         """
         home = self.root / participant
-        taken = [p for p in self.studies.values() if p.participant_id == participant]
+        taken = self.of(participant)
         # A man's only study lies without a session, as BIDS allows.
         if not taken and not several:
             return Place(participant, None, home)
@@ -212,11 +216,7 @@ class Patients:
         bool
             Whether there was a study without a session to copy.
         """
-        alone = [
-            p
-            for p in self.studies.values()
-            if p.participant_id == participant and p.session_id is None
-        ]
+        alone = [p for p in self.of(participant) if p.session_id is None]
         for old in alone:
             for path in sorted(p for p in old.folder.rglob("*") if p.is_file()):
                 name = path.name.replace(participant, f"{participant}_{FIRST_SESSION}", 1)

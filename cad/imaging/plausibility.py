@@ -178,10 +178,8 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
         inside, where = _inside(study, study.adc, _REGIONS, _PROSTATE)
         measured = study.adc.array[inside & (study.adc.array != 0)]
         yield "adc_median", float(np.median(measured)) if measured.size else 0.0, where
-    for key in ("repetition_time", "echo_time"):
-        value = getattr(study.protocols.get("t2w"), key, None)
-        if value is not None:
-            yield f"t2w_{key}", float(value), ""
+    t2w = study.protocols.get("t2w", Protocol())
+    yield from _stated(t2w_repetition_time=t2w.repetition_time, t2w_echo_time=t2w.echo_time)
     if study.dce is not None:
         yield from _dynamic(study, study.dce)
     if study.vfa:
@@ -194,6 +192,11 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
     yield from _belonging(study)
 
 
+def _stated(**values: float | None) -> Iterator[Statistic]:
+    """Yield the numbers that there are, which were measured nowhere in particular."""
+    yield from ((name, float(value), "") for name, value in values.items() if value is not None)
+
+
 def _belonging(study: Study) -> Iterator[Statistic]:
     if study.gland is not None:
         yield "gland_volume", study.gland.millilitres, ""
@@ -201,9 +204,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         grid = study.grid(modality.name)
         if grid is not None:
             yield "field_of_view", belonging.width(grid), f" of {modality.short}"
-    order = belonging.zone_order(study)
-    if order is not None:
-        yield "zone_order", order, ""
+    yield from _stated(zone_order=belonging.zone_order(study))
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         mean = study.dce.frames.mean(axis=0, dtype=np.float32)
@@ -221,9 +222,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         yield from ((f"{name}_{kind}", gain, "") for kind, gain in gains.items())
     if len(mirrors) > 1:  # what both say of T2 needs less of each
         yield "t2w_mirrored", max(mirrors), ""
-    alike = belonging.like_t2(study)
-    if alike is not None:
-        yield "adc_like_t2w", alike, ""
+    yield from _stated(adc_like_t2w=belonging.like_t2(study))
 
 
 def t1_default_problem(
@@ -265,10 +264,7 @@ def t1_default_problem(
 
 
 def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
-    if dce.repetition_time is not None:
-        yield "dce_repetition_time", dce.repetition_time, ""
-    if dce.flip_angle is not None:
-        yield "dce_flip_angle", dce.flip_angle, ""
+    yield from _stated(dce_repetition_time=dce.repetition_time, dce_flip_angle=dce.flip_angle)
     if len(dce.times) < 2:
         return
     yield "dce_interval", float(np.median(np.diff(dce.times))), ""

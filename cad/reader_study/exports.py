@@ -15,7 +15,7 @@ from cad.imaging.nifti import write_volume
 from cad.imaging.volume import Volume
 from cad.labels.consensus import malignant
 from cad.labels.scales import check_score, score_probability
-from cad.reader_study.outlines import is_placed, outline_maps
+from cad.reader_study.outlines import AGAIN, is_placed, outline_maps
 from cad.reader_study.study import ALONE, FORMAT, KEY, NOTE, WITH_TOOL
 from cad.reading import (
     MAX_JSON,
@@ -42,7 +42,6 @@ _FIELDS = {
 }
 """Of each part of an export: how errors name it, what it must have, and what it may have."""
 _LARGEST = 1e12
-_AGAIN = "export it again from the reader's page"
 
 
 def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str]:
@@ -195,7 +194,7 @@ def read_export(path: Path, key: JsonObject) -> JsonObject:
         When the export was changed, is of another study, names an unknown reader, case or region,
         or has a score off its scale.
     """
-    with reading(path, "no whole export", hint=_AGAIN):
+    with reading(path, "no whole export", hint=AGAIN):
         content = _unchanged(path)
         if content.get("format") != FORMAT:
             raise CadError(f"not an export of {FORMAT!r}")
@@ -206,7 +205,7 @@ def read_export(path: Path, key: JsonObject) -> JsonObject:
                 hint="give the folder whose pages the reader used",
             )
         if content.get("scale", key["scale"]) != key["scale"]:
-            raise CadError(f"the export is on another scale than {key['scale']}", hint=_AGAIN)
+            raise CadError(f"the export is on another scale than {key['scale']}", hint=AGAIN)
         _require_readings(content, key)
         _require_outlines(content, key)
         return content
@@ -231,13 +230,13 @@ def _planned(
     for one in content.get(part, []):
         if not isinstance(one, dict) or set(one) - more != fields:
             title = "an outline" if of else "a reading"
-            raise CadError(f"{title} has {', '.join(sorted(fields))}", hint=_AGAIN)
+            raise CadError(f"{title} has {', '.join(sorted(fields))}", hint=AGAIN)
         code, roi = one["case"], one["roi"]
         name = f"{code}, region {roi}"
         if code not in planned[who] or roi not in key["cases"][code]["rois"]:
-            raise CadError(f"{of}{name} is not in this session", hint=_AGAIN)
+            raise CadError(f"{of}{name} is not in this session", hint=AGAIN)
         if (code, roi) in seen:
-            raise CadError(f"{of}{name} stands twice", hint=_AGAIN)
+            raise CadError(f"{of}{name} stands twice", hint=AGAIN)
         seen.add((code, roi))
         yield one, name, planned[who][code]
 
@@ -246,14 +245,14 @@ def _require_readings(content: JsonObject, key: JsonObject) -> None:
     """Check the readings of an export against the study's key."""
     for one, name, condition in _planned(content, key, "readings"):
         if one["condition"] != condition:
-            raise CadError(f"{one['case']} was planned {condition}", hint=_AGAIN)
+            raise CadError(f"{one['case']} was planned {condition}", hint=AGAIN)
         for field in ("score", "milliseconds"):
             if type(one[field]) not in (int, float) or not 0 <= one[field] <= _LARGEST:
-                raise CadError(f"{name}: {field} is no number that a page writes", hint=_AGAIN)
+                raise CadError(f"{name}: {field} is no number that a page writes", hint=AGAIN)
         note = one.get("note", "")
         if not isinstance(note, str) or len(note) > NOTE:
             text = f"{name}: the note is no text of {NOTE} characters at most"
-            raise CadError(text, hint=_AGAIN)
+            raise CadError(text, hint=AGAIN)
         check_score(key["scale"], float(one["score"]))
 
 
@@ -261,14 +260,14 @@ def _require_outlines(content: JsonObject, key: JsonObject) -> None:
     """Check the outlines of an export against the study's key, before any image is read."""
     outlines = content.get("outlines", [])
     if not isinstance(outlines, list) or (outlines and not key.get("outlines")):
-        raise CadError("this reader study asks for no outlines", hint=_AGAIN)
+        raise CadError("this reader study asks for no outlines", hint=AGAIN)
     for one, name, condition in _planned(content, key, "outlines"):
         if condition != ALONE:
             text = f"{one['case']} showed the tool: its outlines are no opinion of the reader's"
-            raise CadError(text, hint=_AGAIN)
+            raise CadError(text, hint=AGAIN)
         if not is_placed(one):
             text = f"the outline of {name} has voxels outside of what the page showed"
-            raise CadError(text, hint=_AGAIN)
+            raise CadError(text, hint=AGAIN)
 
 
 def _unchanged(path: Path) -> JsonObject:
@@ -280,7 +279,7 @@ def _unchanged(path: Path) -> JsonObject:
     if not same or not whole or any(line.strip() for line in lines[2:]):
         raise CadError(
             "the export was changed after the page wrote it",
-            hint=f"{_AGAIN}; a correction is made there, or in scores.tsv after collecting",
+            hint=f"{AGAIN}; a correction is made there, or in scores.tsv after collecting",
         )
     return dict(content)
 

@@ -18,7 +18,7 @@ from cad.reader_study.study import image_hash
 from cad.reports.images import turn
 from cad.stages.study import read_study_of
 
-_AGAIN = "export it again from the reader's page"
+AGAIN = "export it again from the reader's page"
 
 
 def outline_maps(
@@ -136,11 +136,8 @@ def _with_outlines(
             )
         taken = set(np.unique(array[inside]).tolist()) - {0, numbers[one["roi"]]}
         if taken:
-            raise _refusal(
-                one,
-                f"it shares voxels with the reader's outline of label {min(taken)}",
-                _AGAIN,
-            )
+            problem = f"it shares voxels with the reader's outline of label {min(taken)}"
+            raise _refusal(one, problem, AGAIN)
         array[inside] = numbers[one["roi"]]
     small = array.max() <= np.iinfo(np.uint8).max
     return labels.with_array(array.astype(np.uint8) if small else array)
@@ -157,11 +154,8 @@ def _inside(one: JsonObject, study: Study) -> np.ndarray:
         )
     last = [a + n for a, n in zip(one["first"], one["shape"], strict=True)]
     if any(end > n for end, n in zip(last, image.shape, strict=True)):
-        raise _refusal(
-            one,
-            f"what the page showed ends at voxel {last}, the image at {list(image.shape)}",
-            _AGAIN,
-        )
+        problem = f"what the page showed ends at voxel {last}, the image at {list(image.shape)}"
+        raise _refusal(one, problem, AGAIN)
     page = np.zeros(one["shape"], bool)
     flat = page.reshape(-1)
     for start, length in zip(one["runs"][::2], one["runs"][1::2], strict=True):
@@ -177,10 +171,10 @@ def _require_correction(one: JsonObject, study: Study, inside: np.ndarray, label
     image = study.anatomical.with_array(inside)
     too_little = fill(image, image).too_little
     if too_little:
-        raise _refusal(one, f"it cannot be measured: {too_little}", _AGAIN)
+        raise _refusal(one, f"it cannot be measured: {too_little}", AGAIN)
     if study.roi_map is None:  # read_study refuses regions without one
         return
     mask = study.roi_map.with_array(study.roi_map.array == label)
     given = resample_mask(mask, image).array
     if given.any() and not (given & inside).any():
-        raise _refusal(one, "it lies beside the region that it corrects", _AGAIN)
+        raise _refusal(one, "it lies beside the region that it corrects", AGAIN)

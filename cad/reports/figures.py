@@ -66,6 +66,8 @@ def draw(
         Where to draw.
     metrics : Summary
         Measures of the run.
+    thresholds : tuple of float or None
+        Below the first a region is benign, above the second malignant; None for no lines.
 
     Returns
     -------

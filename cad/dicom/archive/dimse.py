@@ -121,11 +121,7 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iter
     for kind in FETCHED:
         entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
     received = Received(limits)
-    handlers = [
-        (evt.EVT_CONN_OPEN, received.opened),
-        (evt.EVT_DATA_RECV, received.came),
-        (evt.EVT_C_STORE, kept.store),
-    ]
+    handlers = [*received.handlers, (evt.EVT_C_STORE, kept.store)]
     encryption = answering(limits.tls) if limits.tls is not None else None
     try:
         server = listen(entity, (move.host, move.port), handlers, encryption, lambda *_, **__: None)
@@ -158,6 +154,11 @@ class Received:
         self.seconds, self.left = limits.answer_seconds, limits.study_gigabytes * 1e9
         self.too_much = False
         self._socket: socket.socket | None = None
+
+    @property
+    def handlers(self) -> list[Any]:
+        """Return what pynetdicom is to call of this object, by its events."""
+        return [(evt.EVT_CONN_OPEN, self.opened), (evt.EVT_DATA_RECV, self.came)]
 
     def opened(self, event: evt.Event) -> None:
         """Handle a new connection: limit the time that one read from it may wait."""
@@ -310,14 +311,12 @@ class DimseArchive(interface.Protocolled):
         for name in (*classes, *(receive or [])):
             entity.add_requested_context(name)
         received = Received(self.limits)
-        handlers: list[Any] = [(evt.EVT_CONN_OPEN, received.opened)]
-        handlers.append((evt.EVT_DATA_RECV, received.came))
-        handlers += [(evt.EVT_C_STORE, handler)] if handler else []
+        stores = [(evt.EVT_C_STORE, handler)] if handler else []
         # Within C-GET the archive is the one that stores, and we are the SCP.
         roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
         for wait in (*_BUSY_SECONDS, None):
             association = entity.associate(
-                self.host, self.port, ae_title=self.aet, ext_neg=roles, evt_handlers=handlers,
+                self.host, self.port, ae_title=self.aet, ext_neg=roles, evt_handlers=[*received.handlers, *stores],
                 tls_args=self._encryption,
             )  # fmt: skip
             if wait is None or not _busy(association):

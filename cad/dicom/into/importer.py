@@ -292,11 +292,10 @@ class _Import:
 
     def _others(self, place: Place) -> list[Place]:
         """Return the patient's other studies; a first one that has no session yet gets it."""
-        found = [p for p in self.patients.studies.values() if p != place]
         return [
             Place(p.participant_id, p.session_id or FIRST_SESSION, p.folder)
-            for p in found
-            if p.participant_id == place.participant_id
+            for p in self.patients.of(place.participant_id)
+            if p != place
         ]
 
     def _check(
