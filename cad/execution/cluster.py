@@ -14,7 +14,7 @@ from cad.execution.worker import Done, Fault, Worker
 
 CONNECT_SECONDS = 10.0
 _LOOK = "look at the logs of the Dask workers; then --retry-failed"
-_NO_MORE: Any = object()
+NO_MORE: Any = object()
 
 
 @contextmanager
@@ -133,8 +133,8 @@ def on_cluster(
                     yield replace(result, task=task)
                 # A result stays in its worker's memory until it is released.
                 future.release()
-                following = next(waiting, _NO_MORE)
-                if following is not _NO_MORE:
+                following = next(waiting, NO_MORE)
+                if following is not NO_MORE:
                     running.add(start(following))
                 # Alone on the cluster, so that a worker that dies again died of this task.
                 elif not of and suspects:

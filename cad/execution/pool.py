@@ -12,12 +12,11 @@ from typing import Any, TypeVar, cast
 
 from cad.errors import CadError
 from cad.execution.ahead import take_waiting
-from cad.execution.cluster import CONNECT_SECONDS, client_of, on_cluster
+from cad.execution.cluster import CONNECT_SECONDS, NO_MORE, client_of, on_cluster
 from cad.execution.options import ExecutionOptions
 from cad.execution.worker import THREAD_VARIABLES, Done, Result, Task, Worker, attempt
 
 Returned = TypeVar("Returned")
-_NO_MORE: Any = object()
 
 
 def each(
@@ -143,20 +142,20 @@ def _here(
     function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
 ) -> Iterator[Done[Any, Any]]:
     waiting = iter(tasks)
-    upcoming = next(waiting, _NO_MORE)
-    workers = take_waiting(function, options) if upcoming is not _NO_MORE else []
+    upcoming = next(waiting, NO_MORE)
+    workers = take_waiting(function, options) if upcoming is not NO_MORE else []
     try:
         while True:
-            while upcoming is not _NO_MORE and len(workers) < options.jobs:
+            while upcoming is not NO_MORE and len(workers) < options.jobs:
                 workers.append(Worker(function, options))
             for worker in list(workers):
                 # Idle for good: its memory goes back before the last studies end.
-                if upcoming is _NO_MORE and not worker.busy:
+                if upcoming is NO_MORE and not worker.busy:
                     worker.close()
                     workers.remove(worker)
                 elif worker.ready and not worker.busy:
                     worker.give(upcoming)
-                    upcoming = next(waiting, _NO_MORE)
+                    upcoming = next(waiting, NO_MORE)
             if not workers:
                 return
             # Sleeps until a result or the first time limit, whichever comes first.

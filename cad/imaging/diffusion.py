@@ -3,7 +3,7 @@
 import numpy as np
 
 from cad.errors import CadError
-from cad.imaging.geometry import resample_image
+from cad.imaging.geometry import on_grid
 from cad.imaging.volume import Volume
 
 # Below the first, perfusion adds to the decay; above the second, kurtosis flattens it.
@@ -112,9 +112,7 @@ def _decay(
     """Fit ln S against b: grid, where it is known, slope (mm2/s) and ln S at b = 0."""
     grid = used[0][1]
     b = np.array([value for value, _ in used]).reshape(-1, 1, 1, 1)
-    signals = np.stack(
-        [(v if v.same_grid(grid) else resample_image(v, grid)).array.astype(float) for _, v in used]
-    )
+    signals = np.stack([on_grid(v, grid).array.astype(float) for _, v in used])
     usable = np.isfinite(signals).all(axis=0) & (signals > 0).all(axis=0)
     if not usable.any():
         raise CadError("no voxel has a positive signal in every diffusion image")

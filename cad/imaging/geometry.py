@@ -113,6 +113,19 @@ def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
     return grid.with_array(sitk.GetArrayFromImage(out))
 
 
+def on_grid(image: Volume, grid: Volume) -> Volume:
+    """Return an image on another grid: as it is where it lies there, else interpolated.
+
+    Parameters
+    ----------
+    image : Volume
+        The image.
+    grid : Volume
+        Its values are not read.
+    """
+    return image if image.same_grid(grid) else resample_image(image, grid)
+
+
 def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
     """Return the smallest box that holds all non-zero voxels of a mask; None for an empty one.
 

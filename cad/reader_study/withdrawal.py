@@ -87,8 +87,10 @@ class ReadingFolder:
                 place = path.relative_to(self.folder).as_posix()
                 return new.setdefault(place, scratch / str(len(new)))
 
-            for path in self._pages():
-                write_reader_page(build(path), _without(_plan(path), codes))
+            for path in sorted(self.folder.glob("*.html")):
+                plan = _plan(path)
+                if plan is not None:
+                    write_reader_page(build(path), _without(plan, codes))
             for path in _files(self.folder, "*"):
                 if path.suffix != ".jsonl" and not any(one.plain for one in _readings(path)):
                     continue
@@ -125,10 +127,6 @@ class ReadingFolder:
         blind = [*cases, *(path.name for path in held)]
         return [*traces(self.folder, names), *(f"{name} ({why})" for name in blind)]
 
-    def _pages(self) -> list[Path]:
-        pages = sorted(self.folder.glob("*.html"))
-        return [path for path in pages if _PLAN.search(read_text(path))]
-
 
 def _files(folder: Path, pattern: str) -> list[Path]:
     """Return the files in and below a folder but what is being built there."""
@@ -136,12 +134,11 @@ def _files(folder: Path, pattern: str) -> list[Path]:
     return [path for path in paths if not any(map(is_ours, path.relative_to(folder).parts))]
 
 
-def _plan(page: Path) -> JsonObject:
+def _plan(page: Path) -> JsonObject | None:
+    """Return what a page of a reader study knows; None where the page is another one."""
     with reading(page, "no page of a reader study"):
         match = _PLAN.search(read_text(page))
-        if match is None:
-            raise CadError("the page has no plan")
-        return dict(parse_json(match[1]))
+        return None if match is None else dict(parse_json(match[1]))
 
 
 def _without(content: JsonObject, codes: set[str]) -> JsonObject:

@@ -316,8 +316,8 @@ class DimseArchive(interface.Protocolled):
         roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
         for wait in (*_BUSY_SECONDS, None):
             association = entity.associate(
-                self.host, self.port, ae_title=self.aet, ext_neg=roles, evt_handlers=[*received.handlers, *stores],
-                tls_args=self._encryption,
+                self.host, self.port, ae_title=self.aet, ext_neg=roles,
+                evt_handlers=[*received.handlers, *stores], tls_args=self._encryption,
             )  # fmt: skip
             if wait is None or not _busy(association):
                 break

@@ -14,7 +14,7 @@ from cad.features.perfusion import concentration as spgr
 from cad.features.perfusion.models import best_delay, fit_extended_tofts
 from cad.features.perfusion.semiquantitative import Bolus, find_bolus
 from cad.features.perfusion.t1 import T1_BLOOD_S, T1_TISSUE_S, assumed_t1, fit_t1
-from cad.imaging.geometry import resample_image, resample_mask
+from cad.imaging.geometry import on_grid, resample_image, resample_mask
 from cad.imaging.study import Protocol, Study
 from cad.imaging.volume import Dynamic
 from cad.settings import PerfusionSettings
@@ -277,14 +277,8 @@ def _t1_from_flip_angles(
             "the repetition time of the flip-angle images is missing",
             hint="add RepetitionTime (seconds) to their JSON sidecars",
         )
-    signals = np.stack(
-        [
-            # Signals are resampled and not T1: a mean of signals is what a larger voxel would
-            # show.
-            (v if v.same_grid(dynamic.grid) else resample_image(v, dynamic.grid)).array[needed]
-            for _, v in study.vfa
-        ]
-    )
+    # Signals are resampled and not T1: a mean of signals is what a larger voxel would show.
+    signals = np.stack([on_grid(v, dynamic.grid).array[needed] for _, v in study.vfa])
     angles = np.array([a for a, _ in study.vfa])
     ratio = None if b1 is None else b1[needed]
     fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=ratio)
