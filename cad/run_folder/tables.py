@@ -9,7 +9,7 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.files import parquet_bytes, typed, write_atomic, write_csv
-from cad.reading import parquet_columns, read_frame, read_parquet, read_rows, reading
+from cad.reading import parquet_columns, read_frame, read_rows
 from cad.run_folder.folder import RunFolder
 from cad.terms.beside import table_beside
 
@@ -94,12 +94,6 @@ class Failure:
 def write_features(folder: RunFolder, table: pd.DataFrame) -> None:
     """Write ``features.parquet``, the features with one row a region."""
     write_atomic(folder.features, parquet_bytes(table))
-
-
-def read_features(folder: RunFolder) -> pd.DataFrame:
-    """Read ``features.parquet``, as :func:`write_features` wrote it."""
-    with reading(folder.features, "not a readable table"):
-        return read_parquet(folder.features)
 
 
 def count_features(folder: RunFolder, columns: Collection[str]) -> int:

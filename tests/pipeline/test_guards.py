@@ -25,7 +25,7 @@ from cad.model.estimator import make_estimator, require_storable
 from cad.model.explanation import explain
 from cad.pipeline import compare_pipelines, run_pipeline, suggest_next, train_model
 from cad.run_folder import RunFolder
-from cad.run_folder.tables import read_features, read_probabilities
+from cad.run_folder.tables import read_probabilities
 from cad.settings import LearnerSettings, PipelineSettings, parse_settings
 
 
@@ -255,12 +255,12 @@ def test_a_comparison_measures_once_what_the_same_settings_measure(
         alone / "probabilities.csv"
     ).read_bytes()
     pd.testing.assert_frame_equal(
-        read_features(RunFolder(borrowed)), read_features(RunFolder(alone))
+        pd.read_parquet(borrowed / "features.parquet"), pd.read_parquet(alone / "features.parquet")
     )
 
 
 def test_nobody_learns_from_how_a_region_was_measured(run_folder: Path, tmp_path: Path) -> None:
-    table = read_features(RunFolder(run_folder))  # as a user would take it
+    table = pd.read_parquet(run_folder / "features.parquet")  # as a user would take it
     patients = table["participant_id"]
     X = table.drop(columns=["participant_id", "study_id", "roi_id"])
     X = X.select_dtypes("number")

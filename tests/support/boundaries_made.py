@@ -27,14 +27,13 @@ from cad.model.fold_features import FoldFeatures
 from cad.reading import reading
 from cad.reports import pages, write_report
 from cad.reports.printed import printed_table
-from cad.run_folder import RUNS, RunFolder
+from cad.run_folder import RUNS, RunFolder, partitions
 from cad.run_folder.records import read_metrics, read_record
 from cad.run_folder.study_file import page_measurements, read_provenance, region_rows
 from cad.run_folder.tables import (
     KEYS,
     Failure,
     read_failures,
-    read_features,
     read_probabilities,
 )
 from cad.settings import PipelineSettings
@@ -117,7 +116,7 @@ def run_folder(root: Path) -> Boundary:
             report,
             lambda: read_failures(folder),
             lambda: read_probabilities(folder),
-            lambda: read_features(folder),
+            lambda: partitions._read(folder.features, KEYS),
             lambda: page_measurements(folder, study.stem),
             said,
             lambda: read_record(folder),
