@@ -428,8 +428,7 @@ def experiment(
     name: Annotated[str, typer.Argument(help="Which; see --list.")],
     out: common.Out,
     list_all: Annotated[
-        bool,
-        typer.Option("--list", callback=_experiments, is_eager=True, help="Print the names."),
+        bool, typer.Option("--list", callback=_experiments, is_eager=True, help="Print the names.")
     ] = False,
     data: Annotated[
         Path | None,

@@ -67,19 +67,13 @@ RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed st
 TimeLimit = Annotated[
     float,
     typer.Option(
-        "--time-limit",
-        min=1,
-        max=30 * 86_400,
-        help="Seconds that one study may compute, or wait.",
+        "--time-limit", min=1, max=30 * 86_400, help="Seconds that one study may compute, or wait."
     ),
 ]
 MemoryLimit = Annotated[
     float,
     typer.Option(
-        "--memory-limit",
-        min=0.5,
-        max=100_000,
-        help="Gigabytes that one study may ask for.",
+        "--memory-limit", min=0.5, max=100_000, help="Gigabytes that one study may ask for."
     ),
 ]
 Aet = Annotated[str, typer.Option("--aet", help="The archive's AE title.")]

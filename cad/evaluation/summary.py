@@ -298,10 +298,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _tool(
-    columns: _Columns,
-    wide: pd.DataFrame | None,
-    given: Given | None,
-    resampling: dict[str, int],
+    columns: _Columns, wide: pd.DataFrame | None, given: Given | None, resampling: dict[str, int]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return what needs a probability: readers with the tool, their ceiling; each with the tool."""
     truth, _, q, patients = columns

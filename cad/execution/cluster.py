@@ -41,8 +41,7 @@ def client_of(address: str) -> Iterator[Any]:
         from distributed import Client
     except ImportError as error:
         raise CadError(
-            "--scheduler needs the extra 'cluster', which is not installed",
-            hint=install("cluster"),
+            "--scheduler needs the extra 'cluster', which is not installed", hint=install("cluster")
         ) from error
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=True)

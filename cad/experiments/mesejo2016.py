@@ -188,14 +188,7 @@ def _compared(
     relabel = partial(_labels_of, rule, grades, truth)
     folds = out_of_fold(others.pop(SHIPPED), scaled, mean, groups=names, relabel=relabel)
     return compare_with_rivals(
-        SHIPPED,
-        folds.probability,
-        others,
-        scaled,
-        mean,
-        names,
-        truth=truth,
-        relabel=relabel,
+        SHIPPED, folds.probability, others, scaled, mean, names, truth=truth, relabel=relabel
     )
 
 

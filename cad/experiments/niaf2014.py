@@ -35,10 +35,7 @@ SEEDS = 100  # the repetitions of [N14] Fig. 6
 # The paper's text says variance, its figures fit a standard deviation.
 TABLE1_READINGS = {"standard deviation .3": 0.3, "variance .3": float(np.sqrt(0.3))}
 TABLE1_ETA = 0.01
-TABLE2_MEANS = {
-    "diagonal": ((-0.3, -0.5), (0.3, 0.5)),
-    "as printed": ((-0.3, 0.5), (0.3, 0.5)),
-}
+TABLE2_MEANS = {"diagonal": ((-0.3, -0.5), (0.3, 0.5)), "as printed": ((-0.3, 0.5), (0.3, 0.5))}
 TABLE2_ETAS = (0.01, 0.10, 0.15)
 TABLE2_NOISE = 0.15
 TABLE2 = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
@@ -136,11 +133,7 @@ def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
 
 
 def try_method(
-    method: str,
-    X: np.ndarray,
-    p: np.ndarray,
-    eta: float,
-    test: tuple[np.ndarray, np.ndarray],
+    method: str, X: np.ndarray, p: np.ndarray, eta: float, test: tuple[np.ndarray, np.ndarray]
 ) -> dict[str, float]:
     """Fit a method and measure it on test points; count a refused fit instead of raising its error.
 

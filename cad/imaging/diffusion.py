@@ -106,9 +106,7 @@ def _b_values(images: list[tuple[float, Volume]]) -> str:
     return f"b = {values} s/mm2"
 
 
-def _decay(
-    used: list[tuple[float, Volume]],
-) -> tuple[Volume, np.ndarray, np.ndarray, np.ndarray]:
+def _decay(used: list[tuple[float, Volume]]) -> tuple[Volume, np.ndarray, np.ndarray, np.ndarray]:
     """Fit ln S against b: grid, where it is known, slope (mm2/s) and ln S at b = 0."""
     grid = used[0][1]
     b = np.array([value for value, _ in used]).reshape(-1, 1, 1, 1)

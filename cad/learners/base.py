@@ -372,11 +372,7 @@ class SoftLearner(BinaryLearner):
         return rows, p, read_weight(sample_weight, rows)
 
     def _read_grouped(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None,
-        groups: ArrayLike | None,
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None
     ) -> tuple[Array, Array, Array, NDArray[Any]]:
         """Return features, labels, weights and patients of the rows whose weight is not zero."""
         rows, p, weight = self._read(X, y, sample_weight)

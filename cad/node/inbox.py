@@ -14,14 +14,7 @@ from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.files import flush_names, make_folder
-from cad.node.instance import (
-    Head,
-    deflated_head,
-    digest_of,
-    head_of,
-    require_whole,
-    same_content,
-)
+from cad.node.instance import Head, deflated_head, digest_of, head_of, require_whole, same_content
 from cad.node.log import tell
 from cad.node.names import KEY_FILE, is_key, key_of, node_key, study_folder, wording
 from cad.node.queue import Queue, QueueError

@@ -13,10 +13,7 @@ _PHASE, _READOUT, _FLAT = 0.80, 1.0, 0.5
 
 
 def acquire(
-    clean: np.ndarray,
-    sd: float,
-    rng: np.random.Generator,
-    moved: tuple[float, float] = (0.0, 0.0),
+    clean: np.ndarray, sd: float, rng: np.random.Generator, moved: tuple[float, float] = (0.0, 0.0)
 ) -> np.ndarray:
     """Return the magnitude image of a noise-free signal, blurred, with correlated Rician noise.
 

@@ -148,11 +148,7 @@ def _zones(
     for side in (-1, 1):
         uneven = 1.0 + float(rng.normal(0, 0.06))
         centre = (side * 0.30 * a * grown, (-0.30 + 0.12 * grown) * b - lean, 0.10 * c)
-        axes = (
-            0.62 * a * grown * uneven,
-            0.92 * b * grown * uneven,
-            0.92 * c * grown,
-        )
+        axes = (0.62 * a * grown * uneven, 0.92 * b * grown * uneven, 0.92 * c * grown)
         ripple = ripples(rng, 0.06, 16)
         within = ("PZ", "CZ", "rim TZ", "TZ")
         zones.append(Shape("capsule", centre, axes, "rim TZ", within=within[:2], waves=ripple))

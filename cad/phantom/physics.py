@@ -126,11 +126,7 @@ def spoiled_gradient_echo(
 
 
 def spin_echo(
-    t1: np.ndarray,
-    t2: np.ndarray,
-    density: np.ndarray,
-    repetition_time: float,
-    echo_time: float,
+    t1: np.ndarray, t2: np.ndarray, density: np.ndarray, repetition_time: float, echo_time: float
 ) -> np.ndarray:
     """Return the signal of a (turbo) spin echo with 90 degree excitation.
 

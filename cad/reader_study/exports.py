@@ -17,15 +17,7 @@ from cad.labels.consensus import malignant
 from cad.labels.scales import check_score, score_probability
 from cad.reader_study.outlines import AGAIN, is_placed, outline_maps
 from cad.reader_study.study import ALONE, FORMAT, KEY, NOTE, WITH_TOOL
-from cad.reading import (
-    MAX_JSON,
-    parse_json,
-    read_bytes,
-    read_frame,
-    read_json,
-    reading,
-    table_text,
-)
+from cad.reading import MAX_JSON, parse_json, read_bytes, read_frame, read_json, reading, table_text
 from cad.settings import LabelSettings
 from cad.transactions import commit, owned, stage
 

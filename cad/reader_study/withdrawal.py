@@ -13,15 +13,7 @@ from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic, write_json
 from cad.reader_study.study import FORMAT, KEY, write_reader_page
-from cad.reading import (
-    MAX_ARRAYS,
-    MAX_JSON,
-    parse_json,
-    read_bytes,
-    read_json,
-    read_text,
-    reading,
-)
+from cad.reading import MAX_ARRAYS, MAX_JSON, parse_json, read_bytes, read_json, read_text, reading
 from cad.transactions import commit, is_ours, owned, stage
 
 _CASE = re.compile(r"(?:^|/)cases/([^/]+)\.js$")

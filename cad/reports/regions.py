@@ -219,11 +219,7 @@ _MEASURED = (
     ("adc_median", "median ADC", "×10⁻⁶ mm²/s"),
     ("ktrans_median", "median Ktrans", "1/min"),
 )
-_FIT = (
-    ("ktrans_median", "Ktrans", "1/min"),
-    ("ve_median", "ve", ""),
-    ("fit_r2", "R²", ""),
-)
+_FIT = (("ktrans_median", "Ktrans", "1/min"), ("ve_median", "ve", ""), ("fit_r2", "R²", ""))
 
 
 def _no_curve(images: StudyImages | None) -> str:

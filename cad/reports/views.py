@@ -213,12 +213,7 @@ def list_patients(results: Results) -> list[PatientView]:
         if patient:
             found.setdefault(patient, PatientView(patient)).failures.append(failure)
     return sorted(
-        found.values(),
-        key=lambda p: (
-            p.blinded,
-            0.0 if p.blinded else -p.order,
-            p.patient,
-        ),
+        found.values(), key=lambda p: (p.blinded, 0.0 if p.blinded else -p.order, p.patient)
     )
 
 

@@ -9,13 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.labels.consensus import (
-    grade_matrix,
-    malignant,
-    notes,
-    reader_labels,
-    reader_probabilities,
-)
+from cad.labels.consensus import grade_matrix, malignant, notes, reader_labels, reader_probabilities
 from cad.labels.rules import fold_labels
 from cad.learners.soft_labels import KIND_NAMES, Rule, half_widths, soft_labels
 from cad.model.bundle import Bundle, using

@@ -370,11 +370,7 @@ def _score_open(
 
 
 def _fitted(
-    bundle: Bundle,
-    adjusted: np.ndarray,
-    rows: np.ndarray,
-    extracted: Extracted,
-    transductive: bool,
+    bundle: Bundle, adjusted: np.ndarray, rows: np.ndarray, extracted: Extracted, transductive: bool
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Yield rows with the estimator that scores them: the bundle's, or one for each patient."""
     if not transductive:

@@ -279,10 +279,7 @@ class DimseArchive(interface.Protocolled):
 
     @contextmanager
     def open(
-        self,
-        classes: list[Any],
-        receive: list[Any] | None = None,
-        handler: Any = None,
+        self, classes: list[Any], receive: list[Any] | None = None, handler: Any = None
     ) -> Iterator[Association]:
         """Open an association for some SOP classes; end it with the block.
 

@@ -188,6 +188,5 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
         if item.get("FailureReason") is not None
     ]
     raise CadError(
-        f"{url}: the archive does not list the object as stored{''.join(reasons[:1])}",
-        file=path,
+        f"{url}: the archive does not list the object as stored{''.join(reasons[:1])}", file=path
     )

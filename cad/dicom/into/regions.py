@@ -9,13 +9,7 @@ import numpy as np
 from pydicom.dataset import Dataset
 from scipy import ndimage
 
-from cad.dicom.into.rules import (
-    FIRST_READER,
-    DetectorRule,
-    ImportRules,
-    OutlinesRule,
-    ZonesRule,
-)
+from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, OutlinesRule, ZonesRule
 from cad.dicom.into.sources import SourceStudy
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.errors import CadError

@@ -484,11 +484,7 @@ def folds_side_by_side(
 
 
 def _fold_of_each(
-    estimators: Sequence[Any],
-    front: Pipeline | None,
-    made: Pipeline | None,
-    name: str,
-    *given: Any,
+    estimators: Sequence[Any], front: Pipeline | None, made: Pipeline | None, name: str, *given: Any
 ) -> list[Fold]:
     table = _Table(*given)
     others = table.group != name

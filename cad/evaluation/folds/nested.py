@@ -76,11 +76,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_folds: int = 5
 
     def fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        eta: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        self, X: Any, y: ArrayLike, eta: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> PatientGridSearch:
         """Choose the parameters on inner folds and refit on all rows.
 
@@ -257,11 +253,7 @@ def _fold_losses(
 
 
 def _reason(
-    search: PatientGridSearch,
-    X: Any,
-    y: np.ndarray,
-    eta: np.ndarray | None,
-    owner: np.ndarray,
+    search: PatientGridSearch, X: Any, y: np.ndarray, eta: np.ndarray | None, owner: np.ndarray
 ) -> str:
     """Return why the first grid point cannot be fitted to all rows; empty where it can."""
     first = with_params(search.estimator, search.points_[0])

@@ -428,7 +428,6 @@ def _delayed(
 ) -> tuple[aif.InputFunction, float]:
     """Return the input at the delay whose refined fit of the mean tissue curve is best."""
     delay = best_delay(
-        lambda d: float(fit_extended_tofts(tissue, make(d), refine=True).residual[0]),
-        bounds,
+        lambda d: float(fit_extended_tofts(tissue, make(d), refine=True).residual[0]), bounds
     )
     return make(delay), delay

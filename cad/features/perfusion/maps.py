@@ -212,11 +212,7 @@ def _inside(dynamic: Dynamic, mask: np.ndarray | None) -> np.ndarray:
 
 
 def _all_maps(
-    kinetics: Kinetics,
-    dynamic: Dynamic,
-    t1: np.ndarray,
-    b1: np.ndarray | None,
-    inside: np.ndarray,
+    kinetics: Kinetics, dynamic: Dynamic, t1: np.ndarray, b1: np.ndarray | None, inside: np.ndarray
 ) -> dict[str, Volume]:
     index = np.flatnonzero(inside)
     flat = dynamic.frames.reshape(len(dynamic.frames), -1)

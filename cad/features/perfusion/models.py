@@ -371,9 +371,5 @@ def _judge(
     if "ve" in named:
         named["kep"] = named["ktrans"] / np.maximum(named["ve"], VE_MIN)
     return KineticFit(
-        named,
-        r2 * mask,
-        np.sqrt(misfit / data.shape[1]) * mask,
-        failed,
-        fitted * mask[:, None],
+        named, r2 * mask, np.sqrt(misfit / data.shape[1]) * mask, failed, fitted * mask[:, None]
     )

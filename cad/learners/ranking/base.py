@@ -107,10 +107,7 @@ class Ranker(BinaryLearner):
         """
         self._check_parameters()
         require_count("platt_folds", self.platt_folds, 0)
-        require(
-            self.platt_folds != 1,
-            "platt_folds = 1, must be 0 (training scores) or at least 2",
-        )
+        require(self.platt_folds != 1, "platt_folds = 1, must be 0 (training scores) or at least 2")
         checked = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
         rows: Floats = checked[0]
         raw = checked[1]
@@ -227,11 +224,7 @@ class Ranker(BinaryLearner):
         self.platt_slope_, self.threshold_ = platt(scores, sign[labelled], weight[labelled])
 
     def _rows(
-        self,
-        X: Floats,
-        rows: NDArray[np.intp],
-        kept: NDArray[np.intp],
-        train: NDArray[np.intp],
+        self, X: Floats, rows: NDArray[np.intp], kept: NDArray[np.intp], train: NDArray[np.intp]
     ) -> Floats:
         """Return rows as a learner fitted on ``train`` reads them."""
         if not self._kernel_is_precomputed():

@@ -73,11 +73,7 @@ class OPAUC(Ranker):
 
 
 def opauc_path(
-    X: Floats,
-    sign: Floats,
-    weight: Floats,
-    etas: ArrayLike,
-    lambdas: ArrayLike,
+    X: Floats, sign: Floats, weight: Floats, etas: ArrayLike, lambdas: ArrayLike
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Fit OPAUC for every pair of a learning rate and a regularisation.
 
