@@ -14,7 +14,15 @@ from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.files import flush_names, make_folder
-from cad.node.instance import Head, deflated_head, digest_of, head_of, require_whole, same_content
+from cad.node.instance import (
+    Head,
+    deflated_head,
+    digest_of,
+    head_of,
+    is_whole,
+    require_whole,
+    same_content,
+)
 from cad.node.log import tell
 from cad.node.names import KEY_FILE, is_key, key_of, node_key, study_folder, wording
 from cad.node.queue import Queue, QueueError
@@ -124,8 +132,8 @@ class Inbox:
         Parameters
         ----------
         path : Path
-            A file below ``incoming``; it is moved from there when the instance is new, else
-            left there.
+            A file below ``incoming``; it is moved from there when the instance is new, or its
+            file here is damaged, else left there.
         sender, peer : str
             AE title or folder that sent it, and the sender's address.
         announced : tuple of str, optional
@@ -148,15 +156,15 @@ class Inbox:
         digest, place = digest_of(path), self.incoming(study) / f"{key}.dcm"
         with self._lock:  # one name at a time; the disk would not be faster with two
             before = self.queue.digest(key)
-            # Sent again after its file was lost, it is as new.
             here = self._file_of(key, place) if before is not None else None
-            if here is None:
+            # Sent again after its file was lost or damaged, it is as new.
+            if here is None or (here == place and before == digest and not is_whole(here, digest)):
                 return self._enter(path, place, head, digest, sender, peer)
-            if before == digest:
+            if here == place:  # before the lock is given to the sweep: comparing may take long
                 self.queue.still_wanted(study, time.time())
-        if before != digest and not (here == place and self._same(here, path)):
-            raise DuplicateInstance("another instance of a name that is here already")
-        return 0
+        if before == digest or (here == place and self.apart(same_content, here, path)):
+            return 0
+        raise DuplicateInstance("another instance of a name that is here already")
 
     def _file_of(self, key: str, place: Path) -> Path | None:
         """Return the file of an instance: at its place, or in another study's folder."""
@@ -212,10 +220,6 @@ class Inbox:
         if path is None:
             raise CadError("no instance of the study is on the disk", hint="send the study again")
         return self._head(path)
-
-    def _same(self, here: Path, path: Path) -> bool:
-        """Tell whether a file is an instance that is here, but for how it is written."""
-        return digest_of(here) == digest_of(path) or self.apart(same_content, here, path)
 
     def apart(self, function: Callable[..., Returned], *arguments: Any) -> Returned:
         """Call a function in another process, whose time and memory are limited; return its result.

@@ -181,6 +181,21 @@ def digest_of(path: Path) -> bytes:
         return hashlib.file_digest(stream, "sha256").digest()
 
 
+def is_whole(path: Path, digest: bytes) -> bool:
+    """Tell whether a file still has the data set that it was kept with.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which the disk may have damaged.
+    digest : bytes
+        What :func:`digest_of` returned for it.
+    """
+    with suppress(CadError), reading(path, "damaged on the disk"):
+        return digest_of(path) == digest
+    return False
+
+
 def same_content(one: Path, other: Path) -> bool:
     """Tell whether two files hold the same instance, even in different transfer syntaxes.
 

@@ -22,7 +22,7 @@ import pytest
 from dicom_files import edit, write_series
 from live_node import Node as Live
 from live_node import make_settings
-from pydicom.uid import RLELossless
+from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
 
 from cad.audit.trail import DamagedTrail, append, verify
 from cad.errors import CadError, MachineError, refused
@@ -229,8 +229,13 @@ def test_what_arrives_before_the_sweep_is_not_swept(inbox, images):
     assert len(list(inbox.incoming(entry.key).iterdir())) == 2
 
 
-def test_an_old_study_that_is_sent_again_is_kept_from_then_on(inbox, images):
+@pytest.mark.parametrize("syntax", [ExplicitVRLittleEndian, ImplicitVRLittleEndian])
+def test_an_old_study_that_is_sent_again_is_kept_from_then_on(inbox, images, syntax):
+    """Also written otherwise."""
     keep(inbox, images[0])
+    image = pydicom.dcmread(images[0])
+    image.file_meta.TransferSyntaxUID = syntax
+    pydicom.dcmwrite(images[0], image, implicit_vr=syntax.is_implicit_VR, little_endian=True)
     with inbox.queue.claimed(states.RECEIVING, states.RECEIVING, time.time() + 60) as entry:
         inbox.queue.settle(entry, states.DONE, time.time() - 100)
     before = time.time() - 50
@@ -248,6 +253,21 @@ def test_a_study_whose_folder_was_lost_is_taken_when_it_is_sent_again(inbox, ima
     shutil.rmtree(folder)
     assert all(keep(inbox, path) > 0 for path in images[:2])
     assert len(list(folder.glob("*.dcm"))) == 2
+    assert keep(inbox, images[0]) == 0
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[:900], lambda whole: bytes(len(whole)),
+                                    lambda whole: whole[:-9] + bytes(9), lambda whole: b""],
+                         ids=["cut", "zeroed", "pixels", "emptied"])  # fmt: skip
+def test_a_file_that_the_disk_damaged_is_mended_by_sending_it_again(inbox, images, damage):
+    """And its study is computed again."""
+    keep(inbox, images[0])
+    (here,) = inbox.incoming(only(inbox.queue).key).iterdir()
+    whole = here.read_bytes()
+    here.write_bytes(damage(whole))
+    assert keep(inbox, images[0]) == len(whole)
+    assert here.read_bytes() == whole
+    assert only(inbox.queue).generation == 2
     assert keep(inbox, images[0]) == 0
 
 
