@@ -68,10 +68,10 @@ def elements(
     outermost, begin, end = 0, at, at
     for _ in range(_MOST):
         start = read(end, _HEAD)
-        if len(start) < 8:
-            if around:
-                raise CadError("the file ends within a sequence", hint="send it again")
+        if not start and not around:
             return
+        if len(start) < 8:
+            raise CadError("the file ends within an element or sequence", hint="send it again")
         group, element, vr, length = head(start)
         tag = group << 16 | element
         if not around:

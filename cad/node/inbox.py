@@ -151,7 +151,7 @@ class Inbox:
         head = self._head(path)
         if announced is not None and announced != (head.sop_class, head.uid):
             raise CadError("an instance that is not the one announced")
-        require_whole(path)
+        require_whole(path, head.sop_class)
         study, key = key_of(self._secret, head.study), key_of(self._secret, head.uid)
         digest, place = digest_of(path), self.incoming(study) / f"{key}.dcm"
         with self._lock:  # one name at a time; the disk would not be faster with two

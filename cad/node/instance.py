@@ -7,6 +7,7 @@ What is deflated, or packed otherwise than an instance of the same name that is 
 import hashlib
 import io
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +32,9 @@ _WANTED = (
     "SOPClassUID", "SOPInstanceUID", "Modality", "ManufacturerModelName", "PatientID",
     "StudyInstanceUID",
 )  # fmt: skip
-_ROWS = 0x00280010
+_ROWS, _SPECTRA = 0x00280010, 0x56000020
+# By the names of their classes; of the segmentations a surface alone has none.
+_OF_PIXELS = re.compile("Image Storage|Parametric Map Storage|(?<!Surface )Segmentation Storage")
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def head_of(path: Path) -> Head | None:
         return _judged(_picked(stream, at, syntax))
 
 
-def require_whole(path: Path) -> None:
+def require_whole(path: Path, sop_class: str) -> None:
     """Refuse an instance whose file was cut off: it would keep the whole one out.
 
     A deflated one that was cut off cannot be inflated, and is not looked at here.
@@ -91,20 +94,26 @@ def require_whole(path: Path) -> None:
     ----------
     path : Path
         A DICOM file.
+    sop_class : str
+        Its SOPClassUID, which says whether it has pixels.
 
     Raises
     ------
     CadError
         When the file ends within an element, or before the pixels of an image.
     """
-    seen = set[int]()
+    name = pydicom.uid.UID(sop_class, pydicom.config.IGNORE).name
+    pixels = _OF_PIXELS.search(name) is not None
     with reading(path, "not a readable DICOM file"), _opened(path) as (stream, at, syntax):
-        if syntax != DeflatedExplicitVRLittleEndian:
-            with suppress(TooManyElements):  # thousands of frames: it takes too long to tell
-                tags = (tag for tag, *_ in elements(*_read(stream), at, syntax))
-                seen = {tag for tag in tags if tag in (_ROWS, *PIXELS)}
-        if seen == {_ROWS}:
-            raise CadError("the file ends before the pixels of its image", hint="send it again")
+        if syntax == DeflatedExplicitVRLittleEndian:
+            return
+        with suppress(TooManyElements):  # thousands of frames: it takes too long to tell
+            for tag, *_ in elements(*_read(stream), at, syntax):
+                if tag in (_SPECTRA, *PIXELS):
+                    return  # what lies behind them says nothing
+                pixels |= tag == _ROWS
+            if pixels:
+                raise CadError("the file ends before the pixels of its image", hint="send it again")
 
 
 @contextmanager

@@ -22,6 +22,7 @@ import pytest
 from dicom_files import edit, write_series
 from live_node import Node as Live
 from live_node import make_settings
+from pydicom._uid_dict import UID_dictionary
 from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
 
 from cad.audit.trail import DamagedTrail, append, verify
@@ -388,6 +389,32 @@ def test_an_image_that_was_cut_off_keeps_the_whole_one_not_out(inbox, images, tm
         path.write_bytes(content)
     assert look_twice(watcher)
     assert inbox.queue.count_of(only(inbox.queue).key, "MR") == 3
+
+
+@pytest.mark.parametrize("behind", [0, 5, 7])
+@pytest.mark.parametrize("tag", [0x0020000D, 0x00200011, 0x00280100])
+def test_an_image_that_ends_at_an_element_or_in_its_head_is_refused(inbox, images, tag, behind):
+    """Before the rows, behind them; a whole one may have a byte behind its pixels."""
+    whole = images[0].read_bytes()
+    at = pydicom.dcmread(images[0]).get_item(tag)
+    images[0].write_bytes(whole[: at.value_tell + at.length + behind])
+    with pytest.raises(CadError, match="the file ends"):
+        keep(inbox, images[0])
+    images[0].write_bytes(whole + b"x")
+    assert keep(inbox, images[0]) > 0
+
+
+@pytest.mark.parametrize("uid", [uid for uid, (name, *_) in UID_dictionary.items() if name in (
+    "MR Spectroscopy Storage", "Surface Segmentation Storage", "Comprehensive SR Storage",
+    "RT Structure Set Storage", "Grayscale Softcopy Presentation State Storage")])  # fmt: skip
+def test_an_object_without_pixels_is_no_image_that_was_cut_off(inbox, images, uid):
+    image = pydicom.dcmread(images[0])
+    image.SOPClassUID, image.SpectroscopyData = uid, bytes(8)
+    del image.PixelData
+    if "Spectroscopy" not in image.SOPClassUID.name:
+        del image.Rows, image.SpectroscopyData
+    image.save_as(images[0])
+    assert keep(inbox, images[0]) > 0
 
 
 def test_a_file_of_any_year_is_taken(inbox, images, tmp_path):
