@@ -12,11 +12,16 @@ from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.node.inbox import FETCHING, INCOMING, SPOOL, STUDIES, sweep_study
 from cad.node.instance import Head, deflated_head, head_of
-from cad.node.names import is_key
+from cad.node.names import KEY_FILE, is_key
 from cad.node.queue import Queue
 from cad.node.service import QUEUE
 from cad.node.trail import FILE
+from cad.transactions import is_ours
 from cad.transactions.lock import locked
+
+_OURS = {INCOMING, STUDIES, KEY_FILE, FILE, f"{FILE}.key",
+         *(QUEUE + end for end in ("", "-wal", "-shm", "-journal"))}  # fmt: skip
+"""What a node keeps in its folder, besides what it locks, puts aside, or names in its settings."""
 
 
 class NodeHome:
@@ -145,9 +150,13 @@ class NodeHome:
                 doubtful[place.name] = "another PatientID of this label: give it, if it is theirs"
             elif not heads and any(place.iterdir()):
                 doubtful[place.name] = "no file of it can be read"
-        for part in (INCOMING, STUDIES):
-            for place in self._places(part, ours=False):
-                doubtful[f"{part}/{place.name}"] = "it is not the node's"
+        for place in self._places(STUDIES):
+            if not (self.home / INCOMING / place.name).is_dir() and any(place.iterdir()):
+                doubtful[place.name] = "no file of it is in incoming"
+        strange = [place for place in sorted(self.home.iterdir()) if not self._is_ours(place)]
+        strange += self._places(INCOMING, ours=False) + self._places(STUDIES, ours=False)
+        for place in strange:
+            doubtful[place.relative_to(self.home).as_posix()] = "it is not the node's"
         return sorted(theirs), [
             f"{place} (whose it is cannot be told: {why})"
             for place, why in doubtful.items()
@@ -161,6 +170,16 @@ class NodeHome:
             for place in sorted((self.home / part).glob("*"))
             if (is_key(place.name) and place.is_dir() and not place.is_symlink()) is ours
         ]
+
+    def _is_ours(self, place: Path) -> bool:
+        """Tell whether something in the home is the node's own."""
+        trail = (self.home / FILE).resolve()  # `audit` may give it another name
+        return (
+            place.name in _OURS
+            or place.name.startswith(f"{QUEUE}.damaged-")
+            or (is_ours(place.name) and place.is_file())
+            or place.resolve() in (trail, trail.with_name(f"{trail.name}.key"))
+        )
 
 
 def _heads(folder: Path) -> list[Head]:

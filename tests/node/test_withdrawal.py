@@ -170,6 +170,26 @@ def test_what_somebody_put_into_incoming_is_named_and_stays(inbox, tmp_path):
     assert (inbox.home / "incoming" / ".nfs00001").is_file()
 
 
+def test_what_else_lies_in_the_home_is_named_and_the_node_not_called_free(inbox, tmp_path):
+    """As after the way out that a node names when its secret is gone; results without images."""
+    cohort, whose = cohort_of(tmp_path, "pseudonym"), fill(inbox, tmp_path / "came")
+    home, (first, second, _) = inbox.home, whose
+    (home / "audit.jsonl").rename(home / "trail.jsonl")
+    (home / "audit.jsonl").symlink_to(home / "trail.jsonl")
+    (home / "queue.sqlite.damaged-1").touch()
+    shutil.move(home / "incoming" / first, home / "incoming.old" / first)
+    shutil.rmtree(inbox.work(first))
+    shutil.rmtree(home / "incoming" / second)
+    label = inbox.work(second) / "cohort" / "sub-MRN7001"
+    label.rename(label.with_name("sub-Pabcdef0123"))
+    inbox.queue.forget(first)
+    inbox.queue.forget(second)
+    code, said = command(cohort, LEAVING, home)
+    assert (code, said["free"]) == (1, [])
+    told = {line.split(" (")[0] for line in said["still_held"][str(home)]}
+    assert told == {"incoming.old", second}
+
+
 def test_a_study_of_which_no_file_can_be_read_is_named_and_the_node_not_called_free(
     inbox, tmp_path
 ):
