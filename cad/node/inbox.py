@@ -282,30 +282,36 @@ class Inbox:
             Number of instances entered into the queue, and number removed from it.
         """
         rows, came, gone = self.queue.instances(), 0, 0
-        here = list(self.home.glob(f"{INCOMING}/[!.]*"))
-        folders = {folder.name: folder for folder in here if is_key(folder.name)}
+        here = sorted(self.home.glob(f"{INCOMING}/[!.]*"))
+        folders = {folder.name: {path.stem: path for path in folder.glob("[!.]*.dcm")}
+                   for folder in here if is_key(folder.name)}  # fmt: skip
         if len(folders) < len(here):  # they stay as they are, and their names may be a patient's
             tell("not the node's, in incoming", files=len(here) - len(folders))
-        for study, folder in folders.items():
-            files = {path.stem: path for path in folder.glob("[!.]*.dcm")}
-            for key in files.keys() - rows.get(study, set()):
+        for study in rows.keys() - folders.keys():
+            gone += len(rows.pop(study))
+            self.sweep(study)
+        for study, files in folders.items():
+            if lost := rows.get(study, set()) - files.keys():
+                self.queue.lost(lost)
+                rows[study] -= lost
+                gone += len(lost)
+                tell("instances are gone from the disk", study=study, instances=len(lost))
+        taken = set[str]().union(*rows.values())
+        for study, files in folders.items():
+            for key in sorted(files.keys() - rows.get(study, set())):
                 try:
-                    self._take_up(files[key])
+                    self._take_up(files[key], taken)
                     came += 1
                 except QueueError:
                     raise
                 except (CadError, OSError) as error:
                     tell("file left out", study=study, code=wording(error)["code"])
-            if lost := rows.get(study, set()) - files.keys():
-                self.queue.lost(lost)
-                gone += len(lost)
-                tell("instances are gone from the disk", study=study, instances=len(lost))
-        for study in rows.keys() - folders.keys():
-            gone += len(rows[study])
-            self.sweep(study)
         return came, gone
 
-    def _take_up(self, path: Path) -> None:
+    def _take_up(self, path: Path, taken: set[str]) -> None:
+        """Enter a file into the queue, and its instance into those that are taken."""
+        if path.stem in taken:  # by an earlier version; the row would move to and fro for ever
+            raise CadError("a file whose instance another study has")
         head, study = self._head(path), path.parent.name
         if (study, path.stem) != (key_of(self._secret, head.study), key_of(self._secret, head.uid)):
             raise CadError("a file that has not the name of its instance")
@@ -313,6 +319,7 @@ class Inbox:
         flush_names(path.parent)
         flush_names(path.parent.parent)
         self._enter(path, path, head, digest_of(path), "", "")
+        taken.add(path.stem)
         if any(self.work(study).glob("run/dicom/*.dcm")):
             self.queue.was_sent(study)
 

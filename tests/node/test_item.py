@@ -30,6 +30,7 @@ from cad.errors import CadError, MachineError, refused
 from cad.files import flush_names
 from cad.node import queue as states
 from cad.node.inbox import DuplicateInstance, Inbox
+from cad.node.names import key_of, node_key
 from cad.node.queue import DamagedQueue, Queue, QueueError
 from cad.node.service import Node, _sound_queue
 from cad.node.settings import WatchSettings
@@ -433,6 +434,24 @@ def test_an_instance_of_another_study_is_refused(inbox, images):
         keep(inbox, images[0])
     assert inbox.take_stock() == (0, 0)
     assert len(inbox.queue.instances()) == 1
+
+
+def test_two_files_of_one_instance_stay_with_the_study_that_came_first(inbox, images, capsys):
+    """As an earlier version has left them; when the first is gone the other counts."""
+    keep(inbox, images[0])
+    first = only(inbox.queue)
+    edit(images[0], StudyInstanceUID="1.2.3.4")
+    second = inbox.incoming(key_of(node_key(inbox.home), "1.2.3.4"))
+    second.mkdir()
+    (name,) = (path.name for path in inbox.incoming(first.key).iterdir())
+    shutil.copy(images[0], second / name)
+    for _ in range(3):
+        assert inbox.take_stock() == (0, 0)
+        assert capsys.readouterr().out.count("file left out") == 1
+    assert only(inbox.queue) == first
+    shutil.rmtree(inbox.incoming(first.key))
+    assert inbox.take_stock() == (1, 1)
+    assert only(inbox.queue).key == second.name
 
 
 def test_a_study_that_cannot_be_swept_or_written_down_holds_no_other(
