@@ -62,7 +62,9 @@ class Poller:
         with self._said():
             recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
             for uid, series in recent.items():
-                with self._said(study=key_of(self._secret, uid)):
+                # What is no UID may be no text either, and says so as its own study.
+                text = uid.encode(errors="replace").decode()
+                with self._said(study=key_of(self._secret, text)):
                     taken = self._look_at(series) or taken
         return taken
 

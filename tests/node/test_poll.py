@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import bad_dimse
+import bad_web
 import pytest
-from misbehaving import PATIENT, write_truth
+from misbehaving import PATIENT, Behaviour, write_truth
 
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.node import queue as states
@@ -67,6 +68,27 @@ def test_an_odd_study_costs_no_other(inbox, tmp_path: Path, capsys):
     assert [line["event"] for line in lines].count("poll failed") == 5
     (entry,) = inbox.queue.latest(states.STATES)
     assert inbox.queue.count_of(entry.key, "MR") == len(truth.study)
+
+
+@pytest.mark.timeout(60)
+def test_a_study_whose_uid_is_no_text_costs_no_other(inbox, tmp_path: Path, monkeypatch, capsys):
+    """JSON can say half a character, of which no key can be made."""
+    truth = write_truth(tmp_path / "study")
+    uids = ("\ud800", truth.study[0].StudyInstanceUID)
+    answer = bad_web.listed(
+        *({"0020000D": ("UI", uid), "00100020": ("LO", PATIENT)} for uid in uids)
+    )
+
+    def script(server: bad_web.Server) -> None:
+        server.studies = lambda request: answer
+
+    monkeypatch.setitem(bad_web.BEHAVIOURS, "half", Behaviour("fetch", "refused", False, script))
+    address, end = bad_web.serve("half", truth)
+    try:
+        assert poller(inbox, address).look()
+    finally:
+        end()
+    assert capsys.readouterr().out.count("poll failed") == 1
 
 
 @pytest.mark.timeout(120)
