@@ -436,9 +436,8 @@ def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> 
     check_inflation(len(content), facts.num_rows * sum(widths), MAX_ARRAYS, "table")
     _check_pages(content, facts, set(schema.names))
     table = file.read(columns=schema.names)
-    for name in texts:
-        words = sum(_text_bytes(chunk) for chunk in table.column(name).chunks)
-        check_inflation(len(content), words, MAX_ARRAYS, f"text in column {name[:80]}")
+    words = sum(_text_bytes(chunk) for name in texts for chunk in table.column(name).chunks)
+    check_inflation(len(content), words, MAX_ARRAYS, "text")
     return table.cast(schema).to_pandas()
 
 

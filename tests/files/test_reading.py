@@ -237,15 +237,17 @@ def test_half_a_character_is_no_text():
     assert parse_json(r'["\ud83d\ude00"]') == ["😀"]
 
 
-@pytest.mark.parametrize("kind", ["words", "bytes"])
+@pytest.mark.parametrize("kind", ["words", "bytes", "columns"])
 def test_a_table_of_one_long_word_is_refused_before_it_is_read(tmp_path: Path, kind: str):
-    """Half a megabyte on the disk, gigabytes in memory: a million rows share a word."""
+    """Half a megabyte on the disk, gigabytes in memory: rows, or columns too, share a word."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    word = ("x" * 500_000) if kind == "words" else bytes(500_000)
-    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(6000, np.int32)), pa.array([word]))
-    pq.write_table(pa.table({"a": column}), tmp_path / "bomb.parquet", store_schema=False)
+    word = bytes(500_000) if kind == "bytes" else "x" * 500_000
+    count, rows = (15, 400) if kind == "columns" else (1, 6000)
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([word]))
+    table = pa.table({str(k): column for k in range(count)})
+    pq.write_table(table, tmp_path / "bomb.parquet", store_schema=False, write_statistics=False)
     assert (tmp_path / "bomb.parquet").stat().st_size < MIB
     with pytest.raises(CadError), reading("x", "not a table"):
         read_parquet(tmp_path / "bomb.parquet")
