@@ -126,6 +126,9 @@ class Withdrawn:
         Runs, models and nodes that do not hold data of the patient (any more).
     studies : dict of str to int
         Number of the patient's studies removed from each node and reader study.
+    whole : bool
+        Whether the cohort had the patient's images, which tell UIDs and PatientID; else nothing is
+        in ``clean``.
     """
 
     names: Names
@@ -135,12 +138,12 @@ class Withdrawn:
     holders: dict[str, list[str]] = field(default_factory=dict)
     clean: list[str] = field(default_factory=list)
     studies: dict[str, int] = field(default_factory=dict)
+    whole: bool = False
 
     @property
     def done(self) -> bool:
-        """Tell whether something of the patient was removed, and no place holds data of him now."""
-        found = self.rows or self.places or any(self.studies.values())
-        return bool(found) and not self.holders
+        """Tell whether the patient was removed, and no place holds data of him now."""
+        return self.whole and not self.holders
 
     def as_dict(self) -> JsonObject:
         """Return JSON-serialisable content."""
@@ -161,6 +164,11 @@ class Withdrawn:
         lines += [f"removed {place}" for place in self.places]
         if not lines:
             lines = [f"{patient} is not in the cohort: nothing was removed from it"]
+        if not self.whole:
+            lines.append(
+                "no place is called free: the cohort has no images of the patient (any more), so only "
+                "label and id as given were looked for, not the UIDs and PatientID of the images"
+            )
         lines += [f"swept {run}: {', '.join(gone)}" for run, gone in self.swept.items()]
         lines += [f"swept {n} studies from {home}" for home, n in self.studies.items()]
         lines += [f"free of {patient}: {name}" for name in self.clean]
@@ -185,33 +193,28 @@ class Elsewhere(Protocol):
     def held(self) -> AbstractContextManager[None]:
         """Return a context manager that keeps other processes from writing to the place."""
 
-    def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
+    def sweep(self, names: Names, same: SamePatient | None) -> int:
         """Remove a patient's studies from the place; return how many were removed.
 
-        A study is the patient's if its label, PatientID or UID is in ``names``, its PatientID is
-        ``patient``, or ``same`` accepts its PatientID. A place that stores only some of these
-        compares only those.
+        A study is the patient's if its label, PatientID or UID is in ``names``, or ``same`` accepts
+        its PatientID. A place that stores only some of these compares only those.
 
         Parameters
         ----------
         names : Names
             Label, PatientIDs and UIDs of the patient.
-        patient : str
-            The patient's id as the user gave it.
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
             None where the cohort has no secret key, which ``same`` needs.
         """
 
-    def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
+    def studies(self, names: Names, same: SamePatient | None) -> list[str]:
         """Return the names of what the place still holds of a patient, or may hold; change nothing.
 
         Parameters
         ----------
         names : Names
             Label, PatientIDs and UIDs of the patient.
-        patient : str
-            The patient's id as the user gave it.
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
             None where the cohort has no secret key: ids are then only compared.
@@ -249,6 +252,7 @@ def withdraw(
         For what is no cohort, no folder or no model, or a run that is under way; nothing is removed
         then.
     """
+    patient = patient.strip()
     # Everything that is named is opened before anything goes: a misspelt name must not leave half a
     # withdrawal.
     folders = {name: find("models", name) for name in models}
@@ -267,8 +271,8 @@ def withdraw(
         for node in nodes:
             held.enter_context(node.held())
         held.enter_context(owned(root))
-        names = Names.of(root, _participant(root, patient))
-        who = names, patient, patient_proof(root)
+        names = Names.of(root, _participant(root, patient), patient)
+        who = names, patient_proof(root)
         studies = {node.name: node.sweep(*who) for node in nodes}
         left_there = {node.name: found for node in nodes if (found := node.studies(*who))}
         swept = {str(one): gone for run in runs for one in inner[run]
@@ -284,7 +288,10 @@ def withdraw(
         else:
             clean.append(name)
     clean += [node.name for node in nodes if node.name not in left_there]
-    return Withdrawn(names, rows, places, swept, {**holders, **left_there}, clean, studies)
+    # The images' sidecars alone say by which UIDs and PatientID else he may be elsewhere.
+    whole = names.participant in places
+    clean = clean if whole else []
+    return Withdrawn(names, rows, places, swept, {**holders, **left_there}, clean, studies, whole)
 
 
 def _learned(bundle: Bundle, participant: str) -> list[str]:

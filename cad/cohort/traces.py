@@ -43,14 +43,17 @@ class Names:
         PatientIDs of the source, where the import kept them.
     uids : frozenset of str
         UIDs of the patient's studies, series, frames of reference and instances.
+    given : str
+        The patient's id as the user gave it.
     """
 
     participant: str
     source_ids: frozenset[str] = frozenset()
     uids: frozenset[str] = frozenset()
+    given: str = ""
 
     @classmethod
-    def of(cls, root: Path, participant: str) -> Names:
+    def of(cls, root: Path, participant: str, given: str = "") -> Names:
         """Collect the names of a patient from the sidecars (JSON files beside the images).
 
         Parameters
@@ -59,6 +62,8 @@ class Names:
             The cohort folder.
         participant : str
             ``sub-XXX``.
+        given : str
+            The patient's id as the user gave it; looked for, too.
         """
         ids, uids = set[str](), set[str]()
         for path in sorted((root / participant).rglob("*.json")):
@@ -73,7 +78,7 @@ class Names:
                 # The class of an object is the same for everybody's images.
                 elif key.rstrip("s").endswith("UID") and key != _NO_IDENTITY:
                     uids |= texts
-        return cls(participant, frozenset(ids), frozenset(uids))
+        return cls(participant, frozenset(ids), frozenset(uids), given)
 
     def bears(self, name: str) -> bool:
         """Tell whether the name of a file or folder begins with the patient's label."""
@@ -85,7 +90,7 @@ class Names:
 
         Each must stand alone, not inside a longer word.
         """
-        ids = {word for word in self.source_ids if len(word) >= _SHORTEST}
+        ids = {word for word in (*self.source_ids, self.given) if len(word) >= _SHORTEST}
         words = "|".join(re.escape(word) for word in sorted({self.participant, *ids}))
         if re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])".encode(), content):
             return True

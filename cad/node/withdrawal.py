@@ -65,7 +65,7 @@ class NodeHome:
                 ) from error
             yield
 
-    def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
+    def sweep(self, names: Names, same: SamePatient | None) -> int:
         """Remove every study of a patient from the node; return how many studies were removed.
 
         :meth:`studies` says which these are.
@@ -74,8 +74,6 @@ class NodeHome:
         ----------
         names : Names
             Label, PatientIDs and UIDs of the patient, from the cohort.
-        patient : str
-            The patient's id as the user gave it.
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient
             (:func:`cad.cohort.patients.patient_proof`). None where the cohort has no secret key.
@@ -84,7 +82,7 @@ class NodeHome:
         try:
             for half in (FETCHING, SPOOL):
                 shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
-            gone, _ = self._sorted(names, patient, same)
+            gone, _ = self._sorted(names, same)
             if gone and (self.home / FILE).is_file():  # first: after a kill nobody knew them
                 line = {"event": "withdraw", "node_keys": gone}
                 queue.note_line(append(self.home / FILE, line))
@@ -101,34 +99,30 @@ class NodeHome:
             queue.close()
         return len(gone)
 
-    def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
+    def studies(self, names: Names, same: SamePatient | None) -> list[str]:
         """Return the keys of a patient's studies on the node, and what may be the patient's.
 
         A study counts when one of its received files has the patient's PatientID or study UID, or
         when a file or folder of its cohort or run is named after the patient. The PatientID may be
-        ``patient``, one of ``names``, or one that ``same`` accepts. What cannot be read, is not the
-        node's, or has a PatientID of the patient's label alone, may be the patient's.
+        one of ``names``, or one that ``same`` accepts. What cannot be read, is not the node's, or
+        has a PatientID of the patient's label alone, may be the patient's.
 
         Parameters
         ----------
         names : Names
             Label, PatientIDs and UIDs of the patient, from the cohort.
-        patient : str
-            The patient's id as the user gave it.
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
             None where the cohort has no secret key.
         """
-        theirs, doubtful = self._sorted(names, patient, same)
+        theirs, doubtful = self._sorted(names, same)
         return theirs + doubtful
 
-    def _sorted(
-        self, names: Names, patient: str, same: SamePatient | None
-    ) -> tuple[list[str], list[str]]:
+    def _sorted(self, names: Names, same: SamePatient | None) -> tuple[list[str], list[str]]:
         """Return the keys of a patient's studies; and what may be the patient's, and why."""
         # Several ids make one label: it decides only where the cohort does not know the ids.
         label = names.participant.removeprefix("sub-")
-        ids = {patient.strip(), *(names.source_ids or {label})}
+        ids = {names.given, *(names.source_ids or {names.given.removeprefix("sub-")})}
 
         def is_theirs(head: Head) -> bool:
             return (

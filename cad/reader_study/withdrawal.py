@@ -48,7 +48,7 @@ class ReadingFolder:
         """Return a context manager that keeps other processes from writing to the folder."""
         return owned(self.folder)
 
-    def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
+    def sweep(self, names: Names, same: SamePatient | None) -> int:
         """Remove a patient's cases from all files of the folder; return how many cases.
 
         Without the study's ``reading.json``, nothing is removed.
@@ -57,7 +57,7 @@ class ReadingFolder:
         ----------
         names : Names
             Label, PatientIDs and UIDs of the patient; the label decides which cases are removed.
-        patient, same
+        same
             Not used here.
 
         Raises
@@ -93,7 +93,7 @@ class ReadingFolder:
             commit(self.folder, new, [one for one in gone if (self.folder / one).exists()])
         return len(codes)
 
-    def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
+    def studies(self, names: Names, same: SamePatient | None) -> list[str]:
         """Return the paths, in the folder, of files that hold or may hold data of a patient.
 
         If ``reading.json`` is missing, nobody can tell whose cases and exports these are: all are
@@ -103,7 +103,7 @@ class ReadingFolder:
         ----------
         names : Names
             Label, PatientIDs and UIDs of the patient.
-        patient, same
+        same
             Not used here.
         """
         held = {path: inside for path in _files(self.folder, "*") if (inside := _readings(path))}

@@ -143,12 +143,12 @@ def test_a_node_that_runs_is_not_swept_and_nothing_is_removed(inbox, tmp_path):
 
 
 def test_a_patient_of_the_node_alone_is_swept(inbox, tmp_path):
-    """Never imported into the cohort; it counts as found."""
+    """Never imported into the cohort, which knows no UID of theirs: the node is not called free."""
     cohort = cohort_of(tmp_path, "id")
     fill(inbox, tmp_path / "came")
     receive(inbox, tmp_path / "came" / "d", "MRN-9")
-    assert command(cohort, "MRN-9", inbox.home)[0] == 0
-    assert command(cohort, "MRN-9", inbox.home)[0] == 1
+    code, said = command(cohort, "MRN-9", inbox.home)
+    assert (code, said["studies"], said["free"]) == (1, {str(inbox.home): 1}, [])
     assert len(inbox.queue.latest(states.STATES)) == 3
 
 
@@ -222,8 +222,26 @@ def test_another_patient_of_the_same_label_stays(inbox, tmp_path):
     assert (code, said["studies"]) == (1, {str(inbox.home): 1})
     ((line,),) = said["still_held"].values()
     assert line.startswith(f"{came['00-02']} (whose it is cannot be told: another PatientID of")
-    assert command(other, "00-02", inbox.home)[0] == 0
+    assert command(other, "00-02", inbox.home)[1]["studies"] == {str(inbox.home): 1}
     assert [path.name for path in inbox.home.glob("incoming/*")] == [came["MRN7001"]]
+
+
+def test_a_second_removal_calls_no_place_free(tmp_path):
+    """The UIDs went with the images: a list by StudyInstanceUID or PatientID still holds them."""
+    cohort, lists = cohort_of(tmp_path, "id"), tmp_path / "lists"
+    lists.mkdir()
+    (uid, *_) = Names.of(cohort, "sub-MRN7001").uids
+    (lists / "uids.csv").write_text(f"study\n{uid}\n")
+    words = ["cohort", "remove", "--cohort", str(cohort), "--runs", str(lists)]
+    first, label = (CliRunner().invoke(app, [*words, "sub-MRN7001"]) for _ in range(2))
+    assert "uids.csv" in first.output
+    (lists / "ids.csv").write_text(f"mrn\n{LEAVING}\n")
+    given = CliRunner().invoke(app, [*words, f"{LEAVING} "])
+    assert "ids.csv" in given.output
+    for done in (label, given):
+        assert done.exit_code == 1
+        assert "no place is called free" in done.output
+        assert "free of" not in done.output
 
 
 def hidden(folder: Path, names: list[str]) -> list[str]:

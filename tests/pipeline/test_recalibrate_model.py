@@ -80,6 +80,7 @@ def test_a_removal_names_the_model_that_was_fitted_to_the_patient(
 ) -> None:
     _, said, out, _ = site
     (tmp_path / "participants.tsv").write_text("participant_id\nsub-7\n")
+    (tmp_path / "sub-7").mkdir()
     old = tmp_path / "old"
     shutil.copytree(find("models", "phantom-psvm"), old)
     metadata = json.loads((old / "metadata.json").read_text()) | {"recalibration": said}
@@ -92,7 +93,7 @@ def test_a_removal_names_the_model_that_was_fitted_to_the_patient(
     assert done.holders[str(out)] == ["recalibrated with the patient"]
     assert "does not say" in done.holders[str(old)][0]
     assert done.clean == ["phantom-psvm"]
-    assert withdraw(tmp_path, "sub-60", models=models[:1]).clean == [str(out)]
+    assert withdraw(tmp_path, "sub-60", models=models[:1]).holders == {}
     assert "sub-7" not in json.dumps(said)
 
 
