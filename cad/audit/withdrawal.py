@@ -166,8 +166,8 @@ class Withdrawn:
             lines = [f"{patient} is not in the cohort: nothing was removed from it"]
         if not self.whole:
             lines.append(
-                "no place is called free: the cohort has no images of the patient (any more), so only "
-                "label and id as given were looked for, not the UIDs and PatientID of the images"
+                "no place is called free: the cohort has no images of the patient (any more), so "
+                "only label and id as given were looked for, not the images' UIDs and PatientID"
             )
         lines += [f"swept {run}: {', '.join(gone)}" for run, gone in self.swept.items()]
         lines += [f"swept {n} studies from {home}" for home, n in self.studies.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import re
 import tarfile
 import zipfile
@@ -25,6 +26,7 @@ from cad.transactions import is_ours
 from cad.transactions.lock import LOCK
 
 _PIXELS = (".nii.gz", ".png")  # judged by name: what a picture shows is no text
+_LABEL = re.compile("sub-[A-Za-z0-9]+")
 _TAR = 257  # where a tar file says that it is one
 _NO_IDENTITY = "SOPClassUID"
 _SHORTEST = 5  # a shorter PatientID would be found in any number
@@ -81,9 +83,14 @@ class Names:
         return cls(participant, frozenset(ids), frozenset(uids), given)
 
     def bears(self, name: str) -> bool:
-        """Tell whether the name of a file or folder begins with the patient's label."""
+        """Tell whether the name of a file or folder says that it is the patient's: it may go."""
         label = self.participant
         return name == label or name.startswith((f"{label}_", f"{label}."))
+
+    def hints(self, name: str) -> bool:
+        """Tell whether a name may mean the patient: letters may follow the label, ``sub-01seg``."""
+        label = rf"(?<![A-Za-z0-9]){re.escape(self.participant)}(?![0-9])"
+        return bool(re.search(label, name)) or self.within(name.encode(errors="replace"))
 
     def within(self, content: bytes) -> bool:
         """Tell whether a file's bytes contain the patient's label, a PatientID or a UID.
@@ -126,8 +133,8 @@ def named_places(folder: Path, names: Names) -> list[str]:
 def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     """Return the files of a folder that name the patient, in their names or in their bytes.
 
-    What a killed process left counts, too; a file that cannot be read is named with the reason, for
-    nobody can call it free.
+    What a killed process left counts, too; what cannot be read is named with the reason, for nobody
+    can call it free. Links to folders are not followed.
 
     Parameters
     ----------
@@ -136,32 +143,42 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     names : Names
         The patient's names.
     below : bool
-        Whether to look into other patients' folders (``sub-*``), too.
+        Whether to look into patients' folders (``sub-*``), too.
 
     Returns
     -------
     list of str
-        Paths relative to the folder, sorted.
+        Paths relative to the folder, sorted; what lies within a folder of that name is not listed.
     """
-    found = []
-    for path in sorted(folder.rglob("*")):
-        place = path.relative_to(folder)
-        others = place.parts[0].startswith("sub-") and not names.bears(place.parts[0])
-        if not path.is_file() or path.name == LOCK or (others and not below):
-            continue
-        try:
-            if any(map(names.bears, place.parts)) or any(map(names.within, _contents(path))):
-                found.append(place.as_posix())
-        except CadError as error:
-            found.append(f"{place.as_posix()} (cannot be looked into: {error.problem})")
-    return found
+    left = list[str]()
+
+    def blind(path: Path, why: str | None) -> None:
+        place = path.relative_to(folder).as_posix()
+        left.append(f"{place} (cannot be looked into: {why})")
+
+    walk = os.walk(folder, onerror=lambda error: blind(Path(error.filename), error.strerror))
+    for parent, folders, files in walk:
+        if not below and Path(parent) == folder:
+            folders[:] = [name for name in folders if not _LABEL.fullmatch(name)]
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            try:
+                if names.hints(path.name) or any(
+                    names.hints(name) or names.within(content) for name, content in _contents(path)
+                ):
+                    left.append(path.relative_to(folder).as_posix())
+            except CadError as error:
+                blind(path, error.problem)
+            except OSError as error:
+                blind(path, error.strerror)
+        folders[:] = [name for name in folders if not names.hints(name)]
+    return sorted(left)
 
 
 def members(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the files in a packed file, each with its name and bytes; any other file as it is.
 
-    By the first bytes, not by the name: a packed file in another is unpacked, too. Pictures are
-    left out. Call it inside :func:`cad.reading.reading`.
+    By the first bytes, not by the name: a packed file in another is unpacked, too. Pictures come
+    without bytes. Call it inside :func:`cad.reading.reading`.
 
     Parameters
     ----------
@@ -176,8 +193,8 @@ def members(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
         When it would fill the memory.
     """
     if name.endswith(_PIXELS):
-        return
-    if content[:2] == b"\x1f\x8b":
+        yield name, b""
+    elif content[:2] == b"\x1f\x8b":
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:  # of one member or of several
             inner = stream.read(MAX_ARRAYS + 1)
         check_inflation(len(content), len(inner), MAX_ARRAYS)
@@ -197,15 +214,14 @@ def members(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
         yield name, content
 
 
-def _contents(path: Path) -> Iterator[bytes]:
+def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield what can be looked through of a file: names and bytes, words of arrays as text."""
-    if path.name.endswith(_PIXELS):
+    if path.name.endswith(_PIXELS) or path.name == LOCK or not path.is_file():
         return
     content = read_bytes(path, MAX_ARRAYS)
     with reading(path, "not readable"):
         for name, inner in members(path.name, content):
-            yield name.encode(errors="replace")
-            yield _words(inner)
+            yield name, _words(inner)
 
 
 def _words(content: bytes) -> bytes:

@@ -22,7 +22,7 @@ from cad.audit.trail import append, verify
 from cad.cli import app
 from cad.cohort import read_cohort
 from cad.cohort.patients import Patients
-from cad.cohort.traces import Names, traces
+from cad.cohort.traces import Names, named_places, traces
 from cad.dicom.into.importer import import_source
 from cad.node import queue as states
 from cad.node.inbox import Inbox
@@ -453,6 +453,42 @@ def test_a_name_in_a_packed_file_is_found(tmp_path):
     *whole, cut, last = traces(tmp_path, names)
     assert [*whole, last] == ["a.npz", "c.json.gz", "d.zip", "e.log", "g.tgz"]
     assert cut.startswith("f.gz (cannot be looked into")
+
+
+def test_a_picture_is_named_wherever_its_path_says_whose_it_is(tmp_path):
+    """In the middle of a name, in a packed file without entries of folders, in an empty folder."""
+    for name in ("x/prostate_sub-0002_0000.nii.gz", "sub-0002seg.png", "sub-0002-seg/m.nii.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "y" / "sub-0002").mkdir(parents=True)
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
+        archive.writestr("sub-0002/anat/sub-0002_T2w.nii.gz", "x")
+    for name in ("sub-00021_T2w.nii.gz", "sub-0003.png"):
+        (tmp_path / name).touch()
+    held = ["sub-0002-seg", "sub-0002seg.png", "x/prostate_sub-0002_0000.nii.gz", "y/sub-0002"]
+    assert traces(tmp_path, Names("sub-0002")) == [*held, "z.zip"]
+    assert named_places(tmp_path, Names("sub-0002")) == ["y/sub-0002"]  # the rest is not deleted
+
+
+def test_what_cannot_be_listed_or_read_is_named(tmp_path, monkeypatch):
+    """Root may look everywhere: another user looks."""
+    monkeypatch.chdir(tmp_path)
+    closed, user = (Path("a/b"), Path("c.txt")), os.geteuid()
+    closed[0].mkdir(parents=True)
+    closed[1].touch()
+    for path in closed:
+        path.chmod(0)
+    tmp_path.chmod(0o755)
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        held = traces(Path(), Names("sub-0002"))
+    finally:
+        os.seteuid(user)
+        for path in closed:
+            path.chmod(0o700)
+    why = "(cannot be looked into: Permission denied)"
+    assert held == [f"a/b {why}", f"c.txt {why}"]
 
 
 def test_a_pseudonymous_cohort_without_its_key_takes_nobody(tmp_path):
