@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Protocol
 
 from cad.cohort import COHORT
-from cad.cohort.patients import CHECK_FILE, KEY_FILE, Patients, patient_proof
+from cad.cohort.patients import CHECK_FILE, KEY_FILE, PSEUDONYM, Patients, patient_proof
 from cad.cohort.traces import Names, named_places, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, parquet_bytes, write_atomic
 from cad.model.bundle import MODEL, Bundle, load_bundle
-from cad.reading import MAX_ARRAYS, read_bytes, read_parquet, reading, table_text
+from cad.reading import MAX_ARRAYS, read_bytes, read_parquet, read_text, reading, table_text
 from cad.run_folder import COMPARISON, RUNS, RunFolder
 from cad.share import find
 from cad.transactions import MARK, commit, is_ours, owned, stage
@@ -54,10 +54,25 @@ def _participant(root: Path, patient: str) -> str:
     label = "sub-" + re.sub("[^A-Za-z0-9]", "", patient.removeprefix("sub-"))
     if label == "sub-":
         raise CadError(f"{patient!r} names no patient", hint="give sub-XXX, or the source's id")
-    if not (root / label).is_dir() and (root / KEY_FILE).is_file():
-        pseudonym = Patients(root, "pseudonym", set()).participant(patient)
-        return pseudonym if (root / pseudonym).is_dir() else label
-    return label
+    pseudonyms = set(PSEUDONYM.findall(read_text(root / _PATIENTS)))
+    here = patient == label or (root / label).is_dir()
+    if here or not (pseudonyms or (root / KEY_FILE).is_file()):
+        return label
+    pseudonym = Patients(root, "pseudonym", pseudonyms).participant(patient)
+    return pseudonym if (root / pseudonym).is_dir() or pseudonym in pseudonyms else label
+
+
+def _names(root: Path, patient: str) -> Names:
+    """Return what names a patient; refused where another's PatientID makes the same label."""
+    names = Names.of(root, _participant(root, patient), patient)
+    if names.source_ids and patient not in {names.participant, *names.source_ids}:
+        raise CadError(
+            f"the cohort's {names.participant} is not {patient!r}, but PatientID "
+            f"{' and '.join(map(repr, sorted(names.source_ids)))}",
+            file=root / names.participant,
+            hint=f"give {names.participant} if that patient is to leave",
+        )
+    return names
 
 
 def _tables(root: Path) -> list[str]:
@@ -249,8 +264,9 @@ def withdraw(
     Raises
     ------
     CadError
-        For what is no cohort, no folder or no model, or a run that is under way; nothing is removed
-        then.
+        For what is no cohort, no folder or no model, a run that is under way, a label whose images
+        are of another PatientID, and a PatientID where the pseudonyms' key is gone; nothing is
+        removed then.
     """
     patient = patient.strip()
     # Everything that is named is opened before anything goes: a misspelt name must not leave half a
@@ -271,8 +287,8 @@ def withdraw(
         for node in nodes:
             held.enter_context(node.held())
         held.enter_context(owned(root))
-        names = Names.of(root, _participant(root, patient), patient)
-        who = names, patient_proof(root)
+        names, proof = _names(root, patient), patient_proof(root)
+        who = names, proof
         studies = {node.name: node.sweep(*who) for node in nodes}
         left_there = {node.name: found for node in nodes if (found := node.studies(*who))}
         swept = {str(one): gone for run in runs for one in inner[run]
@@ -288,8 +304,9 @@ def withdraw(
         else:
             clean.append(name)
     clean += [node.name for node in nodes if node.name not in left_there]
-    # The images' sidecars alone say by which UIDs and PatientID else he may be elsewhere.
-    whole = names.participant in places
+    # The images' sidecars alone tell UIDs and PatientID; whose a pseudonym is, its key alone.
+    proved = proof is not None or not PSEUDONYM.fullmatch(names.participant)
+    whole = names.participant in places and proved
     clean = clean if whole else []
     return Withdrawn(names, rows, places, swept, {**holders, **left_there}, clean, studies, whole)
 

@@ -19,7 +19,7 @@ KEY_FILE = "sourcedata/pseudonym.key"
 CHECK_FILE = f"{KEY_FILE}.sha256"  # tells an exchanged key from the one that was made here
 SECRET = re.compile(rb"[0-9a-f]{32}")
 _HEX = 10
-_PSEUDONYM = re.compile(rf"sub-P[0-9a-f]{{{_HEX}}}")
+PSEUDONYM = re.compile(rf"sub-P[0-9a-f]{{{_HEX}}}")
 _NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
 
 
@@ -83,7 +83,7 @@ class Patients:
     """
 
     def __init__(self, root: Path, labels: Literal["id", "pseudonym"], known: set[str]) -> None:
-        self.root, self.labels = root, labels
+        self.root, self.labels, self.known = root, labels, known
         self.studies: dict[str, Place] = {}
         self.sources: dict[str, str | None] = {}
         for folder in sorted(p for p in root.glob("sub-*") if p.name in known and p.is_dir()):
@@ -256,9 +256,9 @@ class Patients:
         path, check = self.root / KEY_FILE, self.root / CHECK_FILE
         # A new key would make the same man another patient: one in training, one in test.
         otherwise = "the next study of one of them would become another patient"
-        hint = "bring the key back from a backup, or import into another cohort"
+        hint = "bring the key back from a backup, import into another cohort, remove by sub-P…"
         if not path.is_file():
-            named = sorted(name for name in self.sources if _PSEUDONYM.fullmatch(name))
+            named = {*filter(PSEUDONYM.fullmatch, {*self.known, *self.sources})}
             if named:
                 problem = f"{len(named)} patients are here by pseudonyms of a key that is gone"
                 raise CadError(f"{problem}: {otherwise}", file=path, hint=hint)

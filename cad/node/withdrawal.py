@@ -102,10 +102,11 @@ class NodeHome:
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
         """Return the keys of a patient's studies on the node, and what may be the patient's.
 
-        A study counts when one of its received files has the patient's PatientID or study UID, or
-        when a file or folder of its cohort or run is named after the patient. The PatientID may be
-        one of ``names``, or one that ``same`` accepts. What cannot be read, is not the node's, or
-        has a PatientID of the patient's label alone, may be the patient's.
+        A study counts when one of its received files has the patient's PatientID or study UID; else
+        when a file or folder of its cohort or run is named after the patient, unless its images are
+        of another PatientID of that label. The PatientID may be one of ``names``, or one that
+        ``same`` accepts. What cannot be read, is not the node's, or has a PatientID of the
+        patient's label alone, may be the patient's.
 
         Parameters
         ----------
@@ -132,7 +133,7 @@ class NodeHome:
             )
 
         def is_alike(head: Head) -> bool:
-            return not names.source_ids and re.sub("[^A-Za-z0-9]", "", head.patient) == label
+            return re.sub("[^A-Za-z0-9]", "", head.patient) == label
 
         theirs = {work.name for work in self._places(STUDIES) if named_places(work, names)}
         doubtful = dict[str, str]()
@@ -140,7 +141,10 @@ class NodeHome:
             heads = _heads(place)
             if any(map(is_theirs, heads)):
                 theirs.add(place.name)
+            elif heads and names.source_ids:  # results of this label, made of another's images
+                theirs.discard(place.name)
             elif any(map(is_alike, heads)):
+                theirs.discard(place.name)
                 doubtful[place.name] = "another PatientID of this label: give it, if it is theirs"
             elif not heads and any(place.iterdir()):
                 doubtful[place.name] = "no file of it can be read"

@@ -19,11 +19,13 @@ from secret_scan import hits, unpacked
 from typer.testing import CliRunner
 
 from cad.audit.trail import append, verify
+from cad.audit.withdrawal import withdraw
 from cad.cli import app
 from cad.cohort import read_cohort
-from cad.cohort.patients import Patients
+from cad.cohort.patients import KEY_FILE, Patients
 from cad.cohort.traces import Names, named_places, traces
 from cad.dicom.into.importer import import_source
+from cad.errors import CadError
 from cad.node import queue as states
 from cad.node.inbox import Inbox
 from cad.node.queue import DamagedQueue, Queue
@@ -211,9 +213,6 @@ def test_another_patient_of_the_same_label_stays(inbox, tmp_path):
     cohort, other = cohort_of(tmp_path, "id"), make_cohort(tmp_path / "other", 2)
     came = {name: receive(inbox, tmp_path / "came" / name, name)
             for name in (LEAVING, "MRN7001", "0002", "00-02")}  # fmt: skip
-    for name in ("0002", "00-02"):
-        shutil.rmtree(inbox.work(came[name]))
-    shutil.rmtree(inbox.work(came["MRN7001"]))
     assert command(cohort, "sub-MRN7001", inbox.home)[0] == 0
     assert {path.name for path in inbox.home.glob("incoming/*")} == {*came.values()} - {
         came[LEAVING]
@@ -242,6 +241,41 @@ def test_a_second_removal_calls_no_place_free(tmp_path):
         assert done.exit_code == 1
         assert "no place is called free" in done.output
         assert "free of" not in done.output
+
+
+def test_a_patient_id_of_the_same_label_is_refused(inbox, tmp_path):
+    """The cohort's sub-0002 is 0002; 00-02 is another man, and both are on the node."""
+    cohort = make_cohort(tmp_path / "cohort", 2)
+    sidecar = cohort / "sub-0002" / "sub-0002_T2w.json"
+    sidecar.write_text('{"SourcePatientID": "0002"}')
+    came = [receive(inbox, tmp_path / "came" / name, name) for name in ("0002", "00-02")]
+    words = ["cohort", "remove", "00-02", "--cohort", str(cohort), "--node", str(inbox.home)]
+    done = CliRunner().invoke(app, words)
+    assert "sub-0002 is not '00-02', but PatientID '0002'" in str(done.exception)
+    assert sidecar.is_file()
+    assert {path.name for path in inbox.home.glob("incoming/[!.]*")} == {*came}
+    assert command(cohort, "0002", inbox.home)[1]["studies"] == {str(inbox.home): 1}
+    assert (inbox.work(came[1]) / "cohort" / "sub-0002").is_dir()
+
+
+def test_a_patient_id_leads_to_the_pseudonym_or_is_refused(tmp_path):
+    """Typed with a space; after the folder was deleted by hand; after the key was lost."""
+    cohort = cohort_of(tmp_path, "pseudonym")
+    people = {name: Patients(cohort, "pseudonym", set()).participant(name)
+              for name in (LEAVING, STAYING)}  # fmt: skip
+    shutil.rmtree(cohort / people[STAYING])
+    done = withdraw(cohort, f" {STAYING} ")
+    assert (done.names.participant, done.done) == (people[STAYING], False)
+    assert done.rows["participants.tsv"] == 1
+    key = (cohort / KEY_FILE).rename(tmp_path / "key")
+    with pytest.raises(CadError, match="of a key that is gone"):
+        withdraw(cohort, LEAVING)
+    assert not (cohort / KEY_FILE).exists()
+    shutil.copytree(cohort, tmp_path / "same")
+    by_label = withdraw(tmp_path / "same", people[LEAVING])
+    assert (people[LEAVING] in by_label.places, by_label.done) == (True, False)
+    key.rename(cohort / KEY_FILE)
+    assert withdraw(cohort, f"{LEAVING} ").done
 
 
 def hidden(folder: Path, names: list[str]) -> list[str]:
