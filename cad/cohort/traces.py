@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import os
@@ -11,6 +12,8 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import pandas as pd
 
 from cad.errors import CadError
 from cad.reading import (
@@ -226,8 +229,14 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _words(content: bytes) -> bytes:
     if content[:4] == b"PAR1":
-        text: str = read_parquet(content).select_dtypes(exclude="number").to_csv(index=False)
+        table = read_parquet(content)
+        numbers = table.select_dtypes("floating")
+        # Fractions are no ids, and the text of measurements would fill the memory.
+        rest = table.drop(columns=numbers.columns[(numbers % 1 > 0).any()])
+        text: str = rest.to_csv(index=not isinstance(table.index, pd.RangeIndex))
         return text.encode()
-    if content[:6] == b"\x93NUMPY" and b"'<U" in content[:200]:  # four bytes a letter
+    if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return content + content.decode("utf-16", errors="replace").encode()
+    if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):  # four bytes a letter
         return "\n".join(map(str, read_array(content).ravel())).encode(errors="replace")
     return content

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from dicom_files import write_series
 from import_cases import RULES, write_patient, write_rois
@@ -487,6 +488,20 @@ def test_a_name_in_a_packed_file_is_found(tmp_path):
     *whole, cut, last = traces(tmp_path, names)
     assert [*whole, last] == ["a.npz", "c.json.gz", "d.zip", "e.log", "g.tgz"]
     assert cut.startswith("f.gz (cannot be looked into")
+
+
+def test_an_id_in_the_index_or_in_numbers_of_a_table_is_found(tmp_path):
+    """And in a spreadsheet's text of two bytes a letter; measurements are no ids."""
+    names = Names("sub-0002", frozenset({"5582100"}))
+    rows = pd.DataFrame({"id": ["sub-0002", "sub-0003"], "mrn": [5582100, 1], "x": [0.5, 5582100]})
+    rows[["id", "x"]].set_index("id").to_parquet(tmp_path / "a.parquet")
+    rows[["mrn", "x"]].to_parquet(tmp_path / "b.parquet")
+    rows[["mrn"]].astype(float).to_parquet(tmp_path / "c.parquet")
+    (tmp_path / "d.txt").write_bytes("id\nsub-0002\n".encode("utf-16"))
+    rows[["x"]].to_parquet(tmp_path / "e.parquet")
+    np.save(tmp_path / "f.npy", np.array([(1, "sub-0002")], [("x" * 300, "f4"), ("id", ">U8")]))
+    held = ["a.parquet", "b.parquet", "c.parquet", "d.txt", "f.npy"]
+    assert traces(tmp_path, names) == held
 
 
 def test_a_picture_is_named_wherever_its_path_says_whose_it_is(tmp_path):
