@@ -16,7 +16,8 @@ from cad.reader_study.study import FORMAT, KEY, write_reader_page
 from cad.reading import MAX_ARRAYS, MAX_JSON, parse_json, read_bytes, read_json, read_text, reading
 from cad.transactions import commit, is_ours, owned, stage
 
-_CASE = re.compile(r"(?:^|/)cases/([^/]+)\.js$")
+_CASE = re.compile(r"(?:^|/)cases/[^/]+\.js$")
+_CODE = re.compile(rb"(?<![A-Za-z0-9])case-[0-9]+")
 _PLAN = re.compile(r'<script type="application/json" id="plan">(.*?)</script>', re.DOTALL)
 
 
@@ -97,7 +98,8 @@ class ReadingFolder:
         """Return the paths, in the folder, of files that hold or may hold data of a patient.
 
         If ``reading.json`` is missing, nobody can tell whose cases and exports these are: all are
-        returned, with that remark; so are packed ones with cases that it does not have (any more).
+        returned, with that remark; so is every file that names a case which it does not have (any
+        more), but for exports of another study.
 
         Parameters
         ----------
@@ -106,17 +108,20 @@ class ReadingFolder:
         same
             Not used here.
         """
-        held = {path: inside for path in _files(self.folder, "*") if (inside := _readings(path))}
         if (self.folder / KEY).is_file():
             key = read_json(self.folder / KEY)
-            ours, kept = ("", key["study"]), set(key["cases"])
-            held = {path: inside for path, inside in held.items()
-                    if any(one.study in ours and one.codes - kept for one in inside)}  # fmt: skip
-            cases, why = [], f"packed, with cases that {KEY} has no more: delete it"
+            ours, kept = ("", None, key["study"]), set(key["cases"])
+
+            def is_held(path: Path) -> bool:
+                return any(one.study in ours and one.codes - kept for one in _parts(path))
+
+            held = list(filter(is_held, _files(self.folder, "*")))
+            cases, why = [], f"it names cases that {KEY} has no more: delete it"
         else:
+            held = list(filter(_readings, _files(self.folder, "*")))
             cases = ["cases/"] if (self.folder / "cases").is_dir() else []
             why = f"whose they are, {KEY} says, which is not here"
-        blind = [*cases, *(path.name for path in held)]
+        blind = [*cases, *(path.relative_to(self.folder).as_posix() for path in held)]
         return [*traces(self.folder, names), *(f"{name} ({why})" for name in blind)]
 
 
@@ -154,15 +159,20 @@ def _without(content: JsonObject, codes: set[str]) -> JsonObject:
 
 
 class _Cases(NamedTuple):
-    """Cases of a packed page or an export: the study (empty: unknown), codes, and if unpacked."""
+    """What a file names: the study (empty: unknown; None: it is no export or case), its codes."""
 
-    study: str
+    study: str | None
     codes: set[str]
     plain: bool
 
 
 def _readings(path: Path) -> list[_Cases]:
-    """Return the exports of readers that a file is or holds packed, and the pages' cases packed.
+    """Return the exports of readers that a file is or holds packed, and the pages' cases packed."""
+    return [one for one in _parts(path) if one.study is not None]
+
+
+def _parts(path: Path) -> list[_Cases]:
+    """Return which cases a file and all that is packed in it name.
 
     A file that cannot be read holds nothing here: :func:`cad.cohort.traces.traces` names it.
     """
@@ -171,17 +181,22 @@ def _readings(path: Path) -> list[_Cases]:
     try:
         with reading(path, "not readable"):
             content = read_bytes(path, MAX_ARRAYS)
-            every = [_cases(name, inner, inner is content)
-                     for name, inner in members(path.name, content)]  # fmt: skip
-    except CadError:
+            return [
+                _Cases(_study(name, inner), _codes(name, inner), inner is content)
+                for name, inner in members(path.name, content)
+            ]
+    except (CadError, OSError):
         return []
-    return [one for one in every if one]
 
 
-def _cases(name: str, content: bytes, plain: bool) -> _Cases | None:
-    """Return what a file says of itself: that a reader's page wrote it, or that a page loads it."""
-    if match := _CASE.search(name):
-        return _Cases("", {match[1]}, plain)
+def _codes(name: str, content: bytes) -> set[str]:
+    return {code.decode() for code in _CODE.findall(name.encode(errors="replace") + b" " + content)}
+
+
+def _study(name: str, content: bytes) -> str | None:
+    """Return the study of an export; empty for a case that a page loads, None for another file."""
+    if _CASE.search(name):
+        return ""
     try:
         with reading(name, "not a readable export"):
             said = parse_json(content[:MAX_JSON].split(b"\n", 1)[0])
@@ -189,9 +204,7 @@ def _cases(name: str, content: bytes, plain: bool) -> _Cases | None:
         return None
     if not isinstance(said, dict) or said.get("format") != FORMAT:
         return None
-    rows = [one for part in ("readings", "outlines") for one in said.get(part) or ()]
-    codes = {str(one.get("case")) for one in rows if isinstance(one, dict)}
-    return _Cases(str(said.get("study")), codes, plain)
+    return str(said.get("study"))
 
 
 def _export(path: Path, study: str, codes: set[str]) -> bytes:
@@ -202,5 +215,7 @@ def _export(path: Path, study: str, codes: set[str]) -> bytes:
         after = _without(before, codes)
         if after == before or before["study"] != study:
             return content
+        if any(content.split(b"\n")[2:]):
+            raise CadError("more than one export", hint="collect each alone, or move it away")
         line = json.dumps(after, separators=(",", ":"), ensure_ascii=False).encode()
         return line + b'\n{"crc32":"%08x"}\n' % zlib.crc32(line)

@@ -490,6 +490,38 @@ def test_a_name_in_a_packed_file_is_found(tmp_path):
     assert cut.startswith("f.gz (cannot be looked into")
 
 
+def test_whatever_names_a_case_that_left_is_named(tmp_path):
+    """Old copies, a saved page, exports that cannot be swept; another study's are its own."""
+    cohort, study = make_cohort(tmp_path / "cohort", 3), tmp_path / "study"
+    write_reading(cohort, study, ReadingSettings(("r1",)))
+    code = code_of(study, "sub-0002")
+    (study / "old").mkdir()
+    shutil.copy(study / "cases" / f"{code}.js", study / "old")
+    shutil.copy(next(study.glob("*.html")), study / "page.htm")
+    mailed = export(study, "r1").read_bytes()
+    (study / "blank.txt").write_bytes(b"\n" + mailed)
+    (study / "cut.part").write_bytes(mailed[:-200])
+    export(study, "r1", study="another").rename(study / "another")
+    kept = [one for one in json.loads(mailed.split(b"\n")[0])["readings"] if one["case"] != code]
+    export(study, "r1", readings=kept).rename(study / "other")
+    (study / "two.jsonl").write_bytes((study / "other").read_bytes() + mailed)
+    words = ["cohort", "remove", "sub-0002", "--cohort", str(cohort), "--runs", str(study)]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    held = [one.split(" (")[0] for one in json.loads(done.stdout)["still_held"][str(study)]]
+    assert held == ["blank.txt", "cut.part", f"old/{code}.js", "page.htm", "two.jsonl"]
+
+
+def test_two_exports_in_one_file_are_not_cut_to_one(tmp_path):
+    cohort, study = make_cohort(tmp_path / "cohort", 3), tmp_path / "study"
+    write_reading(cohort, study, ReadingSettings(("r1",)))
+    path = export(study, "r1")
+    path.write_bytes(path.read_bytes() * 2)
+    words = ["cohort", "remove", "sub-0002", "--cohort", str(cohort), "--runs", str(study)]
+    done = CliRunner().invoke(app, words)
+    assert "more than one export" in str(done.exception)
+    assert (cohort / "sub-0002").is_dir()
+
+
 def test_an_id_in_the_index_or_in_numbers_of_a_table_is_found(tmp_path):
     """And in a spreadsheet's text of two bytes a letter; measurements are no ids."""
     names = Names("sub-0002", frozenset({"5582100"}))
