@@ -9,20 +9,9 @@ from cad._version import __version__
 
 _MODULES = ("plot", "learners", "evaluation")
 _NAMES = (
-    "Belief",
-    "Bundle",
-    "CadError",
-    "Cohort",
-    "Table",
-    "Validation",
-    "consensus",
-    "load_model",
-    "measure",
-    "predict",
-    "read_cohort",
-    "save_model",
-    "validate",
-)
+    "Belief", "Bundle", "CadError", "Cohort", "Table", "Validation", "consensus", "load_model",
+    "measure", "predict", "read_cohort", "save_model", "validate",
+)  # fmt: skip
 __all__ = [*_NAMES, *_MODULES, "__version__"]
 
 

@@ -36,20 +36,9 @@ from cad.share import find
 from cad.stages.aggregate import Table
 
 __all__ = [
-    "Belief",
-    "Bundle",
-    "CadError",
-    "Cohort",
-    "Table",
-    "Validation",
-    "consensus",
-    "load_model",
-    "measure",
-    "predict",
-    "read_cohort",
-    "save_model",
-    "validate",
-]
+    "Belief", "Bundle", "CadError", "Cohort", "Table", "Validation", "consensus", "load_model",
+    "measure", "predict", "read_cohort", "save_model", "validate",
+]  # fmt: skip
 
 
 def read_cohort(folder: str | Path) -> Cohort:

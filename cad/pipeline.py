@@ -40,17 +40,9 @@ from cad.workflows.recalibrate import recalibrate
 from cad.workflows.suggest import nothing_to_read, suggest_readings
 
 __all__ = [
-    "aggregate_cohort",
-    "check",
-    "compare_models",
-    "compare_pipelines",
-    "predict_cohort",
-    "recalibrate_model",
-    "run_pipeline",
-    "suggest_next",
-    "train_model",
-    "warm_up",
-]
+    "aggregate_cohort", "check", "compare_models", "compare_pipelines", "predict_cohort",
+    "recalibrate_model", "run_pipeline", "suggest_next", "train_model", "warm_up",
+]  # fmt: skip
 
 
 def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions) -> Emitted:

@@ -20,16 +20,9 @@ from cad.terms.text import interval_text
 
 _STATED = table_beside(__file__)
 _KEPT = (
-    "n",
-    "histology",
-    "consensus",
-    "null",
-    "rivals",
-    "patient_level",
-    "operating_point",
-    "assisted",
+    "n", "histology", "consensus", "null", "rivals", "patient_level", "operating_point", "assisted",
     "ceiling",
-)
+)  # fmt: skip
 _SENTENCES = ("operating_point", "rivals", "assisted", "ceiling")
 
 

@@ -30,15 +30,9 @@ _PROOF_PAUSE = 0.5
 _MOST = 10**6  # instances of a series
 # What results take over from the archive's own record of the study, so that they are filed there.
 IDENTITY = (
-    "PatientID",
-    "PatientName",
-    "PatientBirthDate",
-    "PatientSex",
-    "StudyDate",
-    "StudyTime",
-    "StudyID",
-    "AccessionNumber",
-)
+    "PatientID", "PatientName", "PatientBirthDate", "PatientSex", "StudyDate", "StudyTime",
+    "StudyID", "AccessionNumber",
+)  # fmt: skip
 _COUNTED = ("SeriesInstanceUID", "Modality", "NumberOfSeriesRelatedInstances")
 SamePatient = Callable[[str, str], bool]
 """Tell whether the PatientID of an object and the archive's PatientID are one patient's."""
