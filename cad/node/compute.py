@@ -59,8 +59,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     incoming : Path
         The study's folder of received files.
     work : Path
-        The study's folder; ``cohort``, ``run`` and ``run/dicom`` are written below it. It is kept
-        for when more of the study arrives.
+        The study's folder; ``cohort``, ``run`` and ``run/dicom`` are written below it.
 
     Returns
     -------
@@ -83,8 +82,13 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     warnings.simplefilter("ignore")
     start = time.perf_counter()
     cohort, run = work / COHORT, work / RUN
-    if not (cohort / patients.KEY_FILE).is_file():  # one pseudonym in all studies of the node
-        write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
+    # Made anew: of an image that was imported before all of it had come, the rest would be missing.
+    if cohort.is_dir():
+        with owned(cohort):  # refused where a worker of a killed node is still at it
+            pass
+        shutil.rmtree(cohort)
+    # One pseudonym in all studies of the node.
+    write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
     rules = find(RULES, settings.rules, ".yaml")
     imported = import_cohort(str(incoming), cohort, rules, HERE)
     _first(imported.failures)

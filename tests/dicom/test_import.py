@@ -84,6 +84,22 @@ def test_nothing_happens_the_second_time(tmp_path, rules):
     assert everything(out) == before
 
 
+def test_an_image_of_which_more_has_come_is_not_called_whole(tmp_path, rules):
+    source, out = write_patient(tmp_path / "in"), tmp_path / "out"
+    of_adc = sorted((source / "adc").iterdir())
+    later = [(path, path.read_bytes()) for path in of_adc[-2:]]
+    for path, _ in later:
+        path.unlink()
+    assert import_source(source, out, rules).failures == []
+    before = everything(out)
+    for path, content in later:
+        path.write_bytes(content)
+    failure = only_failure(import_source(source, out, rules))
+    assert f"made of {len(of_adc) - 2} of the {len(of_adc)} slices" in failure.problem
+    assert failure.file.endswith("sub-P001_ADC.nii.gz")
+    assert everything(out) == before
+
+
 def test_regions_scores_and_images_that_come_later(tmp_path, rules):
     source = write_patient(tmp_path / "in", dce=False)
     out = tmp_path / "out"

@@ -21,14 +21,16 @@ import pydicom
 import pytest
 from dicom_files import edit, write_series
 from live_node import Node as Live
-from live_node import make_settings
+from live_node import make_settings, sample_study
 from pydicom._uid_dict import UID_dictionary
 from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
 
 from cad.audit.trail import DamagedTrail, append, verify
 from cad.errors import CadError, MachineError, refused
 from cad.files import flush_names
+from cad.imaging.nifti import read_volume
 from cad.node import queue as states
+from cad.node.compute import COHORT, compute, objects
 from cad.node.inbox import DuplicateInstance, Inbox
 from cad.node.names import key_of, node_key
 from cad.node.queue import DamagedQueue, Queue, QueueError
@@ -762,3 +764,20 @@ def test_another_trail_is_begun_where_the_last_one_is_gone_and_only_there(make_n
     (line,) = path.read_text().splitlines()
     assert json.loads(line)["entry"]["after"] == last
     assert verify(path, node.queue.last_line()).problems == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_image_that_was_computed_in_part_is_whole_once_the_rest_has_come(tmp_path: Path):
+    came, work = tmp_path / "came", tmp_path / "work"
+    came.mkdir()
+    study = sample_study(tmp_path)
+    adc = [image for image in study if "ADC" in str(image.get("SeriesDescription", ""))]
+    for number, image in enumerate(one for one in study[:-1] if one not in adc[3:]):
+        image.save_as(came / f"{number}.dcm")
+    settings = make_settings(tmp_path / "home")
+    assert compute(settings, came, work)[0] == 0
+    for number, image in enumerate([*adc[3:], study[-1]]):
+        image.save_as(came / f"late-{number}.dcm")
+    assert compute(settings, came, work)[0] == len(objects(work)) > 0
+    (path,) = (work / COHORT).rglob("*_ADC.nii.gz")
+    assert len(read_volume(path).array) == len(adc) > 3

@@ -162,7 +162,7 @@ class _Job:
                 hint="name it under diffusion; the high-b image is then computed",
             )
         target = image_path(self.build, self.study_id, modality.name)
-        if not is_there(target, self.build, self.have):
+        if not self._is_there(target, stack):
             entries = self._origin(stack)
             image, source = in_unit(read_stack(stack), modality, match.scale)
             nifti.write_volume(target, image)
@@ -173,6 +173,20 @@ class _Job:
                 entries["BValue"] = head.b_value
             nifti.write_sidecar(target, entries)
             self.done.notes.append(f"{modality.name} from series {head.series_number}")
+        return True
+
+    def _is_there(self, target: Path, stack: Stack) -> bool:
+        """Tell whether the cohort has an image; refused where it lacks slices that came later."""
+        if self.have is None or not is_there(target, self.build, self.have):
+            return False
+        here = self.have / target.relative_to(self.build)
+        had = set(nifti.read_sidecar(here).get("SOPInstanceUIDs", ()))
+        if had and had < (now := {item.sop_uid for item in stack.slices}):
+            raise CadError(
+                f"made of {len(had)} of the {len(now)} slices that the source has now",
+                file=here,
+                hint="remove the patient (cad cohort remove), and import again",
+            )
         return True
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
