@@ -66,12 +66,10 @@ def _names(root: Path, patient: str) -> Names:
     """Return what names a patient; refused where another's PatientID makes the same label."""
     names = Names.of(root, _participant(root, patient), patient)
     if names.source_ids and patient not in {names.participant, *names.source_ids}:
-        raise CadError(
-            f"the cohort's {names.participant} is not {patient!r}, but PatientID "
-            f"{' and '.join(map(repr, sorted(names.source_ids)))}",
-            file=root / names.participant,
-            hint=f"give {names.participant} if that patient is to leave",
-        )
+        stated = " and ".join(map(repr, sorted(names.source_ids)))
+        text = f"the cohort's {names.participant} is not {patient!r}, but PatientID {stated}"
+        hint = f"give {names.participant} if that patient is to leave"
+        raise CadError(text, file=root / names.participant, hint=hint)
     return names
 
 

@@ -63,12 +63,10 @@ class Inbox:
         self.settings, self.queue, self.home = settings, queue, settings.home
         studies = list(self.home.glob(f"{INCOMING}/[!.]*"))
         if studies and not (self.home / KEY_FILE).is_file():
-            raise CadError(
-                f"{len(studies)} studies are here under the names of a secret that is gone",
-                file=self.home / KEY_FILE,
-                hint=f"bring the file back from a backup, or move {INCOMING} and {STUDIES} away "
-                "and send the studies again",
-            )
+            text = f"{len(studies)} studies are here under the names of a secret that is gone"
+            hint = (f"bring the file back from a backup, or move {INCOMING} and {STUDIES} away "
+                    "and send the studies again")  # fmt: skip
+            raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self._secret, self._lock = node_key(self.home), threading.Lock()
         if not queue.is_secret(key_of(self._secret, KEY_FILE)):
             raise CadError(

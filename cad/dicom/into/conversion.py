@@ -182,11 +182,9 @@ class _Job:
         here = self.have / target.relative_to(self.build)
         had = set(nifti.read_sidecar(here).get("SOPInstanceUIDs", ()))
         if had and had < (now := {item.sop_uid for item in stack.slices}):
-            raise CadError(
-                f"made of {len(had)} of the {len(now)} slices that the source has now",
-                file=here,
-                hint="remove the patient (cad cohort remove), and import again",
-            )
+            text = f"made of {len(had)} of the {len(now)} slices that the source has now"
+            hint = "remove the patient (cad cohort remove), and import again"
+            raise CadError(text, file=here, hint=hint)
         return True
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
