@@ -84,10 +84,25 @@ def test_nothing_happens_the_second_time(tmp_path, rules):
     assert everything(out) == before
 
 
-def test_an_image_of_which_more_has_come_is_not_called_whole(tmp_path, rules):
+@pytest.mark.parametrize(
+    ("late", "image", "said"),
+    [
+        ("adc/*-00[56]*", "ADC", "made of 4 of the 6 slices"),
+        ("d2/*", "dce", "made of 12 of the 18 slices"),
+        ("d?/*-006*", "dce", "made of 15 of the 18 slices"),
+        ("v?/*-006*", "flip-1_VFA", "made of 5 of the 6 slices"),
+        ("v4/*", "flip-1_VFA", "of flip angle 15, and that number has 2 degrees"),
+        ("dwi/y*", "acq-b800_dwi", "made of 6 of the 12 slices"),
+    ],
+)
+def test_an_image_of_which_more_has_come_is_not_called_whole(tmp_path, rules, late, image, said):
     source, out = write_patient(tmp_path / "in"), tmp_path / "out"
-    of_adc = sorted((source / "adc").iterdir())
-    later = [(path, path.read_bytes()) for path in of_adc[-2:]]
+    for d in "xy":
+        gradient = [float(d == axis) for axis in "xyz"]
+        write_series(source / "dwi", voxels(7), number=7, prefix=d, description="dwi",
+                     DiffusionBValue=800.0, DiffusionGradientOrientation=gradient)  # fmt: skip
+    rules.write_text(RULES + "diffusion: [{series_number: 7}]\n")
+    later = [(path, path.read_bytes()) for path in source.glob(late)]
     for path, _ in later:
         path.unlink()
     assert import_source(source, out, rules).failures == []
@@ -95,8 +110,8 @@ def test_an_image_of_which_more_has_come_is_not_called_whole(tmp_path, rules):
     for path, content in later:
         path.write_bytes(content)
     failure = only_failure(import_source(source, out, rules))
-    assert f"made of {len(of_adc) - 2} of the {len(of_adc)} slices" in failure.problem
-    assert failure.file.endswith("sub-P001_ADC.nii.gz")
+    assert said in failure.problem
+    assert failure.file.endswith(f"sub-P001_{image}.nii.gz")
     assert everything(out) == before
 
 

@@ -22,7 +22,6 @@ from cad.imaging.stacks import Stack, stacks_of
 from cad.imaging.study import Roi
 from cad.imaging.study_files import diffusion_path, image_path, vfa_path
 from cad.imaging.units import in_unit
-from cad.imaging.volume import Volume
 from cad.terms.modality import MODALITIES, Modality
 
 
@@ -162,8 +161,8 @@ class _Job:
                 hint="name it under diffusion; the high-b image is then computed",
             )
         target = image_path(self.build, self.study_id, modality.name)
-        if not self._is_there(target, stack):
-            entries = self._origin(stack)
+        if not self._is_there(target, [stack]):
+            entries = self._origin([stack])
             image, source = in_unit(read_stack(stack), modality, match.scale)
             nifti.write_volume(target, image)
             if modality.unit:
@@ -175,14 +174,20 @@ class _Job:
             self.done.notes.append(f"{modality.name} from series {head.series_number}")
         return True
 
-    def _is_there(self, target: Path, stack: Stack) -> bool:
+    def _is_there(self, target: Path, stacks: list[Stack]) -> bool:
         """Tell whether the cohort has an image; refused where it lacks slices that came later."""
         if self.have is None or not is_there(target, self.build, self.have):
             return False
         here = self.have / target.relative_to(self.build)
-        had = set(nifti.read_sidecar(here).get("SOPInstanceUIDs", ()))
-        if had and had < (now := {item.sop_uid for item in stack.slices}):
-            text = f"made of {len(had)} of the {len(now)} slices that the source has now"
+        entries, angle = nifti.read_sidecar(here), stacks[0].first.flip_angle
+        now = [item.sop_uid for stack in stacks for item in stack.slices]
+        had, text = entries.get("SourceSlices", len(now)), ""
+        if had < len(now) and set(now).issuperset(entries.get("SOPInstanceUIDs", ())):
+            text = f"made of {had} of the {len(now)} slices that the source has now"
+        # Flip angles are numbered in their order: one that comes later moves the others' numbers.
+        if "_flip-" in here.name and angle != (there := entries.get("FlipAngle", angle)):
+            text = f"of flip angle {there:g}, and that number has {angle:g} degrees in the source"
+        if text:
             hint = "remove the patient (cad cohort remove), and import again"
             raise CadError(text, file=here, hint=hint)
         return True
@@ -224,16 +229,14 @@ class _Job:
             return False
         stacks = self._accepted(rule.match)
         target = image_path(self.build, self.study_id, modality.name)
-        if not stacks or is_there(target, self.build, self.have):
+        if not stacks or self._is_there(target, stacks):
             return bool(stacks)
         if len(stacks) == 1:
             raise CadError(
                 f"the dynamic series has one phase only: {stacks[0]}", file=self.study.top
             )
         phases = order_phases(stacks, rule.clock, rule.time_pattern, rule.interval)
-        for _, stack in phases.timed:
-            self._whole(stack)
-        entries = self._origin(phases.timed[0][1])
+        entries = self._origin([stack for _, stack in phases.timed])
         for key in ("SOPInstanceUIDs", "SourceFrames"):  # one phase's, of many
             entries.pop(key, None)
         entries["SeriesInstanceUIDs"] = list(
@@ -258,21 +261,23 @@ class _Job:
                 raise CadError(f"{stack} has no {what}", file=stack.first.path.parent)
             by_value[value].append(stack)
         for index, value in enumerate(sorted(by_value), start=1):
-            found = by_value[value]
+            chosen = self._chosen(by_value[value], f"{what} {value:g}", key)
             if key == "flip_angle":
                 target = vfa_path(self.build, self.study_id, index)
             else:
                 target = diffusion_path(self.build, self.study_id, value)
-            if is_there(target, self.build, self.have):
+            if self._is_there(target, chosen):
                 continue
-            if len(found) > 1 and key == "b_value":
-                image, stack = self._trace(found, value)
-            else:
-                # Fits compare these images with each other, so that each is read as the scanner's
-                # signal: what people are shown may be scaled series by series.
-                stack = self._preferred(found, f"{what} {value:g}")
-                image = read_stack(stack, precise=True)
-            entries = self._origin(stack)
+            # Fits compare these images with each other, so that each is read as the scanner's
+            # signal: what people are shown may be scaled series by series.
+            reader, entries = PixelReader(), self._origin(chosen)
+            image, *others = [read_stack(one, precise=True, reader=reader) for one in chosen]
+            if others:
+                image = trace([image, *others])
+                self.done.notes.append(
+                    f"b = {value:g} s/mm2: geometric mean of {len(chosen)} images of one series "
+                    "(trace)"
+                )
             if key == "b_value":
                 entries["BValue"] = value
                 nifti.write_gradients(target, value)
@@ -280,34 +285,28 @@ class _Job:
             nifti.write_sidecar(target, entries)
         return bool(stacks)
 
-    def _trace(self, stacks: list[Stack], b_value: float) -> tuple[Volume, Stack]:
-        """Return the trace image of one b-value: the scanner's, or the mean over directions."""
-        # The trace that the scanner made goes before a mean over the directions it stored.
-        scanners = [s for s in stacks if "TRACEW" in s.first.image_type]
-        if len(scanners) == 1:
-            return read_stack(scanners[0], precise=True), scanners[0]
-        # Images of several series are acquisitions, not directions of one: no mean joins them.
-        if len({s.first.series_uid for s in stacks}) > 1:
-            chosen = self._preferred(stacks, f"b-value {b_value:g}")
-            return read_stack(chosen, precise=True), chosen
-        reader = PixelReader()
-        image = trace([read_stack(s, precise=True, reader=reader) for s in stacks])
-        self.done.notes.append(
-            f"b = {b_value:g} s/mm2: geometric mean of {len(stacks)} images of one series (trace)"
-        )
-        return image, stacks[0]
+    def _chosen(self, stacks: list[Stack], what: str, key: str) -> list[Stack]:
+        """Return the image of one flip angle or b-value; of a b-value perhaps all directions."""
+        if key == "b_value":
+            # The trace that the scanner made goes before a mean over the directions it stored.
+            scanners = [s for s in stacks if "TRACEW" in s.first.image_type]
+            if len(scanners) == 1:
+                return scanners
+            # Images of several series are acquisitions, not directions of one: no mean joins them.
+            if len({s.first.series_uid for s in stacks}) == 1:
+                return stacks
+        return [self._preferred(stacks, what)]
 
-    def _whole(self, stack: Stack) -> None:
-        if any(item.path.parent in self.study.damaged for item in stack.slices):
-            raise CadError(
-                f"{stack} may be incomplete: a file beside its slices could not be read",
-                file=stack.first.path.parent,
-                hint="export the series again",
-            )
-
-    def _origin(self, stack: Stack) -> dict[str, Any]:
+    def _origin(self, stacks: list[Stack]) -> dict[str, Any]:
         """Return sidecar entries: physics in SI units and degrees, and UIDs for DICOM output."""
-        self._whole(stack)
+        for stack in stacks:
+            if any(item.path.parent in self.study.damaged for item in stack.slices):
+                raise CadError(
+                    f"{stack} may be incomplete: a file beside its slices could not be read",
+                    file=stack.first.path.parent,
+                    hint="export the series again",
+                )
+        stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
         # Frames of an enhanced object share its UID; numbers from 1 tell them apart (PS3.3 10.3,
@@ -330,6 +329,7 @@ class _Job:
             "SOPClassUID": head.sop_class,
             "SOPInstanceUIDs": uids,
             "SourceFrames": frames,
+            "SourceSlices": sum(len(one.slices) for one in stacks),
             "InstanceNumbers": [item.instance_number for item in stack.slices],
             "SourcePatientID": self.study.patient_id if self.rules.labels == "id" else None,
         }
