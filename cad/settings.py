@@ -466,7 +466,7 @@ def read_settings(kind: type[T], path: Path) -> T:
     with reading(path, "not valid YAML"):
         text = read_bytes(path, MAX_YAML).decode("utf-8-sig")
         # _Plain is a SafeLoader, which the linters cannot see.
-        content = yaml.load(text, _Plain)  # nosec B506  # noqa: S506
+        content = yaml.load(text, _Plain)  # noqa: S506
         check_depth(content)
     if not isinstance(content, dict):
         raise CadError("settings are a mapping of keys to values", file=path)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Resolve, build and import every extra on each Python that pyproject.toml promises.
+# Resolve every extra, and build and import those that users install, on each Python that
+# pyproject.toml promises.
 # A Python that is not on this machine is resolved only, and the last line says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,7 +37,8 @@ for version in "${promised[@]}"; do
         continue
     fi
     environment=$(mktemp -d)
-    UV_PROJECT_ENVIRONMENT="$environment" uv sync --quiet --all-extras --python "$python"
+    UV_PROJECT_ENVIRONMENT="$environment" uv sync --quiet --all-extras --no-extra dev --no-extra docs \
+        --python "$python"
     "$environment/bin/python" -c "$imports"
     rm -rf "$environment"
 done

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from cad.processes import collect_rarely
+
+collect_rarely()  # the collector would look through all that the tests have loaded
 # Children that a test starts see one numerical thread each, as the test itself does.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")

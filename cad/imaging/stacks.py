@@ -198,7 +198,7 @@ def _stack(slices: list[Frame], told_apart_by: str = "") -> Stack:
             file=head.path.parent,
             hint="gantry-tilted grids are not supported; resample the series",
         )
-    assert head.pixel_spacing is not None  # nosec B101  # noqa: S101 - _where has checked it
+    assert head.pixel_spacing is not None  # noqa: S101 - _where has checked it
     row_spacing, column_spacing = head.pixel_spacing
     return Stack(
         tuple(ordered),

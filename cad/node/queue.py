@@ -154,7 +154,7 @@ class Queue:
         if _columns(self._db) != _COLUMNS:
             raise sqlite3.DatabaseError("it has other tables than a queue")
         for table in dict(_COLUMNS):  # words that are none end it here
-            self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  # nosec B608: ours
+            self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - ours
 
     def _make_tables(self) -> None:
         """Make the tables, with the rows that those of an earlier version have."""
@@ -162,7 +162,7 @@ class Queue:
         names = {table: ", ".join(sorted(c for t, c in had if t == table)) for table, _ in had}
         aside = "".join(f"ALTER TABLE {table} RENAME TO old_{table};" for table in names)
         copied = "".join(
-            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM old_{table};"  # noqa: S608  # nosec B608: ours
+            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM old_{table};"  # noqa: S608 - ours
             f"DROP TABLE old_{table};"
             for table, columns in names.items()
         )
@@ -299,7 +299,7 @@ class Queue:
                     "UPDATE study SET state = ?, attempts = attempts + 1, "  # noqa: S608
                     "sendings = sendings + ? WHERE key = (SELECT key FROM study "
                     "WHERE (state = ? AND due <= ? OR state = ?) "
-                    f"AND key NOT IN ({marks}) "  # nosec B608: marks only
+                    f"AND key NOT IN ({marks}) "
                     "ORDER BY due, opened LIMIT 1) RETURNING *"
                 )
                 values = into, into == SENDING, state, now, orphan, *self._held
@@ -339,7 +339,7 @@ class Queue:
             values["settled"] = now
         names = ", ".join(f"{name} = ?" for name in values)
         query = (
-            f"UPDATE study SET state = ?, {names} "  # noqa: S608  # nosec B608: our own names
+            f"UPDATE study SET state = ?, {names} "  # noqa: S608 - our own names
             # An instance that has come since raised the generation: this result is of less.
             "WHERE key = ? AND state = ? AND generation = ?"
         )
@@ -551,7 +551,7 @@ class Queue:
         """Return the studies in some states, at most ``limit``, the latest end or arrival first."""
         marks = ", ".join("?" * len(states))
         query = (
-            f"SELECT * FROM study WHERE state IN ({marks}) "  # noqa: S608  # nosec B608: marks only
+            f"SELECT * FROM study WHERE state IN ({marks}) "  # noqa: S608 - marks only
             "ORDER BY coalesce(settled, changed) DESC LIMIT ?"
         )
         return [Entry(*row) for row in self._rows(query, *states, limit)]

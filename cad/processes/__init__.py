@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import subprocess  # nosec B404
+import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def start_child(
     ours, theirs = Pipe()
     path = os.pathsep.join(entry for entry in sys.path if entry)
     # Fixed arguments, and no user's string among them.
-    process = subprocess.Popen(  # nosec B603
+    process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-P", "-c", f"from {module} import serve; serve()", str(theirs.fileno())],
         stdin=subprocess.PIPE,  # never written: the process ends itself when it closes
         stdout=subprocess.DEVNULL,  # what libraries print must not mix with our results

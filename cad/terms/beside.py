@@ -23,7 +23,7 @@ def table_beside(module: str) -> Any:
     # libyaml reads ten times as fast; every worker that starts reads these tables.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = Path(module).with_suffix(".yaml").read_text(encoding="utf-8")
-    return yaml.load(text, loader)  # nosec B506  # noqa: S506 - both loaders are safe
+    return yaml.load(text, loader)  # noqa: S506 - both loaders are safe
 
 
 @cache

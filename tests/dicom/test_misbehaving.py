@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,21 @@ SLOW = [(kind, name) for kind, name in ALL if SERVERS[kind].BEHAVIOURS[name].slo
 BRISK = [one for one in ALL if one not in SLOW]
 # Two of those that only the end of a process ends belong to every test run.
 WATCHED = [("dimse", "store_trickles_its_answer"), ("web", "studies_slow_headers")]
-EVERY_RUN = BRISK[::6]
+EVERY_RUN = BRISK[::12]
 
 pytestmark = [
     # A connection that is cut in the middle leaves sockets to the collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_garbage() -> Iterator[None]:
+    """Each collection would look through all that the tests before have loaded: half a second."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Direct:

@@ -92,7 +92,9 @@ def test_a_search_measures_labelled_rows_only(rows) -> None:
     assert len(search.best_estimator_[-1].soft_labels_) == np.isnan(y).sum()
 
 
-@pytest.mark.parametrize("name", SEMI)
+@pytest.mark.parametrize(
+    "name", ["SSLROC", *(pytest.param(n, marks=pytest.mark.slow) for n in list(SEMI)[1:])]
+)
 def test_a_pipeline_says_how_many_it_learned_of(
     name: str, light_cohort: Path, tmp_path, main_here
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess  # nosec B404
+import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection

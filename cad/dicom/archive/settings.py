@@ -51,7 +51,7 @@ class Move(Section):
     """
 
     aet: str = Field("CAD", min_length=1, max_length=16)
-    host: str = "0.0.0.0"  # noqa: S104  # nosec B104: the archive calls
+    host: str = "0.0.0.0"  # noqa: S104 - the archive calls
     port: int = Field(11113, ge=1, le=65535)
 
 

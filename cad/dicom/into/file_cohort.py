@@ -212,7 +212,7 @@ def _drawn(study: FileStudy, rules: ImportRules, notes: list[str]) -> regions.La
 def _lesions(
     study: FileStudy, path: Path, rules: ImportRules, notes: list[str]
 ) -> regions.Labelled | None:
-    assert rules.files is not None  # nosec B101  # noqa: S101 - the caller has checked it
+    assert rules.files is not None  # noqa: S101 - the caller has checked it
     listed, grades = listed_lesions(*study.listed), regions.whole_numbers(path)
     kind = rules.files.lesion_values
     if kind == "mask":

@@ -143,7 +143,7 @@ class _Work:
 
     def _with_next(self, wanted: int) -> NDArray[np.intp]:
         """Return a point whose row is missing, with those that violate most: they come next."""
-        assert self.store is not None  # nosec B101  # noqa: S101 (the caller's)
+        assert self.store is not None  # noqa: S101 (the caller's)
         point, sign, r, q, c, _ = self.rows
         b, s = self.at.u
         above = r + q * s - self.at.f[point] - b
@@ -155,7 +155,7 @@ class _Work:
 
     def finish(self, start: Iterate) -> Solution | None:
         """Return the exact solution from the active set, or None; ``start`` stays as it is."""
-        assert self.store is not None  # nosec B101  # noqa: S101 (the caller's)
+        assert self.store is not None  # noqa: S101 (the caller's)
         rows, trial = self.rows, start.copy()
         free = len(rows.free(trial.gamma))
         if free > _MAX_FREE:
