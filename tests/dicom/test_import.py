@@ -84,23 +84,31 @@ def test_nothing_happens_the_second_time(tmp_path, rules):
     assert everything(out) == before
 
 
+def directions(source, *letters):
+    for d in letters:
+        gradient = [float(d == axis) for axis in "xyz"]
+        write_series(source / "dwi", voxels(ord(d)), number=7, prefix=d, description="dwi",
+                     DiffusionBValue=800.0, DiffusionGradientOrientation=gradient)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("late", "image", "said"),
+    ("late", "gone", "image", "said"),
     [
-        ("adc/*-00[56]*", "ADC", "made of 4 of the 6 slices"),
-        ("d2/*", "dce", "made of 12 of the 18 slices"),
-        ("d?/*-006*", "dce", "made of 15 of the 18 slices"),
-        ("v?/*-006*", "flip-1_VFA", "made of 5 of the 6 slices"),
-        ("v4/*", "flip-1_VFA", "of flip angle 15, and that number has 2 degrees"),
-        ("dwi/y*", "acq-b800_dwi", "made of 6 of the 12 slices"),
+        ("adc/*-00[56]*", "", "ADC", "2 of the 6"),
+        ("adc/*-00[56]*", "adc/*-001*", "ADC", "2 of the 5"),
+        ("d2/*", "", "dce", "6 of the 18"),
+        ("d2/*", "d0/*", "dce", "6 of the 12"),
+        ("d?/*-006*", "", "dce", "3 of the 18"),
+        ("v?/*-006*", "", "flip-1_VFA", "1 of the 6"),
+        ("dwi/y*", "", "acq-b800_dwi", "6 of the 12"),
+        ("dwi/y*", "dwi/x*", "acq-b800_dwi", "6 of the 6"),
     ],
 )
-def test_an_image_of_which_more_has_come_is_not_called_whole(tmp_path, rules, late, image, said):
+def test_an_image_of_which_more_has_come_is_not_called_whole(
+    tmp_path, rules, late, gone, image, said
+):
     source, out = write_patient(tmp_path / "in"), tmp_path / "out"
-    for d in "xy":
-        gradient = [float(d == axis) for axis in "xyz"]
-        write_series(source / "dwi", voxels(7), number=7, prefix=d, description="dwi",
-                     DiffusionBValue=800.0, DiffusionGradientOrientation=gradient)  # fmt: skip
+    directions(source, "x", "y")
     rules.write_text(RULES + "diffusion: [{series_number: 7}]\n")
     later = [(path, path.read_bytes()) for path in source.glob(late)]
     for path, _ in later:
@@ -109,9 +117,52 @@ def test_an_image_of_which_more_has_come_is_not_called_whole(tmp_path, rules, la
     before = everything(out)
     for path, content in later:
         path.write_bytes(content)
+    for path in source.glob(gone) if gone else ():
+        path.unlink()
     failure = only_failure(import_source(source, out, rules))
-    assert said in failure.problem
+    assert f"{said} instances that the source has now" in failure.problem
     assert failure.file.endswith(f"sub-P001_{image}.nii.gz")
+    assert everything(out) == before
+
+
+def test_a_flip_angle_that_comes_or_goes_takes_no_others_name(tmp_path, rules):
+    source, out = write_patient(tmp_path / "in"), tmp_path / "out"
+    (source / "v4").rename(tmp_path / "two")
+    assert import_source(source, out, rules).failures == []
+    (source / "v3").rename(tmp_path / "fifteen")
+    (tmp_path / "two").rename(source / "v4")
+    assert import_source(source, out, rules).updated == ["sub-P001"]
+    angles = {p.name: json.loads(p.read_text())["FlipAngle"] for p in out.rglob("*VFA.json")}
+    assert angles == {"sub-P001_flip-1_VFA.json": 15.0, "sub-P001_flip-2_VFA.json": 2.0}
+
+
+def test_what_stays_although_the_source_has_another_is_said(tmp_path, rules):
+    source, out = write_patient(tmp_path / "in"), tmp_path / "out"
+    write_rois(source, 1, scores="P-001,1,r1,likert5,2\n")
+    rules.write_text(RULES + "prefer: last\n")
+    import_source(source, out, rules)
+    before = everything(out)
+    write_series(source / "again", voxels(71), number=11, AcquisitionTime="102500.25")
+    write_rois(source, 1, 2, scores="P-001,1,r1,likert5,5\n")
+    summary = import_source(source, out, rules)
+    assert summary.unchanged == ["sub-P001"]
+    said = "\n".join(summary.notes)
+    assert "sub-P001_T2w.nii.gz stays series 1; the rules take series 11 now" in said
+    assert "the source's regions are other than the cohort's, which stay" in said
+    assert "reader r1's score of ROI 1 stays 2; the source says 5" in said
+    assert everything(out) == before
+
+
+def test_a_study_stays_its_patients(tmp_path, rules):
+    """A corrected PatientID must not join two men's images in one folder."""
+    source, out = write_patient(tmp_path / "in", dce=False), tmp_path / "out"
+    import_source(source, out, rules)
+    before = everything(out)
+    write_patient(source)
+    for path in source.rglob("*.dcm"):
+        edit(path, PatientID="Q-777")
+    failure = only_failure(import_source(source, out, rules))
+    assert "the cohort has this study as sub-P001's" in failure.problem
     assert everything(out) == before
 
 

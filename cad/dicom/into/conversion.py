@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +122,17 @@ class _Job:
                 volume = nifti.read_image(path)
                 nifti.write_volume(target, volume.with_array(volume.array != 0))
         target = image_path(self.build, self.study_id, "rois")
-        if is_there(target, self.build, self.have):
-            return
-        # A label map that is there is never made anew: its rows may have been scored already.
         drawn_on = self._matching("t2w")[0] or self._matching("adc")[0]
-        found = find_regions(
-            self.study, self.rules, drawn_on[0] if drawn_on else None, self.done.notes
-        )
+        reference, notes = drawn_on[0] if drawn_on else None, self.done.notes
+        # A label map that is there is never made anew: its rows may have been scored already.
+        if self.have and is_there(target, self.build, self.have):
+            with suppress(CadError):  # of which an import of it alone would tell
+                found = find_regions(self.study, self.rules, reference, [])
+                here = nifti.read_label_map(self.have / target.relative_to(self.build))
+                if found and not np.array_equal(found.labels.array, here.array):
+                    notes.append("the source's regions are other than the cohort's, which stay")
+            return
+        found = find_regions(self.study, self.rules, reference, notes)
         if found is None:
             return
         nifti.write_volume(target, found.labels)
@@ -161,7 +167,8 @@ class _Job:
                 hint="name it under diffusion; the high-b image is then computed",
             )
         target = image_path(self.build, self.study_id, modality.name)
-        if not self._is_there(target, [stack]):
+        taken_for_masks = head.series_number == drawn_on
+        if not self._is_there(target, [stack], only=taken_for_masks):
             entries = self._origin([stack])
             image, source = in_unit(read_stack(stack), modality, match.scale)
             nifti.write_volume(target, image)
@@ -174,23 +181,31 @@ class _Job:
             self.done.notes.append(f"{modality.name} from series {head.series_number}")
         return True
 
-    def _is_there(self, target: Path, stacks: list[Stack]) -> bool:
-        """Tell whether the cohort has an image; refused where it lacks slices that came later."""
+    def _is_there(self, target: Path, stacks: list[Stack], *, only: bool = True) -> bool:
+        """Tell whether the cohort has an image; refused where the source has what it lacks.
+
+        Where ``only`` is false another series may have been the image before: it stays, and a
+        note says so.
+        """
         if self.have is None or not is_there(target, self.build, self.have):
             return False
-        here = self.have / target.relative_to(self.build)
-        entries, angle = nifti.read_sidecar(here), stacks[0].first.flip_angle
-        now = [item.sop_uid for stack in stacks for item in stack.slices]
-        had, text = entries.get("SourceSlices", len(now)), ""
-        if had < len(now) and set(now).issuperset(entries.get("SOPInstanceUIDs", ())):
-            text = f"made of {had} of the {len(now)} slices that the source has now"
-        # Flip angles are numbered in their order: one that comes later moves the others' numbers.
-        if "_flip-" in here.name and angle != (there := entries.get("FlipAngle", angle)):
-            text = f"of flip angle {there:g}, and that number has {angle:g} degrees in the source"
-        if text:
-            hint = "remove the patient (cad cohort remove), and import again"
-            raise CadError(text, file=here, hint=hint)
-        return True
+        here, first = self.have / target.relative_to(self.build), stacks[0].first
+        entries, now = nifti.read_sidecar(here), _instances(stacks)
+        had = set(entries.get("SOPInstanceUIDs", now))
+        if had.issuperset(now):
+            return True
+        if not only and entries.get("SeriesInstanceUID") != first.series_uid:
+            self.done.notes.append(
+                f"{here.name} stays series {entries.get('SeriesNumber', '?')}; the rules take "
+                f"series {first.series_number} now"
+            )
+            return True
+        raise CadError(
+            f"{len(now - had)} of the {len(now)} instances that the source has now are not in it",
+            file=here,
+            hint="import into another cohort folder, or remove the patient first (cad cohort "
+            "remove; scores that the cohort alone has go too)",
+        )
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
         """Return the one image of several that masks were drawn on, or that the rules prefer."""
@@ -237,8 +252,6 @@ class _Job:
             )
         phases = order_phases(stacks, rule.clock, rule.time_pattern, rule.interval)
         entries = self._origin([stack for _, stack in phases.timed])
-        for key in ("SOPInstanceUIDs", "SourceFrames"):  # one phase's, of many
-            entries.pop(key, None)
         entries["SeriesInstanceUIDs"] = list(
             dict.fromkeys(stack.first.series_uid for _, stack in phases.timed)
         )
@@ -260,11 +273,10 @@ class _Job:
             if value is None:
                 raise CadError(f"{stack} has no {what}", file=stack.first.path.parent)
             by_value[value].append(stack)
-        for index, value in enumerate(sorted(by_value), start=1):
+        for value in sorted(by_value):
             chosen = self._chosen(by_value[value], f"{what} {value:g}", key)
-            if key == "flip_angle":
-                target = vfa_path(self.build, self.study_id, index)
-            else:
+            target = self._flip_path(value)
+            if key == "b_value":
                 target = diffusion_path(self.build, self.study_id, value)
             if self._is_there(target, chosen):
                 continue
@@ -284,6 +296,18 @@ class _Job:
             nifti.write_volume(target, image)
             nifti.write_sidecar(target, entries)
         return bool(stacks)
+
+    def _flip_path(self, angle: float) -> Path:
+        """Return the path of a flip angle's image: that which the cohort has, or the next."""
+        for index in count(1):
+            target = vfa_path(self.build, self.study_id, index)
+            if is_there(target, self.build, self.have) and self.have:
+                entries = nifti.read_sidecar(self.have / target.relative_to(self.build))
+                if entries.get("FlipAngle") == angle:
+                    break
+            elif not target.exists():
+                break
+        return target
 
     def _chosen(self, stacks: list[Stack], what: str, key: str) -> list[Stack]:
         """Return the image of one flip angle or b-value; of a b-value perhaps all directions."""
@@ -309,6 +333,8 @@ class _Job:
         stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
+        if len(stacks) > 1:  # made of all of them together, and no slice is one instance
+            uids = sorted(_instances(stacks))
         # Frames of an enhanced object share its UID; numbers from 1 tell them apart (PS3.3 10.3,
         # Referenced Frame Number).
         frames = [item.index + 1 for item in stack.slices] if len(set(uids)) < len(uids) else None
@@ -329,7 +355,6 @@ class _Job:
             "SOPClassUID": head.sop_class,
             "SOPInstanceUIDs": uids,
             "SourceFrames": frames,
-            "SourceSlices": sum(len(one.slices) for one in stacks),
             "InstanceNumbers": [item.instance_number for item in stack.slices],
             "SourcePatientID": self.study.patient_id if self.rules.labels == "id" else None,
         }
@@ -347,6 +372,10 @@ def is_there(target: Path, build: Path, have: Path | None) -> bool:
         Where the study is built, and its folder in the cohort; None for a new study.
     """
     return have is not None and (have / target.relative_to(build)).is_file()
+
+
+def _instances(stacks: list[Stack]) -> set[str]:
+    return {item.sop_uid for stack in stacks for item in stack.slices}
 
 
 def _day(stated: str) -> str | None:

@@ -214,6 +214,13 @@ class _Import:
                 place = self.patients.studies.get(study.uid)
                 if place is None:
                     self._add(study, participant)
+                elif place.participant_id != participant:
+                    raise CadError(
+                        f"the cohort has this study as {place.participant_id}'s: its PatientID was "
+                        "another when it was imported",
+                        hint="remove that patient first (cad cohort remove), or export the study "
+                        "with the PatientID that it had",
+                    )
                 else:
                     self._update(study, place)
         except (CadError, OSError) as error:
@@ -287,7 +294,9 @@ class _Import:
         rows = self._scores(study, place) or converted.scores
         declared = {*self.rules.readers, *self.rules.experts, *self.tables.readers["reader_id"]}
         scores = [{**r, "reader_id": self.patients.reader(r["reader_id"], declared)} for r in rows]
-        tables = tables.with_study(place, converted.rois, scores, self.rules, self._others(place))
+        tables = tables.with_study(
+            place, converted.rois, scores, self.rules, self._others(place), converted.notes
+        )
         return replace(tables, simulated=tables.simulated or study.simulated)
 
     def _others(self, place: Place) -> list[Place]:

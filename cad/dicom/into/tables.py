@@ -91,7 +91,8 @@ class Tables:
         rows: list[Roi],
         scores: list[dict[str, str]],
         rules: ImportRules,
-        others: Iterable[Place] = (),
+        others: Iterable[Place],
+        notes: list[str],
     ) -> Tables:
         """Return a copy of the tables with a study's patient, regions, readers and scores added.
 
@@ -110,6 +111,8 @@ class Tables:
         others : iterable of Place
             The patient's other studies: while one of them has no regions, the patient's status is
             that regions are awaited.
+        notes : list of str
+            Scores that stay although the source has others now are appended.
 
         Raises
         ------
@@ -125,7 +128,7 @@ class Tables:
             if times > 1:
                 problem = f"reader {reader} scored this ROI twice"
                 raise CadError(problem, patient=place.participant_id, roi=roi)
-        tables = tables._with_scores(records, rules)
+        tables = tables._with_scores(records, rules, notes)
         return tables._with_patient(place, others, rules)
 
     def _free_ids(self, place: Place, rows: list[Roi]) -> dict[str, str]:
@@ -179,12 +182,23 @@ class Tables:
         named = self._with_readers([row[2] for row in rows], rules)
         return replace(self, scores=scores, readers=named)
 
-    def _with_scores(self, records: list[dict[str, str]], rules: ImportRules) -> Tables:
+    def _with_scores(
+        self, records: list[dict[str, str]], rules: ImportRules, notes: list[str]
+    ) -> Tables:
         scores = self.scores
         key = ["participant_id", "roi_id", "reader_id"]
         given = scores[scores["score"] != MISSING]
-        have = set(zip(*(given[column] for column in key), strict=True))
+        keys = zip(*(given[column] for column in key), strict=True)
+        have = dict(zip(keys, given["score"], strict=True))
         added = [r for r in records if tuple(r[column] for column in key) not in have]
+        for r in records:
+            stays = have.get(tuple(r[column] for column in key), MISSING)
+            if MISSING not in (stays, r["score"]) and float(stays) != float(r["score"]):
+                roi, reader = r["roi_id"], r["reader_id"]
+                notes.append(
+                    f"reader {reader}'s score of ROI {roi} stays {stays}; the source says "
+                    f"{r['score']}"
+                )
         # A template row gives way to the scores it asked for.
         answered = {(r["participant_id"], r["roi_id"]) for r in added}
         pairs = list(zip(scores["participant_id"], scores["roi_id"], strict=True))
