@@ -91,8 +91,7 @@ def measure(folder: str | Path, out: str | Path, *, pipeline: str = "psvm", jobs
         left out and named in ``out/resume.jsonl``.
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
-    options = ExecutionOptions(jobs=jobs)
-    return aggregate_cohort(settings, Path(folder), Path(out), options).table
+    return aggregate_cohort(settings, Path(folder), Path(out), ExecutionOptions(jobs=jobs)).table
 
 
 def consensus(

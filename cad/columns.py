@@ -195,8 +195,7 @@ def _image_columns(image: str, family: str) -> tuple[Column, ...]:
     """Return the columns of an image's family."""
     whole, short = terms.IMAGES[image], short_name(image)
     if family == "intensity":
-        signed = image == "t2w"  # z-scores have no natural zero
-        return _statistics(image, family, family, whole, signed=signed)
+        return _statistics(image, family, family, whole, signed=image == "t2w")
     if family == "gradient":
         parts = {name: _of(whole, part, short) for name, part in terms.GRADIENTS.items()}
         return tuple(

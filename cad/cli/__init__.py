@@ -399,8 +399,7 @@ def compare_command(
     from cad.workflows.compare import comparison_table
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
-    result = compare_pipelines(pipelines, cohort, out, options)
-    common.show(result, as_json, comparison_table)
+    common.show(compare_pipelines(pipelines, cohort, out, options), as_json, comparison_table)
 
 
 @app.command("warm", rich_help_panel=START)

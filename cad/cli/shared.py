@@ -34,10 +34,6 @@ def _pipeline(name: str) -> str:
     return name
 
 
-def _pipelines(names: list[str]) -> list[str]:
-    return [_pipeline(name) for name in names]
-
-
 def _model(name: str) -> str:
     """Refuse a model that does not exist before anything heavy is imported."""
     find("models", name)
@@ -50,7 +46,10 @@ Pipeline = Annotated[
     str, typer.Argument(help="Pipeline file, or a name in pipelines/.", callback=_pipeline)
 ]
 Pipelines = Annotated[
-    list[str], typer.Argument(help="Pipeline files, or names.", callback=_pipelines)
+    list[str],
+    typer.Argument(
+        help="Pipeline files, or names.", callback=lambda names: list(map(_pipeline, names))
+    ),
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")]
 Model = Annotated[

@@ -127,8 +127,7 @@ def _plan(
         if again or before is None or before.status != "failed":
             pending.append(replace(task, resume=options.resume))
         else:
-            failure = before.failures[0]
-            pending.append(replace(task, failed=failure, failed_key=before.key))
+            pending.append(replace(task, failed=before.failures[0], failed_key=before.key))
     return outcomes, pending, prints
 
 

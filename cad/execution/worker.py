@@ -100,8 +100,7 @@ class Worker:
 
     def _start(self) -> None:
         self.starts += 1
-        threads = dict.fromkeys(THREAD_VARIABLES, "1")
-        self.process, self.connection = start_child(__name__, threads)
+        self.process, self.connection = start_child(__name__, dict.fromkeys(THREAD_VARIABLES, "1"))
         self.task: Any = None
         self.ready = self.busy = False
         self._expect(max(_START_SECONDS, self.time_limit))

@@ -109,6 +109,5 @@ def run_experiment(name: str, options: Options) -> Path:
         )
     module, function = EXPERIMENTS[name].split(":")
     with claimed(options.out, EXPERIMENT):
-        result = getattr(import_module(module), function)(options)
-        path: Path = result.write(options.out, name)
+        path: Path = getattr(import_module(module), function)(options).write(options.out, name)
         return path

@@ -383,8 +383,7 @@ def toy(options: Options) -> Result:
         ``repeats`` is the number of seeds.
     """
     seeds = options.repeats or SEEDS
-    rows = compare_methods(TABLE2, TOY_NOISE, TOY_NOISE, seeds)
-    table = medians(rows, ["method"])
+    table = medians(compare_methods(TABLE2, TOY_NOISE, TOY_NOISE, seeds), ["method"])
     both = pd.concat([table, _PUBLISHED["toy"]], ignore_index=True)
     return Result.of_words(_WORDS["toy"], {"Measures": both}, last=seeds - 1)
 

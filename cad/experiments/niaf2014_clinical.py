@@ -263,8 +263,7 @@ def _of_pipeline(base: PipelineSettings, name: str) -> PipelineSettings:
     """Return the settings with a shipped pipeline's learner and its reading of the labels."""
     shipped = read_settings(PipelineSettings, find("pipelines", name, ".yaml"))
     # The labels are the table's; how they are read is the pipeline's.
-    update = {"readers": base.labels.readers, "isup_min": 1}
-    labels = shipped.labels.model_copy(update=update)
+    labels = shipped.labels.model_copy(update={"readers": base.labels.readers, "isup_min": 1})
     return base.model_copy(update={"learner": shipped.learner, "labels": labels})
 
 

@@ -293,8 +293,7 @@ def _svm(split: Split, points: list[Point]) -> Rows:
 
 
 def _svmroc(split: Split, points: list[Point]) -> Rows:
-    order = np.argsort(-split.y, kind="stable")
-    X = split.X[order]
+    X = split.X[np.argsort(-split.y, kind="stable")]
     factor, K_test = kernel_factor(split.kernel(X, X)), split.kernel(split.X_test, X)
     problems = [_pairs(split, factor, point["C"], 1.0, 1) for point in points]
     return np.array([K_test @ solve_pairwise(problem).beta for problem in problems])
@@ -314,8 +313,7 @@ def _sslroc(norm: int) -> Scores:
 def _pairs(split: Split, factor: Rows, cost: float, margin: float, norm: int) -> PairwiseProblem:
     """Return the pairs of a split whose kernel is factored, positives first, test rows last."""
     positive, one = int(split.y.sum()), np.ones(len(factor))
-    negative = len(split.y) - positive
-    return PairwiseProblem(factor, positive, negative, one, cost, cost, margin, norm)
+    return PairwiseProblem(factor, positive, len(split.y) - positive, one, cost, cost, margin, norm)
 
 
 def _rankboost(split: Split, points: list[Point]) -> Rows:

@@ -139,8 +139,7 @@ def _histogram(
         top = n_levels[r]
         counts = np.bincount(levels[start[r] : start[r + 1]] - 1, minlength=top)
         # Sorting levels is counting them.
-        ordered = np.repeat(np.arange(1.0, top + 1.0), counts)
-        summarise_ordered(ordered, summary[r])
+        summarise_ordered(np.repeat(np.arange(1.0, top + 1.0), counts), summary[r])
         mean = summary[r].mean
         entropy = 0.0
         uniformity = 0.0

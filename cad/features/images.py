@@ -225,8 +225,7 @@ def box_around(mask: Volume, grid: Volume, margin_mm: float) -> Box | None:
     if box is None:
         return None
     low, high = limits(box[::-1])
-    points = mask.index_to_patient(low - 0.5 + CORNERS * (high - low))
-    return box_of_points(points, grid, margin_mm)
+    return box_of_points(mask.index_to_patient(low - 0.5 + CORNERS * (high - low)), grid, margin_mm)
 
 
 def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | None:
@@ -249,8 +248,7 @@ def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | N
     index = grid.patient_to_index(points)[:, ::-1]
     reach = margin_mm / np.array(grid.spacing[::-1]) + 1
     first = np.floor(index.min(axis=0) - reach).astype(int)
-    last = np.ceil(index.max(axis=0) + reach).astype(int) + 1
-    box = box_between(first, last, grid.shape)
+    box = box_between(first, np.ceil(index.max(axis=0) + reach).astype(int) + 1, grid.shape)
     return None if any(side.stop <= side.start for side in box) else box
 
 

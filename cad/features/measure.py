@@ -77,8 +77,7 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
         region = values[first:last]
         finite = region[np.isfinite(region)].astype(float)
         if len(finite):
-            reach = texture.outliers * finite.std()
-            kept[first:last] &= np.abs(region - finite.mean()) <= reach
+            kept[first:last] &= np.abs(region - finite.mean()) <= texture.outliers * finite.std()
     return values if kept.all() else np.where(kept, values, np.nan)
 
 

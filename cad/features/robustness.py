@@ -178,8 +178,7 @@ def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume
     """
     mask = study.mask_of(roi)
     # A region's own stream: leaving out another region changes nothing here.
-    words = [perturbation.seed, *f"{study.study_id}/{roi.roi_id}".encode()]
-    rng = np.random.default_rng(words)
+    rng = np.random.default_rng([perturbation.seed, *f"{study.study_id}/{roi.roi_id}".encode()])
     return [mask, *(redraw(mask, perturbation, rng) for _ in range(perturbation.repeats))]
 
 
@@ -360,8 +359,7 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
         # The mean squares need k copies of each region: one without a value takes its region
         # along.
         values = values[np.isfinite(values).all(axis=1)]
-        enough = len(values) >= 2
-        interval = icc(values, confidence) if enough else (np.nan, np.nan, np.nan)
+        interval = icc(values, confidence) if len(values) >= 2 else (np.nan, np.nan, np.nan)
         rows.append((name, *interval, len(values)))
     return pd.DataFrame(rows, columns=["feature", "icc", "low", "high", "n_regions"])
 

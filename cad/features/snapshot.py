@@ -65,8 +65,7 @@ def snapshot(
         registration_view(moved, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
         for moved in registrations
     ]
-    normal = np.asarray(grid.direction)[:, 2]
-    first = float(np.dot(grid.origin, normal))
+    first = float(np.dot(grid.origin, np.asarray(grid.direction)[:, 2]))
     gland = gland_on(study)
     # From 1, in the whole series, whose length comes last.
     below = 1 + round(float(study.anatomical.patient_to_index(np.array(grid.origin))[2]))

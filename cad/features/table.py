@@ -238,8 +238,7 @@ def _valid(
     unfit = prepared.maps.get(next(quality, ""))
     if unfit is None:
         texture = texture_of(settings, prepared.name)
-        values = regions.values(prepared.grid.array)
-        good = np.isfinite(resegmented(values, regions.start, texture))
+        good = np.isfinite(resegmented(regions.values(prepared.grid.array), regions.start, texture))
     else:
         good = regions.values(unfit) == 0
     return regions.share_of(good)

@@ -140,8 +140,7 @@ def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
     if not len(axes[0]):
         return None
     low = np.array([axis[0] for axis in axes]) - margin
-    high = np.array([axis[-1] + 1 for axis in axes]) + margin
-    return box_between(low, high, mask.shape)
+    return box_between(low, np.array([axis[-1] + 1 for axis in axes]) + margin, mask.shape)
 
 
 def limits(box: Box) -> tuple[np.ndarray, np.ndarray]:
@@ -267,8 +266,7 @@ def _exact(
     for grid_axis in range(3):
         mask_axis = order[grid_axis]
         count = box.shape[2 - mask_axis]
-        pitch = step[grid_axis, mask_axis]
-        edges = middle[grid_axis] + pitch * (np.arange(count + 1) - count / 2)
+        edges = middle[grid_axis] + step[grid_axis, mask_axis] * (np.arange(count + 1) - count / 2)
         low, high = np.minimum(edges[:-1], edges[1:]), np.maximum(edges[:-1], edges[1:])
         voxel = np.arange(size[grid_axis])[:, None]
         overlap = np.minimum(high, voxel + 0.5) - np.maximum(low, voxel - 0.5)

@@ -42,11 +42,11 @@ HASHES = "hashes.json"
 REPRODUCTION_TOLERANCE = 1e-8
 
 
-def _is_model(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in ("metadata.json", HASHES))
-
-
-MODEL = Kind("model", _is_model, marked=False)
+MODEL = Kind(
+    "model",
+    lambda top: (top / HASHES).is_file() and (top / "metadata.json").is_file(),
+    marked=False,
+)
 
 
 @dataclass(frozen=True)

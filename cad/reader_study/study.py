@@ -332,7 +332,7 @@ def _write_cases(
         meta = parse_json(str(shown.pop("meta")))
         regions = [{"id": roi.roi_id, "label": min(roi.label, 255)} for roi in study.rois]
         below = drawn_on(study) if outlines else None
-        write_case(_case(out, code), code, oriented(shown, meta), regions, below)
+        write_case(out / "cases" / f"{code}.js", code, oriented(shown, meta), regions, below)
     return lost
 
 
@@ -373,10 +373,6 @@ def image_hash(image: Volume) -> str:
     place = np.round(image.affine, 3) + 0.0  # no negative zero
     voxels = np.ascontiguousarray(image.array)
     return hashlib.sha256(place.tobytes() + voxels.tobytes()).hexdigest()[:16]
-
-
-def _case(out: Path, code: str) -> Path:
-    return out / "cases" / f"{code}.js"
 
 
 def _images_only(study: Study) -> StudyFeatures:

@@ -203,16 +203,6 @@ def _record(run: JsonObject) -> list[tuple[str, str]]:
     ]
 
 
-def _moment(text: str) -> str:
-    """Write an ISO time as a person does."""
-    return text.replace("T", " ").replace("+00:00", " UTC")
-
-
-def _odds(value: float) -> str:
-    """Write log odds."""
-    return f"{value:+.2f}".replace("-", "−")
-
-
 def _digest(text: str) -> Markup:
     """Return how a content security policy names our own style or script."""
     value = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -230,8 +220,8 @@ def _environment(folder: Path) -> jinja2.Environment:
     )
     environment.filters["probability"] = probability_text
     environment.filters["interval"] = interval_text
-    environment.filters["moment"] = _moment
-    environment.filters["odds"] = _odds
+    environment.filters["moment"] = lambda iso: iso.replace("T", " ").replace("+00:00", " UTC")
+    environment.filters["odds"] = lambda log_odds: f"{log_odds:+.2f}".replace("-", "−")
     environment.filters["digest"] = _digest
     return environment
 

@@ -167,8 +167,7 @@ class _Job:
                 hint="name it under diffusion; the high-b image is then computed",
             )
         target = image_path(self.build, self.study_id, modality.name)
-        taken_for_masks = head.series_number == drawn_on
-        if not self._is_there(target, [stack], only=taken_for_masks):
+        if not self._is_there(target, [stack], only=head.series_number == drawn_on):
             entries = self._origin([stack])
             image, source = in_unit(read_stack(stack), modality, match.scale)
             nifti.write_volume(target, image)
@@ -203,8 +202,8 @@ class _Job:
         raise CadError(
             f"{len(now - had)} of the {len(now)} instances that the source has now are not in it",
             file=here,
-            hint="import into another cohort folder, or remove the patient first (cad cohort "
-            "remove; scores that the cohort alone has go too)",
+            hint="import into another cohort folder, or remove the patient first by cad cohort "
+            "remove, with the scores that the cohort alone has",
         )
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:

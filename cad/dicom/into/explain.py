@@ -118,10 +118,6 @@ def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
     return bool(_b_values(series) - {0.0}) and not _is_adc(kind, series)
 
 
-def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
-    return _is_diffusion(kind, series) and _highest_b(series) >= HIGH_B
-
-
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
     angles = {frames[0].flip_angle for frames in series}
     # T1 is measured with spoiled gradient echoes, whose repetition time is far below 0.1 s; that of
@@ -144,7 +140,7 @@ _TESTS: dict[str, Callable[[str, list[list[Frame]]], bool]] = {
     "adc": _is_adc,
     "vfa": _is_flip_angle,
     "dce": _is_dynamic,
-    "hbv": _is_high_b,
+    "hbv": lambda kind, series: _is_diffusion(kind, series) and _highest_b(series) >= HIGH_B,
     "diffusion": _is_diffusion,
 }
 

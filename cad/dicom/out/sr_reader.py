@@ -220,7 +220,8 @@ def _roi(group: Dataset) -> RoiReport:
     known = {TRACKING_ID, TRACKING_UID, FINDING, SITE}
     for item in group.ContentSequence:
         if item.ValueType == "NUM":
-            derived = next((_meaning(d) for d in _children(item, DERIVATION)), "")
+            codes = (d.ConceptCodeSequence[0] for d in _children(item, DERIVATION))
+            derived = next((str(code.CodeMeaning) for code in codes), "")
             key = _code(item) + (f":{derived.lower()}" if derived else "")
             roi.values[key] = _measured(item)
         elif item.ValueType == "CODE" and _code(item) not in known:
@@ -262,7 +263,3 @@ def _code(item: Dataset) -> str:
 
 def _value(item: Dataset) -> str:
     return str(item.ConceptCodeSequence[0].CodeValue)
-
-
-def _meaning(item: Dataset) -> str:
-    return str(item.ConceptCodeSequence[0].CodeMeaning)

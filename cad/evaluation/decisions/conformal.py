@@ -67,8 +67,7 @@ def conformal_p_values(
         for n in np.unique(size)
     )
     # The 1 is the new patient, who is exchangeable with those of the calibration.
-    p = (1 + below) / (1 + len(size) - (own_size > 0))
-    return np.where(np.isnan(new), np.nan, p)
+    return np.where(np.isnan(new), np.nan, (1 + below) / (1 + len(size) - (own_size > 0)))
 
 
 def _own(
@@ -85,8 +84,7 @@ def _own(
     line = np.sort(code[:n] + rank[:n])
     before = np.searchsorted(line, code[n:])
     below = np.searchsorted(line, code[n:] + rank[n:], "right")
-    until = np.searchsorted(line, code[n:] + len(rank))
-    return below - before, until - before
+    return below - before, np.searchsorted(line, code[n:] + len(rank)) - before
 
 
 def leave_patient_out_p_values(

@@ -103,8 +103,7 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     moved = np.empty(len(p))
     for man in np.unique(names):
         rest = names != man
-        fit = recalibration(y[rest], p[rest], names[rest], LEAST - 1)
-        moved[~rest] = fit.probability(p[~rest])
+        moved[~rest] = recalibration(y[rest], p[rest], names[rest], LEAST - 1).probability(p[~rest])
     out: JsonObject = {"men": len(np.unique(names)), "n": len(y), "positive": int(y.sum())}
     for name, values in (("before", p), ("after", moved)):
         out[name] = {

@@ -219,8 +219,7 @@ def _permutation_p(
     observed = difference(np.zeros(len(a), dtype=bool))
     if not np.isfinite(observed):
         return float("nan")
-    patients = int(first.patients.max()) + 1
-    swaps = rng.integers(0, 2, (permutations, patients), dtype=np.int8) == 1
+    swaps = rng.integers(0, 2, (permutations, int(first.patients.max()) + 1), dtype=np.int8) == 1
     draws = np.array([difference(swap[first.patients]) for swap in swaps])
     return (1 + int(np.sum(np.abs(draws) >= abs(observed) - 1e-12))) / (1 + permutations)
 

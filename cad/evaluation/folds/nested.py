@@ -24,15 +24,11 @@ from cad.evaluation.measures.scorers import mean_kl, soft_log_loss
 _Loss = Callable[[np.ndarray, np.ndarray], float]
 
 
-def _auc_loss(y: np.ndarray, q: np.ndarray) -> float:
-    return 1 - metrics.auc(metrics.consensus_truth(y)[0], q)
-
-
 CRITERIA: dict[str, _Loss] = {
     "cross-entropy": metrics.cross_entropy,
     "brier": metrics.brier,
     "kl": mean_kl,
-    "auc": _auc_loss,
+    "auc": lambda y, q: 1 - metrics.auc(metrics.consensus_truth(y)[0], q),
 }
 
 

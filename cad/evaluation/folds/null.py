@@ -398,8 +398,7 @@ def permutation_null(
         parts = shared.scores(labels[sources], None if spread is None else spread[sources], n_jobs)
     aucs: list[float] = []
     for done, scores in parts:
-        here = sources[len(aucs) : len(aucs) + scores.shape[1]]
-        aucs += _aucs(scores, classes[here])
+        aucs += _aucs(scores, classes[sources[len(aucs) : len(aucs) + scores.shape[1]]])
         if progress is not None:
             progress(done, len(sources))
     rows = np.reshape(aucs, (len(schemes), n))

@@ -312,8 +312,7 @@ def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.n
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
     """
-    size = np.sqrt(_sum(weight, t * t) * _sum(weight, q * q))
-    return 1 - _share(_sum(weight, t * q), size)
+    return 1 - _share(_sum(weight, t * q), np.sqrt(_sum(weight, t * t) * _sum(weight, q * q)))
 
 
 @_measure(_floats)
@@ -367,8 +366,7 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
     intercept = np.full(len(weight), np.nan)
     if usable.any():
         design, offset = np.ones((len(t), 1)), logit(clipped(q))
-        beta = fit_logistic(design, t, weight=weight[usable], offset=offset)
-        intercept[usable] = beta[:, 0]
+        intercept[usable] = fit_logistic(design, t, weight=weight[usable], offset=offset)[:, 0]
     return intercept
 
 
@@ -437,8 +435,7 @@ def calibration_curve(
         inside = group == g
         n, k = int(inside.sum()), int(y[inside].sum())
         lower, upper = binomtest(k, n).proportion_ci(method="wilson")
-        values = (q[inside].mean(), k / n, lower, upper, n)
-        for name, value in zip(curve, values, strict=True):
+        for name, value in zip(curve, (q[inside].mean(), k / n, lower, upper, n), strict=True):
             curve[name].append(float(value))
     return curve
 

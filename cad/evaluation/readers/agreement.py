@@ -166,8 +166,7 @@ def krippendorff_alpha(ratings: ArrayLike, level: str = "interval") -> float:
     if len(values) < 2:
         return float("nan")
     counts = np.zeros((x.shape[1], len(values)))
-    unit = np.nonzero(np.isfinite(x))[1]
-    np.add.at(counts, (unit, code), 1)
+    np.add.at(counts, (np.nonzero(np.isfinite(x))[1], code), 1)
     m = counts.sum(axis=1, keepdims=True)
     coincidence = (counts / (m - 1)).T @ counts - np.diag((counts / (m - 1)).sum(axis=0))
     total = coincidence.sum(axis=1)

@@ -274,8 +274,7 @@ def fit_combinations(
     CadError
         Where histology, scores and probabilities meet on too few regions of a class.
     """
-    usable = np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier)
-    reader, row = np.nonzero(usable)
+    reader, row = np.nonzero(np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier))
     y = truth[row]
     # Regions, not readings: four scores of one region are one truth.
     rows_by_class = [len(np.unique(row[y == label])) for label in (0, 1)]

@@ -116,8 +116,7 @@ def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     """
     minutes = (np.asarray(times, float) - delay) / SECONDS_PER_MINUTE
     passes = np.zeros_like(minutes)
-    count = int(np.floor(max(float(minutes.max()), 0.0) / GEORGIOU_TAU)) + 1
-    for number in range(count):
+    for number in range(int(np.floor(max(float(minutes.max()), 0.0) / GEORGIOU_TAU)) + 1):
         since = minutes - number * GEORGIOU_TAU
         begun = since > 0
         shape = (number + 1) * GEORGIOU_ALPHA + number
@@ -173,8 +172,7 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
         return InputFunction(times, plasma, np.arange(len(times)))
     # The shifted curve has its corners between the frames: keep them, or the peak is lost.
     corners = times + delay
-    inside = corners[(corners > times[0]) & (corners < times[-1])]
-    fine = np.union1d(times, inside)
+    fine = np.union1d(times, corners[(corners > times[0]) & (corners < times[-1])])
     fine = fine[np.concatenate([[True], np.diff(fine) > 1e-9]) | np.isin(fine, times)]
     return InputFunction(fine, np.interp(fine - delay, times, plasma), np.searchsorted(fine, times))
 

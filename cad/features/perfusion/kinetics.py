@@ -400,8 +400,7 @@ def _measured(
     # Signals are averaged, then converted: voxels near saturation have no concentration.
     signal = dynamic.frames[:, vessel].mean(axis=1, dtype=float)
     # The artery has a bolus of its own, seconds before the tissue: its baseline ends earlier.
-    bolus = find_bolus(kinetics.times, signal)
-    blood = replace(kinetics, bolus=bolus).concentration(
+    blood = replace(kinetics, bolus=find_bolus(kinetics.times, signal)).concentration(
         signal[None],
         np.array([settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))]),
         _mean(b1, vessel),
