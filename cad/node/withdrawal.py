@@ -86,11 +86,14 @@ class NodeHome:
             if gone and (self.home / FILE).is_file():  # first: after a kill nobody knew them
                 line = {"event": "withdraw", "node_keys": gone}
                 queue.note_line(append(self.home / FILE, line))
-            # And what a removal has left that was cut short: an empty folder, or rows without one.
-            here = {place.name for place in self._places(INCOMING) if any(place.iterdir())}
-            empty = {place.name for place in self._places(INCOMING)} - here
-            for study in {*gone, *empty, *(queue.instances().keys() - here)}:
+            for study in gone:
+                queue.forget(study)  # first: after a kill the files in incoming tell whose it was
                 sweep_study(self.home, queue, study)
+            # A kill may leave a folder empty; with rows or results, it may be another patient's.
+            kept = {*queue.instances(), *(place.name for place in self._places(STUDIES))}
+            for place in self._places(INCOMING):
+                if place.name not in kept and not any(place.iterdir()):
+                    place.rmdir()
             if gone:
                 queue.shrink()
                 for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # it has rows of before
@@ -149,7 +152,8 @@ class NodeHome:
             elif not heads and any(place.iterdir()):
                 doubtful[place.name] = "no file of it can be read"
         for place in self._places(STUDIES):
-            if not (self.home / INCOMING / place.name).is_dir() and any(place.iterdir()):
+            received = self.home / INCOMING / place.name
+            if any(place.iterdir()) and not any(received.glob("*")):
                 doubtful[place.name] = "no file of it is in incoming"
         strange = [place for place in sorted(self.home.iterdir()) if not self._is_ours(place)]
         strange += self._places(INCOMING, ours=False) + self._places(STUDIES, ours=False)

@@ -113,22 +113,48 @@ def test_a_trail_elsewhere_gets_the_line_too(inbox, tmp_path):
 
 
 def test_after_a_kill_the_same_command_finds_the_rest(inbox, tmp_path, monkeypatch):
-    """Ended while files go: the cohort still knows whom it was about."""
+    """Ended before rows go, and while files do: the cohort still knows whom it was about."""
     cohort, whose = cohort_of(tmp_path, "pseudonym"), fill(inbox, tmp_path / "came")
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Queue, "forget", killed)
     arguments = ["cohort", "remove", LEAVING, "--cohort", str(cohort), "--node", str(inbox.home)]
+    monkeypatch.setattr(Queue, "forget", killed)
+    CliRunner().invoke(app, arguments)
+    monkeypatch.undo()
+    assert len(list(inbox.home.glob("incoming/*"))) == 3
+    monkeypatch.setattr(os, "rmdir", lambda place, **_: killed() if len(Path(place).name) == 16
+                        else None)  # fmt: skip
     CliRunner().invoke(app, arguments)
     monkeypatch.undo()
     assert len(read_cohort(cohort).participants) == 2
-    assert len(list(inbox.home.glob("incoming/*"))) == 2
     code, said = command(cohort, LEAVING, inbox.home)
-    assert (code, said["studies"]) == (0, {str(inbox.home): 1})
-    left = [path.name for path in inbox.home.glob("incoming/*")]
-    assert [whose[key] for key in left] == [STAYING]
+    assert (code, said["free"]) == (0, [str(inbox.home)])
+    for part in ("incoming", "studies"):
+        left = [path.name for path in inbox.home.glob(f"{part}/*")]
+        assert [whose[key] for key in left] == [STAYING]
+    assert [entry.key for entry in inbox.queue.latest(states.STATES)] == left
+
+
+@pytest.mark.parametrize("patient", [LEAVING, "ZZZ-9999"])
+def test_studies_without_received_files_are_named_and_keep_results_and_rows(
+    inbox, tmp_path, patient
+):
+    """Other men's, after a backup came back in part: the folder is gone, or nothing is in it."""
+    cohort = cohort_of(tmp_path, "id")
+    others = [receive(inbox, tmp_path / "came" / name, name) for name in ("B-1", "C-1")]
+    receive(inbox, tmp_path / "came" / "a", LEAVING)
+    for key in others:
+        shutil.rmtree(inbox.incoming(key))
+    inbox.incoming(others[1]).mkdir()
+    code, said = command(cohort, patient, inbox.home)
+    assert code == 1
+    told = {line.split(" (")[0] for line in said["still_held"][str(inbox.home)]}
+    assert told == {*others}
+    assert all((inbox.work(key) / "cohort" / "participants.tsv").is_file() for key in others)
+    assert {entry.key for entry in inbox.queue.latest(states.STATES)} >= {*others}
+    assert [inbox.queue.count_of(key, "MR") for key in others] == [3, 3]
 
 
 def test_a_node_that_runs_is_not_swept_and_nothing_is_removed(inbox, tmp_path):
