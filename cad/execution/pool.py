@@ -51,6 +51,10 @@ def each(
     return on_cluster(function, tasks, options)
 
 
+class CallLost(CadError):
+    """Report that a call has no answer: its process ended under it, or exceeded a limit."""
+
+
 class Caller:
     """Call functions one after the other in a separate process, with limits of time and memory.
 
@@ -80,8 +84,8 @@ class Caller:
 
         Raises
         ------
-        CadError
-            Also when it takes too long or too much memory, or its process ends under it.
+        CallLost
+            When it takes too long or too much memory, or its process ends under it.
         """
         if self.options.jobs == 0:
             return function(*arguments)
@@ -90,7 +94,7 @@ class Caller:
         if self._worker.busy:  # it is gone; the next call starts another
             self._close()
         if done.fault is not None:
-            raise CadError(done.fault.reason, hint=done.fault.hint)
+            raise CallLost(done.fault.reason, hint=done.fault.hint)
         if isinstance(done.result, CadError | OSError):
             raise done.result
         return cast(Returned, done.result)

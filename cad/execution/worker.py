@@ -19,7 +19,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
-from cad.errors import CadError
+from cad.errors import CadError, MachineError
 from cad.execution.options import ExecutionOptions
 from cad.processes import as_child, collect_rarely, end_child, limit_memory, start_child
 
@@ -172,7 +172,7 @@ class Worker:
 
     def _lost(self, fault: Fault) -> Done[Any, Any]:
         if not self.ready:
-            raise CadError(
+            raise MachineError(
                 f"a worker process could not be started: {fault.reason}",
                 hint="its own message is above; try the same command with --jobs 1",
             )

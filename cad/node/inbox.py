@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cad.errors import CadError
+from cad.errors import CadError, MachineError
 from cad.execution.options import ExecutionOptions
-from cad.execution.pool import Caller
+from cad.execution.pool import Caller, CallLost
 from cad.files import flush_names, make_folder
 from cad.node.instance import (
     Head,
@@ -234,10 +234,16 @@ class Inbox:
         Raises
         ------
         CadError
-            The function's own error, or that a limit was exceeded.
+            The function's own error.
+        MachineError
+            When the process was killed or exceeded a limit, which says nothing of the file.
         """
         with self._one_apart:
-            return self._apart(function, *arguments)
+            try:
+                return self._apart(function, *arguments)
+            except CallLost as lost:
+                text = "the process that opens a packed file was ended, or took too long"
+                raise MachineError(text, hint="free memory; it is tried again") from lost
 
     def check_room(self) -> None:
         """Check that the disk has room for more instances.

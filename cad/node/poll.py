@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cad.dicom.archive.client import connect
 from cad.dicom.archive.interface import FoundSeries
-from cad.errors import CadError
+from cad.errors import CadError, MachineError
 from cad.files import make_folder
 from cad.node.inbox import FETCHING, INCOMING, Inbox
 from cad.node.log import tell
@@ -92,22 +92,31 @@ class Poller:
         make_folder(self._scratch, mode=0o700)
         try:
             self.archive.fetch(series, self._scratch)
-            taken = [self._keep(path) for path in sorted(self._scratch.rglob("*.dcm"))]
+            lost = list[MachineError]()
+            paths = sorted(self._scratch.rglob("*.dcm"))
+            taken = [self._keep(path, lost) for path in paths]
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
+        if lost:
+            raise lost[0]
         for one in series:
             self.inbox.queue.see(self._name(one), one.instances, 0)
         return any(taken)
 
-    def _keep(self, path: Path) -> bool:
-        """Keep one instance; one that differs from what is here is left out, and said."""
+    def _keep(self, path: Path, lost: list[MachineError]) -> bool:
+        """Keep one instance; one that differs from what is here is left out, and said.
+
+        What the machine was too short for goes to ``lost``: it must not keep the others out.
+        """
         try:
             return self.inbox.keep(path, SENDER) > 0
         except QueueError:
             raise
+        except MachineError as error:
+            lost.append(error)
         except CadError as error:
             tell("instance refused", sender=SENDER, **wording(error))
-            return False
+        return False
 
     def _name(self, series: FoundSeries) -> str:
         return key_of(self._secret, series.series_uid)

@@ -20,7 +20,7 @@ from pynetdicom.dimse_primitives import C_STORE
 from cad.dicom.archive.dimse import COMMITMENT, FETCHED
 from cad.dicom.archive.listener import listen, silence
 from cad.dicom.archive.tls import answering
-from cad.errors import CadError
+from cad.errors import CadError, MachineError
 from cad.node.inbox import DuplicateInstance, Inbox
 from cad.node.log import tell
 from cad.node.names import wording
@@ -118,7 +118,11 @@ class Receiver:
         announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
         try:
             self.inbox.keep(event.dataset_path, sender, association.peer, announced)
-        except (OSError, QueueError) as error:  # a full disk must not look like a stored instance
+        except (
+            OSError,
+            QueueError,
+            MachineError,
+        ) as error:  # a full disk must not look like a stored instance
             return self._refuse(sender, error, _OUT_OF_RESOURCES)
         except DuplicateInstance as error:
             return self._refuse(sender, error, _DUPLICATE)

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from cad.errors import CadError
+from cad.errors import CadError, MachineError
 from cad.node.inbox import Inbox
 from cad.node.log import tell
 from cad.node.names import key_of, node_key, wording
@@ -97,7 +97,11 @@ class Watcher:
             still[key] = (*now, since)
             return False
         still[key] = (*now, since)  # should it have to wait
-        taken = self._take(path, key, now)
+        try:
+            taken = self._take(path, key, now)
+        except MachineError:  # each try takes seconds of a process
+            still[key] = (*now, time.monotonic())
+            raise
         self.inbox.queue.see(key, *now)
         return taken
 
@@ -107,7 +111,7 @@ class Watcher:
             with self.inbox.copied(path) as copy:
                 # What changed meanwhile is looked at again, as it is then.
                 return _state(path) == now and self.inbox.keep(copy, SENDER) > 0
-        except QueueError:
+        except (QueueError, MachineError):
             raise
         except CadError as error:
             tell("file left out", sender=SENDER, file=key, code=wording(error)["code"])

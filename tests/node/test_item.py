@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pydicom
@@ -26,16 +28,19 @@ from pydicom._uid_dict import UID_dictionary
 from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
 
 from cad.audit.trail import DamagedTrail, append, verify
+from cad.dicom.archive.interface import FoundSeries
 from cad.errors import CadError, MachineError, refused
+from cad.execution.pool import Caller
 from cad.files import flush_names
 from cad.imaging.nifti import read_volume
 from cad.node import queue as states
 from cad.node.compute import COHORT, compute, objects
 from cad.node.inbox import DuplicateInstance, Inbox
 from cad.node.names import key_of, node_key
+from cad.node.poll import Poller
 from cad.node.queue import DamagedQueue, Queue, QueueError
 from cad.node.service import Node, _sound_queue
-from cad.node.settings import WatchSettings
+from cad.node.settings import PollSettings, WatchSettings
 from cad.node.trail import Trail
 from cad.node.watch import Watcher
 
@@ -535,11 +540,47 @@ def test_a_deflated_bomb_is_opened_apart(inbox, images, tmp_path):
     part = inbox.settings.studies.model_copy(update={"memory_limit": 1.0})
     inbox = Inbox(inbox.settings.model_copy(update={"studies": part}), inbox.queue)
     try:
-        with pytest.raises(CadError):
+        with pytest.raises(CadError) as refusal:
             keep(inbox, tmp_path / "bomb.dcm")
+        assert not isinstance(refusal.value, MachineError)
     finally:
         inbox.close()
     assert list(inbox.spool.iterdir()) == []
+
+
+@pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGPROF])
+def test_a_file_whose_process_was_killed_is_tried_again(
+    inbox, images, tmp_path, monkeypatch, death
+):
+    """For want of memory or time, while it opens a deflated file: watched, polled and sent."""
+    for path in images[1:]:
+        dataset = pydicom.dcmread(path)
+        dataset.file_meta.TransferSyntaxUID = "1.2.840.10008.1.2.1.99"
+        dataset.save_as(path)
+    watcher = Watcher(WatchSettings(folder=tmp_path / "in", quiet_seconds=0.01), inbox)
+    archive = inbox.settings.archive
+    poller = Poller(PollSettings(every_seconds=1e-3), archive, inbox)
+    series = FoundSeries("", "1.2", "1.2.3", "MR", 3)
+    poller.archive = SimpleNamespace(  # type: ignore[assignment]
+        recent=lambda *_: {"1.2": [series]},
+        fetch=lambda _, folder: [shutil.copy(path, folder) for path in images],
+    )
+    opened = Caller.__call__
+    monkeypatch.setattr(
+        Caller, "__call__", lambda self, *_: opened(self, signal.raise_signal, death)
+    )
+    with pytest.raises(MachineError):
+        keep(inbox, images[1])
+    look_twice(watcher)
+    poller.look()
+    assert inbox.queue.count_of(only(inbox.queue).key, "MR") == 1
+    monkeypatch.undo()
+    time.sleep(0.05)
+    assert watcher.look()
+    assert inbox.queue.count_of(only(inbox.queue).key, "MR") == 3
+    inbox.sweep(only(inbox.queue).key)
+    assert poller.look()
+    assert inbox.queue.count_of(only(inbox.queue).key, "MR") == 3
 
 
 def years(queue: Queue, count: float) -> None:
