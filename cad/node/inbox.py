@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,22 +68,34 @@ class Inbox:
                     "and send the studies again")  # fmt: skip
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self._secret, self._lock = node_key(self.home), threading.Lock()
-        if not queue.is_secret(key_of(self._secret, KEY_FILE)):
+        memory = settings.studies.memory_limit
+        self._apart = Caller(ExecutionOptions(time_limit=_APART_SECONDS, memory_limit=memory))
+        self._one_apart = threading.Lock()
+        ours, known = key_of(self._secret, KEY_FILE), queue.secret()
+        if known != ours if known else self._is_another(studies):
             raise CadError(
                 "another secret than the one that the studies here are named under",
                 file=self.home / KEY_FILE,
                 hint=f"bring it, or an exchanged {queue.path.name}, back from a backup, or move "
                 f"both, {INCOMING} and {STUDIES} away and send the studies again",
             )
-        memory = settings.studies.memory_limit
-        self._apart = Caller(ExecutionOptions(time_limit=_APART_SECONDS, memory_limit=memory))
-        self._one_apart = threading.Lock()
+        queue.note_secret(ours)
         self.spool = self.home / INCOMING / SPOOL
         for left in (self.spool, self.home / INCOMING / FETCHING):  # by a killed node
             shutil.rmtree(left, ignore_errors=True)
         make_folder(self.spool, mode=0o700)
         for folder in (self.spool.parent, self.home):  # a node killed before it could flush them
             flush_names(folder)
+
+    def _is_another(self, studies: list[Path]) -> bool:
+        """Tell whether images say that their folders were named under another secret."""
+        another = False
+        for path in (path for study in studies for path in study.glob("[!.]*.dcm")):
+            with suppress(CadError, OSError):
+                if key_of(self._secret, self._head(path).study) == path.parent.name:
+                    return False
+                another |= is_key(path.parent.name)
+        return another
 
     @contextmanager
     def copied(self, source: Path) -> Iterator[Path]:
@@ -242,8 +254,7 @@ class Inbox:
             try:
                 return self._apart(function, *arguments)
             except CallLost as lost:
-                text = "the process that opens a packed file was ended, or took too long"
-                raise MachineError(text, hint="free memory; it is tried again") from lost
+                raise MachineError("the process was killed, or took too long") from lost
 
     def check_room(self) -> None:
         """Check that the disk has room for more instances.

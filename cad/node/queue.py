@@ -437,16 +437,14 @@ class Queue:
         """Remember the SHA-256 of the audit trail's last line, so that its removal is detected."""
         self._do("INSERT OR REPLACE INTO trail VALUES (1, ?)", sha256)
 
-    def is_secret(self, fingerprint: str) -> bool:
-        """Tell whether the node's secret is that of the first start; the first one is kept.
+    def secret(self) -> str:
+        """Return what the node's secret of the first start is known by; empty before it."""
+        rows = self._rows("SELECT fingerprint FROM secret")
+        return str(rows[0][0]) if rows else ""
 
-        Parameters
-        ----------
-        fingerprint : str
-            What the secret is known by.
-        """
-        self._do("INSERT OR IGNORE INTO secret VALUES (1, ?)", fingerprint)
-        return self._rows("SELECT fingerprint FROM secret") == [(fingerprint,)]
+    def note_secret(self, fingerprint: str) -> None:
+        """Remember what the node's secret is known by."""
+        self._do("INSERT OR REPLACE INTO secret VALUES (1, ?)", fingerprint)
 
     def recover(self, *, retry_failed: bool) -> int:
         """Queue the studies again whose computing was cut off when the node was killed.

@@ -737,6 +737,30 @@ def test_a_secret_that_was_changed_is_refused_and_an_earlier_versions_is_taken(
         Inbox(settings, inbox.queue)
 
 
+def test_another_secret_is_refused_where_the_queue_was_lost_too(inbox, images, settings):
+    """The images say under which secret their folders were named; a damaged one says nothing."""
+    for path in images:
+        keep(inbox, path)
+    inbox.queue.close()
+    inbox.queue.path.unlink()
+    one, secret = next(inbox.home.glob("incoming/*/*.dcm")), inbox.home / "node.key"
+    one.write_bytes(b"damaged")
+    right = secret.read_bytes()
+    for _ in range(2):  # the refusal notes no secret
+        secret.write_bytes(b"0" * 32)
+        with (
+            closing(Queue(inbox.queue.path)) as queue,
+            pytest.raises(CadError, match="another sec"),
+        ):
+            Inbox(settings, queue)
+    assert len(list(inbox.home.glob("incoming/*/*.dcm"))) == 3
+    secret.write_bytes(right)
+    with closing(Queue(inbox.queue.path)) as queue:
+        again = Inbox(settings, queue)
+        assert again.take_stock() == (2, 0)
+        again.close()
+
+
 @pytest.mark.parametrize("key", ["", "..", "a/../../b", "A" * 16, "a" * 15])
 def test_what_is_no_key_leads_to_no_folder(inbox, images, key):
     """Empty, it would be the folder of all studies."""
