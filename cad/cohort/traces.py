@@ -9,7 +9,7 @@ import os
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ _PIXELS = (".nii.gz", ".png")  # judged by name: what a picture shows is no text
 _LABEL = re.compile("sub-[A-Za-z0-9]+")
 _TAR = 257  # where a tar file says that it is one
 _NO_IDENTITY = "SOPClassUID"
+_LEAST = 512  # bytes that a packed file counts for, or millions of empty ones take minutes
 _SHORTEST = 5  # a shorter PatientID would be found in any number
 _UID = re.compile(rb"[0-9]+(?:\.[0-9]+){3,}")
 
@@ -177,7 +178,24 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     return sorted(left)
 
 
-def members(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
+Spend = Callable[..., None]
+"""Take the size of a packed file and those of its contents from what may be unpacked."""
+
+
+def _budget(whole: int) -> Spend:
+    """Return what bounds all that is unpacked of one file of a size, at all depths together."""
+    total = 0
+
+    def spend(packed: int, *sizes: int) -> None:
+        nonlocal total
+        check_inflation(packed, sum(sizes), MAX_ARRAYS)
+        total += sum(max(size, _LEAST) for size in sizes)
+        check_inflation(whole, total // 2, MAX_ARRAYS)  # a packed tar is one content at two depths
+
+    return spend
+
+
+def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[tuple[str, bytes]]:
     """Yield the files in a packed file, each with its name and bytes; any other file as it is.
 
     By the first bytes, not by the name: a packed file in another is unpacked, too. Pictures come
@@ -189,30 +207,33 @@ def members(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
         Name of the file.
     content : bytes
         Its bytes.
+    spend : callable, optional
+        What bounds the contents of the file that this one is packed in.
 
     Raises
     ------
     CadError
-        When it would fill the memory.
+        When it would fill the memory, or what is packed in it is too much in all.
     """
+    spend = spend or _budget(len(content))
     if name.endswith(_PIXELS):
         yield name, b""
     elif content[:2] == b"\x1f\x8b":
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:  # of one member or of several
             inner = stream.read(MAX_ARRAYS + 1)
-        check_inflation(len(content), len(inner), MAX_ARRAYS)
-        yield from members(name.removesuffix(".gz"), inner)
+        spend(len(content), len(inner))
+        yield from members(name.removesuffix(".gz"), inner, spend)
     elif content[:4] == b"PK\3\4":
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            check_inflation(len(content), sum(m.file_size for m in archive.infolist()), MAX_ARRAYS)
+            spend(len(content), *(one.file_size for one in archive.infolist()))
             for entry in archive.infolist():
-                yield from members(entry.filename, archive.read(entry))
+                yield from members(entry.filename, archive.read(entry), spend)
     elif content[_TAR : _TAR + 5] == b"ustar":
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
-            check_inflation(len(content), sum(m.size for m in tar.getmembers()), MAX_ARRAYS)
+            spend(len(content), *(one.size for one in tar.getmembers()))
             for one in tar.getmembers():
                 packed = tar.extractfile(one) if one.isfile() else None
-                yield from members(one.name, packed.read() if packed else b"")
+                yield from members(one.name, packed.read() if packed else b"", spend)
     else:
         yield name, content
 
@@ -222,18 +243,20 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
     if path.name.endswith(_PIXELS) or path.name == LOCK or not path.is_file():
         return
     content = read_bytes(path, MAX_ARRAYS)
+    spend = _budget(len(content))
     with reading(path, "not readable"):
-        for name, inner in members(path.name, content):
-            yield name, _words(inner)
+        for name, inner in members(path.name, content, spend):
+            yield name, _words(inner, spend)
 
 
-def _words(content: bytes) -> bytes:
+def _words(content: bytes, spend: Spend) -> bytes:
     if content[:4] == b"PAR1":
         table = read_parquet(content)
         numbers = table.select_dtypes("floating")
         # Fractions are no ids, and the text of measurements would fill the memory.
         rest = table.drop(columns=numbers.columns[(numbers % 1 > 0).any()])
         text: str = rest.to_csv(index=not isinstance(table.index, pd.RangeIndex))
+        spend(MAX_ARRAYS, table.size * 8, len(text))  # its own size was compared when it was read
         return text.encode()
     if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return content + content.decode("utf-16", errors="replace").encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import shutil
@@ -514,6 +515,46 @@ def test_a_name_in_a_packed_file_is_found(tmp_path):
     *whole, cut, last = traces(tmp_path, names)
     assert [*whole, last] == ["a.npz", "c.json.gz", "d.zip", "e.log", "g.tgz"]
     assert cut.startswith("f.gz (cannot be looked into")
+
+
+def deflated(members: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["zip", "gz", "parquet"])
+def test_a_small_file_of_nested_packed_files_is_named_and_not_searched_for_hours(
+    tmp_path, monkeypatch, kind
+):
+    """Each content is within the limits of its packed file, all together are not."""
+    monkeypatch.setattr("cad.reading.SMALL", 2**20)
+    if kind == "zip":
+        inner = deflated({"zeros": bytes(2**20)})
+    elif kind == "gz":
+        inner = gzip.compress(bytes(2**20))
+    else:
+        stream = io.BytesIO()
+        pd.DataFrame({"x": np.full(2**17, 0.5)}).to_parquet(stream)
+        inner = stream.getvalue()
+    (tmp_path / "x").write_bytes(deflated({"y": deflated({f"{k}": inner for k in range(99)})}))
+    looked = list[str]()
+    monkeypatch.setattr(Names, "within", lambda *_: bool(looked.append("")))
+    (held,) = traces(tmp_path, Names("sub-0002"))
+    assert "(cannot be looked into: " in held
+    assert len(looked) < 20
+
+
+def test_a_tar_file_of_any_size_that_is_read_is_searched_packed_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("cad.reading.SMALL", 2**20)
+    (tmp_path / "zeros").write_bytes(bytes(1000 * 2**10))
+    (tmp_path / "name").write_text("sub-0002")
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as tar:
+        for name in ("zeros", "name"):
+            tar.add(tmp_path / name, name)
+    assert traces(tmp_path, Names("sub-0002")) == ["a.tgz", "name"]
 
 
 def test_whatever_names_a_case_that_left_is_named(tmp_path):
