@@ -251,13 +251,17 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _words(content: bytes, spend: Spend) -> bytes:
     if content[:4] == b"PAR1":
+        from pyarrow.parquet import read_schema
+
         table = read_parquet(content)
         numbers = table.select_dtypes("floating")
         # Fractions are no ids, and the text of measurements would fill the memory.
         rest = table.drop(columns=numbers.columns[(numbers % 1 > 0).any()])
         text: str = rest.to_csv(index=not isinstance(table.index, pd.RangeIndex))
         spend(MAX_ARRAYS, table.size * 8, len(text))  # its own size was compared when it was read
-        return text.encode()
+        footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
+        # Notes on columns are packed in the footer once more.
+        return text.encode() + footer + bytes(read_schema(io.BytesIO(content)).serialize())
     if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return content + content.decode("utf-16", errors="replace").encode()
     if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):  # four bytes a letter

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from dicom_files import write_series
 from import_cases import RULES, write_patient, write_rois
@@ -600,6 +602,22 @@ def test_an_id_in_the_index_or_in_numbers_of_a_table_is_found(tmp_path):
     rows[["x"]].to_parquet(tmp_path / "e.parquet")
     np.save(tmp_path / "f.npy", np.array([(1, "sub-0002")], [("x" * 300, "f4"), ("id", ">U8")]))
     held = ["a.parquet", "b.parquet", "c.parquet", "d.txt", "f.npy"]
+    assert traces(tmp_path, names) == held
+
+
+def test_a_name_beside_the_rows_of_a_table_is_found(tmp_path):
+    """In the attributes of a pandas table, in notes on the file and on a column; packed, too."""
+    names = Names("sub-0002", frozenset({LEAVING}))
+    table = pd.DataFrame({"x": [0.5]})
+    for name, said in {"a": "of sub-0002", "b": f"{LEAVING}", "c": f"sub-00021 {STAYING}"}.items():
+        table.attrs["from"] = said
+        table.to_parquet(tmp_path / f"{name}.parquet")
+    plain = pa.table({"x": [0.5]})
+    pq.write_table(plain.replace_schema_metadata({"by": "sub-0002"}), tmp_path / "d.parquet")
+    noted = pa.schema([pa.field("x", pa.float64(), metadata={"by": "sub-0002"})])
+    pq.write_table(plain.cast(noted), tmp_path / "e.parquet")
+    (tmp_path / "f.gz").write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
+    held = ["a.parquet", "b.parquet", "d.parquet", "e.parquet", "f.gz"]
     assert traces(tmp_path, names) == held
 
 
