@@ -81,6 +81,8 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     logging.disable()  # what libraries say quotes headers
     warnings.simplefilter("ignore")
     start = time.perf_counter()
+    if work.exists() and not work.is_dir():  # would be waited out as the machine's trouble
+        raise CadError("no folder, where the study's results belong", file=work, hint="delete it")
     cohort, run = work / COHORT, work / RUN
     # Made anew: of an image that was imported before all of it had come, the rest would be missing.
     if cohort.is_dir():

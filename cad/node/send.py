@@ -1,11 +1,13 @@
 """Return a study's result to the archive: once, and only proof counts."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from cad.cohort.patients import patient_proof
 from cad.dicom.archive.client import connect
+from cad.errors import CadError
 from cad.node.compute import COHORT, objects
-from cad.node.instance import Head, head_of
+from cad.node.instance import Head, head_of, require_whole
 from cad.node.settings import ArchiveSettings
 
 
@@ -54,6 +56,22 @@ def ask_promise(settings: ArchiveSettings, work: Path, number: str) -> None:
         When the archive cannot be asked, or does not support storage commitment.
     """
     connect(settings.address, settings.aet, settings.limits).commit(objects(work), number)
+
+
+def result_is_whole(work: Path) -> bool:
+    """Tell whether a study's result is there, and none of its objects was cut off.
+
+    Parameters
+    ----------
+    work : Path
+        The study's folder of cohort and run.
+    """
+    with suppress(CadError):
+        heads = {path: head_of(path) for path in objects(work)}
+        for path, head in heads.items():
+            require_whole(path, head.sop_class if head else "")
+        return bool(heads)
+    return False
 
 
 def broken(work: Path, answered: dict[str, int]) -> list[str]:

@@ -27,7 +27,7 @@ from cad.node.names import REASON_FILE, wording
 from cad.node.poll import Poller
 from cad.node.queue import DamagedQueue, Entry, Queue, QueueError
 from cad.node.receiver import Receiver
-from cad.node.send import ask_promise, broken, images_in_archive, send_back
+from cad.node.send import ask_promise, broken, images_in_archive, result_is_whole, send_back
 from cad.node.settings import NodeSettings
 from cad.node.status import StatusPage
 from cad.node.trail import Trail
@@ -292,7 +292,7 @@ class Node:
 
     def _send(self, entry: Entry) -> None:
         work = self.inbox.work(entry.key)
-        if not objects(work):  # HOME came back from a backup in part
+        if not result_is_whole(work):  # HOME came back from a backup in part, or was damaged
             self.queue.settle(entry, states.QUEUED, time.time())
             return
         sent = send_back(self.settings.archive, work, ask_first=entry.sendings > 1)

@@ -30,6 +30,7 @@ from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossl
 from cad.audit.trail import DamagedTrail, append, verify
 from cad.dicom.archive.interface import FoundSeries
 from cad.errors import CadError, MachineError, refused
+from cad.execution.options import HERE
 from cad.execution.pool import Caller
 from cad.files import flush_names
 from cad.imaging.nifti import read_volume
@@ -184,6 +185,20 @@ def test_whatever_computing_raises_is_that_studys(make_node, images, error):
     assert "MRN" not in entry.reason + entry.hint
     reason = (node.inbox.work(entry.key) / "reason.txt").read_text()
     assert "MRN" in reason
+
+
+def test_a_file_where_a_studys_results_belong_fails_it_with_a_reason(make_node, images):
+    node = make_node(studies={"quiet_seconds": 0.1})
+    keep(node.inbox, images[0])
+    work = node.inbox.work(only(node.queue).key)
+    work.parent.mkdir()
+    work.write_text("x")
+    time.sleep(0.2)
+    assert node.complete_one()
+    assert node._computing(Caller(HERE))()
+    entry = only(node.queue)
+    assert (entry.state, entry.hint) == (states.FAILED, "delete it")
+    assert "no folder" in entry.reason
 
 
 def test_a_late_series_waits_for_the_computing_of_the_study_and_is_computed_once_more(

@@ -169,6 +169,16 @@ def test_down_then_refusing_then_lying_then_honest(node, archive):
     assert hits([], secrets, [node.trail.path.read_text()]) == []
 
 
+@pytest.mark.parametrize("left", [0, 100, -9])
+def test_a_result_that_the_disk_cut_off_is_computed_again(node, archive, left):
+    """Not laid to the archive, which was never asked."""
+    archive.listen()
+    cut = sorted(node.inbox.work(entry_of(node).key).glob("run/dicom/*.dcm"))[1]
+    cut.write_bytes(cut.read_bytes()[:left])
+    entry = try_once(node)
+    assert (entry.state, entry.reason, archive.came) == (states.QUEUED, "", [])
+
+
 def entry_study(node: Node) -> str:
     return str(pydicom.dcmread(next(node.inbox.home.glob("incoming/[!.]*/*"))).StudyInstanceUID)
 
