@@ -103,9 +103,8 @@ class Names:
         """
         ids = {word for word in (*self.source_ids, self.given) if len(word) >= _SHORTEST}
         words = "|".join(re.escape(word) for word in sorted({self.participant, *ids}))
-        if re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])".encode(), content):
-            return True
-        return any(found.decode() in self.uids for found in _UID.findall(content))
+        alone = re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])".encode(), content)
+        return bool(alone) or not self.uids.isdisjoint(map(bytes.decode, _UID.findall(content)))
 
 
 def named_places(folder: Path, names: Names) -> list[str]:

@@ -51,10 +51,6 @@ def each(
     return on_cluster(function, tasks, options)
 
 
-class CallLost(CadError):
-    """Report that a call has no answer: its process ended under it, or exceeded a limit."""
-
-
 class Caller:
     """Call functions one after the other in a separate process, with limits of time and memory.
 
@@ -67,10 +63,12 @@ class Caller:
     ----------
     options : ExecutionOptions
         Limits of each call. With ``jobs`` 0, functions are called in this process, without limits.
+    kind : type
+        The CadError of a call that has no answer.
     """
 
-    def __init__(self, options: ExecutionOptions) -> None:
-        self.options = options
+    def __init__(self, options: ExecutionOptions, kind: type[CadError] = CadError) -> None:
+        self.options, self.kind = options, kind
         self._worker: Worker | None = None
 
     def __enter__(self) -> Caller:
@@ -84,8 +82,9 @@ class Caller:
 
         Raises
         ------
-        CallLost
-            When it takes too long or too much memory, or its process ends under it.
+        CadError
+            Also, of the given kind, when it takes too long or too much memory, or its process ends
+            under it.
         """
         if self.options.jobs == 0:
             return function(*arguments)
@@ -94,7 +93,7 @@ class Caller:
         if self._worker.busy:  # it is gone; the next call starts another
             self._close()
         if done.fault is not None:
-            raise CallLost(done.fault.reason, hint=done.fault.hint)
+            raise self.kind(done.fault.reason, hint=done.fault.hint)
         if isinstance(done.result, CadError | OSError):
             raise done.result
         return cast(Returned, done.result)

@@ -27,12 +27,9 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
     "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS",
-)
+)  # fmt: skip
 _START_SECONDS = 300.0
 _STARTS = 5
 # Where the system does not tell how long a process has had no processor, this share of all time.
@@ -146,8 +143,7 @@ class Worker:
         try:
             answer = self.connection.recv()
         except (EOFError, OSError):
-            self.process.wait()
-            code = self.process.returncode
+            code = self.process.wait()
             if not self.ready and code == -signal.SIGKILL and self.starts < _STARTS:
                 self.close()  # killed from outside, before it had anything to do
                 self._start()
@@ -163,19 +159,13 @@ class Worker:
     def stop(self) -> Done[Any, Any]:
         """Kill the process, because its task waited too long, and return the task with a fault."""
         self.close()
-        return self._lost(
-            Fault(
-                f"waited longer than the time limit of {self.patience:g} s",
-                "look at its files and their disk, or raise --time-limit and use --retry-failed",
-            )
-        )
+        hint = "look at its files and their disk, or raise --time-limit and use --retry-failed"
+        return self._lost(Fault(f"waited longer than the time limit of {self.patience:g} s", hint))
 
     def _lost(self, fault: Fault) -> Done[Any, Any]:
         if not self.ready:
-            raise MachineError(
-                f"a worker process could not be started: {fault.reason}",
-                hint="its own message is above; try the same command with --jobs 1",
-            )
+            hint = "its own message is above; try the same command with --jobs 1"
+            raise MachineError(f"a worker process could not be started: {fault.reason}", hint=hint)
         return Done(self.task, None, fault, time.monotonic() - self.since)
 
     def do(self, task: Any) -> Done[Any, Any]:
@@ -227,19 +217,14 @@ def busy_seconds(pid: int) -> float | None:
 def _death(code: int, time_limit: float) -> Fault:
     """Put an exit code in words."""
     if code == -signal.SIGPROF:
-        return Fault(
-            f"took longer than the time limit of {time_limit:g} s of processor time",
-            "look at the study, or raise --time-limit and use --retry-failed",
-        )
-    if code != -signal.SIGKILL:
-        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return Fault(
-            f"its process ended by {name}", "a fault in a library: please report it with the study"
-        )
-    return Fault(
-        "its process was ended by SIGKILL",
-        "most often the machine had no memory left: use fewer jobs, then --retry-failed",
-    )
+        hint = "look at the study, or raise --time-limit and use --retry-failed"
+        return Fault(f"took longer than the time limit of {time_limit:g} s of processor time", hint)
+    if code == -signal.SIGKILL:
+        hint = "most often the machine had no memory left: use fewer jobs, then --retry-failed"
+        return Fault("its process was ended by SIGKILL", hint)
+    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    hint = "a fault in a library: please report it with the study"
+    return Fault(f"its process ended by {name}", hint)
 
 
 def serve() -> None:
@@ -295,10 +280,8 @@ def attempt(
     try:
         result = function(task)
     except MemoryError:
-        fault = Fault(
-            f"asked for more memory than the limit of {memory_limit:g} GB",
-            "look at the size of its images, or raise --memory-limit and use --retry-failed",
-        )
+        hint = "look at the size of its images, or raise --memory-limit and use --retry-failed"
+        fault = Fault(f"asked for more memory than the limit of {memory_limit:g} GB", hint)
     except Exception as error:
         fault = Fault(f"unexpected {type(error).__name__}: {error}", "please report this")
     return result, fault, time.perf_counter() - start, peak_mb()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from cad.errors import CadError, MachineError
 from cad.execution.options import ExecutionOptions
-from cad.execution.pool import Caller, CallLost
+from cad.execution.pool import Caller
 from cad.files import flush_names, make_folder
 from cad.node.instance import (
     Head,
@@ -24,7 +24,7 @@ from cad.node.instance import (
     same_content,
 )
 from cad.node.log import tell
-from cad.node.names import KEY_FILE, is_key, key_of, node_key, study_folder, wording
+from cad.node.names import KEY, KEY_FILE, is_key, key_of, node_key, study_folder, wording
 from cad.node.queue import Queue, QueueError
 from cad.node.settings import NodeSettings
 from cad.reading import MAX_IMAGE, check_file
@@ -69,17 +69,15 @@ class Inbox:
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self._secret, self._lock = node_key(self.home), threading.Lock()
         memory = settings.studies.memory_limit
-        self._apart = Caller(ExecutionOptions(time_limit=_APART_SECONDS, memory_limit=memory))
+        limits = ExecutionOptions(time_limit=_APART_SECONDS, memory_limit=memory)
+        self._apart = Caller(limits, MachineError)  # which says nothing of the file
         self._one_apart = threading.Lock()
-        ours, known = key_of(self._secret, KEY_FILE), queue.secret()
-        if known != ours if known else self._is_another(studies):
-            raise CadError(
-                "another secret than the one that the studies here are named under",
-                file=self.home / KEY_FILE,
-                hint=f"bring it, or an exchanged {queue.path.name}, back from a backup, or move "
-                f"both, {INCOMING} and {STUDIES} away and send the studies again",
-            )
-        queue.note_secret(ours)
+        lost = not queue.instances()
+        if (lost and self._is_another()) or not queue.is_secret(key_of(self._secret, KEY_FILE)):
+            text = "another secret than the one that the studies here are named under"
+            hint = (f"bring it, or an exchanged {queue.path.name}, back from a backup, or move "
+                    f"both, {INCOMING} and {STUDIES} away and send the studies again")  # fmt: skip
+            raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self.spool = self.home / INCOMING / SPOOL
         for left in (self.spool, self.home / INCOMING / FETCHING):  # by a killed node
             shutil.rmtree(left, ignore_errors=True)
@@ -87,14 +85,14 @@ class Inbox:
         for folder in (self.spool.parent, self.home):  # a node killed before it could flush them
             flush_names(folder)
 
-    def _is_another(self, studies: list[Path]) -> bool:
+    def _is_another(self) -> bool:
         """Tell whether images say that their folders were named under another secret."""
         another = False
-        for path in (path for study in studies for path in study.glob("[!.]*.dcm")):
+        for path in self.home.glob(f"{INCOMING}/{KEY}/[!.]*.dcm"):
             with suppress(CadError, OSError):
                 if key_of(self._secret, self._head(path).study) == path.parent.name:
                     return False
-                another |= is_key(path.parent.name)
+                another = True
         return another
 
     @contextmanager
@@ -197,15 +195,10 @@ class Inbox:
             os.replace(path, place)
             flush_names(place.parent)
         now = time.time()
-        self.queue.arrived(
-            (place.stem, head.modality, size, digest),
-            study,
-            sender,
-            now,
-            now + self.settings.studies.quiet_seconds,
-            asks=not head.ours,  # our own result, forwarded to us, asks for nothing
-            peer=peer,
-        )
+        due = now + self.settings.studies.quiet_seconds
+        asks = not head.ours  # our own result, forwarded to us, asks for nothing
+        instance = (place.stem, head.modality, size, digest)
+        self.queue.arrived(instance, study, sender, now, due, asks=asks, peer=peer)
         if new:
             tell("study opened", study=study, sender=sender)
         return size
@@ -251,10 +244,7 @@ class Inbox:
             When the process was killed or exceeded a limit, which says nothing of the file.
         """
         with self._one_apart:
-            try:
-                return self._apart(function, *arguments)
-            except CallLost as lost:
-                raise MachineError("the process was killed, or took too long") from lost
+            return self._apart(function, *arguments)
 
     def check_room(self) -> None:
         """Check that the disk has room for more instances.

@@ -93,8 +93,7 @@ class Poller:
         try:
             self.archive.fetch(series, self._scratch)
             lost = list[MachineError]()
-            paths = sorted(self._scratch.rglob("*.dcm"))
-            taken = [self._keep(path, lost) for path in paths]
+            taken = [self._keep(path, lost) for path in sorted(self._scratch.rglob("*.dcm"))]
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
         if lost:

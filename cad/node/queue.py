@@ -144,11 +144,9 @@ class Queue:
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA secure_delete = ON")  # what a patient's rows held is overwritten
         if version > _VERSION:
-            raise CadError(
-                f"the queue has format {version}, this version knows {_VERSION}",
-                file=self.path,
-                hint="install the version of cad that wrote it, or a later one",
-            )
+            text = f"the queue has format {version}, this version knows {_VERSION}"
+            hint = "install the version of cad that wrote it, or a later one"
+            raise CadError(text, file=self.path, hint=hint)
         if version != _VERSION:
             self._make_tables()
         if _columns(self._db) != _COLUMNS:
@@ -167,9 +165,8 @@ class Queue:
             for table, columns in names.items()
         )
         # Tables and version in one transaction: a kill leaves the old format or the new one.
-        self._db.executescript(
-            f"BEGIN; {aside} {_SCHEMA} {copied} PRAGMA user_version = {_VERSION}; COMMIT;"
-        )
+        made = f"{aside} {_SCHEMA} {copied} PRAGMA user_version = {_VERSION};"
+        self._db.executescript(f"BEGIN; {made} COMMIT;")
 
     def close(self) -> None:
         """Close the database; every change is on the disk already."""
@@ -253,11 +250,9 @@ class Queue:
         """
         key, kind, size, digest = instance
         with self._change() as db:
-            db.execute(
-                # Replaced, not refused: an instance that was lost on the disk is sent again.
-                "INSERT OR REPLACE INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (key, study, kind, size, digest, now, sender, peer),
-            )
+            # Replaced, not refused: an instance that was lost on the disk is sent again.
+            row = (key, study, kind, size, digest, now, sender, peer)
+            db.execute("INSERT OR REPLACE INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             db.execute(
                 "INSERT INTO study (key, state, generation, sender, opened, changed, due) "
                 "VALUES (?, ?, 0, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -371,12 +366,11 @@ class Queue:
         Entry or None
             None where the study is no longer being sent, or more of it has arrived since.
         """
-        rows = self._rows(
+        query = (
             "SELECT study.* FROM study JOIN asked ON asked.study = study.key "
-            "AND asked.generation = study.generation WHERE asked.number = ? AND state = ?",
-            number,
-            SENDING,
+            "AND asked.generation = study.generation WHERE asked.number = ? AND state = ?"
         )
+        rows = self._rows(query, number, SENDING)
         return Entry(*rows[0]) if rows else None
 
     def put_right(self, now: float, longest: float) -> int:
@@ -394,13 +388,12 @@ class Queue:
         int
             Number of studies that were corrected.
         """
-        return self._do(
+        query = (
             "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "
             "settled = min(settled, ?1), due = CASE WHEN due > ?2 THEN ?1 ELSE due END "
-            "WHERE max(opened, changed, coalesce(settled, 0)) > ?1 OR due > ?2",
-            now,
-            now + longest,
+            "WHERE max(opened, changed, coalesce(settled, 0)) > ?1 OR due > ?2"
         )
+        return self._do(query, now, now + longest)
 
     def instances(self) -> dict[str, set[str]]:
         """Return the keys of all instances in the queue, by the key of their study."""
@@ -437,14 +430,16 @@ class Queue:
         """Remember the SHA-256 of the audit trail's last line, so that its removal is detected."""
         self._do("INSERT OR REPLACE INTO trail VALUES (1, ?)", sha256)
 
-    def secret(self) -> str:
-        """Return what the node's secret of the first start is known by; empty before it."""
-        rows = self._rows("SELECT fingerprint FROM secret")
-        return str(rows[0][0]) if rows else ""
+    def is_secret(self, fingerprint: str) -> bool:
+        """Tell whether the node's secret is that of the first start; the first one is kept.
 
-    def note_secret(self, fingerprint: str) -> None:
-        """Remember what the node's secret is known by."""
-        self._do("INSERT OR REPLACE INTO secret VALUES (1, ?)", fingerprint)
+        Parameters
+        ----------
+        fingerprint : str
+            What the secret is known by.
+        """
+        self._do("INSERT OR IGNORE INTO secret VALUES (1, ?)", fingerprint)
+        return self._rows("SELECT fingerprint FROM secret") == [(fingerprint,)]
 
     def recover(self, *, retry_failed: bool) -> int:
         """Queue the studies again whose computing was cut off when the node was killed.
@@ -464,9 +459,8 @@ class Queue:
         with self._change() as db:
             # SQL wants two marks either way.
             again = (COMPUTING, FAILED) if retry_failed else (COMPUTING, COMPUTING)
-            moved = db.execute(
-                "UPDATE study SET state = ?, due = 0 WHERE state IN (?, ?)", (QUEUED, *again)
-            )
+            query = "UPDATE study SET state = ?, due = 0 WHERE state IN (?, ?)"
+            moved = db.execute(query, (QUEUED, *again))
             db.execute("UPDATE study SET due = 0 WHERE state = ?", (SENDING,))
             return moved.rowcount
 

@@ -74,14 +74,11 @@ class Receiver:
         if inbox.settings.archive.commitment:  # there the archive has the role of the SCP
             entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
         handlers = [
-            (evt.EVT_CONN_OPEN, self._opened),
-            (evt.EVT_DATA_RECV, self._came),
-            (evt.EVT_C_ECHO, lambda event: _SUCCESS),
-            (evt.EVT_C_STORE, self._store),
+            (evt.EVT_CONN_OPEN, self._opened), (evt.EVT_DATA_RECV, self._came),
+            (evt.EVT_C_ECHO, lambda event: _SUCCESS), (evt.EVT_C_STORE, self._store),
             (evt.EVT_N_EVENT_REPORT, self._reported),
-        ]
-        files = self.settings.tls
-        encryption = answering(files) if files is not None else None
+        ]  # fmt: skip
+        encryption = answering(files) if (files := self.settings.tls) else None
         where = self.settings.host, self.settings.port
         self._entity = entity
         self._server = listen(entity, where, handlers, encryption, self._turned_away)
@@ -118,18 +115,14 @@ class Receiver:
         announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
         try:
             self.inbox.keep(event.dataset_path, sender, association.peer, announced)
-        except (
-            OSError,
-            QueueError,
-            MachineError,
-        ) as error:  # a full disk must not look like a stored instance
+        # A full disk must not look like a stored instance.
+        except (OSError, QueueError, MachineError) as error:
             return self._refuse(sender, error, _OUT_OF_RESOURCES)
         except DuplicateInstance as error:
             return self._refuse(sender, error, _DUPLICATE)
-        except CadError as error:
-            return self._refuse(sender, error, _CANNOT_UNDERSTAND)
         except Exception as error:
-            return self._refuse(sender, error, _PROCESSING_FAILURE)
+            known = isinstance(error, CadError)
+            return self._refuse(sender, error, _CANNOT_UNDERSTAND if known else _PROCESSING_FAILURE)
         return _SUCCESS
 
     def _reported(self, event: evt.Event) -> tuple[int, None]:
@@ -138,10 +131,8 @@ class Receiver:
         try:
             with reading(f"what {sender} reports", "not readable as DICOM"):
                 said = event.event_information
-                objects = {
-                    str(item.ReferencedSOPInstanceUID): 0
-                    for item in said.get("ReferencedSOPSequence") or []
-                }
+                kept = said.get("ReferencedSOPSequence") or []
+                objects = {str(item.ReferencedSOPInstanceUID): 0 for item in kept}
                 for item in said.get("FailedSOPSequence") or []:
                     reason = int(item.get("FailureReason") or _PROCESSING_FAILURE)
                     objects[str(item.ReferencedSOPInstanceUID)] = reason

@@ -124,9 +124,8 @@ class Node:
             self._set_clock()
             self.trail = Trail(settings, self.queue, new=new_trail)
             undo.pop_all()
-        watch = settings.watch
+        watch, poll = settings.watch, settings.poll
         self.watcher = Watcher(watch, self.inbox) if watch else None
-        poll = settings.poll
         self.poller = Poller(poll, settings.archive, self.inbox) if poll else None
         self.receiver = Receiver(self.inbox, self.promised)
         self.page = StatusPage(settings, self.queue, self.receiver)
@@ -151,14 +150,9 @@ class Node:
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: self.stop.set())
         steps: list[Callable[[], bool]] = [self.complete_one, self.send_one, self.sweep]
-        if self.watcher is not None:
-            steps.append(self.watcher.look)
-        if self.poller is not None:
-            steps.append(self.poller.look)
-        for step in steps:
+        steps += [one.look for one in (self.watcher, self.poller) if one is not None]
+        for step in (*steps, *map(self._computing, computers)):
             self._thread(step)
-        for call in computers:
-            self._thread(self._computing(call))
         self.stop.wait()
         self.receiver.stop()
         self.page.stop()

@@ -58,11 +58,9 @@ class NodeHome:
             try:
                 held.enter_context(locked(self.home))
             except CadError as error:
-                raise CadError(
-                    "the node is running: what it holds of the patient would come back",
-                    file=self.home,
-                    hint="stop it first (systemctl stop cad-node), and start it afterwards",
-                ) from error
+                text = "the node is running: what it holds of the patient would come back"
+                hint = "stop it first (systemctl stop cad-node), and start it afterwards"
+                raise CadError(text, file=self.home, hint=hint) from error
             yield
 
     def sweep(self, names: Names, same: SamePatient | None) -> int:
@@ -84,13 +82,11 @@ class NodeHome:
                 shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
             gone, _ = self._sorted(names, same)
             if gone and (self.home / FILE).is_file():  # first: after a kill nobody knew them
-                line = {"event": "withdraw", "node_keys": gone}
-                queue.note_line(append(self.home / FILE, line))
+                queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": gone}))
             for study in gone:
                 queue.forget(study)  # first: after a kill the files in incoming tell whose it was
                 sweep_study(self.home, queue, study)
-            # A kill may leave a folder empty; with rows or results, it may be another patient's.
-            kept = {*queue.instances(), *(place.name for place in self._places(STUDIES))}
+            kept = queue.instances()  # of others: a kill leaves an empty folder without rows
             for place in self._places(INCOMING):
                 if place.name not in kept and not any(place.iterdir()):
                     place.rmdir()
@@ -135,9 +131,6 @@ class NodeHome:
                 or (same is not None and same(names.participant, head.patient))
             )
 
-        def is_alike(head: Head) -> bool:
-            return re.sub("[^A-Za-z0-9]", "", head.patient) == label
-
         theirs = {work.name for work in self._places(STUDIES) if named_places(work, names)}
         doubtful = dict[str, str]()
         for place in self._places(INCOMING):
@@ -146,7 +139,7 @@ class NodeHome:
                 theirs.add(place.name)
             elif heads and names.source_ids:  # results of this label, made of another's images
                 theirs.discard(place.name)
-            elif any(map(is_alike, heads)):
+            elif any(re.sub("[^A-Za-z0-9]", "", head.patient) == label for head in heads):
                 theirs.discard(place.name)
                 doubtful[place.name] = "another PatientID of this label: give it, if it is theirs"
             elif not heads and any(place.iterdir()):
