@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 MIB = 2**20
 MAX_JSON = 32 * MIB
 MAX_YAML = MIB // 4
-MAX_DEPTH = 100
-"""Brackets within brackets in JSON and YAML."""
+MAX_DEPTH, MAX_BRACKETS = 100, 2_000_000
+"""Brackets within brackets in JSON and YAML; lists and objects of a JSON text."""
 MAX_TABLE = 64 * MIB
 MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 1_000_000, 2_000, 20_000_000
+_LONGEST_LINE = 100_000  # cells, of which quotes may make fewer
 MAX_IMAGE = 2048 * MIB
 """Bytes of one image or DICOM file in memory."""
 MAX_ARRAYS = 512 * MIB
@@ -241,12 +242,15 @@ def parse_json(text: str | bytes) -> Any:
     Raises
     ------
     CadError
-        When lists and objects are nested more than :data:`MAX_DEPTH` (100) deep.
+        When lists and objects are nested more than :data:`MAX_DEPTH` (100) deep, or are more than
+        :data:`MAX_BRACKETS` (2,000,000).
     ValueError
         When the text is not JSON, or holds a lone surrogate, which UTF-8 cannot encode.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
+    if text.count("{") + text.count("[") > MAX_BRACKETS:
+        raise CadError(f"more than {MAX_BRACKETS} lists and objects")
     content = json.loads(text)
     check_depth(content)
     if "\\u" in text:
@@ -294,23 +298,50 @@ def table_text(path: Path, separator: str) -> str:
     """
     text = read_bytes(path, MAX_TABLE).decode("utf-8-sig")
     rows, cells = text.count("\n"), text.count(separator)
-    names = next(csv.reader([text[: text.find("\n") + 1 or None]], delimiter=separator), [])
-    if rows > MAX_ROWS or len(names) > MAX_COLUMNS or cells + rows > MAX_CELLS:
+    # Nothing is split into cells before it is counted.
+    head = text.lstrip("\r\n").partition("\n")[0]
+    columns = head.count(separator) + 1
+    if rows > MAX_ROWS or columns > MAX_COLUMNS or cells + rows > MAX_CELLS:
         raise CadError(
-            f"{rows} lines of {len(names)} columns, at most {MAX_ROWS} of {MAX_COLUMNS} are read, "
+            f"{rows} lines of {columns} columns, at most {MAX_ROWS} of {MAX_COLUMNS} are read, "
             f"and {MAX_CELLS} cells"
         )
+    if max((line.count(separator) for line in io.StringIO(text)), default=0) > _LONGEST_LINE:
+        raise CadError(f"a line of more than {_LONGEST_LINE} cells")
+    names = next(csv.reader([head], delimiter=separator), [])
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise CadError(f"two columns are called {twice[:80]!r}", hint="rename or remove one")
     return text
 
 
+def _rows(text: str, separator: str, quoting: int = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
+    """Yield the head and the rows of a table without blank lines, each with the head's width.
+
+    A row of another width was cut off, or a cell of it holds a separator, as a decimal comma is:
+    its cells are not those of the columns above them.
+    """
+    if "\0" in text:
+        raise CadError("a cell holds a NUL character")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
+    width = 0
+    for row in rows:
+        if len(row) < 2 and not "".join(row).strip() and row != [""]:
+            continue
+        width = width or len(row)
+        if len(row) != width:
+            raise CadError(
+                f"line {rows.line_num} has {len(row)} cells where the first line has {width}",
+                hint="a cell with a comma, as in 0,75, is quoted or written 0.75; a row is whole",
+            )
+        yield row
+
+
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
     """Read a CSV table as one dictionary for each row: column name to cell.
 
     All cells are text. The apostrophe that :func:`cad.files.harmless` puts before text like a
-    formula is taken off. A missing cell is empty, and cells beyond the last column are left out.
+    formula is taken off. Blank lines and columns without a name are left out.
 
     Parameters
     ----------
@@ -322,16 +353,17 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
     Raises
     ------
     CadError
-        When the file is not such a table, is too large, or lacks one of ``columns``.
+        When the file is not such a table, is too large, or lacks one of ``columns``; for a row
+        with more or fewer cells than the first line.
     """
     with reading(path, "not a readable table"):
-        stream = io.StringIO(table_text(path, ","), newline="")
-        reader = csv.DictReader(stream, restval="", restkey="")
-        absent = [name for name in columns if name not in (reader.fieldnames or [])]
+        rows = _rows(table_text(path, ","), ",")
+        names = next(rows, [])
+        absent = [name for name in columns if name not in names]
         if absent:
             raise CadError(f"missing column(s) {', '.join(absent)}; expected {','.join(columns)}")
-        # Cells beyond the last column have no name.
-        return [{k: as_given(v) for k, v in row.items() if k} for row in reader]
+        pairs = (zip(names, row, strict=True) for row in rows)
+        return [{name: as_given(cell) for name, cell in row if name} for row in pairs]
 
 
 def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame:
@@ -351,8 +383,8 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
     Raises
     ------
     CadError
-        When the file is not such a table or is too large, or a row has more cells than there are
-        columns: pandas would take the first cell for the row's name and shift the others.
+        When the file is not such a table or is too large, or a row has more or fewer cells than
+        the first line: pandas would shift them, or fill them in.
     """
     import pandas as pd
 
@@ -360,6 +392,8 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
     with reading(path, f"not a {names[separator]}-separated table"), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         text = table_text(path, separator)
+        for _ in _rows(text, separator, options.get("quoting", csv.QUOTE_MINIMAL)):
+            pass  # each is checked
         table = pd.read_csv(io.StringIO(text), sep=separator, index_col=False, **options)
         return each_cell(table, as_given)
 

@@ -140,7 +140,7 @@ def test_control_characters_are_no_part_of_a_table(cohort: Path, sign: str):
     cells = lines[1].split("\t")
     cells[index] += sign
     path.write_text("\n".join([lines[0], "\t".join(cells), *lines[2:]]) + "\n")
-    with pytest.raises(CadError, match=r"line 2 has a control character in roi_id|tab-separated"):
+    with pytest.raises(CadError, match=r"line 2 has a control character in roi_id|NUL character"):
         read_cohort(cohort)
 
 

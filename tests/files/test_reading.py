@@ -10,8 +10,10 @@ import os
 import re
 import socket
 import struct
+import tracemalloc
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -160,12 +162,57 @@ def test_tables_that_would_be_read_wrongly(tmp_path: Path):
         read_frame(path, "\t")
     path.write_text("a\tb\n1\t2\t3\n4\t5\t6\n")
     assert pd.read_csv(path, sep="\t")["a"].tolist() == [2, 5]
-    with pytest.raises(CadError, match="not a tab-separated table"):
+    with pytest.raises(CadError, match="line 2 has 3 cells where the first line has 2"):
         read_frame(path, "\t")
-    path.write_text("a,b\n1,2,3\n4\n")
+    path.write_text("a,b,\n1,2,3\n4,,\n")
     assert read_rows(path) == [{"a": "1", "b": "2"}, {"a": "4", "b": ""}]
     with pytest.raises(CadError, match=r"missing column\(s\) c; expected a,c"):
         read_rows(path, ("a", "c"))
+
+
+@pytest.mark.parametrize("read", [read_rows, read_frame])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,b\n\n1,2\n3,0,75\n", "line 4 has 3 cells where the first line has 2.*0.75"),
+        ("a,b\n1,2\n3", "line 3 has 1 cells where the first line has 2"),
+        ('a,b\n1,2\n"3,4\n', "line 3 has 1 cells"),
+        ("a,b\n1,2\n,\n3,\0\n", "a cell holds a NUL character"),
+    ],
+)
+def test_a_row_that_is_not_as_wide_as_the_first_line_is_refused(
+    tmp_path: Path, read: Callable[[Path], object], text: str, says: str
+):
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    with pytest.raises(CadError, match=says) as caught:
+        read(path)
+    assert caught.value.file == str(path)
+    path.write_text("a,b\n1,2\n \n3,4\n")
+    assert len(read(path)) == 2
+
+
+@pytest.mark.parametrize("read", [read_rows, read_frame, read_json])
+@pytest.mark.parametrize("kind", ["short rows", "names", "a long row"])
+def test_a_small_file_takes_little_memory(
+    tmp_path: Path, read: Callable[[Path], object], kind: str
+):
+    path = tmp_path / "x"
+    head = b",".join(b"c%d" % k for k in range(1990))
+    path.write_bytes(
+        b'{"readings": [' + b"{}," * 2_000_000 + b"{}]}" if read is read_json
+        else {"short rows": head + b"\na" * 999_990, "names": b"abc," * 2**21,
+              "a long row": b"a,b\n" + b"abc," * 2**21}[kind]
+    )  # fmt: skip
+    size = path.stat().st_size
+    tracemalloc.start()
+    try:
+        with pytest.raises(CadError, match="line.* of .*c|has 1 cells|lists and objects"):
+            read(path)
+        # The place for the largest file; its text, also as a stream of four bytes a character.
+        assert tracemalloc.get_traced_memory()[1] < limits.MAX_TABLE + 6 * size
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("separator", [",", "\t"])
