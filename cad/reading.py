@@ -11,6 +11,7 @@ import errno
 import io
 import json
 import os
+import re
 import stat
 import warnings
 import zipfile
@@ -364,6 +365,19 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
             raise CadError(f"missing column(s) {', '.join(absent)}; expected {','.join(columns)}")
         pairs = (zip(names, row, strict=True) for row in rows)
         return [{name: as_given(cell) for name, cell in row if name} for row in pairs]
+
+
+def whole_cell(cell: str) -> str:
+    """Return a cell without blanks around it and, of a whole number, without ``.0``.
+
+    A column of whole numbers with an empty cell is often written with decimals.
+
+    Parameters
+    ----------
+    cell : str
+        Any text; ``3.0`` becomes ``3``, and ``3.5`` and ``v1.0`` stay.
+    """
+    return re.sub(r"^(\d+)\.0*$", r"\1", cell.strip())
 
 
 def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame:

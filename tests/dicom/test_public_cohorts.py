@@ -186,6 +186,50 @@ def test_prostatex_masks(tmp_path: Path, rules: Path):
     assert error.roi == "Finding2"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "found", "note"),
+    [
+        ("TRUE,3.0", "No ,", [("malignant", "3"), ("benign", "n/a")], ""),
+        (",3.0", "yes,1", [("malignant", "3"), ("malignant", "1")], ""),
+        ("1.0,", "0.0,3+4", [("malignant", "n/a"), ("benign", "n/a")], ""),
+        ("maybe,", ",3+4", [("n/a", "n/a")] * 2, "'maybe' is neither true nor false"),
+        ("TRUE,3+4", "n/a,", [("malignant", "n/a"), ("n/a", "n/a")], "'3+4' is no grade 1 to 5"),
+        ("FALSE,1", "FALSE,3", [], "its row says FALSE and grade 3"),
+    ],
+)
+def test_truth_and_grades_are_read_or_told(
+    tmp_path: Path, rules: Path, first: str, second: str, found: list[tuple[str, str]], note: str
+):
+    path, out = write_masks(tmp_path / "in"), tmp_path / "out"
+    rows = ("ID,Clinically Significant,Gleason Grade Group", f"P-001_Finding1,{first}",
+            f"P-001_Finding2,{second}")  # fmt: skip
+    path.write_text("\n".join(rows) + "\n")
+    done = import_source(tmp_path / "in", out, masked(rules))
+    if not found:
+        assert only_failure(done).problem == note
+        return
+    rois = table(out, "rois")
+    assert list(zip(rois["histology"], rois["isup"], strict=True)) == found
+    told = [text for text in done.notes if "is no grade" in text or "neither" in text]
+    assert any(note in text for text in told) if note else not told
+
+
+def test_a_marksheet_of_floats_is_read_and_one_against_itself_is_refused(tmp_path: Path):
+    source = write_picai(tmp_path / "in", *small())
+    sheet = source / "picai_labels/clinical_information/marksheet.csv"
+    sheet.write_text(
+        "patient_id,study_id,lesion_PIRADS,lesion_GS\n10001.0,1000001.0,4.0,3.0\n"
+        "10002,1000002,4,3+4\n10002,1000002.0,5,5+5\n10003,1000003,3,0+0\n"
+    )
+    rules = Path(__file__).parents[2] / "configs/import/picai.yaml"
+    done = import_source(source, tmp_path / "out", rules)
+    assert "marksheet.csv has different rows of this study" in only_failure(done).problem
+    assert table(tmp_path / "out", "scores")["score"].tolist() == ["4"]
+    sheet.write_text("patient_id,study_id,lesion_PIRADS,lesion_GS\n1,1000001,4,3+4\n")
+    done = import_source(source, tmp_path / "other", rules)
+    assert "sub-10001: marksheet.csv has no row of this study" in done.notes
+
+
 AI4AR_HEAD = "patient_id,radiologist_id,lesion_id,TBx,lesion_pirads"
 AI4AR_ROWS = ("1,U_8ZmM76,1,1,5.0", "1,U_OjmNZ8,1,1,4.0", "1,U_OrjnrO,1,1,", "2,U_OjmNZ8,1,0,3.0")
 

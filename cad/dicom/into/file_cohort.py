@@ -16,7 +16,7 @@ from cad.imaging.nifti import read_image, write_sidecar, write_volume
 from cad.imaging.study import Roi
 from cad.imaging.study_files import image_path
 from cad.imaging.units import in_unit
-from cad.reading import read_rows
+from cad.reading import read_rows, whole_cell
 from cad.terms.modality import modality
 
 _IMAGES = ("t2w", "adc", "hbv")
@@ -44,9 +44,10 @@ class FileStudy:
     files : dict of str to Path
         A file for each kind: ``t2w``, ``adc``, ``hbv``, ``gland``, ``lesion``, ``zones``,
         ``detector``; absent where there is none.
-    listed : (str, str)
+    listed : list of (str, str)
         The study's two cells of the table of studies, each a list with commas: ISUP grades or
-        Gleason scores of its lesions, and their PI-RADS categories.
+        Gleason scores of its lesions, and their PI-RADS categories. None without a row, several
+        where rows of the study differ.
     simulated : bool
         Always false.
     """
@@ -55,7 +56,7 @@ class FileStudy:
     name: str
     top: Path
     files: dict[str, Path] = field(default_factory=dict)
-    listed: tuple[str, str] = ("", "")
+    listed: list[tuple[str, str]] = field(default_factory=list)
     simulated: bool = False
 
     @property
@@ -135,7 +136,7 @@ def find_file_studies(
                     best[place] = rank
                     study.files[kind] = path
     listed = _listed(paths, rules)
-    studies = [replace(study, listed=listed.get(key, ("", ""))) for key, study in found.items()]
+    studies = [replace(study, listed=listed.get(key, [])) for key, study in found.items()]
     return sorted(studies, key=lambda s: (s.patient_id, s.name))
 
 
@@ -213,7 +214,11 @@ def _lesions(
     study: FileStudy, path: Path, rules: ImportRules, notes: list[str]
 ) -> regions.Labelled | None:
     assert rules.files is not None  # noqa: S101 - the caller has checked it
-    listed, grades = listed_lesions(*study.listed), regions.whole_numbers(path)
+    if len(study.listed) > 1:
+        raise CadError(f"{rules.files.table} has different rows of this study", file=study.top)
+    if rules.files.table and not study.listed:
+        notes.append(f"{rules.files.table} has no row of this study")
+    listed, grades = listed_lesions(*(study.listed or [("", "")])[0]), regions.whole_numbers(path)
     kind = rules.files.lesion_values
     if kind == "mask":
         grades = grades.with_array((grades.array != 0).astype(np.uint16))
@@ -272,17 +277,18 @@ def _categories(
     return rows
 
 
-def _listed(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], tuple[str, str]]:
+def _listed(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], list[tuple[str, str]]]:
     """Return what the table says of every study's lesions: their grades and their categories."""
     path = next((p for p in paths if rules.table and p.name == Path(rules.table).name), None)
     if path is None:
         return {}
     keys, category = (rules.patient_column, rules.study_column), rules.category_column
-    rows = read_rows(path, (*keys, rules.grade_column, *filter(None, [category])))
-    return {
-        (row[keys[0]], row[keys[1]]): (row[rules.grade_column], row[category] if category else "")
-        for row in rows
-    }
+    listed: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for row in read_rows(path, (*keys, rules.grade_column, *filter(None, [category]))):
+        same = listed.setdefault((whole_cell(row[keys[0]]), whole_cell(row[keys[1]])), [])
+        cells = (row[rules.grade_column], row[category] if category else "")
+        same += [] if cells in same else [cells]
+    return listed
 
 
 def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:
@@ -308,7 +314,7 @@ def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:
         For a category that is none of 1 to 5, and cells that list unequal numbers of lesions.
     """
     first = [regions.gleason_grade(text) for text in grades.split(",")] if grades else []
-    second = [_category(text.strip()) for text in categories.split(",")] if categories else []
+    second = [_category(whole_cell(text)) for text in categories.split(",")] if categories else []
     if first and second and len(first) != len(second):
         raise CadError(
             f"the table lists {len(second)} categories {categories!r} and {len(first)} grades "

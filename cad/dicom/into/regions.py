@@ -20,13 +20,16 @@ from cad.imaging.nifti import read_image, read_label_map
 from cad.imaging.stacks import Stack, stacks_of
 from cad.imaging.study import Roi
 from cad.imaging.volume import Volume
-from cad.reading import read_rows, reading
+from cad.reading import read_rows, reading, whole_cell
 
 # Two regions that share a border may fill a voxel by half each, and rounding adds a little.
 _TOUCHING = 0.02
 _SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _ZONES = ("PZ", "TZ", "CZ", "AFS")
-_TRUTH = {"true": "malignant", "1": "malignant", "false": "benign", "0": "benign"}
+_TRUTH = {
+    **dict.fromkeys(("true", "1", "yes"), "malignant"),
+    **dict.fromkeys(("false", "0", "no"), "benign"),
+}
 _NO_SCORE = ("", "n/a", "nan", "NaN", "NA")
 _TEMPLATE = ("zone_id", "samtaken", "zprescancer", "zprimgleason", "zsecondgleason")
 _TENTH = 0.1  # of a lesion, in a zone that counts
@@ -241,7 +244,7 @@ def _findings(
     z, y, x = np.indices(grid.shape)
     places = grid.index_to_patient(np.stack([x, y, z], axis=-1))
     labels = np.zeros(grid.shape, np.uint16)
-    ids = _neutral([row["fid"] for row in rows], rules, notes)
+    ids = _neutral([whole_cell(row["fid"]) for row in rows], rules, notes)
     rois = []
     for label, (row, point) in enumerate(zip(rows, points, strict=True), start=1):
         inside = np.linalg.norm(places - point, axis=-1) <= rule.radius
@@ -251,12 +254,11 @@ def _findings(
             )
         # Balls of two near findings may overlap: a voxel belongs to one region.
         labels[inside & (labels == 0)] = label
-        histology = {"TRUE": "malignant", "FALSE": "benign"}.get(row.get("ClinSig", "").upper())
+        histology = _truth_of(row.get("ClinSig", ""), notes)
         # PROSTATEx writes AS for the anterior stroma, AFS in PI-RADS v2.1.
         zone = {"AS": "AFS"}.get(row.get("zone", ""), row.get("zone", ""))
-        rois.append(
-            Roi(ids[label - 1], label, zone if zone in _ZONES else "n/a", histology or "n/a")
-        )
+        zone = zone if zone in _ZONES else "n/a"
+        rois.append(Roi(ids[label - 1], label, zone, histology or "n/a"))
     return Labelled(grid.with_array(labels), rois)
 
 
@@ -411,7 +413,7 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
     for roi in drawn.rois:
         of = rows.get(roi.roi_id, [])
         try:
-            histology, isup = _tissue_of(of, rule)
+            histology, isup = _tissue_of(of, rule, notes)
         except CadError as error:
             raise error.at(file=top / str(rule.table), roi=roi.roi_id) from None
         if rule.template and rule.template_zones:
@@ -559,19 +561,35 @@ def _listed_rows(
 
 def _same_id(first: str, second: str) -> bool:
     """Tell whether two ids are equal, zeros in front apart: folder 001 is patient 1."""
-    return first.strip().lstrip("0") == second.strip().lstrip("0")
+    return whole_cell(first).lstrip("0") == whole_cell(second).lstrip("0")
 
 
-def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule) -> tuple[str, int | None]:
+def _truth_of(cell: str, notes: list[str]) -> str | None:
+    """Return the tissue that a cell states; None, and a note if need be, where it states none."""
+    word = whole_cell(cell)
+    if word.lower() not in _TRUTH and word not in _NO_SCORE:
+        notes.append(f"{word[:40]!r} is neither true nor false: the tissue is unknown")
+    return _TRUTH.get(word.lower())
+
+
+def _tissue_of(
+    rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str]
+) -> tuple[str, int | None]:
     """Return histology and grade of a lesion by its rows; a grade 1 is no benign tissue."""
     found: set[tuple[str, int | None]] = set()
     for row in rows:
-        grade = row[rule.grade_column] if rule.grade_column else ""
-        word = row[rule.truth_column].lower() if rule.truth_column else ""
+        grade = whole_cell(row[rule.grade_column]) if rule.grade_column else ""
+        tissue = _truth_of(row[rule.truth_column], notes) if rule.truth_column else None
         if grade in ("1", "2", "3", "4", "5"):
+            if tissue == "benign" and grade != "1":
+                raise CadError(f"its row says {row[str(rule.truth_column)]} and grade {grade}")
             found.add(("malignant", int(grade)))
-        elif word in _TRUTH:
-            found.add((_TRUTH[word], None))
+            continue
+        # Of benign tissue the cell says why there is no grade.
+        if grade not in _NO_SCORE and tissue != "benign":
+            notes.append(f"{grade[:40]!r} is no grade 1 to 5: the grade is unknown")
+        if tissue:
+            found.add((tissue, None))
     if len(found) > 1:
         said = ", ".join(f"{word} {grade or ''}".strip() for word, grade in sorted(found, key=str))
         raise CadError(f"its rows say different tissue: {said}")
@@ -600,18 +618,14 @@ def _template_of(
         table = read_rows(report, _TEMPLATE)
         numbers = [float(row["zone_id"] or "nan") for row in table]
     of = [[r for r, number in zip(table, numbers, strict=True) if number == zone] for zone in held]
-    cancer = [row for rows in of for row in rows if _flag(row["zprescancer"])]
+    cancer = [row for rows in of for row in rows if whole_cell(row["zprescancer"]) == "1"]
     if cancer:
         # A column with empty cells comes with its whole numbers as 4.0.
-        sums = ("+".join(row[c].removesuffix(".0") for c in _TEMPLATE[3:]) for row in cancer)
+        sums = ("+".join(whole_cell(row[c]) for c in _TEMPLATE[3:]) for row in cancer)
         grades = [grade for text in sums if (grade := gleason_grade(text))]
         return "malignant", max(grades, default=None)
-    sampled = [any(_flag(row["samtaken"]) for row in rows) for rows in of]
+    sampled = [any(whole_cell(row["samtaken"]) == "1" for row in rows) for rows in of]
     return ("benign" if sampled and all(sampled) else "n/a"), None
-
-
-def _flag(text: str) -> bool:
-    return text in ("1", "1.0")
 
 
 def gleason_grade(text: str) -> int | None:
@@ -624,16 +638,17 @@ def gleason_grade(text: str) -> int | None:
     ----------
     text : str
         Gleason score as two patterns, such as ``3+4``. A single digit from 0 to 5 is an ISUP grade
-        already and is returned as it is.
+        already and is returned as it is, also from ``3.0``.
 
     Returns
     -------
     int or None
         None for every other text, such as ``N/A`` or the sum ``7``, and without an error.
     """
-    if text.strip() in ("0", "1", "2", "3", "4", "5"):
+    text = whole_cell(text)
+    if text in ("0", "1", "2", "3", "4", "5"):
         return int(text)
-    match = re.fullmatch(r"([0-5])\+([0-5])", text.strip())
+    match = re.fullmatch(r"([0-5])\+([0-5])", text)
     if match is None:
         return None
     # ISUP 2014: 3+4 is grade 2 and 4+3 grade 3, although both sums are 7.

@@ -179,7 +179,7 @@ class OutlinesRule(Section):
         which row is a lesion's: columns, and what they hold in that row (leading zeros do not
         count); where {roi} is in none, a man's n-th row with a score is lesion n
     truth_column
-        column that says whether a lesion is clinically significant: True or 1, False or 0;
+        column that says whether a lesion is clinically significant: True, 1 or yes; False, 0 or no;
         anything else is unknown
     grade_column
         column of the ISUP grade; other cells count as unknown

@@ -18,7 +18,7 @@ from cad.errors import CadError
 from cad.files import CONTROL
 from cad.imaging.study import Roi
 from cad.labels.scales import check_score
-from cad.reading import read_frame, read_rows, reading
+from cad.reading import read_frame, read_rows, reading, whole_cell
 
 COMPLETE = "complete"
 AWAITING = "awaiting ROI"
@@ -262,7 +262,7 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
             if CONTROL.search(cell):
                 raise CadError(f"line {number} has a control character in {column}", file=path)
     names = {patient_id, participant, participant.removeprefix("sub-")}
-    return [row for row in rows if row["patient_id"] in names]
+    return [r for r in rows if {r["patient_id"], whole_cell(r["patient_id"])} & names]
 
 
 def _read(path: Path) -> pd.DataFrame:
