@@ -147,7 +147,9 @@ def consensus(
 def _numbers(name: str, values: ArrayLike) -> np.ndarray:
     """Return values as floats; refuse what only looks like numbers, or does not."""
     raw = np.asarray(values)
-    kinds = {type(v) for v in raw.ravel()} if raw.dtype == object else set()
+    kinds = {type(v) for v in raw.ravel()} if raw.dtype.kind in "Ob" else set()
+    if name in ("scores", "readers") and kinds & {bool, np.bool_}:
+        raise CadError(f"{name} holds True or False, not numbers")
     if raw.dtype.kind in "USM" or any(issubclass(kind, str) for kind in kinds):
         raise CadError(f"{name} holds texts, not numbers", hint="read the column as numbers")
     try:

@@ -4,6 +4,7 @@ Wherever a path is asked for, it is a CSV or TSV file with a row per region, or 
 folders (:func:`cad.run_folder.partitions.read_partitions`), which bring their own labels.
 """
 
+import re
 from ast import literal_eval
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,13 +57,15 @@ class Columns:
     ignored: tuple[str, ...] = ()
 
 
-def read_table(path: Path) -> pd.DataFrame:
+def read_table(path: Path, **options: Any) -> pd.DataFrame:
     """Read a CSV or TSV table, or the tables of run folders; columns of texts stay texts.
 
     Parameters
     ----------
     path : Path
         A name that ends in ``.tsv`` means tabs between cells, any other commas.
+    **options
+        Passed to :func:`cad.reading.read_frame`.
 
     Raises
     ------
@@ -72,7 +75,7 @@ def read_table(path: Path) -> pd.DataFrame:
     if path.is_dir():
         return read_partitions(path)
     try:
-        return read_frame(path, "\t" if path.suffix == ".tsv" else ",")
+        return read_frame(path, "\t" if path.suffix == ".tsv" else ",", **options)
     except OSError as error:
         raise CadError(f"cannot be read as a table: {error}", file=path) from error
 
@@ -121,6 +124,10 @@ def split(
             f"columns that are no numbers: {', '.join(texts)}" if texts else "no feature is left",
             hint="leave them out with --ignore" if texts else "name fewer columns",
         )
+    # What pandas writes as the name of a row.
+    index = [n for n in X if re.match("Unnamed: |index$", str(n)) and X[n].diff()[1:].eq(1).all()]
+    if index:
+        raise CadError(f"{index[0]!r} does but number the rows", hint="leave it out with --ignore")
     grades = None if columns.histology is None else table[columns.histology]
     belief = consensus(table[list(columns.scores)], columns.scale, grades, columns.isup_min)
     if grades is None:
@@ -206,7 +213,7 @@ def validate_table(
     readers = {"consensus": belief.p}
     if columns is not None:
         readers = {name: consensus(table[[name]], columns.scale).p for name in columns.scores}
-    patients = table[_patient(columns)]
+    patients = _patients(path, table, columns)
     rivals = {
         name: make_learner(name).set_params(learner=rival)
         for name, rival in rival_learners(len(X)).items()
@@ -220,8 +227,13 @@ def validate_table(
     return replace(made, notes=[*made.notes, *of_rivals, *_copies(X, patients)])
 
 
-def _patient(columns: Columns | None) -> str:
-    return KEYS[0] if columns is None else columns.patient
+def _patients(path: Path, table: pd.DataFrame, columns: Columns | None) -> pd.Series:
+    return table[KEYS[0]] if columns is None else _texts(path)[columns.patient]
+
+
+def _texts(path: Path) -> pd.DataFrame:
+    """Return the cells of a file as they are: as numbers, 007 would be 7, and NA would be none."""
+    return read_table(path, dtype=str, keep_default_na=False)
 
 
 def _copies(X: pd.DataFrame, patients: pd.Series) -> list[str]:
@@ -263,7 +275,7 @@ def train_table(path: Path, columns: Columns | None, learner: str, out: Path) ->
     table = read_table(path)
     X, belief, _ = split(table, columns)
     told = ~np.isnan(belief.y)
-    X, y, patients = X[told], belief.y[told], table[_patient(columns)][told].astype(str).to_numpy()
+    X, y, patients = X[told], belief.y[told], _patients(path, table, columns)[told].to_numpy(str)
     eta = np.nan_to_num(belief.eta[told])
     fitted: Any = make_learner(learner)
     fitted.fit(X, y, **fit_keywords(fitted, eta, patients))
@@ -285,7 +297,8 @@ def predict_table(path: Path, model: Path, out: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        What was written: all columns of the table, and ``probability``.
+        What was written: all columns of the table, and ``probability``. Of a file all columns
+        but the features are text.
 
     Raises
     ------
@@ -296,6 +309,8 @@ def predict_table(path: Path, model: Path, out: Path) -> pd.DataFrame:
     missing = [name for name in bundle.features if name not in table]
     if missing:
         raise CadError(f"no column {missing[0]!r}, which {bundle.name} was trained on", file=path)
-    scored = table.assign(probability=bundle.probability(table[list(bundle.features)]))
+    features = table[list(bundle.features)]
+    copy = table if path.is_dir() else _texts(path).assign(**features)
+    scored = copy.assign(probability=bundle.probability(features))
     write_csv(out, scored, list(scored.columns))
     return scored

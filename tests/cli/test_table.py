@@ -116,3 +116,38 @@ def test_parameters_follow_the_learners_name_and_units_are_the_same(
         assert loaded.estimator[-1].get_params()["C"] == 10
         scored.append(loaded.probability(pd.read_csv(path)[["adc", "t2"]]))
     np.testing.assert_allclose(*scored, atol=1e-9)
+
+
+def test_ids_are_text(table: Path, tmp_path: Path) -> None:
+    """007 is another patient than 7, and a copy has every id as it was."""
+    frame = pd.read_csv(table).drop(columns="isup")
+    frame["patient"] = [("007", "7", "NA", f"{k % 9:03d}")[k % 4] for k in range(60)]
+    frame["note"] = [f"{20240100000000001 + k}" if k % 5 else "None" for k in range(60)]
+    frame.to_csv(table, index=False)
+    words = ["table", "validate", str(table), *ASKED, "--learner", "PlattSVC", "--folds", "2"]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.exception
+    told = json.loads(done.stdout)["notes"][0]
+    assert f"{frame['patient'].nunique()} patients" in told
+    model, out = str(tmp_path / "model"), tmp_path / "out.csv"
+    run = CliRunner()
+    run.invoke(app, ["table", "train", str(table), *ASKED, "--learner", "PlattSVC", "-o", model])
+    run.invoke(app, ["table", "predict", str(table), "--model", model, "-o", str(out)])
+    before, after = (pd.read_csv(p, dtype=str, keep_default_na=False) for p in (table, out))
+    pd.testing.assert_frame_equal(after.drop(columns="probability"), before)
+
+
+@pytest.mark.parametrize("change", ["a pandas index", "a second one", "numbered", "True"])
+def test_what_is_no_feature_or_score_is_refused(table: Path, change: str) -> None:
+    frame = pd.read_csv(table).drop(columns="isup")
+    if change == "True":
+        frame["r1"] = frame["r1"] > 3
+    elif change == "numbered":
+        frame.insert(0, "index", np.arange(60) + 1)
+    else:
+        frame.to_csv(table)
+        frame = pd.read_csv(table)
+    frame.to_csv(table, index=change == "a pandas index")
+    done = CliRunner().invoke(app, ["table", "validate", str(table), *ASKED])
+    said = "scores holds True or False" if change == "True" else "does but number the rows"
+    assert said in str(done.exception)

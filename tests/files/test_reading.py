@@ -207,7 +207,7 @@ def test_a_small_file_takes_little_memory(
     size = path.stat().st_size
     tracemalloc.start()
     try:
-        with pytest.raises(CadError, match="line.* of .*c|has 1 cells|lists and objects"):
+        with pytest.raises(CadError, match=r"line.* of .*c|has 1 cells|lists and objects"):
             read(path)
         # The place for the largest file; its text, also as a stream of four bytes a character.
         assert tracemalloc.get_traced_memory()[1] < limits.MAX_TABLE + 6 * size
