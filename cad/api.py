@@ -323,10 +323,8 @@ def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) ->
     grades = _numbers("readers", readers.to_numpy())
     off = grades[(grades < 0) | (grades > 1)]
     if off.size:
-        raise CadError(
-            f"readers holds {off[0]:g}, must be probabilities in [0, 1]",
-            hint="a 5-point score s is (s - 1) / 4; cad.consensus reads scores",
-        )
+        said = f"readers holds {off[0]:g}, must be probabilities in [0, 1]"
+        raise CadError(said, hint="a 5-point score s is (s - 1) / 4; cad.consensus reads scores")
     return MeanReaders().predict(grades).p
 
 

@@ -82,12 +82,9 @@ def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iter
     except CadError as error:
         raise error.at(file=source, roi=roi) from error.__cause__
     except MemoryError as error:
-        raise CadError(
-            f"{problem}: it asks for more memory than there is",
-            file=source,
-            roi=roi,
-            hint="look at its size, or raise --memory-limit and use --retry-failed",
-        ) from error
+        said = f"{problem}: it asks for more memory than there is"
+        hint = "look at its size, or raise --memory-limit and use --retry-failed"
+        raise CadError(said, file=source, roi=roi, hint=hint) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _MACHINE:
             raise
@@ -316,7 +313,7 @@ def table_text(path: Path, separator: str) -> str:
     return text
 
 
-def _rows(text: str, separator: str, quoting: int = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
+def _rows(text: str, separator: str, quoting: Any = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
     """Yield the head and the rows of a table without blank lines, each with the head's width.
 
     A row of another width was cut off, or a cell of it holds a separator, as a decimal comma is:
@@ -332,7 +329,7 @@ def _rows(text: str, separator: str, quoting: int = csv.QUOTE_MINIMAL) -> Iterat
         width = width or len(row)
         if len(row) != width:
             raise CadError(
-                f"line {rows.line_num} has {len(row)} cells where the first line has {width}",
+                f"line {rows.line_num} has {len(row)} cell(s) where the first line has {width}",
                 hint="a cell with a comma, as in 0,75, is quoted or written 0.75; a row is whole",
             )
         yield row
@@ -595,6 +592,5 @@ def parquet_columns(path: Path) -> list[str]:
     import pyarrow.parquet as pq
 
     with reading(path, "not a readable table"):
-        return [
-            str(name) for name in pq.read_schema(io.BytesIO(read_bytes(path, MAX_ARRAYS))).names
-        ]
+        schema = pq.read_schema(io.BytesIO(read_bytes(path, MAX_ARRAYS)))
+        return [str(name) for name in schema.names]

@@ -120,14 +120,12 @@ def split(
     X = table.drop(columns=named)
     texts = [str(name) for name in X if not pd.api.types.is_numeric_dtype(X[name])]
     if texts or X.empty:
-        raise CadError(
-            f"columns that are no numbers: {', '.join(texts)}" if texts else "no feature is left",
-            hint="leave them out with --ignore" if texts else "name fewer columns",
-        )
+        said = f"columns that are no numbers: {', '.join(texts)}" if texts else "no feature is left"
+        raise CadError(said, hint="leave them out with --ignore" if texts else "name fewer columns")
     # What pandas writes as the name of a row.
     index = [n for n in X if re.match("Unnamed: |index$", str(n)) and X[n].diff()[1:].eq(1).all()]
     if index:
-        raise CadError(f"{index[0]!r} does but number the rows", hint="leave it out with --ignore")
+        raise CadError(f"{index[0]!r} only numbers the rows", hint="leave it out with --ignore")
     grades = None if columns.histology is None else table[columns.histology]
     belief = consensus(table[list(columns.scores)], columns.scale, grades, columns.isup_min)
     if grades is None:

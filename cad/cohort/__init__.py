@@ -243,10 +243,8 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     for text in readings:
         found = _READING.fullmatch(text)
         if found is None:
-            raise CadError(
-                f"a reading is sub-XXX/ROI/READER=SCORE, found {text!r}",
-                hint="for example sub-0001/1/r1=4",
-            )
+            said = f"a reading is sub-XXX/ROI/READER=SCORE, found {text!r}"
+            raise CadError(said, hint="for example sub-0001/1/r1=4")
         patient, roi, reader, score = found.groups()
         with reading("", f"score {score!r} is no number"):
             check_score("likert5", float(score))
@@ -259,11 +257,8 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     twice = scores[scores.duplicated(["participant_id", "roi_id", "reader_id"])]
     if len(twice):
         row = twice.iloc[0]
-        raise CadError(
-            f"reader {row['reader_id']} scored this ROI already",
-            patient=row["participant_id"],
-            roi=row["roi_id"],
-        )
+        said = f"reader {row['reader_id']} scored this ROI already"
+        raise CadError(said, patient=row["participant_id"], roi=row["roi_id"])
     return replace(cohort, scores=scores)
 
 
@@ -318,11 +313,9 @@ def is_simulated(root: Path) -> bool:
     try:
         made = read_json(path).get("GeneratedBy")
     except FileNotFoundError:
-        raise CadError(
-            "not a cohort folder: dataset_description.json is missing",
-            file=path,
-            hint="make one with `cad import` or `cad simulate`",
-        ) from None
+        said = "not a cohort folder: dataset_description.json is missing"
+        hint = "make one with `cad import` or `cad simulate`"
+        raise CadError(said, file=path, hint=hint) from None
     return isinstance(made, list) and {"Name": SIMULATOR} in made
 
 
@@ -336,11 +329,9 @@ def _read(root: Path, name: str) -> pd.DataFrame:
     _refuse_control_characters(table, path)
     absent = [column for column in COLUMNS[name] if column not in table.columns]
     if absent:
-        raise CadError(
-            f"missing column(s) {', '.join(absent)}; found {', '.join(map(str, table.columns))}",
-            file=path,
-            hint="columns are separated by tabs and named in the first line",
-        )
+        said = f"missing column(s) {', '.join(absent)}; found {', '.join(map(str, table.columns))}"
+        hint = "columns are separated by tabs and named in the first line"
+        raise CadError(said, file=path, hint=hint)
     keys = [c for c in ("participant_id", "roi_id", "reader_id") if c in COLUMNS[name]]
     for key in keys:
         if table[key].isna().any():
@@ -354,11 +345,8 @@ def _refuse_control_characters(table: pd.DataFrame, path: Path) -> None:
     for column in table.columns:
         for line, cell in enumerate(table[column], start=2):
             if isinstance(cell, str) and CONTROL.search(cell):
-                raise CadError(
-                    f"line {line} has a control character in {column}",
-                    file=path,
-                    hint="write the cell without it",
-                )
+                said = f"line {line} has a control character in {column}"
+                raise CadError(said, file=path, hint="write the cell without it")
 
 
 def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
@@ -381,13 +369,8 @@ def _typed(
     for column, what in numbers.items():
         values = pd.to_numeric(table[column], errors="coerce").astype(float)
         for i in table.index[values.isna() & table[column].notna()]:
-            problems.append(
-                CadError(
-                    f"{column} {table.at[i, column]!r} is not {what}",
-                    file=root / f"{name}.tsv",
-                    patient=table.at[i, "participant_id"],
-                    roi=table.at[i, "roi_id"],
-                )
-            )
+            said = f"{column} {table.at[i, column]!r} is not {what}"
+            who = {"patient": table.at[i, "participant_id"], "roi": table.at[i, "roi_id"]}
+            problems.append(CadError(said, file=root / f"{name}.tsv", **who))
         table[column] = values
     return table

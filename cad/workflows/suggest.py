@@ -223,15 +223,11 @@ def _reason(n_readers: int, mean: float, probability: float) -> str:
 
 def _check(predictions: pd.DataFrame, features: pd.DataFrame, count: int) -> None:
     if len(predictions) != len(features):
-        raise CadError(
-            f"{len(predictions)} predictions but {len(features)} rows of features",
-            hint="pass the rows that the model predicted, in the same order",
-        )
+        said = f"{len(predictions)} predictions but {len(features)} rows of features"
+        raise CadError(said, hint="pass the rows that the model predicted, in the same order")
     if len(predictions) > MOST_REGIONS:
-        raise CadError(
-            f"{len(predictions)} regions at once, at most {MOST_REGIONS} can be ranked together",
-            hint="rank by site, or those with a probability between .05 and .95",
-        )
+        said = f"{len(predictions)} regions at once, at most {MOST_REGIONS} can be ranked together"
+        raise CadError(said, hint="rank by site, or those with a probability between .05 and .95")
     if count < 1:
         raise CadError(f"at least one region must be asked for, found {count}")
     repeated = predictions[predictions.duplicated(_KEY)]
@@ -241,8 +237,5 @@ def _check(predictions: pd.DataFrame, features: pd.DataFrame, count: int) -> Non
     wrong = predictions[~predictions["probability"].between(0, 1)]
     if len(wrong):
         row = wrong.iloc[0]
-        raise CadError(
-            f"probability {row['probability']} is not in [0, 1]",
-            patient=row["participant_id"],
-            roi=row["roi_id"],
-        )
+        said = f"probability {row['probability']} is not in [0, 1]"
+        raise CadError(said, patient=row["participant_id"], roi=row["roi_id"])

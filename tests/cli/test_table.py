@@ -149,5 +149,5 @@ def test_what_is_no_feature_or_score_is_refused(table: Path, change: str) -> Non
         frame = pd.read_csv(table)
     frame.to_csv(table, index=change == "a pandas index")
     done = CliRunner().invoke(app, ["table", "validate", str(table), *ASKED])
-    said = "scores holds True or False" if change == "True" else "does but number the rows"
+    said = "scores holds True or False" if change == "True" else "only numbers the rows"
     assert said in str(done.exception)

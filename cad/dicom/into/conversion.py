@@ -99,17 +99,12 @@ class _Job:
         found["vfa"] = self._several("flip angle", "vfa", "flip_angle")
         found["diffusion"] = self._several("b-value", "diffusion", "b_value")
         if self.rules.t2w and not found["t2w"]:
-            raise CadError(
-                f"no series is the T2 image by the rules; {self.study.listed()}",
-                file=self.study.top,
-                hint="name it in the rules file; `cad import --explain` shows what matches",
-            )
+            said = f"no series is the T2 image by the rules; {self.study.listed()}"
+            hint = "name it in the rules file; `cad import --explain` shows what matches"
+            raise CadError(said, file=self.study.top, hint=hint)
         if not any(found.values()):
-            raise CadError(
-                f"no series matches the import rules; {self.study.listed()}",
-                file=self.study.top,
-                hint="name its series in the rules file",
-            )
+            said = f"no series matches the import rules; {self.study.listed()}"
+            raise CadError(said, file=self.study.top, hint="name its series in the rules file")
 
     def masks(self) -> None:
         """Write label map or lesion map or annotation objects; gland and vessel."""
@@ -161,11 +156,9 @@ class _Job:
         # At a lower b tissue with a long T2 stays bright, cancer or not (PI-RADS v2.1 asks for b of
         # at least 1400 s/mm2).
         if modality.name == "hbv" and head.b_value is not None and head.b_value < HIGH_B:
-            raise CadError(
-                f"{stack} is no high-b image: b = {head.b_value:g}, at least {HIGH_B:g} s/mm2",
-                file=head.path.parent,
-                hint="name it under diffusion; the high-b image is then computed",
-            )
+            said = f"{stack} is no high-b image: b = {head.b_value:g}, at least {HIGH_B:g} s/mm2"
+            hint = "name it under diffusion; the high-b image is then computed"
+            raise CadError(said, file=head.path.parent, hint=hint)
         target = image_path(self.build, self.study_id, modality.name)
         if not self._is_there(target, [stack], only=head.series_number == drawn_on):
             entries = self._origin([stack])
@@ -324,11 +317,8 @@ class _Job:
         """Return sidecar entries: physics in SI units and degrees, and UIDs for DICOM output."""
         for stack in stacks:
             if any(item.path.parent in self.study.damaged for item in stack.slices):
-                raise CadError(
-                    f"{stack} may be incomplete: a file beside its slices could not be read",
-                    file=stack.first.path.parent,
-                    hint="export the series again",
-                )
+                said = f"{stack} may be incomplete: a file beside its slices could not be read"
+                raise CadError(said, file=stack.first.path.parent, hint="export the series again")
         stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]

@@ -247,11 +247,9 @@ class _Import:
         place = self.patients.place(participant, self.count[study.patient_id] > 1)
         # Such a folder may hold another man's images: writing into it would mix two men.
         if place.folder.exists():
-            raise CadError(
-                f"{place.folder.name} is there, and no study that the tables know",
-                file=place.folder,
-                hint="move the folder out of the cohort, and import again",
-            )
+            said = f"{place.folder.name} is there, and no study that the tables know"
+            hint = "move the folder out of the cohort, and import again"
+            raise CadError(said, file=place.folder, hint=hint)
         build = self._build()
         converted = self._convert(study, place.study_id, build, None)
         tables = self.tables.with_session(participant) if place.session_id else self.tables

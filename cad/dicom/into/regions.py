@@ -26,10 +26,8 @@ from cad.reading import read_rows, reading, whole_cell
 _TOUCHING = 0.02
 _SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _ZONES = ("PZ", "TZ", "CZ", "AFS")
-_TRUTH = {
-    **dict.fromkeys(("true", "1", "yes"), "malignant"),
-    **dict.fromkeys(("false", "0", "no"), "benign"),
-}
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+_TRUTH = dict.fromkeys(_TRUE, "malignant") | dict.fromkeys(_FALSE, "benign")
 _NO_SCORE = ("", "n/a", "nan", "NaN", "NA")
 _TEMPLATE = ("zone_id", "samtaken", "zprescancer", "zprimgleason", "zsecondgleason")
 _TENTH = 0.1  # of a lesion, in a zone that counts
@@ -96,11 +94,8 @@ def find_regions(
     sources = [p.name for p in (label_map, lesion) if p]
     sources += ["DICOM SEG or RTSTRUCT"] if drawn else []
     if len(sources) > 1:
-        raise CadError(
-            f"the study has {len(sources)} sources of ROIs: {', '.join(sources)}",
-            file=study.top,
-            hint="keep the one that counts beside the series",
-        )
+        said = f"the study has {len(sources)} sources of ROIs: {', '.join(sources)}"
+        raise CadError(said, file=study.top, hint="keep the one that counts beside the series")
     found: Labelled | None = None
     if label_map:
         found = _labelled(label_map)
@@ -278,12 +273,9 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
         overlap = both & (region.share + best > 1 + _TOUCHING)
         if overlap.any():
             other = rows[int(labels[overlap][0]) - 1].roi_id
-            raise CadError(
-                f"overlaps ROI {other} in {int(overlap.sum())} voxels of the T2 grid",
-                file=region.file,
-                roi=roi_id,
-                hint="a voxel belongs to one ROI; separate them",
-            )
+            said = f"overlaps ROI {other} in {int(overlap.sum())} voxels of the T2 grid"
+            hint = "a voxel belongs to one ROI; separate them"
+            raise CadError(said, file=region.file, roi=roi_id, hint=hint)
         labels[inside & ~both] = label
         best = np.maximum(best, np.where(inside, region.share, 0))
         rows.append(Roi(roi_id, label))
@@ -454,11 +446,8 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
         free = inside & (labels == 0)
         # What is left of it is less than half: its grade would be that of a lesion nobody sees.
         if 2 * free.sum() <= inside.sum():
-            raise CadError(
-                "the mask is empty" if not inside.any() else "another lesion covers half of it",
-                file=paths[0],
-                roi=roi_id,
-            )
+            said = "the mask is empty" if not inside.any() else "another lesion covers half of it"
+            raise CadError(said, file=paths[0], roi=roi_id)
         labels[free] = label
         rois.append(Roi(roi_id, label))
     notes.append(f"{len(rois)} lesions from {sum(map(len, masks.values()))} masks")

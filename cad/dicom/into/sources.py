@@ -79,11 +79,8 @@ def _check(members: list[zipfile.ZipInfo], archive: Path) -> None:
         # Archives made on Windows may separate folders by backslashes, and C: names a drive.
         path = PurePosixPath(member.filename.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in member.filename:
-            raise CadError(
-                f"member {member.filename[:80]!r} would be written outside its folder",
-                file=archive,
-                hint="the archive is not to be trusted",
-            )
+            said = f"member {member.filename[:80]!r} would be written outside its folder"
+            raise CadError(said, file=archive, hint="the archive is not to be trusted")
         if stat.S_ISLNK(member.external_attr >> 16):
             raise CadError(f"member {member.filename[:80]!r} is a link", file=archive)
         if member.flag_bits & 1:

@@ -292,12 +292,9 @@ def _score(
     session_roi = f"{place.session_id}.{row['roi_id']}"
     roi = session_roi if session_roi in known else roi
     if roi not in known:
-        raise CadError(
-            "scores for a ROI that does not exist",
-            patient=place.participant_id,
-            roi=roi,
-            hint=f"the study has {', '.join(sorted(known)) or 'no ROI'}",
-        )
+        said = "scores for a ROI that does not exist"
+        hint = f"the study has {', '.join(sorted(known)) or 'no ROI'}"
+        raise CadError(said, patient=place.participant_id, roi=roi, hint=hint)
     if row["score"] not in ("", MISSING):
         try:
             with reading("", f"score {row['score']!r} is no number"):
