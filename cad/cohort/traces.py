@@ -31,6 +31,7 @@ from cad.transactions.lock import LOCK
 _PIXELS = (".nii.gz", ".png")  # judged by name: what a picture shows is no text
 _LABEL = re.compile("sub-[A-Za-z0-9]+")
 _TAR = 257  # where a tar file says that it is one
+_UNKNOWN = b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"  # packed otherwise
 _NO_IDENTITY = "SOPClassUID"
 _LEAST = 512  # bytes that a packed file counts for, or millions of empty ones take minutes
 _SHORTEST = 5  # a shorter PatientID would be found in any number
@@ -233,6 +234,8 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
             for one in tar.getmembers():
                 packed = tar.extractfile(one) if one.isfile() else None
                 yield from members(one.name, packed.read() if packed else b"", spend)
+    elif content.startswith(_UNKNOWN):
+        raise CadError("packed as bzip2, xz, 7z or zstd, which are not unpacked")
     else:
         yield name, content
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 import shutil
 import tarfile
@@ -514,9 +516,13 @@ def test_a_name_in_a_packed_file_is_found(tmp_path):
     (tmp_path / "f.gz").write_bytes(packed[0][:-9])
     with tarfile.open(tmp_path / "g.tgz", "w:gz") as tar:
         tar.add(tmp_path / "d.zip", "d.zip")
-    *whole, cut, last = traces(tmp_path, names)
+    (tmp_path / "h").write_bytes(gzip.compress(bz2.compress(b"sub-0002")))
+    (tmp_path / "i.xz").write_bytes(lzma.compress(b"sub-0002"))
+    *whole, cut, last, bzip, xz = traces(tmp_path, names)
     assert [*whole, last] == ["a.npz", "c.json.gz", "d.zip", "e.log", "g.tgz"]
     assert cut.startswith("f.gz (cannot be looked into")
+    assert bzip.startswith("h (cannot be looked into: packed as bzip2")
+    assert xz.startswith("i.xz (cannot be looked into: packed as")
 
 
 def deflated(members: dict[str, bytes]) -> bytes:
