@@ -153,6 +153,16 @@ def test_what_stays_although_the_source_has_another_is_said(tmp_path, rules):
     assert everything(out) == before
 
 
+def test_a_sidecar_that_somebody_changed_is_named(tmp_path, rules):
+    source, out = write_patient(tmp_path / "in"), tmp_path / "out"
+    import_source(source, out, rules)
+    sidecar = out / "sub-P001/perf/sub-P001_dce.json"
+    sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "SOPInstanceUIDs": 5}))
+    failure = only_failure(import_source(source, out, rules))
+    assert "its sidecar lists no SOPInstanceUIDs" in failure.problem
+    assert failure.file.endswith("sub-P001_dce.nii.gz")
+
+
 def test_a_study_stays_its_patients(tmp_path, rules):
     """A corrected PatientID must not join two men's images in one folder."""
     source, out = write_patient(tmp_path / "in", dce=False), tmp_path / "out"

@@ -24,6 +24,7 @@ from cad.imaging.stacks import Stack, stacks_of
 from cad.imaging.study import Roi
 from cad.imaging.study_files import diffusion_path, image_path, vfa_path
 from cad.imaging.units import in_unit
+from cad.reading import reading
 from cad.terms.modality import MODALITIES, Modality
 
 
@@ -183,7 +184,8 @@ class _Job:
             return False
         here, first = self.have / target.relative_to(self.build), stacks[0].first
         entries, now = nifti.read_sidecar(here), _instances(stacks)
-        had = set(entries.get("SOPInstanceUIDs", now))
+        with reading(here, "its sidecar lists no SOPInstanceUIDs", "remove the sidecar's entry"):
+            had = set(entries.get("SOPInstanceUIDs", now))
         if had.issuperset(now):
             return True
         if not only and entries.get("SeriesInstanceUID") != first.series_uid:
@@ -267,8 +269,9 @@ class _Job:
             by_value[value].append(stack)
         for value in sorted(by_value):
             chosen = self._chosen(by_value[value], f"{what} {value:g}", key)
-            target = self._flip_path(value)
-            if key == "b_value":
+            if key == "flip_angle":
+                target = self._flip_path(value)
+            else:
                 target = diffusion_path(self.build, self.study_id, value)
             if self._is_there(target, chosen):
                 continue
