@@ -14,7 +14,8 @@ from cad.errors import CadError
 from cad.execution.ahead import take_waiting
 from cad.execution.cluster import CONNECT_SECONDS, NO_MORE, client_of, on_cluster
 from cad.execution.options import ExecutionOptions
-from cad.execution.worker import THREAD_VARIABLES, Done, Result, Task, Worker, attempt
+from cad.execution.worker import Done, Result, Task, Worker, attempt
+from cad.processes import THREAD_VARIABLES
 
 Returned = TypeVar("Returned")
 
@@ -156,7 +157,7 @@ def _here(
                 if upcoming is NO_MORE and not worker.busy:
                     worker.close()
                     workers.remove(worker)
-                elif worker.ready and not worker.busy:
+                elif worker.idle():
                     worker.give(upcoming)
                     upcoming = next(waiting, NO_MORE)
             if not workers:

@@ -15,21 +15,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
 from cad.errors import CadError, MachineError
 from cad.execution.options import ExecutionOptions
-from cad.processes import as_child, collect_rarely, end_child, limit_memory, start_child
+from cad.processes import Child, limit_memory
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
-    "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS",
-)  # fmt: skip
 _START_SECONDS = 300.0
 _STARTS = 5
 # Where the system does not tell how long a process has had no processor, this share of all time.
@@ -97,12 +94,18 @@ class Worker:
 
     def _start(self) -> None:
         self.starts += 1
-        self.process, self.connection = start_child(__name__, dict.fromkeys(THREAD_VARIABLES, "1"))
+        name = self.function if isinstance(self.function, str) else self.function.__module__
+        self.process = Child(__name__, name.partition(":")[0])
+        self.connection = self.process.connection
         self.task: Any = None
         self.ready = self.busy = False
         self._expect(max(_START_SECONDS, self.time_limit))
         with suppress(BrokenPipeError):  # it has died since; take() will say so
             self.connection.send((self.function, self.options))
+
+    def idle(self) -> bool:
+        """Tell whether the process waits for a task; one that has ended since does not."""
+        return self.ready and not self.busy and not self.connection.poll()
 
     def give(self, task: Any) -> None:
         """Send a task to the process and return at once; :meth:`take` receives its result."""
@@ -144,7 +147,8 @@ class Worker:
             answer = self.connection.recv()
         except (EOFError, OSError):
             code = self.process.wait()
-            if not self.ready and code == -signal.SIGKILL and self.starts < _STARTS:
+            killed = code == -signal.SIGKILL
+            if not self.busy and (self.ready or killed) and self.starts < _STARTS:
                 self.close()  # killed from outside, before it had anything to do
                 self._start()
                 return None
@@ -163,14 +167,14 @@ class Worker:
         return self._lost(Fault(f"waited longer than the time limit of {self.patience:g} s", hint))
 
     def _lost(self, fault: Fault) -> Done[Any, Any]:
-        if not self.ready:
+        if not self.busy:
             hint = "its own message is above; try the same command with --jobs 1"
             raise MachineError(f"a worker process could not be started: {fault.reason}", hint=hint)
         return Done(self.task, None, fault, time.monotonic() - self.since)
 
     def do(self, task: Any) -> Done[Any, Any]:
         """Send one task to the process, wait until it is done, and return it."""
-        while not self.ready:
+        while not self.idle():
             self._answer()
         self.give(task)
         done = self._answer()
@@ -186,7 +190,7 @@ class Worker:
 
     def close(self) -> None:
         """Kill the process, even in the middle of a task."""
-        end_child(self.process, self.connection)
+        self.process.end()
 
 
 def busy_seconds(pid: int) -> float | None:
@@ -227,10 +231,14 @@ def _death(code: int, time_limit: float) -> Fault:
     return Fault(f"its process ended by {name}", hint)
 
 
-def serve() -> None:
-    """Do tasks from the parent process until the pipe closes: main function of a worker process."""
-    connection = as_child()
-    collect_rarely()
+def serve(connection: Connection[Any, Any]) -> None:
+    """Do tasks from the parent process until the pipe closes: main function of a worker process.
+
+    Parameters
+    ----------
+    connection : Connection
+        The pipe.
+    """
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
     function, options = connection.recv()
     if isinstance(function, str):  # which nobody has imported to give the order

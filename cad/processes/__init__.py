@@ -1,61 +1,223 @@
 """Start, limit and end child processes; a child never outlives the process that started it.
 
-Two functions also change how this process collects garbage, because loaded modules are a million
-objects that stay.
+A fork server starts them: a process with one thread that has loaded their libraries, so that a
+child costs milliseconds and not a second. Two functions also change how this process collects
+garbage, because loaded modules are a million objects that stay.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+import traceback
+from contextlib import suppress
+from importlib import import_module
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
+
+from cad.errors import MachineError
 
 # Python's own 700 make it look through all modules again and again while they are loaded, a fifth
 # of that time. What cycles hold until then is some megabytes.
 _THRESHOLDS = (50_000, 20, 100)
 _silent = threading.Event()
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
+    "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS",
+)  # fmt: skip
+_ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
+_SERVE = f"from {__name__} import serve; serve()"
+_lock = threading.Lock()
+# The fork server of this process; of another process, which this one was forked from, it is not.
+_servers: dict[int, tuple[subprocess.Popen[bytes], socket.socket]] = {}
 
 
-def start_child(
-    module: str, environment: Mapping[str, str] | None = None, errors: int | None = None
-) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
-    """Start a child process that runs ``serve()`` of a module.
+class Child:
+    """Start a child process that runs ``serve(connection)`` of a module; :meth:`end` ends it.
 
     Parameters
     ----------
     module : str
         Full name of a module of this project.
-    environment : mapping of str, optional
-        Environment variables for the child, added to those of this process.
-    errors : int, optional
-        Standard error of the child, as for `subprocess.Popen`; by default that of this process,
-        or nothing after :func:`silence_children`.
+    needs : str, optional
+        Module that children like this one will use; loaded once for all of them.
+    quiet : bool
+        Whether nothing that the child prints on standard error is seen; so it is for every child
+        after :func:`silence_children`.
 
-    Returns
-    -------
-    Popen, Connection
-        The child, and this process's end of a pipe to it. End both with :func:`end_child`.
+    Attributes
+    ----------
+    pid : int
+        Number of the process.
+    connection : Connection
+        This process's end of a pipe to it.
+
+    Raises
+    ------
+    MachineError
+        When the machine starts no process.
     """
-    ours, theirs = Pipe()
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    # Fixed arguments, and no user's string among them.
-    process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-P", "-c", f"from {module} import serve; serve()", str(theirs.fileno())],
-        stdin=subprocess.PIPE,  # never written: the process ends itself when it closes
-        stdout=subprocess.DEVNULL,  # what libraries print must not mix with our results
-        stderr=subprocess.DEVNULL if _silent.is_set() else errors,
-        pass_fds=(theirs.fileno(),),
-        env={**os.environ, **(environment or {}), "PYTHONPATH": path},
-    )
-    theirs.close()
-    return process, ours
+
+    def __init__(self, module: str, needs: str = "", *, quiet: bool = False) -> None:
+        self.connection, theirs = Pipe()
+        life, self._life = os.pipe()  # never written: the child ends itself when it closes
+        self._status, status = os.pipe()
+        try:
+            errors = [] if quiet or _silent.is_set() or sys.stderr is None else [2]
+            handles = [theirs.fileno(), life, status, *errors]
+            self.pid, self._handle = _fork(f"{module} {needs}", handles)
+        except BaseException:
+            for handle in (self._life, self._status):
+                os.close(handle)
+            self.connection.close()
+            raise
+        finally:
+            os.close(life)
+            os.close(status)
+            theirs.close()
+        self._code: int | None = None
+        with suppress(BrokenPipeError):  # it has died since; wait() will say so
+            self.connection.send((sys.path, os.getcwd(), {**os.environ, **_ONE_THREAD}))
+
+    def wait(self) -> int:
+        """Wait until the process has ended, and return its exit code; minus the signal's number."""
+        if self._code is None:
+            # Its fork server tells; where that has been killed, too, nobody knows better.
+            self._code = int(os.read(self._status, 8) or -signal.SIGKILL)
+        return self._code
+
+    def end(self) -> None:
+        """Kill the process, wait for its end, and close the pipes that lead to it."""
+        if self._life < 0:
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        os.close(self._life)
+        self.wait()
+        for handle in (self._handle, self._status):
+            os.close(handle)
+        self.connection.close()
+        self._life = -1
+
+
+def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    if os.getpid() not in _servers:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        with theirs:
+            # Fixed arguments, and no user's string among them.
+            process = subprocess.Popen(  # noqa: S603
+                [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    f"import {__name__} as p; p.serve()",
+                    str(theirs.fileno()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # what libraries print must not mix with our results
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
+            )
+        _servers[os.getpid()] = process, ours
+    return _servers[os.getpid()]
+
+
+@atexit.register
+def _end_server() -> None:
+    process, server = _servers.pop(os.getpid(), (None, None))
+    if process and server:
+        server.close()
+        process.wait()
+
+
+def _fork(order: str, handles: list[int]) -> tuple[int, int]:
+    """Let this process's fork server start a child; return its number and a handle of it."""
+    with _lock:
+        for _ in range(2):  # a server that has been killed is replaced once
+            _, server = _server()
+            with suppress(OSError):
+                socket.send_fds(server, [order.encode()], handles)
+                answer, handle, *_ = socket.recv_fds(server, 16, 1)
+                if handle:
+                    return int(answer), handle[0]
+            _end_server()
+    hint = "the machine is short of memory or of processes: try again, with fewer jobs"
+    raise MachineError("no process could be started", hint=hint)
+
+
+def serve() -> None:
+    """Fork a child at each order of the parent process, until that ends: the fork server."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    collect_rarely()
+    orders, statuses = socket.socket(fileno=int(sys.argv[1])), dict[int, int]()
+
+    def tell(*_: object) -> None:
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                with suppress(BrokenPipeError), open(statuses.pop(ended[0]), "w") as status:
+                    status.write(str(os.waitstatus_to_exitcode(ended[1])))
+
+    signal.signal(signal.SIGCHLD, tell)
+    while True:
+        order, handles, *_ = socket.recv_fds(orders, 1024, 4)
+        if not order:
+            return
+        module, _, needs = order.decode().partition(" ")
+        for name in filter(None, (module, needs)):
+            with suppress(Exception):  # the child will say why
+                import_module(name)
+        gc.freeze()  # a child's collector leaves alone, and so shares, what is here
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        try:
+            pid = os.fork()
+        except OSError:
+            return
+        if not pid:
+            _run(module, handles)
+        statuses[pid], handle = handles[2], os.pidfd_open(pid)
+        socket.send_fds(orders, [str(pid).encode()], [handle])
+        for number in (handle, *handles[:2], *handles[3:]):
+            os.close(number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+
+def _run(module: str, handles: list[int]) -> NoReturn:
+    """Be a child: call the module's ``serve`` with the pipe to the parent process."""
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        theirs, life, _, *errors = handles
+        os.dup2(life, 0)
+        os.dup2(errors[0] if errors else 1, 2)
+        os.closerange(3, theirs)  # other children's pipes are among them
+        os.closerange(theirs + 1, os.sysconf("SC_OPEN_MAX"))
+        connection: Connection[Any, Any] = Connection(theirs)
+        sys.path[:], folder, environment = connection.recv()
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        import_module(module).serve(connection)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)  # nothing of the server's is done at the end
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # returns when the pipe closes; nobody writes
+    os._exit(1)  # the parent is gone, even by kill -9: write nothing more
 
 
 def silence_children() -> None:
@@ -64,33 +226,6 @@ def silence_children() -> None:
     Libraries in any language quote what they read: a header, a name.
     """
     _silent.set()
-
-
-def end_child(process: subprocess.Popen[bytes], connection: Connection[Any, Any]) -> None:
-    """Kill a child process and close the pipes that lead to it.
-
-    Parameters
-    ----------
-    process, connection : Popen, Connection
-        As :func:`start_child` returned them.
-    """
-    process.kill()
-    process.wait()
-    connection.close()
-    if process.stdin is not None:
-        process.stdin.close()
-
-
-def as_child() -> Connection[Any, Any]:
-    """Set up a child process, and return its end of the pipe to its parent: call it in the child.
-
-    From then on the child ends when its parent does, and ignores Ctrl-C.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
-    os.set_inheritable(connection.fileno(), False)
-    return connection
 
 
 def limit_memory(gigabytes: float) -> None:
@@ -108,11 +243,6 @@ def limit_memory(gigabytes: float) -> None:
     if hard != resource.RLIM_INFINITY:
         ceiling = min(ceiling, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
-
-
-def _end_with_parent() -> None:
-    os.read(0, 1)  # returns when the pipe closes; nobody writes
-    os._exit(1)  # the parent is gone, even by kill -9: write nothing more
 
 
 def collect_rarely() -> None:

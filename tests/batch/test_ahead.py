@@ -24,7 +24,7 @@ ACT = "batch_tasks:act"
 
 
 def alive(workers: list[Worker]) -> list[bool]:
-    return [worker.process.poll() is None for worker in workers]
+    return [Path(f"/proc/{worker.process.pid}").exists() for worker in workers]
 
 
 def test_the_work_takes_them_and_they_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,9 @@ def test_none_is_started_where_none_would_work() -> None:
 
 def test_a_worker_that_is_lost_before_its_work_is_replaced() -> None:
     with workers_ahead(ACT, OPTIONS):
-        os.kill(ahead._waiting.get()[0].process.pid, 9)
+        lost = ahead._waiting.get()[0]
+        os.kill(lost.process.pid, 9)
+        lost.process.wait()
         done = list(each(act, [("square", float(i)) for i in range(4)], OPTIONS))
     assert sorted(d.result for d in done) == [0.0, 1.0, 4.0, 9.0]
 

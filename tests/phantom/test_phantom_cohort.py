@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -131,8 +132,10 @@ def test_numbers_of_regions_say_nothing_of_malignancy(readings):
 def test_cancers_and_glands_measure_what_real_ones_do():
     """Quartiles of 459 significant cancers and 425 glands (public labels), on clinical grids."""
     volume, slices, across, glands = [], [], [], []
+    # No image is looked at but the outlines: few frames do.
+    brief = tuple(replace(one, frames=8) for one in FULL)
     for index in range(12):
-        patient = make_patient(200, index, FULL)
+        patient = make_patient(200, index, brief)
         voxel = float(np.prod(patient.study.t2w.spacing)) / 1000
         glands.append(patient.study.gland.array.sum() * voxel)
         for label, region in enumerate(patient.regions, start=1):

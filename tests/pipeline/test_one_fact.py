@@ -188,7 +188,7 @@ def test_a_validation_and_a_prediction_state_one_thing_each(
     part_of: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
-    root = part_of(cohort, tmp_path / "cohort", [f"sub-000{k}" for k in range(1, 6)])
+    root = part_of(cohort, tmp_path / "cohort", [f"sub-000{k}" for k in range(1, 4)])
     validated = run_pipeline(str(quick_pipeline), root, tmp_path / "run", HERE)
     known = predict_cohort([str(model)], root, tmp_path / "known", HERE, probability_map=True)
     assert disagreements(validated, root, tmp_path / "a") == []

@@ -7,9 +7,7 @@ were complete by then.
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -19,7 +17,7 @@ from typing import Any
 from cad.dicom.archive import interface
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.errors import CadError
-from cad.processes import as_child, end_child, limit_memory, start_child
+from cad.processes import Child, limit_memory
 
 _START_SECONDS = 300.0
 
@@ -128,7 +126,9 @@ class Conversation:
     def _ask(self, steps: list[interface.Step], what: str, *given: Any) -> Any:
         """Let a new process do one thing; every step of it gets the whole time anew."""
         # Libraries log on standard error what an archive sends.
-        process, ours = start_child(__name__, errors=subprocess.DEVNULL)
+        needs = "web" if "://" in self.address else "dimse"
+        process = Child(__name__, f"cad.dicom.archive.{needs}", quiet=True)
+        ours = process.connection
         try:
             ours.send((self.address, self.aet, self.limits, what, given))
             seconds = _START_SECONDS
@@ -155,20 +155,21 @@ class Conversation:
                 hint="try again; most often the machine had no memory left",
             ) from error
         finally:
-            end_child(process, ours)
+            process.end()
 
 
-def serve() -> None:
-    """Do one request to an archive; its parent process sends the request and gets the result.
+def serve(connection: Connection[Any, Any]) -> None:
+    """Do one request to an archive: main function of the child process of :class:`Conversation`.
 
-    This is the main function of the child process of :class:`Conversation`. It ends the process.
+    Parameters
+    ----------
+    connection : Connection
+        Pipe to its parent process, which sends the request and gets the result.
     """
-    connection = as_child()
     address, aet, limits, what, given = connection.recv()
     limit_memory(limits.memory_gigabytes)
     with suppress(BrokenPipeError):
         connection.send(_attempt(connection, address, aet, limits, what, given))
-    os._exit(0)  # threads of the libraries may still wait for the archive
 
 
 def _attempt(
