@@ -74,11 +74,10 @@ def demo(
     from cad.share import shared
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
-    with common.measuring(out, options):
-        from cad.pipeline import run_pipeline
+    common.load_ahead(out, options)
+    from cad.pipeline import run_pipeline
 
-        summary = run_pipeline("demo", shared("sample_data"), out, options)
-    common.finish(summary, as_json)
+    common.finish(run_pipeline("demo", shared("sample_data"), out, options), as_json)
 
 
 @app.command(rich_help_panel=START)
@@ -206,11 +205,10 @@ def run(
     the folder of --out; no model is kept. A run that was stopped goes on where it stopped.
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    with common.measuring(out, options):
-        from cad.pipeline import run_pipeline
+    common.load_ahead(out, options)
+    from cad.pipeline import run_pipeline
 
-        summary = run_pipeline(pipeline, cohort, out, options)
-    common.finish(summary, as_json)
+    common.finish(run_pipeline(pipeline, cohort, out, options), as_json)
 
 
 @app.command(rich_help_panel=LEARN)
@@ -310,20 +308,20 @@ def predict(
     images it has. All results are written to the folder of --out, the cohort is not changed.
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    with common.measuring(out, options):
-        from cad.pipeline import predict_cohort
+    common.load_ahead(out, options)
+    from cad.pipeline import predict_cohort
 
-        summary = predict_cohort(
-            model,
-            cohort,
-            out,
-            options,
-            decision=decision,
-            probability_map=probability_map,
-            outlines=outlines,
-            readings=reader_score or (),
-            transductive=transductive,
-        )
+    summary = predict_cohort(
+        model,
+        cohort,
+        out,
+        options,
+        decision=decision,
+        probability_map=probability_map,
+        outlines=outlines,
+        readings=reader_score or (),
+        transductive=transductive,
+    )
     if audit is not None:
         from cad.audit.entries import audit_prediction, caller
 

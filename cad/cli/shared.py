@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,29 +178,23 @@ def execution(
     )
 
 
-@contextmanager
-def measuring(out: Path, options: ExecutionOptions) -> Iterator[None]:
-    """Start the processes that will measure studies before the block; end them after it.
+def load_ahead(out: Path, options: ExecutionOptions) -> None:
+    """Let the fork server load what measures studies, while this process reads the cohort.
 
-    They load their libraries while this process still reads the cohort. When the run is resumed,
-    no process is started here, because none may be needed.
+    When the run is resumed, nothing is loaded here, because nothing may have to be measured.
 
     Parameters
     ----------
     out : Path
         Run folder.
     options : ExecutionOptions
-        How many processes, and their limits.
+        How the job is run.
     """
-    from cad.execution.ahead import workers_ahead
+    from cad.processes import preload
     from cad.run_folder import RunFolder
 
-    if RunFolder(out).memory.exists():
-        yield
-        return
-    # A worker imports its libraries for a second: it does so while this process reads the cohort.
-    with workers_ahead("cad.stages.study:process_study", options):
-        yield
+    if options.scheduler is None and not RunFolder(out).memory.exists():
+        preload("cad.execution.worker", "cad.stages.study")
 
 
 def finish(summary: Emitted, as_json: bool) -> None:

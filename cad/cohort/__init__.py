@@ -294,8 +294,7 @@ def write_tables(
     tables = {"participants": participants, "readers": readers, "rois": rois, "scores": scores}
     for table_name, table in tables.items():
         # A spreadsheet would carry out a cell that begins like a formula.
-        own = each_cell(table, harmless)
-        text = own.to_csv(
+        text = each_cell(table, harmless).to_csv(
             sep="\t", index=False, na_rep=MISSING, lineterminator="\n", quoting=csv.QUOTE_NONE
         )
         write_atomic(root / f"{table_name}.tsv", text.encode())

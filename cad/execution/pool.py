@@ -11,7 +11,6 @@ from multiprocessing.connection import wait
 from typing import Any, TypeVar, cast
 
 from cad.errors import CadError
-from cad.execution.ahead import take_waiting
 from cad.execution.cluster import CONNECT_SECONDS, NO_MORE, client_of, on_cluster
 from cad.execution.options import ExecutionOptions
 from cad.execution.worker import Done, Result, Task, Worker, attempt
@@ -147,7 +146,7 @@ def _here(
 ) -> Iterator[Done[Any, Any]]:
     waiting = iter(tasks)
     upcoming = next(waiting, NO_MORE)
-    workers = take_waiting(function, options) if upcoming is not NO_MORE else []
+    workers: list[Worker] = []
     try:
         while True:
             while upcoming is not NO_MORE and len(workers) < options.jobs:

@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
 from cad.errors import CadError, MachineError
@@ -81,21 +80,20 @@ class Worker:
 
     Parameters
     ----------
-    function : callable or str
-        Function that the process calls with each task, or its name as ``module:name``.
+    function : callable
+        Function that the process calls with each task; importable by its name.
     options : ExecutionOptions
         Limits of time and memory of each task.
     """
 
-    def __init__(self, function: Callable[[Any], Any] | str, options: ExecutionOptions) -> None:
+    def __init__(self, function: Callable[[Any], Any], options: ExecutionOptions) -> None:
         self.function, self.time_limit = function, options.time_limit
         self.options, self.starts = options, 0
         self._start()
 
     def _start(self) -> None:
         self.starts += 1
-        name = self.function if isinstance(self.function, str) else self.function.__module__
-        self.process = Child(__name__, name.partition(":")[0])
+        self.process = Child(__name__, self.function.__module__)
         self.connection = self.process.connection
         self.task: Any = None
         self.ready = self.busy = False
@@ -241,8 +239,6 @@ def serve(connection: Connection[Any, Any]) -> None:
     """
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
     function, options = connection.recv()
-    if isinstance(function, str):  # which nobody has imported to give the order
-        function = resolve_name(function)
     limit_memory(options.memory_limit)
     connection.send("ready")
     while True:

@@ -119,8 +119,7 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
         with_category = [(grade, category) for grade, category in all_of if category]
         for rank, (grade, category) in enumerate(with_category):
             truth = np.nan if grade is None else float(grade >= SIGNIFICANT)
-            count = len(with_category)
-            listed.append((row["study_id"], category, truth, count, rank))
+            listed.append((row["study_id"], category, truth, len(with_category), rank))
     table = pd.DataFrame(listed, columns=["study", "category", "truth", "lesions", "rank"])
     men["top"] = men["study"].map(table.groupby("study")["category"].max())
     return men, table.merge(men.drop(columns="truth"), on="study", validate="many_to_one")

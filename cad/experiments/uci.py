@@ -303,8 +303,7 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     """
     numbers = X.select_dtypes("number").to_numpy(float)
     numbers = numbers[:, ~np.isnan(numbers[fitted_on]).all(axis=0)]
-    median = np.nanmedian(numbers[fitted_on], axis=0)
-    parts = [np.where(np.isnan(numbers), median, numbers)]
+    parts = [np.where(np.isnan(numbers), np.nanmedian(numbers[fitted_on], axis=0), numbers)]
     for name in X.columns.difference(X.select_dtypes("number").columns, sort=False):
         seen = X[name].iloc[fitted_on].dropna()
         if not seen.empty:

@@ -351,8 +351,7 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
         )
     names = [c for c in table.columns if c not in _COPY_KEYS]
     ordered = table.sort_values(_COPY_KEYS, kind="stable")
-    k = int(repeats.iloc[0])
-    cube = ordered[names].to_numpy(float).reshape(-1, k, len(names))
+    cube = ordered[names].to_numpy(float).reshape(-1, int(repeats.iloc[0]), len(names))
     rows = []
     for column, name in enumerate(names):
         values = cube[:, :, column]

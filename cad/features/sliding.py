@@ -190,8 +190,7 @@ def _slide(
     for chunk in _chunks(prepared.grid, points):
         measured = measure(prepared, chunk, settings.features)
         if not columns:  # one block for all: a gland's table is hundreds of MB
-            block = np.empty((len(measured), len(points)))
-            columns = dict(zip(measured, block, strict=True))
+            columns = dict(zip(measured, np.empty((len(measured), len(points))), strict=True))
         for name, values in measured.items():
             # The bound of a region: below it a percentile is no statistic.
             values[chunk.sizes < MIN_VOXELS] = np.nan

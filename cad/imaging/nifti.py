@@ -421,8 +421,7 @@ def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:
     image.set_qform(image.affine, code=_SCANNER)
     image.header.set_xyzt_units("mm", "sec")
     # qform is a rotation: it must not silently differ from the matrix that was asked for.
-    corner = np.array([*image.shape[:3], 1.0])
-    gap = np.abs((image.get_qform() - image.affine) @ corner).max()
+    gap = np.abs((image.get_qform() - image.affine) @ np.array([*image.shape[:3], 1.0])).max()
     if gap > GEOMETRY_TOLERANCE_MM:
         image.set_qform(None, code=0)
     content = image.to_bytes()

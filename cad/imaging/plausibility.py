@@ -301,8 +301,7 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     t1 = -repetition / math.log(slope) if 0 < slope < 1 else math.inf
     yield name, t1, where
     fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
-    misfit = float(np.sqrt(np.mean((level - fitted) ** 2)) / level.mean())
-    yield "vfa_misfit", misfit, where
+    yield "vfa_misfit", float(np.sqrt(np.mean((level - fitted) ** 2)) / level.mean()), where
 
 
 def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:

@@ -166,8 +166,7 @@ def register_rigid(
     # Of the middle of the region: a rotation about a far origin looks like a long way.
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
     # trace R = 1 + 2 cos(angle), whatever the axis.
-    cosine = (np.trace(matrix[:3, :3]) - 1) / 2
-    angle = float(np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0))))
+    angle = float(np.degrees(np.arccos(np.clip((np.trace(matrix[:3, :3]) - 1) / 2, -1.0, 1.0))))
     result = (
         f"{shift:.1f} mm and {angle:.1f} degrees, mutual information {before:.3f} to {after:.3f}"
     )

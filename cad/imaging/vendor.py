@@ -299,8 +299,7 @@ def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
     for block in _BLOCKS:
         if group << 16 | block not in dataset:
             continue
-        name = dataset[group << 16 | block]
-        if str(name.value).strip().lower() == creator.lower():
+        if str(dataset[group << 16 | block].value).strip().lower() == creator.lower():
             value = dataset.get((group, block << 8 | element))
             if value is not None:
                 return value.value

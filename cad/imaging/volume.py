@@ -126,8 +126,7 @@ class Volume:
         The sense of z makes the axes right-handed.
         """
         step, axes = np.array(self.spacing), np.asarray(self.direction, float)
-        thick = np.where(step >= _THICK * step.max(), np.abs(axes[2]), -1.0)
-        z = int(np.argmax(thick))
+        z = int(np.argmax(np.where(step >= _THICK * step.max(), np.abs(axes[2]), -1.0)))
         a, b = (k for k in range(3) if k != z)
         left, _, head = np.abs(axes)
         x, y = (a, b) if left[a] + head[b] >= left[b] + head[a] else (b, a)

@@ -53,8 +53,7 @@ def reader_labels(
     replaced later, inside each fold (:mod:`cad.labels.rules`).
     """
     known = reader_probabilities(scores, rois, settings)
-    counting = chosen_readers(readers, settings.readers)
-    known = known[known["reader_id"].isin(counting)]
+    known = known[known["reader_id"].isin(chosen_readers(readers, settings.readers))]
     grouped = known.groupby(_KEY, sort=False)["probability"]
     summary = grouped.agg(n_readers="size", p="mean", spread="std").reset_index()
     labels = rois[_KEY].merge(summary, on=_KEY, how="left", validate="one_to_one")
@@ -265,8 +264,7 @@ def _refuse_inconsistent(scores: pd.DataFrame, rois: pd.DataFrame) -> None:
             row = table.iloc[int(np.argmax(repeated))]
             reader = f" (reader {row['reader_id']})" if "reader_id" in key else ""
             raise CadError(text + reader, patient=row["participant_id"], roi=row["roi_id"])
-    known = pd.MultiIndex.from_frame(rois[_KEY])
-    stray = ~pd.MultiIndex.from_frame(scores[_KEY]).isin(known)
+    stray = ~pd.MultiIndex.from_frame(scores[_KEY]).isin(pd.MultiIndex.from_frame(rois[_KEY]))
     if stray.any():
         row = scores.iloc[int(np.argmax(stray))]
         raise CadError(

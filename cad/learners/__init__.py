@@ -31,8 +31,7 @@ def __getattr__(name: str) -> object:
     if name == "LEARNERS":
         value: object = {learner: __getattr__(learner) for learner in _MODULES}
     elif name in _MODULES or name == "ProbabilityRegressor":
-        module = import_module(f"cad.learners.{_MODULES.get(name, 'regressor')}")
-        value = getattr(module, name)
+        value = getattr(import_module(f"cad.learners.{_MODULES.get(name, 'regressor')}"), name)
     else:
         raise AttributeError(f"module 'cad.learners' has no attribute {name!r}")
     globals()[name] = value

@@ -390,8 +390,7 @@ def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any
             f"{soft.sum()} soft intervals are violated",
             hint="use wider eta, smaller C, or scale='fixed'",
         )
-    spread = float(np.ptp(solution.f))
-    if spread <= 1e-9 * max(1.0, largest):
+    if float(np.ptp(solution.f)) <= 1e-9 * max(1.0, largest):
         warnings.warn(
             "the decision function is constant: the features do not tell the samples apart",
             base.LearnerWarning,

@@ -173,8 +173,7 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
     for name, value in (("y", p), ("eta", eta)):
         # NaN is neither: it makes both comparisons false.
         if value.size and not (value.min() >= 0 and value.max() <= 1):
-            wrong = np.broadcast_to(~((value >= 0) & (value <= 1)), p.shape)
-            i = int(np.argmax(wrong))
+            i = int(np.argmax(np.broadcast_to(~((value >= 0) & (value <= 1)), p.shape)))
             found = np.broadcast_to(value, p.shape)[i]
             raise ValueError(f"{name}[{i}] = {found!r}, must lie in [0, 1]")
     eta = np.broadcast_to(eta, p.shape)

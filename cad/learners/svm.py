@@ -83,8 +83,7 @@ class _PlattMachine(base.PointwiseMachine):
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         cost = base.check_cost("C", self.C) * weight * self._membership(p)
         gram = self._make_gram(X, weight)
-        problem = svm_problem(p, cost)
-        solution = self._solve(gram, problem, start)
+        solution = self._solve(gram, svm_problem(p, cost), start)
         base.warn_unless_converged(solution, type(self).__name__)
         self.classes_ = classes
         self._keep(gram, solution)

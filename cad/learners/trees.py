@@ -125,8 +125,7 @@ class SoftExtraTrees(SoftLearner):
         # scikit-learn cuts numbers of single precision.
         rows = np.ascontiguousarray(X, dtype=np.float32)
         nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
-        mean = walk(rows, self.roots_, *nodes) / len(self.roots_)
-        return np.clip(mean, CLIP, 1 - CLIP)
+        return np.clip(walk(rows, self.roots_, *nodes) / len(self.roots_), CLIP, 1 - CLIP)
 
 
 def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:

@@ -23,8 +23,7 @@ def warm() -> None:
     y = np.arange(40) % 2
     X += 0.5 * y[:, None]
     # Rows that come one by one, as for many points, and an active set that grows and shrinks.
-    problem = svm_problem(y.astype(float), np.ones(40))
-    solve_hybrid(Gram(Kernel("rbf", 1.0), X, None), problem)
+    solve_hybrid(Gram(Kernel("rbf", 1.0), X, None), svm_problem(y.astype(float), np.ones(40)))
     make_gram(Kernel("precomputed"), X @ X.T, 1.0)
     trees = SoftExtraTrees(trees=1)
     for learner in (OPAUC(platt_folds=0), RankBoost(3, platt_folds=0), trees):

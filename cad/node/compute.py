@@ -91,8 +91,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         shutil.rmtree(cohort)
     # One pseudonym in all studies of the node.
     write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
-    rules = find(RULES, settings.rules, ".yaml")
-    imported = import_cohort(str(incoming), cohort, rules, HERE)
+    imported = import_cohort(str(incoming), cohort, find(RULES, settings.rules, ".yaml"), HERE)
     _first(imported.failures)
     if imported.awaiting:
         return 0, time.perf_counter() - start

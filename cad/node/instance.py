@@ -160,8 +160,7 @@ def deflated_head(path: Path) -> Head:
         When the file is not DICOM, or its UIDs or patient are missing.
     """
     with reading(path, "not a readable DICOM file"):
-        found = pydicom.dcmread(path, stop_before_pixels=True)
-        return _judged(found)
+        return _judged(pydicom.dcmread(path, stop_before_pixels=True))
 
 
 def _judged(found: Dataset) -> Head:

@@ -89,8 +89,7 @@ def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
     ndarray, shape (n_frames, 2)
         Displacement along x and y, mm.
     """
-    speed = rng.normal(0, DRIFT_MM_MIN)
-    path: np.ndarray = speed * times[:, None] / 60.0
+    path: np.ndarray = rng.normal(0, DRIFT_MM_MIN) * times[:, None] / 60.0
     jump, when = rng.normal(0, JUMP_MM, 2), rng.uniform(times[0], times[-1])
     if rng.random() < JUMP_SHARE:
         path = path + jump * (times[:, None] >= when)
@@ -102,6 +101,5 @@ def _window(shape: tuple[int, int]) -> np.ndarray:
     """Return the filter over k-space (y, x): an ellipse with a cosine edge."""
     y = np.fft.fftfreq(shape[0])[:, None] / (0.5 * _PHASE)
     x = np.fft.fftfreq(shape[1]) / (0.5 * _READOUT)
-    radius = np.sqrt(y**2 + x**2)
-    edge = np.clip((radius - _FLAT) / (1 - _FLAT), 0, 1)
+    edge = np.clip((np.sqrt(y**2 + x**2) - _FLAT) / (1 - _FLAT), 0, 1)
     return (0.5 * (1 + np.cos(np.pi * edge))).astype(np.float32)

@@ -137,8 +137,7 @@ def _zones(
 ) -> list[Shape]:
     """Draw the peripheral zone in its capsule, central and transition zone, stroma."""
     rim = 0.9
-    share = float(np.clip(1.0 - 20.0 / volume + rng.normal(0, 0.05), 0.18, 0.72))
-    grown = share ** (1 / 3)
+    grown = float(np.clip(1.0 - 20.0 / volume + rng.normal(0, 0.05), 0.18, 0.72)) ** (1 / 3)
     lean = 0.05 * b * (1 - grown)
     inner = (a - rim, b - rim, c - rim)
     zones = [

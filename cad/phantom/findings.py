@@ -80,8 +80,7 @@ def case_mix(seed: int, index: int) -> tuple[int, int]:
     block, place = divmod(index, BLOCK)
     rng = np.random.default_rng([seed, 0x5EED, block])
     regions = rng.permutation(np.array(REGIONS))[place]
-    cancers = rng.permutation(np.array(CANCERS))[place]
-    return int(regions), int(cancers)
+    return int(regions), int(rng.permutation(np.array(CANCERS))[place])
 
 
 def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, np.ndarray]:
@@ -195,8 +194,7 @@ def _tissue(
     shift = {}
     for name, sd in params.UNEXPLAINED.items():
         toward = severity * np.log(getattr(cancer, name) / getattr(native, name))
-        factor = np.log(getattr(finding, name, 1.0))
-        shift[name] = float(toward + factor + rng.normal(0, sd))
+        shift[name] = float(toward + np.log(getattr(finding, name, 1.0)) + rng.normal(0, sd))
     mixed = vary(native, shift)
     texture = native.texture + severity * (cancer.texture - native.texture)
     return replace(mixed, texture=texture, septa=(1 - severity) * native.septa)

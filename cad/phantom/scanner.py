@@ -131,8 +131,7 @@ def diffusion_images(
         # High b-values are averaged more often.
         images.append(acquire(clean, sd / (1.0 if b < 400 else 2.0), rng))
     low, high = protocol.b_values
-    ratio = np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)
-    value = 1e6 * np.log(ratio) / (high - low)
+    value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
     apparent = np.clip(value, 0, 4000)  # where nothing gives signal: of noise, as scanners store it
     stored = [
         (float(b), view.volume(_stored(image)))
@@ -195,8 +194,7 @@ def dynamic_images(
         clean = np.bincount(voxels, signal, n) * sensitivity
         image = acquire(clean.reshape(view.grid.shape), sd / 2, rng)
         vfa.append((flip, view.volume(_stored(image))))
-    grid = view.volume(frames[0])
-    return Dynamic(frames, grid, times, repetition, protocol.flip), vfa
+    return Dynamic(frames, view.volume(frames[0]), times, repetition, protocol.flip), vfa
 
 
 def _kinetics(

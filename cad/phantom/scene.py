@@ -292,8 +292,7 @@ class View:
         front, shift = self.scene.gas
         y, x = self.seen[1], self.seen[0]
         depth = np.exp(-np.abs(y - front) / params.DISTORTION_DEPTH_MM)
-        near = np.exp(-0.5 * (x / params.DISTORTION_DEPTH_MM) ** 2)
-        plane = shift * depth[:, None] * near
+        plane = shift * depth[:, None] * np.exp(-0.5 * (x / params.DISTORTION_DEPTH_MM) ** 2)
         return np.broadcast_to(plane, self.grid.shape)
 
     def sensitivity(self) -> np.ndarray:

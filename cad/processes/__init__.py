@@ -139,6 +139,18 @@ def _end_server() -> None:
         process.wait()
 
 
+def preload(module: str, needs: str) -> None:
+    """Let the fork server load what children will use, while this process goes on.
+
+    Parameters
+    ----------
+    module, needs : str
+        As for :class:`Child`.
+    """
+    with _lock, suppress(OSError):  # the next child will say so
+        socket.send_fds(_server()[1], [f"{module} {needs}".encode()], [])
+
+
 def _fork(order: str, handles: list[int]) -> tuple[int, int]:
     """Let this process's fork server start a child; return its number and a handle of it."""
     with _lock:
@@ -175,6 +187,8 @@ def serve() -> None:
         for name in filter(None, (module, needs)):
             with suppress(Exception):  # the child will say why
                 import_module(name)
+        if not handles:
+            continue
         gc.freeze()  # a child's collector leaves alone, and so shares, what is here
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         try:

@@ -144,8 +144,7 @@ def contradictory(readings: pd.DataFrame) -> pd.Series:
     Series of bool
         For each row, with the index of ``readings``.
     """
-    which = [*WHO, "session"]
-    scores: pd.Series = readings.groupby(which)["score"].transform("nunique")
+    scores: pd.Series = readings.groupby([*WHO, "session"])["score"].transform("nunique")
     return scores > 1
 
 

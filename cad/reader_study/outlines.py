@@ -174,7 +174,6 @@ def _require_correction(one: JsonObject, study: Study, inside: np.ndarray, label
         raise _refusal(one, f"it cannot be measured: {too_little}", AGAIN)
     if study.roi_map is None:  # read_study refuses regions without one
         return
-    mask = study.roi_map.with_array(study.roi_map.array == label)
-    given = resample_mask(mask, image).array
+    given = resample_mask(study.roi_map.with_array(study.roi_map.array == label), image).array
     if given.any() and not (given & inside).any():
         raise _refusal(one, "it lies beside the region that it corrects", AGAIN)

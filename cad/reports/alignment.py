@@ -75,8 +75,7 @@ def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
     marked = np.zeros(large.shape[:2], bool)
     marked[1::3, 1::3] = edges > 0
     for axis in (0, 1):  # neighbouring edge voxels are joined
-        both = np.roll(edges > 0, -1, axis) & (edges > 0)
-        at = np.argwhere(both) * 3 + 1
+        at = np.argwhere(np.roll(edges > 0, -1, axis) & (edges > 0)) * 3 + 1
         for step in (1, 2):
             place = at.copy()
             place[:, axis] = np.minimum(place[:, axis] + step, marked.shape[axis] - 1)

@@ -387,8 +387,7 @@ def _crop(mask: np.ndarray, spacing: tuple[float, float]) -> tuple[slice, slice]
     extent = found.max(axis=0) - found.min(axis=0) + 1
     slices = []
     for axis, step in ((0, spacing[1]), (1, spacing[0])):
-        side = max(KEY_SIDE_MM / step, extent[axis] + 20 / step)
-        n = min(mask.shape[axis], round(side))
+        n = min(mask.shape[axis], round(max(KEY_SIDE_MM / step, extent[axis] + 20 / step)))
         start = int(np.clip(round(middle[axis] - n / 2), 0, mask.shape[axis] - n))
         slices.append(slice(start, start + n))
     return slices[0], slices[1]

@@ -80,8 +80,7 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
 
 def _ticks(low: float, high: float, about: int = 4) -> list[float]:
     """Return round numbers that cover [low, high]."""
-    span = max(high - low, 1e-9)
-    raw = span / about
+    raw = max(high - low, 1e-9) / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
     # Noise a little beyond a round number needs no further tick.

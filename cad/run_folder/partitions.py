@@ -49,8 +49,7 @@ def read_partitions(root: Path) -> pd.DataFrame:
         or labels that depend on the other patients of the run, or a patient in two runs.
     """
     folders = _runs(root)
-    settings = _same_settings(folders)
-    wanted = [*KEYS, *columns_stated(settings)]
+    wanted = [*KEYS, *columns_stated(_same_settings(folders))]
     parts: list[pd.DataFrame] = []
     owner: dict[str, RunFolder] = {}
     for folder in folders:

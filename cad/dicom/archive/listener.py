@@ -272,8 +272,7 @@ class _Line(AssociationSocket):
         ):
             raise OSError("a message is too long that brings no instance")
         # A caller that drips a byte now and then meets every single deadline, but not this one.
-        slowest = self._since + self._idle + self._came / _SLOWEST
-        self._until = min(now + self._idle, slowest)
+        self._until = min(now + self._idle, self._since + self._idle + self._came / _SLOWEST)
 
 
 def _peer(address: str, connection: Any) -> str:

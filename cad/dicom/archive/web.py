@@ -40,8 +40,7 @@ class WebArchive(interface.Protocolled):
             ) from error
 
         self.url, self.limits, self.name = url, limits, f"DICOMweb archive {url}"
-        session = _limited_session(self.name, limits)
-        self._client = DICOMwebClient(url=url, session=session)
+        self._client = DICOMwebClient(url=url, session=_limited_session(self.name, limits))
         # A retry by the client would wait beyond the limits and send an object twice.
         self._client.set_http_retry_params(retry=False)
         self._errors = RequestException
@@ -96,8 +95,7 @@ class WebArchive(interface.Protocolled):
             try:
                 yield
             except self._errors as error:
-                response = getattr(error, "response", None)
-                code = getattr(response, "status_code", None)
+                code = getattr(getattr(error, "response", None), "status_code", None)
                 what = f"HTTP {code}" if code is not None else type(error).__name__
                 raise CadError(
                     f"{self.name}: {what}", hint="check address, rights and network"

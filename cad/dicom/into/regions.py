@@ -217,8 +217,7 @@ def _values_in(path: Path, labels: Volume, label: int) -> np.ndarray:
     zones = whole_numbers(path)
     points = labels.index_to_patient(np.argwhere(labels.array == label)[:, ::-1])
     index = np.round(zones.patient_to_index(points)).astype(int)
-    inside = ((index >= 0) & (index < np.array(zones.shape[::-1]))).all(axis=1)
-    x, y, z = index[inside].T
+    x, y, z = index[((index >= 0) & (index < np.array(zones.shape[::-1]))).all(axis=1)].T
     return np.asarray(zones.array[z, y, x])
 
 

@@ -182,8 +182,7 @@ def choose_thresholds(
     settings : DecisionSettings
         ``aim_npv``, ``aim_ppv`` and costs.
     """
-    by_cost = settings.thresholds
-    lower, upper = by_cost
+    lower, upper = settings.thresholds
     if settings.aim_npv is not None:
         lower = _largest_cut(1 - truth, q, settings.aim_npv)
     if settings.aim_ppv is not None:

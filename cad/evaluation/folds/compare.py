@@ -213,8 +213,7 @@ def _permutation_p(
 
     def difference(swap: np.ndarray) -> float:
         one = replace(first, score=np.where(swap, b, a))
-        other = replace(first, score=np.where(swap, a, b))
-        return measure(one) - measure(other)
+        return measure(one) - measure(replace(first, score=np.where(swap, a, b)))
 
     observed = difference(np.zeros(len(a), dtype=bool))
     if not np.isfinite(observed):

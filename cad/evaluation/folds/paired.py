@@ -290,8 +290,7 @@ def _difference(
         value = float(theta[0] - theta[1])
         variance = float(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1])
     else:
-        lost = _losses(measure, aim, q) - _losses(measure, aim, base)
-        sums = np.bincount(patient, lost, n)
+        sums = np.bincount(patient, _losses(measure, aim, q) - _losses(measure, aim, base), n)
         size = np.bincount(patient, minlength=n).astype(float)
         if measure == "kl":
             value, rest, total = float(sums.sum()), sums - sums.mean(), 1.0

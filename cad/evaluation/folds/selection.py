@@ -183,8 +183,7 @@ class StabilitySelector(_Selector):
             t = welch_t(values[rows], positive[rows])
             chosen[np.argsort(-t, kind="stable")[: self.n_features]] += 1
         self.scores_ = chosen / self.resamples
-        overall = welch_t(values, positive)
-        self.order_ = np.lexsort((-overall, -self.scores_))[: self.n_features]
+        self.order_ = np.lexsort((-welch_t(values, positive), -self.scores_))[: self.n_features]
         return self
 
 
@@ -259,8 +258,7 @@ def column_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.nd
     flat = codes + bins * np.arange(d)
     joint = np.empty((bins, d * bins))
     for value in range(bins):
-        rows = flat[other == value]
-        joint[value] = np.bincount(rows.ravel(), minlength=d * bins)
+        joint[value] = np.bincount(flat[other == value].ravel(), minlength=d * bins)
     p = joint.reshape(bins, d, bins) / n
     expected = p.sum(axis=0, keepdims=True) * p.sum(axis=2, keepdims=True)
     ratio = np.divide(p, expected, out=np.ones_like(p), where=p > 0)

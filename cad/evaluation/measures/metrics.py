@@ -140,8 +140,7 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
     called = true + false
     # Precision is 1 by convention where nothing is called yet.
     precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
-    recall = _share(true, true[:, -1:])
-    steps: np.ndarray = np.sum(np.diff(recall) * precision[:, 1:], axis=1)
+    steps: np.ndarray = np.sum(np.diff(_share(true, true[:, -1:])) * precision[:, 1:], axis=1)
     return np.where(true[:, -1] > 0, steps, np.nan)
 
 
@@ -227,8 +226,7 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
     """
     p = np.asarray(p, dtype=float)
     tie = np.abs(p - threshold) <= 1e-9
-    truth = ((p > threshold) & ~tie).astype(float)
-    return np.where(np.isnan(p), np.nan, truth), int(tie.sum())
+    return np.where(np.isnan(p), np.nan, ((p > threshold) & ~tie).astype(float)), int(tie.sum())
 
 
 @_measure(_binary)
@@ -515,8 +513,7 @@ def _ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Return the smallest and the largest value that counts; inf and -inf where none does."""
     counts = weight > 0
     low = np.where(counts, values, np.inf).min(axis=1, initial=np.inf)
-    high = np.where(counts, values, -np.inf).max(axis=1, initial=-np.inf)
-    return low, high
+    return low, np.where(counts, values, -np.inf).max(axis=1, initial=-np.inf)
 
 
 def _spread(values: np.ndarray, weight: np.ndarray) -> np.ndarray:

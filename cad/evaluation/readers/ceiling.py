@@ -109,8 +109,7 @@ def readers_ceiling(
     seen = np.isfinite(truth) & np.isfinite(mean) & np.isfinite(classifier)
     counted = np.isfinite(scores).sum(axis=0)
     use = np.isfinite(classifier) & (counted >= 2)
-    squares = np.nansum((scores - mean) ** 2, axis=0)[use]
-    scatter = squares / (counted[use] - 1) / counted[use]
+    scatter = np.nansum((scores - mean) ** 2, axis=0)[use] / (counted[use] - 1) / counted[use]
     distance = (classifier[use] - mean[use]) ** 2
 
     def share(weight: np.ndarray) -> np.ndarray:

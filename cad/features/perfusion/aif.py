@@ -200,5 +200,4 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
         np.linspace(a, b, n, endpoint=False)
         for a, b, n in zip(times[:-1], times[1:], parts, strict=True)
     ]
-    fine = np.concatenate([*pieces, times[-1:]])
-    return fine, np.concatenate([[0], np.cumsum(parts)])
+    return np.concatenate([*pieces, times[-1:]]), np.concatenate([[0], np.cumsum(parts)])

@@ -86,8 +86,7 @@ def concentration_from_signal(
     scale = (1 - e10) / ((1 - e10 * cosine) * np.where(usable, baseline, np.nan))
     x = np.asarray(signal, float) * scale[..., None]
     x = np.where(x < 1, x, np.nan)
-    e1 = (1 - x) / (1 - x * np.asarray(cosine)[..., None])
-    rate = -np.log(e1) / repetition_time
+    rate = -np.log((1 - x) / (1 - x * np.asarray(cosine)[..., None])) / repetition_time
     return np.asarray((rate - r10[..., None]) / relaxivity)
 
 

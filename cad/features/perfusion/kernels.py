@@ -449,8 +449,7 @@ def refine_rows(
                 moved = 0.0
                 for i in range(n_free):
                     k = free[i]
-                    value = p[k] + x[i] / np.sqrt(hess[k, k])
-                    trial[k] = min(max(value, lower[k]), upper[k])
+                    trial[k] = min(max(p[k] + x[i] / np.sqrt(hess[k, k]), lower[k]), upper[k])
                     moved = max(moved, abs(trial[k] - p[k]) / (abs(p[k]) + 1e-6))
                 if moved < _TOLERANCE:  # the curve need not be evaluated for such a step
                     done = 1

@@ -94,8 +94,7 @@ class RankBoost(StumpRanker):
         require_count("n_rounds", self.n_rounds)
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
-        role = np.where(sign > 0, POSITIVE, NEGATIVE).astype(np.int64)
-        self._boost(X, role, weight, 0.0)
+        self._boost(X, np.where(sign > 0, POSITIVE, NEGATIVE).astype(np.int64), weight, 0.0)
 
 
 @njit(cache=True)

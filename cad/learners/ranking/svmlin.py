@@ -231,8 +231,7 @@ class SVMLin(Ranker):
 
         def total() -> float:
             entropy = float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
-            expected = _objective(stacked, y, costs(), lambda_, w)
-            return expected + 0.5 * temperature * entropy
+            return _objective(stacked, y, costs(), lambda_, w) + 0.5 * temperature * entropy
 
         while True:
             values: list[float] = []

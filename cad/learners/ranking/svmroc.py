@@ -118,8 +118,7 @@ class SVMROC(base.Ranker):
         # support vector.
         beta = np.empty(len(order))
         beta[order] = solution.beta
-        keep = np.abs(beta) > _ZERO * np.abs(beta).max(initial=0.0)
-        self.support_ = np.flatnonzero(keep)
+        self.support_ = np.flatnonzero(np.abs(beta) > _ZERO * np.abs(beta).max(initial=0.0))
         self.dual_coef_ = beta[self.support_][None, :]
         precomputed = kernel.name == "precomputed"
         self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]

@@ -320,8 +320,7 @@ def _append(L, size, block, ridge):  # type: ignore[no-untyped-def]
             row[k] = block[i, k]
         _solve_lower(L, at, row)
         # A point that depends on the others leaves rounding: the ridge stands in for it.
-        rest = block[i, at] + ridge - _dot(row, row, at)
-        row[at] = np.sqrt(max(rest, ridge))
+        row[at] = np.sqrt(max(block[i, at] + ridge - _dot(row, row, at), ridge))
 
 
 @numba.njit(cache=True)

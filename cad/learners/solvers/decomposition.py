@@ -127,8 +127,7 @@ def _choose(
     new = np.setdiff1d(point[np.r_[raise_first, lower_first]], worst)
     kept = np.setdiff1d(last, np.r_[worst, new])
     moving = np.isin(kept, point[rows.free(gamma)])
-    wanted = np.r_[np.unique(worst), new, kept[moving], kept[~moving]]
-    return np.sort(wanted[:size])
+    return np.sort(np.r_[np.unique(worst), new, kept[moving], kept[~moving]][:size])
 
 
 def _first(value: Array, count: int) -> NDArray[np.intp]:

@@ -143,8 +143,7 @@ class Problem:
         ``beta`` and ``f``, shape (n,), are the points' coefficients and decision values; ``u``,
         shape (k,), are the extra scalars, as the intercept.
         """
-        missed = np.maximum(0.0, self.slack(f, u))
-        return float(0.5 * beta @ f + self.c @ missed**self.r)
+        return float(0.5 * beta @ f + self.c @ np.maximum(0.0, self.slack(f, u)) ** self.r)
 
 
 @dataclass(frozen=True)
@@ -250,8 +249,7 @@ def _box_term(problem: Problem, g: Array, u: Array) -> float:
     Where rounding makes g pull at an infinite bound, u stands in for the bound.
     """
     bound = np.where(g > 0, problem.upper, problem.lower)
-    at = np.where(np.isfinite(bound), bound, u)
-    return float(at @ g)
+    return float(np.where(np.isfinite(bound), bound, u) @ g)
 
 
 def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:

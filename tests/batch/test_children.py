@@ -1,0 +1,137 @@
+"""Children are forked from one process that has loaded their libraries, and none is left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from batch_tasks import act
+from loop_pieces import where
+
+from cad import processes
+from cad.evaluation.folds import crossval
+from cad.execution.options import ExecutionOptions
+from cad.execution.pool import Caller, workplace
+from cad.execution.worker import Worker
+
+OPTIONS = ExecutionOptions(jobs=2, time_limit=30.0)
+
+
+def test_it_is_loaded_once_and_before_it_is_asked_for() -> None:
+    """A fresh process: the server loads the module while its parent does something else."""
+    code = (
+        "import sys, time\n"
+        "from cad.processes import Child, preload\n"
+        "preload('cad.execution.worker', 'cad.stages.study')\n"
+        "time.sleep(5)\n"
+        "start = time.perf_counter()\n"
+        "children = [Child('cad.execution.worker', 'cad.stages.study') for _ in range(3)]\n"
+        "print(time.perf_counter() - start, 'cad.stages.study' in sys.modules)\n"
+        "for child in children: child.end()\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds, loaded = said.stdout.split()
+    assert float(seconds) < 0.5
+    assert loaded == "False"
+
+
+def test_a_worker_that_is_lost_before_its_work_is_replaced() -> None:
+    worker = Worker(act, OPTIONS)
+    assert worker.do(("square", 2.0)).result == 4.0
+    os.kill(worker.process.pid, 9)
+    assert worker.process.wait() == -9
+    assert worker.do(("square", 3.0)).result == 9.0
+    worker.close()
+    assert not Path(f"/proc/{worker.process.pid}").exists()
+
+
+def test_a_fork_server_that_is_lost_is_replaced_and_its_children_go_on() -> None:
+    worker = Worker(act, OPTIONS)
+    assert worker.do(("square", 2.0)).result == 4.0
+    server, _ = processes._servers[os.getpid()]
+    server.kill()
+    server.wait()
+    assert worker.do(("square", 3.0)).result == 9.0
+    other = Worker(act, OPTIONS)
+    assert other.do(("square", 4.0)).result == 16.0
+    assert processes._servers[os.getpid()][0].pid != server.pid
+    worker.close()  # what is left of it is the system's to take away
+    other.close()
+    assert not Path(f"/proc/{other.process.pid}").exists()
+
+
+def test_nothing_is_left_of_a_process_that_is_killed() -> None:
+    code = (
+        "import os, time\n"
+        "from cad.processes import Child, _servers\n"
+        "child = Child('cad.execution.worker')\n"
+        "print(child.pid, _servers[os.getpid()][0].pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    pids = started.stdout.readline().split()
+    assert len(pids) == 2
+    assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+    started.kill()
+    started.wait()
+    started.stdout.close()
+    until = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_child_has_this_processs_place_and_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are now, not as they were when the server started; and one thread."""
+    with Caller(OPTIONS) as call:
+        call(os.getpid)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CAD_TESTED", "yes")
+    with Caller(OPTIONS) as call:
+        assert call(os.getcwd) == str(tmp_path)
+        assert call(os.getenv, "CAD_TESTED") == "yes"
+        assert call(os.getenv, "OMP_NUM_THREADS") == "1"
+        assert set(call(os.listdir, "/proc/self/fd")) >= {"0", "1", "2"}
+        assert len(call(os.listdir, "/proc/self/fd")) == 5  # the pipe, and the list itself
+
+
+@pytest.mark.filterwarnings("ignore")  # Dask's own, at its end
+def test_a_long_loop_uses_the_cluster_whatever_jobs_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.setattr(crossval, "START_SECONDS", 0.0)
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+            local_directory=str(tmp_path),
+        ) as cluster,
+        workplace(ExecutionOptions(scheduler=cluster.scheduler_address)),
+    ):
+        found = list(crossval.each_piece(where, [(k, 0.01) for k in range(6)], n_jobs=1))
+    assert [k for k, _ in found] == list(range(6))
+    assert [pid == os.getpid() for _, pid in found] == [True] * 2 + [False] * 4
+
+
+def test_a_worker_imports_no_learner() -> None:
+    """What it needs takes a third of the time that scikit-learn's import alone takes."""
+    code = (
+        "import sys, cad.stages.study, cad.features.table, cad.features.snapshot, "
+        "cad.imaging.prepare, cad.imaging.plausibility\n"
+        "print(*(n for n in ('sklearn', 'scipy.stats', 'scipy.spatial', 'matplotlib', 'pydicom') "
+        "if n in sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
