@@ -9,11 +9,13 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pydicom
+from pydicom.dataelem import RawDataElement
 from pydicom.dataset import Dataset
 from pydicom.multival import MultiValue
 
@@ -38,6 +40,12 @@ _ENHANCED: dict[str, str] = _TABLES["enhanced"]
 _MACROS: list[str] = _TABLES["macros"]
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _TIME_OFFSET = "TemporalPositionTimeOffset"
+# In these alone the slices of most series differ.
+_DIFFERING = (
+    "sop_uid", "instance_number", "acquisition_number", "acquisition_time", "content_time",
+    "trigger_time", "temporal_position", "position",
+)  # fmt: skip
+Twins = dict[tuple[object, ...], Frame]
 
 
 def _tags(keywords: tuple[str, ...]) -> list[int]:
@@ -54,7 +62,7 @@ _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
 )
 
 
-def frames_of(dataset: Dataset, path: Path) -> list[Frame]:
+def frames_of(dataset: Dataset, path: Path, twins: Twins | None = None) -> list[Frame]:
     """Return the planes of one DICOM file, headers only.
 
     Parameters
@@ -64,6 +72,9 @@ def frames_of(dataset: Dataset, path: Path) -> list[Frame]:
         :data:`cad.imaging.vendor.CSA_TAGS` are read from the file and added in place.
     path : Path
         The file.
+    twins : dict, optional
+        Filled with classic images by all that does not differ between slices, and used for those
+        that come later: most of a header is the same in all of a series.
 
     Returns
     -------
@@ -89,7 +100,7 @@ def frames_of(dataset: Dataset, path: Path) -> list[Frame]:
             "images of both phase-encoding directions in one series (GE): they differ in place",
             hint="export the images of one direction",
         )
-    frame = _frame(dataset, path, 0)
+    frame = _like_its_twin(dataset, path, {} if twins is None else twins)
     if slices := vendor.grid_slices(dataset):
         return _grid(frame, slices)
     if not vendor.is_mosaic(dataset):
@@ -213,17 +224,7 @@ def _grid(whole: Frame, slices: list[Dataset]) -> list[Frame]:
 
 
 def _frame(header: Dataset, path: Path, index: int) -> Frame:
-    fields: dict[str, Any] = {
-        **{field: str(header.get(word, "") or "") for field, word in _TEXTS.items()},
-        **{field: _number(header, word, _float) for field, word in _NUMBERS.items()},
-        **{field: _number(header, word, _int) for field, word in _COUNTS.items()},
-        **{field: _floats(header.get(word), n) for field, (word, n) in _LISTS.items()},
-        **{field: _clock(header.get(word)) for field, word in _CLOCKS.items()},
-    }
-    for field in ("repetition_time", "trigger_time"):  # headers have ms
-        fields[field] = None if fields[field] is None else fields[field] / 1000
-    for field in ("series_number", "instance_number"):
-        fields[field] = fields[field] or 0
+    fields = {field: _field(header, field) for field in _READERS}
     if fields["b_value"] is None:
         fields["b_value"] = vendor.b_value(header)
     gradient = fields["direction"] or vendor.direction(header)
@@ -243,6 +244,28 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
         precise=precise,
         **fields,
     )
+
+
+def _like_its_twin(header: Dataset, path: Path, twins: Twins) -> Frame:
+    """Return the frame of a classic image; of one like an earlier one only what differs is read."""
+    alike = tuple(
+        (e.tag, e.VR, e.value, e.is_implicit_VR, e.is_little_endian)
+        if isinstance(e, RawDataElement)
+        else (e.tag, e.VR, str(e.value))
+        for e in header.values()
+        if e.tag not in _DIFFERING_TAGS
+    )
+    if alike in twins:
+        differing = {field: _field(header, field) for field in _DIFFERING}
+        return replace(twins[alike], path=path, **differing)
+    return twins.setdefault(alike, _frame(header, path, 0))
+
+
+def _field(header: Dataset, field: str) -> Any:
+    """Return a field's value; None or empty where there is none, and its name where it is none."""
+    keyword, read = _READERS[field]
+    with reading("", f"{keyword} is no number"):
+        return read(header.get(keyword))
 
 
 def _scales(header: Dataset) -> tuple[Scale, Scale]:
@@ -279,12 +302,6 @@ def _real_world(header: Dataset) -> Scale | None:
     return None
 
 
-def _number(header: Dataset, keyword: str, read: Callable[[Any], float | None]) -> float | None:
-    """Return a number of a header; None where it has none, and its name where it is none."""
-    with reading("", f"{keyword} is no number"):
-        return read(header.get(keyword))
-
-
 def _float(value: Any) -> float | None:
     if value is None or value == "" or isinstance(value, MultiValue):
         return None
@@ -319,3 +336,24 @@ def _clock(value: Any) -> float | None:
         return None
     hours, minutes, seconds = match.groups()
     return int(hours) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
+
+
+def _seconds(value: Any) -> float | None:
+    number = _float(value)  # headers have ms
+    return None if number is None else number / 1000
+
+
+# Of each field its keyword, and the function that reads the value.
+_READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    **{field: (word, lambda value: str(value or "")) for field, word in _TEXTS.items()},
+    **{field: (word, _float) for field, word in _NUMBERS.items()},
+    **{field: (word, _int) for field, word in _COUNTS.items()},
+    **{field: (word, partial(_floats, count=n)) for field, (word, n) in _LISTS.items()},
+    **{field: (word, _clock) for field, word in _CLOCKS.items()},
+    **{field: (_NUMBERS[field], _seconds) for field in ("repetition_time", "trigger_time")},
+    **{
+        field: (_COUNTS[field], lambda value: _int(value) or 0)
+        for field in ("series_number", "instance_number")
+    },
+}
+_DIFFERING_TAGS = set(_tags(tuple(_READERS[field][0] for field in _DIFFERING)))

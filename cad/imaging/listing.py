@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from cad.errors import CadError, refused
-from cad.imaging.frame_headers import TAGS, frames_of
+from cad.imaging.frame_headers import TAGS, Twins, frames_of
 from cad.imaging.frames import Frame, NotDicom, read_dataset, read_header
 from cad.imaging.pixels import decoded
 from cad.reading import MAX_IMAGE, read_bytes, reading
@@ -89,13 +89,13 @@ def list_files(paths: Iterable[Path]) -> Listing:
         Image planes, annotation objects, and what could not be read or used. An instance that is
         there twice is taken once; two different instances of one SOPInstanceUID are unreadable.
     """
-    listing = Listing()
+    listing, twins = Listing(), Twins()
     for path in paths:
         if _NOT_DICOM.search(path.name.lower()):
             continue
         try:
             with reading(path, "damaged DICOM header"):
-                _place(listing, path)
+                _place(listing, path, twins)
         except NotDicom:
             continue
         except (CadError, OSError) as error:
@@ -114,7 +114,7 @@ def as_problem(error: CadError | OSError) -> CadError:
     return refused(error) if isinstance(error, OSError) else error
 
 
-def _place(listing: Listing, path: Path) -> None:
+def _place(listing: Listing, path: Path, twins: Twins) -> None:
     dataset = read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
         return  # a DICOMDIR, whatever its name
@@ -138,7 +138,7 @@ def _place(listing: Listing, path: Path) -> None:
         listing.objects[study].append(path)
     else:
         try:
-            listing.studies[study] += frames_of(dataset, path)
+            listing.studies[study] += frames_of(dataset, path, twins)
         except CadError as error:
             listing.unusable[study][str(dataset.get("SeriesInstanceUID", ""))] = CadError(
                 f"series {dataset.get('SeriesNumber', '')}: {error.problem}",
