@@ -21,13 +21,13 @@ from cad.cohort.patients import CHECK_FILE, KEY_FILE
 from cad.cohort.rules import check_participants, check_rois, check_scores, typed_participants
 from cad.errors import CadError
 from cad.files import CONTROL, each_cell, harmless, write_atomic
+from cad.imaging.makers import SIMULATOR
 from cad.imaging.plausibility import RANGES_FILE
 from cad.labels.scales import check_score
 from cad.reading import MAX_TABLE, read_bytes, read_frame, read_json, reading
 from cad.transactions import Kind, is_ours, pending, settle
 
 MISSING = "n/a"
-SIMULATOR = "cad simulate"
 
 COLUMNS = {
     "participants": ("participant_id",),

@@ -2,6 +2,8 @@
 
 from cad.terms.beside import table_beside
 
+SIMULATOR = "cad simulate"
+"""Maker of the images that the simulator writes."""
 _MAKERS: dict[str, str] = table_beside(__file__)
 
 

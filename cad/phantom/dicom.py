@@ -13,8 +13,8 @@ import numpy as np
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.uid import UID, ExplicitVRLittleEndian, MRImageStorage
 
-from cad.cohort import SIMULATOR
 from cad.files import write_atomic
+from cad.imaging.makers import SIMULATOR
 from cad.imaging.volume import Volume
 from cad.phantom.protocols import Protocol
 from cad.phantom.simulator import Patient, present

@@ -1,4 +1,4 @@
-"""A slice whose header is like an earlier one's is read in part, and gives the frame it gives alone."""
+"""A slice whose header is like an earlier one's is read in part, and gives the same frame."""
 
 from __future__ import annotations
 

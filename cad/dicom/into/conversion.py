@@ -20,9 +20,10 @@ from cad.imaging.frames import Frame
 from cad.imaging.makers import maker
 from cad.imaging.phases import order_phases, read_phases
 from cad.imaging.pixels import PixelReader, read_stack
+from cad.imaging.plausibility import require_plausible
 from cad.imaging.stacks import Stack, stacks_of
 from cad.imaging.study import Roi
-from cad.imaging.study_files import diffusion_path, image_path, vfa_path
+from cad.imaging.study_files import diffusion_path, image_path, read_study, vfa_path
 from cad.imaging.units import in_unit
 from cad.reading import reading
 from cad.terms.modality import MODALITIES, Modality
@@ -82,6 +83,36 @@ def convert(
     job.images()
     job.masks()
     return job.done
+
+
+def read_back(
+    build: Path,
+    study_id: str,
+    participant_id: str,
+    rois: list[Roi],
+    ranges: dict[str, tuple[float, float]],
+) -> list[str]:
+    """Read a converted study as every later step will, and return what there is to say of it.
+
+    Parameters
+    ----------
+    build : Path
+        The study's folder.
+    study_id, participant_id : str
+        Its names in the cohort.
+    rois : list of Roi
+        Regions of the tables.
+    ranges : dict
+        Plausible ranges of the site.
+
+    Raises
+    ------
+    CadError
+        When it cannot be read, or is not plausible.
+    """
+    found = read_study(build, study_id, participant_id, rois)
+    require_plausible(found, ranges)
+    return [*found.missing_notes, *found.notes]
 
 
 class _Job:

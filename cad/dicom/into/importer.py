@@ -20,7 +20,7 @@ from cad.cohort import COHORT
 from cad.cohort.patients import FIRST_SESSION, Patients, Place
 from cad.dicom.archive.client import connect, fetch_patient
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.dicom.into.conversion import Converted, convert
+from cad.dicom.into.conversion import Converted, convert, read_back
 from cad.dicom.into.file_cohort import FileStudy, convert_files, find_file_studies
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
@@ -28,9 +28,8 @@ from cad.dicom.into.tables import Tables, read_scores
 from cad.errors import CadError
 from cad.files import write_atomic
 from cad.imaging.listing import as_problem
-from cad.imaging.plausibility import RANGES_FILE, require_plausible
+from cad.imaging.plausibility import RANGES_FILE
 from cad.imaging.study import Roi
-from cad.imaging.study_files import read_study
 from cad.reading import reading
 from cad.settings import read_settings
 from cad.transactions import claimed, commit, keep, stage
@@ -314,7 +313,9 @@ class _Import:
             rows = rows[rows["session_id"] == place.session_id]
         rois = [Roi(r, int(n)) for r, n in zip(rows["roi_id"], rows["label"], strict=True)]
         try:
-            notes = self.call(_read_back, build, place, rois, self.rules.ranges)
+            notes = self.call(
+                read_back, build, place.study_id, place.participant_id, rois, self.rules.ranges
+            )
         except CadError as error:
             # The temporary folder means nothing to the user.
             raise CadError(
@@ -356,15 +357,6 @@ class _Import:
         if not self.tables.regions(place):
             self.summary.awaiting.append(place.study_id)
         self.summary.notes += [f"{place.study_id}: {note}" for note in converted.notes]
-
-
-def _read_back(
-    build: Path, place: Place, rois: list[Roi], ranges: dict[str, tuple[float, float]]
-) -> list[str]:
-    """Read a study as every later step will; return what there is to say of it."""
-    found = read_study(build, place.study_id, place.participant_id, rois)
-    require_plausible(found, ranges)
-    return [*found.missing_notes, *found.notes]
 
 
 def _unless_new(source: str, target: str) -> None:

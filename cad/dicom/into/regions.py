@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from pydicom.dataset import Dataset
-from scipy import ndimage
 
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, OutlinesRule, ZonesRule
 from cad.dicom.into.sources import SourceStudy
@@ -349,6 +348,8 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
     CadError
         For values that are neither labels nor within 0 to 1.
     """
+    from scipy import ndimage  # slow to load, and few sites have such maps
+
     volume = read_image(path)
     values = volume.array
     soft = np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1
@@ -663,6 +664,8 @@ def grade_lesions(grades: Volume) -> Labelled:
     CadError
         For a lesion of several grades, or of a grade above 5.
     """
+    from scipy import ndimage  # slow to load, and few sites have such maps
+
     labels, count = ndimage.label(grades.array, structure=np.ones((3, 3, 3)))
     rows = []
     for label in range(1, count + 1):

@@ -15,12 +15,11 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cad.cohort import SIMULATOR
 from cad.dicom.own import MANUFACTURER
 from cad.errors import CadError
 from cad.imaging.frames import Frame, printable
 from cad.imaging.listing import Listing, as_problem, check_copy, list_files
-from cad.imaging.makers import maker
+from cad.imaging.makers import SIMULATOR, maker
 from cad.imaging.vendor import NO_ZERO_B
 from cad.reading import kind_of, reading
 
