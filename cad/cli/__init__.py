@@ -178,8 +178,7 @@ def check_command(
     from cad.workflows.check import check, check_text, model_settings
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
-    settings = model_settings(model) if model else None
-    problems, notes = check(cohort, options, settings)
+    problems, notes = check(cohort, options, model_settings(model) if model else None)
     common.show([str(p) for p in problems], as_json, lambda _: check_text(cohort, problems, notes))
     if problems:
         raise typer.Exit(1)

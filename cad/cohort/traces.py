@@ -157,8 +157,7 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     left = list[str]()
 
     def blind(path: Path, why: str | None) -> None:
-        place = path.relative_to(folder).as_posix()
-        left.append(f"{place} (cannot be looked into: {why})")
+        left.append(f"{path.relative_to(folder).as_posix()} (cannot be looked into: {why})")
 
     walk = os.walk(folder, onerror=lambda error: blind(Path(error.filename), error.strerror))
     for parent, folders, files in walk:

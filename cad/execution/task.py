@@ -116,8 +116,7 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
                 if entry.is_dir():
                     folders.append(Path(entry.path))
                 elif stat.S_ISREG((status := entry.stat()).st_mode):
-                    name = os.path.relpath(entry.path, folder).replace(os.sep, "/")
-                    found.append((name, status))
+                    found.append((os.path.relpath(entry.path, folder).replace(os.sep, "/"), status))
     return sorted(found, key=lambda item: item[0])
 
 

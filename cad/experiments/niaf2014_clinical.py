@@ -255,8 +255,7 @@ def _left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
     """Return what is left out together: each patient, or every k-th one where time is short."""
     if folds is None:
         return patients
-    number = np.unique(patients, return_inverse=True)[1]
-    return np.array([f"group {i:02d}" for i in number % folds])
+    return np.array([f"group {i:02d}" for i in np.unique(patients, return_inverse=True)[1] % folds])
 
 
 def _of_pipeline(base: PipelineSettings, name: str) -> PipelineSettings:

@@ -97,8 +97,7 @@ def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], d
     CadError
         For an unknown name, without a network, or if nothing that was asked for arrived.
     """
-    offered = list(dict.fromkeys([*(s.name for s in SOURCES), *NOT_THERE]))
-    wanted = _wanted(names, offered)
+    wanted = _wanted(names, list(dict.fromkeys([*(s.name for s in SOURCES), *NOT_THERE])))
     manifest: dict[str, dict[str, object]] = {}
     left_out = {name: why for name, why in NOT_THERE.items() if name in wanted}
     for name in (name for name in wanted if name not in NOT_THERE):
@@ -325,6 +324,5 @@ def _read(folder: Path, row: pd.Series, leaking: bool) -> DataSet:
     if not labels.isin([*positive, *negative]).all():
         raise CadError("a class value is neither positive nor negative in the manifest", file=path)
     if not leaking:
-        drop = [c for c in LEAKING.get(str(row["name"]), ()) if c in X.columns]
-        X = X.drop(columns=drop)
+        X = X.drop(columns=[c for c in LEAKING.get(str(row["name"]), ()) if c in X.columns])
     return DataSet(str(row["name"]), X, labels.isin(positive).to_numpy(float))

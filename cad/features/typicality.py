@@ -337,8 +337,7 @@ def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
     ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
     ends = ends.where(ends > 0, np.inf)
     # Flagged is who leaves any group: the factor is set on the worst, not group by group.
-    worst = (held / ends).max(axis=1).fillna(0.0).to_numpy()
-    factor = _upper(worst, weight, flagged) * (1 + 1e-9)
+    factor = _upper((held / ends).max(axis=1).fillna(0.0).to_numpy(), weight, flagged) * (1 + 1e-9)
     return {str(group): float(factor * end) for group, end in ends.items()}
 
 

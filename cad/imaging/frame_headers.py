@@ -27,13 +27,11 @@ from cad.terms.beside import table_beside
 
 _TABLES = table_beside(__file__)
 # Field of a frame: keyword of the header, and of lists how many numbers there must be.
-_TEXTS, _NUMBERS, _COUNTS, _CLOCKS = (
-    dict[str, str](_TABLES[kind]) for kind in ("texts", "numbers", "counts", "clocks")
-)
+_KINDS = ("texts", "numbers", "milliseconds", "orders", "counts", "clocks")
 _LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
 _KEYWORDS = (
-    *(*_TEXTS.values(), *_NUMBERS.values(), *_COUNTS.values(), *_CLOCKS.values()),
-    *(keyword for keyword, _ in _LISTS.values()),
+    *(word for kind in _KINDS for word in _TABLES[kind].values()),
+    *(word for word, _ in _LISTS.values()),
     *_TABLES["others"],
 )
 _ENHANCED: dict[str, str] = _TABLES["enhanced"]
@@ -313,6 +311,10 @@ def _int(value: Any) -> int | None:
     return None if number is None else int(number)
 
 
+def _order(value: Any) -> int:
+    return _int(value) or 0
+
+
 def _floats(value: Any, count: int) -> tuple[float, ...] | None:
     if value is None or isinstance(value, str) or not hasattr(value, "__len__"):
         return None
@@ -343,17 +345,11 @@ def _seconds(value: Any) -> float | None:
     return None if number is None else number / 1000
 
 
+_OF_KIND = (lambda value: str(value or ""), _float, _seconds, _order, _int, _clock)
 # Of each field its keyword, and the function that reads the value.
 _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    **{field: (word, lambda value: str(value or "")) for field, word in _TEXTS.items()},
-    **{field: (word, _float) for field, word in _NUMBERS.items()},
-    **{field: (word, _int) for field, word in _COUNTS.items()},
-    **{field: (word, partial(_floats, count=n)) for field, (word, n) in _LISTS.items()},
-    **{field: (word, _clock) for field, word in _CLOCKS.items()},
-    **{field: (_NUMBERS[field], _seconds) for field in ("repetition_time", "trigger_time")},
-    **{
-        field: (_COUNTS[field], lambda value: _int(value) or 0)
-        for field in ("series_number", "instance_number")
-    },
-}
+    field: (word, read)
+    for kind, read in zip(_KINDS, _OF_KIND, strict=True)
+    for field, word in _TABLES[kind].items()
+} | {field: (word, partial(_floats, count=n)) for field, (word, n) in _LISTS.items()}
 _DIFFERING_TAGS = set(_tags(tuple(_READERS[field][0] for field in _DIFFERING)))

@@ -184,8 +184,7 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
         yield from _dynamic(study, study.dce)
     if study.vfa:
         yield from _flip_angles(study)
-    fields = {p.field_strength for p in study.protocols.values() if p.field_strength}
-    for value in sorted(fields):
+    for value in sorted({p.field_strength for p in study.protocols.values() if p.field_strength}):
         yield "field_strength", value, ""
     if study.roi_map is not None:
         yield from _mask(study, study.roi_map)
@@ -207,8 +206,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     yield from _stated(zone_order=belonging.zone_order(study))
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
-        mean = study.dce.frames.mean(axis=0, dtype=np.float32)
-        images["dce"] = study.dce.grid.with_array(mean)
+        images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
     # Without contrast agent too little tells a gland from what lies behind it.
     if study.gland is not None and study.dce is not None:
         gains = belonging.gland_placed(study.gland, images.values())

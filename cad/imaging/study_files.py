@@ -201,8 +201,7 @@ def check_study(study: Study) -> list[CadError]:
     lesion: too far outside the gland or the body, or as large as a gland. Nothing is raised.
     """
     grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
-    present = {name: grid for name, grid in grids.items() if grid is not None}
-    return measurable(study, present)[1]
+    return measurable(study, {name: grid for name, grid in grids.items() if grid is not None})[1]
 
 
 def lost_images(folder: Path) -> list[CadError]:

@@ -114,8 +114,7 @@ class Volume:
             return False
         corners = np.ones((8, 4))
         corners[:, :3] = CORNERS * (np.array(self.shape[::-1]) - 1)
-        gap = np.abs((self.affine - other.affine) @ corners.T).max()
-        return bool(gap <= GEOMETRY_TOLERANCE_MM)
+        return bool(np.abs((self.affine - other.affine) @ corners.T).max() <= GEOMETRY_TOLERANCE_MM)
 
     def upright(self) -> Volume:
         """Return the same voxels with their axes in the order in which a radiologist reads slices.

@@ -250,8 +250,7 @@ def _uncertainty(labels: pd.DataFrame, settings: LabelSettings) -> np.ndarray:
     n = labels["n_readers"].to_numpy()
     if settings.eta != "adaptive":
         return np.where(n > 0, float(settings.eta), np.nan)
-    spread = labels["spread"].to_numpy(dtype=float)
-    return np.where(n == 1, ETA0, np.where(n > 0, spread, np.nan))
+    return np.where(n == 1, ETA0, np.where(n > 0, labels["spread"].to_numpy(dtype=float), np.nan))
 
 
 def _refuse_inconsistent(scores: pd.DataFrame, rois: pd.DataFrame) -> None:

@@ -27,8 +27,7 @@ def dawid_skene(grades: Array, truth: Array | None = None) -> Array:
         Histology, 1 (malignant), 0 or NaN; a region with histology keeps this class.
     """
     levels = np.unique(grades[np.isfinite(grades)])
-    shown = [(grades == level).astype(float) for level in levels]
-    seen = np.stack(shown)  # level, region, reader
+    seen = np.stack([(grades == level).astype(float) for level in levels])  # level, region, reader
     held = np.full(len(grades), np.nan) if truth is None else np.asarray(truth, dtype=float)
     p = np.where(np.isfinite(held), held, np.nanmean(grades, axis=1))
     for _ in range(_ROUNDS):

@@ -224,8 +224,7 @@ def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
     precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]
     mode: Array = fit_logistic(design, y, mean=centre, precision=precision)
     q = expit(design @ mode)
-    hessian = (design * (q * (1 - q))[:, None]).T @ design + np.diag(precision)
-    return mode, np.linalg.inv(hessian)
+    return mode, np.linalg.inv((design * (q * (1 - q))[:, None]).T @ design + np.diag(precision))
 
 
 def mean_of_known(table: Array) -> Array:

@@ -60,8 +60,7 @@ def pirads_table(choice: str | Mapping[int, float]) -> Mapping[int, float]:
             )
         counts = PIRADS_TABLES[choice][1]
         return {category: cancers / lesions for category, (cancers, lesions) in counts.items()}
-    ordered = [choice[k] for k in sorted(choice)]
-    if (np.diff(ordered) < 0).any():
+    if (np.diff([choice[k] for k in sorted(choice)]) < 0).any():
         raise CadError(
             f"labels.pirads_probability {dict(choice)} falls from one category to the next",
             hint="a higher PI-RADS category is never less suspicious",

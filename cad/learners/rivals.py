@@ -434,8 +434,7 @@ def _newton(
         inside *= root
         inside.flat[:: len(p) + 1] += 1.0
         factor = cho_factor(inside, lower=True, overwrite_a=True, check_finite=False)
-        target = f + b + (p - q) / weight
-        both = np.column_stack([target, np.ones(len(p))]) * root[:, None]
+        both = np.column_stack([(f + b + (p - q) / weight), np.ones(len(p))]) * root[:, None]
         solved = root[:, None] * cho_solve(factor, both, check_finite=False)
         new_b = float(solved[:, 0].sum() / solved[:, 1].sum())
         step, step_b = solved[:, 0] - new_b * solved[:, 1] - alpha, new_b - b
@@ -465,8 +464,7 @@ def _minus_likelihood(variances: Array, turned: Array) -> float:
     variances, turned : ndarray, shape (n,)
         Eigenvalues of the covariance at unit scale, and the targets in its eigenvectors.
     """
-    scale = np.mean(turned**2 / variances)
-    return float(len(turned) * np.log(scale) + np.log(variances).sum()) / 2
+    return float(len(turned) * np.log(np.mean(turned**2 / variances)) + np.log(variances).sum()) / 2
 
 
 def _left_out_error(

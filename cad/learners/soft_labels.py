@@ -235,8 +235,7 @@ def probabilistic_problem(
         )
     )
     hard = labels.certain[point]
-    positive = np.where(hard, labels.kinds[point] == CERTAIN_POSITIVE, upper == 0)
-    sign = np.where(positive, 1.0, -1.0)
+    sign = np.where(np.where(hard, labels.kinds[point] == CERTAIN_POSITIVE, upper == 0), 1.0, -1.0)
     # Certain labels have bounds of 0.
     bound = sign * np.where(upper, labels.upper[point], labels.lower[point])
     return pointwise_problem(

@@ -34,6 +34,7 @@ THREAD_VARIABLES = (
 )  # fmt: skip
 _ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
 _SERVE = f"from {__name__} import serve; serve()"
+_START_SECONDS = 300.0
 _lock = threading.Lock()
 # The fork server of this process; of another process, which this one was forked from, it is not.
 _servers: dict[int, tuple[subprocess.Popen[bytes], socket.socket]] = {}
@@ -110,17 +111,12 @@ class Child:
 def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
     if os.getpid() not in _servers:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(_START_SECONDS)
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with theirs:
             # Fixed arguments, and no user's string among them.
             process = subprocess.Popen(  # noqa: S603
-                [
-                    sys.executable,
-                    "-P",
-                    "-c",
-                    f"import {__name__} as p; p.serve()",
-                    str(theirs.fileno()),
-                ],
+                [sys.executable, "-P", "-c", _SERVE, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # what libraries print must not mix with our results
                 stderr=subprocess.DEVNULL,
@@ -155,12 +151,13 @@ def _fork(order: str, handles: list[int]) -> tuple[int, int]:
     """Let this process's fork server start a child; return its number and a handle of it."""
     with _lock:
         for _ in range(2):  # a server that has been killed is replaced once
-            _, server = _server()
+            process, server = _server()
             with suppress(OSError):
                 socket.send_fds(server, [order.encode()], handles)
                 answer, handle, *_ = socket.recv_fds(server, 16, 1)
                 if handle:
                     return int(answer), handle[0]
+            process.kill()
             _end_server()
     hint = "the machine is short of memory or of processes: try again, with fewer jobs"
     raise MachineError("no process could be started", hint=hint)

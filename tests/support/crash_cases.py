@@ -40,15 +40,15 @@ def cad(*words: str) -> int:
     """Run a command line in this process; return its exit code."""
     import typer.main
 
-    from cad.cli import main
-    from cad.execution import ahead, pool, resume
+    from cad.cli import main, shared
+    from cad.execution import pool, resume
     from cad.reports import pages
 
     os.fsync = flush()
     _compute_once()
     typer.main.get_command = _parser
     pages._THREADS = 1  # a copy of the folder is of one moment
-    ahead._MOST = 0  # no worker is started that has nothing to do
+    shared.load_ahead = lambda *_: None  # for workers, of which there are none
     resume.each = _here
     pool.Caller.__call__ = lambda self, function, *arguments: function(*arguments)
     sys.argv = ["cad", *words]

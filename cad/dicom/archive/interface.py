@@ -115,8 +115,7 @@ class Protocolled(ABC):
                 try:
                     with understood(self.name):
                         if matches(study, match):
-                            owner = str(study.get("PatientID", ""))
-                            series[uid] = self._of_interest(owner, uid)
+                            series[uid] = self._of_interest(str(study.get("PatientID", "")), uid)
                 except CadError as error:
                     series[uid] = error
         return series

@@ -184,8 +184,7 @@ class _Import:
         self.studies, self.out, self.rules = studies, out, rules
         self.scratch, self.summary, self.call, self.built = scratch, summary, call, 0
         self.tables = Tables.read(out)
-        known = set(self.tables.participants["participant_id"])
-        self.patients = Patients(out, rules.labels, known)
+        self.patients = Patients(out, rules.labels, set(self.tables.participants["participant_id"]))
         self.count = Counter(study.patient_id for study in studies)
 
     def run(self, watch: Watch) -> None:

@@ -120,8 +120,7 @@ def find_regions(
         found = detected(path, rules.detector, notes)
     if found is None:
         return None
-    zones = study.beside(rules.zones.file) if rules.zones else None
-    return with_zones(found, zones, rules.zones)
+    return with_zones(found, study.beside(rules.zones.file) if rules.zones else None, rules.zones)
 
 
 def _from_objects(

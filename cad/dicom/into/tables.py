@@ -133,8 +133,7 @@ class Tables:
 
     def _free_ids(self, place: Place, rows: list[Roi]) -> dict[str, str]:
         """Make ROI ids unique in a patient: one that another session has gets the session first."""
-        own = self.rois["participant_id"] == place.participant_id
-        taken = set(self.rois["roi_id"][own])
+        taken = set(self.rois["roi_id"][self.rois["participant_id"] == place.participant_id])
         return {
             row.roi_id: f"{place.session_id}.{row.roi_id}" if row.roi_id in taken else row.roi_id
             for row in rows
@@ -254,8 +253,7 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
     list of dict of str to str
         One dict for each row, by name of the column.
     """
-    table = read_rows(path, _SCORE_COLUMNS)
-    rows = [{k: row[k].strip() for k in _SCORE_COLUMNS} for row in table]
+    rows = [{k: row[k].strip() for k in _SCORE_COLUMNS} for row in read_rows(path, _SCORE_COLUMNS)]
     # Line 1 names the columns.
     for number, row in enumerate(rows, start=2):
         for column, cell in row.items():

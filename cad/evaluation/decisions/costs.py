@@ -184,8 +184,7 @@ def reject_summary(
     Reject or None
         None where neither truth is known for enough patients, or a score is outside [0, 1].
     """
-    majority = metrics.consensus_truth(consensus)[0]
-    for against, y in (("histology", truth), ("readers", majority)):
+    for against, y in (("histology", truth), ("readers", metrics.consensus_truth(consensus)[0])):
         usable = np.isfinite(y) & np.isfinite(score)
         y, q = y[usable], score[usable]
         if enough_patients(y, patients[usable]) and is_probability(q):

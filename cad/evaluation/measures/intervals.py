@@ -338,8 +338,7 @@ def _placements(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     m, n = int(y.sum()), int((~y).sum())
     overall = rankdata(s, axis=1)
     own_positive = rankdata(s[:, y], axis=1)
-    own_negative = rankdata(s[:, ~y], axis=1)
-    return (overall[:, y] - own_positive) / n, 1 - (overall[:, ~y] - own_negative) / m
+    return (overall[:, y] - own_positive) / n, 1 - (overall[:, ~y] - rankdata(s[:, ~y], axis=1)) / m
 
 
 def _cluster_sums(values: np.ndarray, code: np.ndarray, clusters: int) -> np.ndarray:

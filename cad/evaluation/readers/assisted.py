@@ -249,8 +249,7 @@ def _assisted(
         test = obuchowski_rockette(truth, np.stack([alone, rank]), patients)
     except CadError as error:
         note = str(error)
-    made = dict(zip(names, probability, strict=True))
-    return Assisted(readers, combinations, test, note), made
+    return Assisted(readers, combinations, test, note), dict(zip(names, probability, strict=True))
 
 
 def fit_combinations(

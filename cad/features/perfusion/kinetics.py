@@ -280,8 +280,7 @@ def _t1_from_flip_angles(
     # Signals are resampled and not T1: a mean of signals is what a larger voxel would show.
     signals = np.stack([on_grid(v, dynamic.grid).array[needed] for _, v in study.vfa])
     angles = np.array([a for a, _ in study.vfa])
-    ratio = None if b1 is None else b1[needed]
-    fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=ratio)
+    fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=None if b1 is None else b1[needed])
     t1 = np.full(dynamic.grid.shape, np.nan)
     t1[needed] = fit.t1
     return list(fit.notes), t1

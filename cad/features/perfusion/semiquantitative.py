@@ -207,8 +207,7 @@ def _slope_from(times: np.ndarray, curves: np.ndarray, first: np.ndarray) -> np.
     late = np.arange(len(times)) >= first[:, None]
     count = late.sum(axis=1)
     minutes = np.asarray(times, float) / SECONDS_PER_MINUTE
-    mean_t = (late * minutes).sum(axis=1) / count
-    offset = np.where(late, minutes - mean_t[:, None], 0.0)
+    offset = np.where(late, minutes - ((late * minutes).sum(axis=1) / count)[:, None], 0.0)
     power = (offset**2).sum(axis=1)
     return np.where(count > 1, (offset * curves).sum(axis=1) / np.where(power > 0, power, 1.0), 0.0)
 

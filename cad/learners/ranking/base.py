@@ -251,8 +251,7 @@ class Ranker(BinaryLearner):
         if groups is None:
             split = StratifiedKFold(folds).split(labelled, sign[labelled])
         else:
-            grouped = StratifiedGroupKFold(folds)
-            split = grouped.split(labelled, sign[labelled], groups[labelled])
+            split = StratifiedGroupKFold(folds).split(labelled, sign[labelled], groups[labelled])
         scores = np.empty(len(labelled))
         for _, test in split:
             out = labelled[test]

@@ -57,8 +57,7 @@ def smallest_scale(problem: Problem, solution: Solution) -> Solution:
     b = (low + high) / 2 if np.isfinite([low, high]).all() else float(program.x[0])
     # The program's own rounding may leave the face by a hair: step back towards the start. Where C
     # is large a hair of the intercept costs too much, and the solver's own intercept stays.
-    steps = (0.0, 1e-4, 1e-3, 1e-2)
-    for intercept, back in product((b, float(solution.u[0])), steps):
+    for intercept, back in product((b, float(solution.u[0])), (0.0, 1e-4, 1e-3, 1e-2)):
         u = (1 - back) * np.array([intercept, s]) + back * solution.u
         primal = problem.primal(solution.beta, solution.f, u)
         if primal <= solution.primal + _RISE * abs(solution.primal):

@@ -372,8 +372,7 @@ def _step(problem: PairwiseProblem, at: _State, least: float, careful: bool) -> 
     """
     count, inverse = len(at.x), 1.0 / at.y
     # Products near zero make equations that rounding spoils: lift x, the next step closes the gap.
-    lowest = max(least, _LEAST * float(at.x @ at.y)) / count
-    np.maximum(at.x, lowest * inverse, out=at.x)
+    np.maximum(at.x, (max(least, _LEAST * float(at.x @ at.y)) / count) * inverse, out=at.x)
     towards = _equations(problem, at, inverse)
     mean = float(at.x @ at.y) / count
     # The predictor, then the corrector (Mehrotra).

@@ -72,8 +72,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         m, k = self.A.shape[0], self.B.shape[1]
-        shapes = {"B": self.B.shape[0], "t": len(self.t), "c": len(self.c)}
-        for name, rows in shapes.items():
+        for name, rows in {"B": self.B.shape[0], "t": len(self.t), "c": len(self.c)}.items():
             if rows != m:
                 raise ValueError(f"{name} has {rows} rows, A has {m}: they must agree")
         if len(self.lower) != k or len(self.upper) != k:
@@ -313,5 +312,4 @@ def pointwise_problem(
     m = len(point)
     A = sparse.csr_array((sign, point, np.arange(m + 1)), shape=(m, n_points))
     B = sign[:, None] if scale is None else np.column_stack([sign, scale])
-    lower = np.array([-np.inf, 0.0][: B.shape[1]])
-    return Problem(A, B, t, c, lower, np.full(B.shape[1], np.inf))
+    return Problem(A, B, t, c, np.array([-np.inf, 0.0][: B.shape[1]]), np.full(B.shape[1], np.inf))
