@@ -83,9 +83,12 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {k: _dump(v, f"{path}.{k}", arrays) for k, v in value.items()}}
     name = type(value).__name__
-    if _classes().get(name) != _public_module(type(value), name):
+    module = type(value).__module__
+    # scikit-learn defines its classes in private modules, and names them in public ones.
+    public = _KNOWN.get(name, module) if module.startswith("sklearn.") else module
+    if _classes().get(name) != public:
         raise CadError(
-            f"{path or 'the model'} is a {type(value).__module__}.{name}, which a bundle cannot "
+            f"{path or 'the model'} is a {module}.{name}, which a bundle cannot "
             "store as plain arrays",
             hint="use a named kernel and the project's own pipeline steps",
         )
@@ -95,13 +98,6 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         if key not in _LEFT_OUT and not key.startswith("__") and key != "_metadata_request"
     }
     return {"class": name, "state": state}
-
-
-def _public_module(cls: type, name: str) -> str:
-    """Name the public module of a class (scikit-learn defines its classes in private ones)."""
-    return (
-        _KNOWN[name] if name in _KNOWN and cls.__module__.startswith("sklearn.") else cls.__module__
-    )
 
 
 def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:

@@ -126,20 +126,19 @@ class Conversation:
     def _ask(self, steps: list[interface.Step], what: str, *given: Any) -> Any:
         """Let a new process do one thing; every step of it gets the whole time anew."""
         # Libraries log on standard error what an archive sends.
-        needs = "web" if "://" in self.address else "dimse"
-        process = Child(__name__, f"cad.dicom.archive.{needs}", quiet=True)
-        ours = process.connection
+        kind = "web" if "://" in self.address else "dimse"
+        process = Child(__name__, f"cad.dicom.archive.{kind}", quiet=True)
         try:
-            ours.send((self.address, self.aet, self.limits, what, given))
+            process.connection.send((self.address, self.aet, self.limits, what, given))
             seconds = _START_SECONDS
             while True:
-                if not ours.poll(seconds):
+                if not process.connection.poll(seconds):
                     raise CadError(
                         f"archive at {self.address}: {what} took longer than "
                         f"{self.limits.study_seconds:g} s and was ended",
                         hint="try again, or raise `study_seconds` in the archive's limits",
                     )
-                answer = ours.recv()
+                answer = process.connection.recv()
                 seconds = self.limits.study_seconds
                 if isinstance(answer, interface.Step):
                     steps.append(answer)

@@ -124,7 +124,18 @@ def map_object(
             software_versions=objects.long_string(f"{name} {version}"),
             device_serial_number="0",
             contains_recognizable_visual_features=False,
-            real_world_value_mappings=[_in_per_cent()],
+            # A stored value becomes the report's number: 0 to 1 times 100 per cent.
+            real_world_value_mappings=[
+                highdicom.pm.RealWorldValueMapping(
+                    "PROBABILITY",
+                    "Probability of cancer by the model",
+                    codes.UCUM.Percent,
+                    (0.0, 1.0),
+                    slope=100.0,
+                    intercept=0.0,
+                    quantity_definition=codes.DCM.ProbabilityOfCancer,
+                )
+            ],
             # 0 to 1 as the window, or a viewer stretches the smallest difference to black and
             # white.
             voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
@@ -166,16 +177,3 @@ def _prostate() -> Dataset:
     item.AnatomicRegionSequence = [highdicom.sr.CodedConcept.from_code(codes.SCT.Prostate)]
     item.FrameLaterality = "U"  # unpaired
     return item
-
-
-def _in_per_cent() -> highdicom.pm.RealWorldValueMapping:
-    """Return how a stored value becomes the report's number: 0 to 1 times 100 per cent."""
-    return highdicom.pm.RealWorldValueMapping(
-        "PROBABILITY",
-        "Probability of cancer by the model",
-        codes.UCUM.Percent,
-        (0.0, 1.0),
-        slope=100.0,
-        intercept=0.0,
-        quantity_definition=codes.DCM.ProbabilityOfCancer,
-    )

@@ -201,8 +201,7 @@ def _outline(item: Dataset) -> DrawnOutline:
 
 def _roi(group: Dataset) -> RoiReport:
     _rule(group.ContentTemplateSequence[0].TemplateIdentifier == "1411", "a group is no TID 1411")
-    segment = _one(group, SEGMENT, "referenced segment")
-    reference = segment.ReferencedSOPSequence[0]
+    reference = _one(group, SEGMENT, "referenced segment").ReferencedSOPSequence[0]
     _rule(
         bool([*_children(group, SOURCE_SERIES), *_children(group, SOURCE_IMAGE)]),
         "TID 1411 requires source images or series for a segment",

@@ -294,8 +294,7 @@ def bootstrap(
         gave NaN, or where all gave the same value: a width of 0 would mislead.
     """
     if n == 0:
-        k = statistic(np.ones((1, len(np.asarray(groups))))).shape[1]
-        return np.full((k, 2), np.nan)
+        return np.full((statistic(np.ones((1, len(np.asarray(groups))))).shape[1], 2), np.nan)
     draws = np.concatenate([statistic(weight) for weight in patient_resamples(groups, n, seed)])
     ends = np.full((draws.shape[1], 2), np.nan)
     tail = (1 - LEVEL) / 2

@@ -259,7 +259,9 @@ def _alternate(work: _Work, polish: bool) -> Solution:
             # stiffen the proximal term only where moving the anchor does not get there.
             last, imbalance = imbalance, _scale_imbalance(work.rows, work.at)
             if imbalance > max(work.tol, eps):
-                if imbalance > 0.3 * last and scale[1] < _stiffest(softest, work.rows):
+                # Small costs make small duals, which need a softer anchor to move the scale.
+                stiffest = _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(work.rows.c)))
+                if imbalance > 0.3 * last and scale[1] < stiffest:
                     scale[1] *= 10
                     continue
                 if moved:
@@ -302,14 +304,6 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
         gamma[rows] = np.clip(rest[points] * signs, 0.0, problem.c[rows])
         rest[points] -= signs * gamma[rows]
     return gamma
-
-
-def _stiffest(softest: float, rows: Rows) -> float:
-    """Return the strongest proximal term on the scale that is tried.
-
-    Small costs make small duals, which need a softer anchor to move the scale at all.
-    """
-    return _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(rows.c)))
 
 
 def _balance(rows: Rows, gamma: Array) -> None:
