@@ -1,5 +1,6 @@
 """The commands: parse, call one function, print. Nothing heavy is imported before it is needed."""
 
+import gc
 import sys
 import traceback
 from pathlib import Path
@@ -15,7 +16,7 @@ from cad.cli.node import serve
 from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
 from cad.errors import CadError
-from cad.processes import collect_rarely, leave_at_once
+from cad.processes import collect_rarely
 
 # What --help shows together, as a user thinks.
 START, DATA, LEARN, SERVICE = "Start", "Own data", "Learn", "Service"
@@ -55,7 +56,7 @@ def main() -> None:
             )
         raise
     finally:
-        leave_at_once()
+        gc.freeze()  # Python then ends without freeing every loaded object
 
 
 @app.command(rich_help_panel=START)

@@ -311,10 +311,6 @@ def _int(value: Any) -> int | None:
     return None if number is None else int(number)
 
 
-def _order(value: Any) -> int:
-    return _int(value) or 0
-
-
 def _floats(value: Any, count: int) -> tuple[float, ...] | None:
     if value is None or isinstance(value, str) or not hasattr(value, "__len__"):
         return None
@@ -345,7 +341,7 @@ def _seconds(value: Any) -> float | None:
     return None if number is None else number / 1000
 
 
-_OF_KIND = (lambda value: str(value or ""), _float, _seconds, _order, _int, _clock)
+_OF_KIND = (lambda v: str(v or ""), _float, _seconds, lambda v: _int(v) or 0, _int, _clock)
 # Of each field its keyword, and the function that reads the value.
 _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     field: (word, read)

@@ -1,7 +1,7 @@
 """Start, limit and end child processes; a child never outlives the process that started it.
 
 A fork server starts them: a process with one thread that has loaded their libraries, so that a
-child costs milliseconds and not a second. Two functions also change how this process collects
+child costs milliseconds and not a second. One function also changes how this process collects
 garbage, because loaded modules are a million objects that stay.
 """
 
@@ -34,7 +34,6 @@ THREAD_VARIABLES = (
 )  # fmt: skip
 _ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
 _SERVE = f"from {__name__} import serve; serve()"
-_START_SECONDS = 300.0
 _lock = threading.Lock()
 # The fork server of this process; of another process, which this one was forked from, it is not.
 _servers: dict[int, tuple[subprocess.Popen[bytes], socket.socket]] = {}
@@ -111,7 +110,7 @@ class Child:
 def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
     if os.getpid() not in _servers:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.settimeout(_START_SECONDS)
+        ours.settimeout(300.0)  # for loading libraries, too
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with theirs:
             # Fixed arguments, and no user's string among them.
@@ -263,8 +262,3 @@ def collect_rarely() -> None:
     libraries are loaded.
     """
     gc.set_threshold(*_THRESHOLDS)
-
-
-def leave_at_once() -> None:
-    """Let Python exit faster, without freeing every loaded object; do not exit here."""
-    gc.freeze()
