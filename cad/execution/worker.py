@@ -145,8 +145,7 @@ class Worker:
             answer = self.connection.recv()
         except (EOFError, OSError):
             code = self.process.wait()
-            idle = not self.busy and self.starts < _STARTS
-            if idle and (self.ready or code == -signal.SIGKILL):
+            if not self.busy and self.starts < _STARTS and (self.ready or code == -signal.SIGKILL):
                 self.close()  # killed from outside, before it had anything to do
                 self._start()
                 return None

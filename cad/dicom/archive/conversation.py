@@ -126,8 +126,9 @@ class Conversation:
     def _ask(self, steps: list[interface.Step], what: str, *given: Any) -> Any:
         """Let a new process do one thing; every step of it gets the whole time anew."""
         # Libraries log on standard error what an archive sends.
-        how = f"cad.dicom.archive.{'web' if '://' in self.address else 'dimse'}"
-        process = Child(__name__, how, quiet=True)
+        process = Child(
+            __name__, f"{__package__}.{'web' if '://' in self.address else 'dimse'}", quiet=True
+        )
         try:
             process.connection.send((self.address, self.aet, self.limits, what, given))
             seconds = _START_SECONDS
