@@ -126,9 +126,7 @@ class Conversation:
     def _ask(self, steps: list[interface.Step], what: str, *given: Any) -> Any:
         """Let a new process do one thing; every step of it gets the whole time anew."""
         # Libraries log on standard error what an archive sends.
-        process = Child(
-            __name__, f"{__package__}.{'web' if '://' in self.address else 'dimse'}", quiet=True
-        )
+        process = Child(__name__, quiet=True)
         try:
             process.connection.send((self.address, self.aet, self.limits, what, given))
             seconds = _START_SECONDS
