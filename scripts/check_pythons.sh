@@ -23,14 +23,15 @@ interpreter() {
 }
 
 for version in "${promised[@]}"; do
-    echo "== Python $version: resolve"
-    uv pip compile --quiet --all-extras --python-version "$version" pyproject.toml -o /dev/null
     python=$(interpreter "$version")
     if [ -z "$python" ]; then
+        echo "== Python $version: resolve"
+        uv pip compile --quiet --all-extras --python-version "$version" pyproject.toml -o /dev/null
         only_resolved+=("$version")
         continue
     fi
-    echo "== Python $version: build and import"
+    # `uv sync` resolves every extra for all promised Pythons before it installs for one.
+    echo "== Python $version: resolve, build and import"
     if [ "$version" = "$own" ]; then
         uv sync --quiet --all-extras
         .venv/bin/python -c "$imports"

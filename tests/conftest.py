@@ -31,6 +31,20 @@ _checked: Counter[str] = Counter()
 _absent: set[str] = set()
 
 
+@pytest.fixture(autouse=True)
+def few_rivals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In tests of whole runs two of the six rivals; shared runs and tests/evaluation have all."""
+    if request.path.parent.name not in ("pipeline", "folds", "layers", "node", "dicom"):
+        return
+    from cad.learners.rivals import rival_learners
+    from cad.stages import validate
+
+    def few(n_rows: int) -> dict[str, Any]:
+        return dict(list(rival_learners(n_rows).items())[:2])
+
+    monkeypatch.setattr(validate, "rival_learners", few)
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """Root of the checkout."""

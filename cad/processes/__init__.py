@@ -1,6 +1,6 @@
 """Start, limit and end child processes; a child never outlives the process that started it.
 
-A fork server starts them: a process with one thread that has loaded their libraries, so that a
+A fork server starts them: a process that loads their libraries and runs nothing, so that a
 child costs milliseconds and not a second. One function also changes how this process collects
 garbage, because loaded modules are a million objects that stay.
 """

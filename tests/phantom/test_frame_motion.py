@@ -105,6 +105,7 @@ def ktrans(study: Study, images: ImageSettings) -> tuple[np.ndarray, Study]:
     return found.rows["dce_extended_tofts_ktrans_median"].to_numpy(), prepared
 
 
+@pytest.mark.slow
 def test_ktrans_is_nearer_to_the_still_patients() -> None:
     """A jump of 5 mm while the bolus passes; the same man and noise without it is the reference."""
     assert acquisition.JUMP_SHARE > 0  # the simulator moves men by itself; here the path is given

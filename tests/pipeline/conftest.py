@@ -6,12 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sklearn.base import BaseEstimator
 
 from cad.execution.options import HERE
-from cad.learners.rivals import rival_learners
 from cad.pipeline import run_pipeline, train_model
-from cad.stages import validate
 
 QUICK = """
 name: quick
@@ -19,16 +16,6 @@ features: {families: [intensity, semiquantitative], texture: {bins: 16}}
 learner: {name: ProbabilisticSVC, params: {C: 1.0}}
 validate: {bootstraps: 50}
 """
-
-
-@pytest.fixture(autouse=True)
-def few_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of the six rivals; all of them are in the shared run and in tests/evaluation."""
-
-    def few(n_rows: int) -> dict[str, BaseEstimator]:
-        return dict(list(rival_learners(n_rows).items())[:2])
-
-    monkeypatch.setattr(validate, "rival_learners", few)
 
 
 @pytest.fixture(scope="session")
