@@ -72,7 +72,7 @@ class Child:
         try:
             errors = [] if quiet or _silent.is_set() or sys.stderr is None else [2]
             handles = [theirs.fileno(), life, status, *errors]
-            self.pid, self._handle = _fork(f"{module} {needs}", handles)
+            self.pid = _fork(f"{module} {needs}", handles)
         except BaseException:
             for handle in (self._life, self._status):
                 os.close(handle)
@@ -97,12 +97,13 @@ class Child:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
         if self._life < 0:
             return
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        with suppress(OSError), open(f"/proc/{self.pid}/cmdline", "rb") as line:
+            # The number of one that has ended may be another program's by now.
+            if _SERVE.encode() in line.read():
+                os.kill(self.pid, signal.SIGKILL)
         os.close(self._life)
         self.wait()
-        for handle in (self._handle, self._status):
-            os.close(handle)
+        os.close(self._status)
         self.connection.close()
         self._life = -1
 
@@ -146,16 +147,15 @@ def preload(module: str, needs: str) -> None:
         socket.send_fds(_server()[1], [f"{module} {needs}".encode()], [])
 
 
-def _fork(order: str, handles: list[int]) -> tuple[int, int]:
-    """Let this process's fork server start a child; return its number and a handle of it."""
+def _fork(order: str, handles: list[int]) -> int:
+    """Let this process's fork server start a child; return its number."""
     with _lock:
         for _ in range(2):  # a server that has been killed is replaced once
             process, server = _server()
             with suppress(OSError):
                 socket.send_fds(server, [order.encode()], handles)
-                answer, handle, *_ = socket.recv_fds(server, 16, 1)
-                if handle:
-                    return int(answer), handle[0]
+                if number := server.recv(16):
+                    return int(number)
             process.kill()
             _end_server()
     hint = "the machine is short of memory or of processes: try again, with fewer jobs"
@@ -193,9 +193,9 @@ def serve() -> None:
             return
         if not pid:
             _run(module, handles)
-        statuses[pid], handle = handles[2], os.pidfd_open(pid)
-        socket.send_fds(orders, [str(pid).encode()], [handle])
-        for number in (handle, *handles[:2], *handles[3:]):
+        statuses[pid] = handles[2]
+        orders.send(str(pid).encode())
+        for number in (*handles[:2], *handles[3:]):
             os.close(number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
