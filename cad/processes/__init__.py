@@ -132,6 +132,7 @@ def _end_server() -> None:
     process, server = _servers.pop(os.getpid(), (None, None))
     if process and server:
         server.close()
+        process.kill()  # it may still be loading libraries, which takes a second
         process.wait()
 
 
@@ -151,12 +152,11 @@ def _fork(order: str, handles: list[int]) -> int:
     """Let this process's fork server start a child; return its number."""
     with _lock:
         for _ in range(2):  # a server that has been killed is replaced once
-            process, server = _server()
+            _, server = _server()
             with suppress(OSError):
                 socket.send_fds(server, [order.encode()], handles)
                 if number := server.recv(16):
                     return int(number)
-            process.kill()
             _end_server()
     hint = "the machine is short of memory or of processes: try again, with fewer jobs"
     raise MachineError("no process could be started", hint=hint)
