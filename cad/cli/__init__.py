@@ -75,7 +75,7 @@ def demo(
     from cad.share import shared
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
-    common.load_ahead(out, options)
+    options = common.load_ahead(out, options, folds=True)
     from cad.pipeline import run_pipeline
 
     common.finish(run_pipeline("demo", shared("sample_data"), out, options), as_json)
@@ -205,7 +205,7 @@ def run(
     the folder of --out; no model is kept. A run that was stopped goes on where it stopped.
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    common.load_ahead(out, options)
+    options = common.load_ahead(out, options, folds=True)
     from cad.pipeline import run_pipeline
 
     common.finish(run_pipeline(pipeline, cohort, out, options), as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -178,10 +178,10 @@ def execution(
     )
 
 
-def load_ahead(out: Path, options: ExecutionOptions) -> None:
-    """Let the fork server load what measures studies, while this process reads the cohort.
+def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> ExecutionOptions:
+    """Let fork servers load what will be used, while this process reads the cohort.
 
-    When the run is resumed, nothing is loaded here, because nothing may have to be measured.
+    When the run is resumed, nothing is loaded here, because nothing may have to be computed.
 
     Parameters
     ----------
@@ -189,12 +189,24 @@ def load_ahead(out: Path, options: ExecutionOptions) -> None:
         Run folder.
     options : ExecutionOptions
         How the job is run.
+    folds : bool
+        Whether learners will be fitted, and not only studies measured.
+
+    Returns
+    -------
+    ExecutionOptions
+        The same, ``forked`` where processes can be forked for the folds.
     """
-    from cad.processes import preload
+    from cad.processes import load_for_loops, preload
     from cad.run_folder import RunFolder
 
-    if options.scheduler is None and not RunFolder(out).memory.exists():
-        preload("cad.execution.worker", "cad.stages.study")
+    if options.scheduler is not None or RunFolder(out).memory.exists():
+        return options
+    preload("cad.execution.worker", "cad.stages.study")
+    if not folds or options.jobs < 2:
+        return options
+    load_for_loops("cad.stages.ready", "joblib.externals.loky.process_executor")
+    return replace(options, forked=True)
 
 
 def finish(summary: Emitted, as_json: bool) -> None:

@@ -24,6 +24,9 @@ class ExecutionOptions:
         Gigabytes that one study may ask for.
     progress : bool
         Show on standard error how far the job is.
+    forked : bool
+        Fork the processes of loops from one that has loaded the learners. For commands only: each
+        process imports the main module again, which would run a user's script.
     """
 
     jobs: int = 1
@@ -33,6 +36,7 @@ class ExecutionOptions:
     time_limit: float = 600.0
     memory_limit: float = 8.0
     progress: bool = False
+    forked: bool = False
 
     @property
     def processes(self) -> int:

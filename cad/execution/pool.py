@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from typing import Any, TypeVar, cast
 
@@ -126,6 +127,7 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
         ``scheduler`` is the address of the cluster, or None.
     """
     from joblib import parallel_config
+    from joblib.externals.loky.backend.context import set_start_method
     from threadpoolctl import threadpool_limits
 
     for name in THREAD_VARIABLES:  # for libraries that are loaded later, and children
@@ -138,6 +140,8 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
         else:
             follow = {"initializer": _end_with, "initargs": (os.getpid(),)}
             stack.enter_context(parallel_config("loky", **follow))
+            stack.callback(set_start_method, None, force=True)
+            set_start_method("forkserver" if options.forked else None, force=True)
         yield
 
 
@@ -190,8 +194,10 @@ def _end_with(driver: int) -> None:
     """
 
     def watch() -> None:
-        # A child whose parent has ended gets another parent: that is seen without a signal.
-        while os.getppid() == driver:
+        # A child whose parent has ended gets another parent: that is seen without a signal. That of
+        # one from Python's fork server is the server, which lives as long as its children.
+        parent = parent_process()
+        while parent.is_alive() if parent else os.getppid() == driver:
             time.sleep(1.0)
         os._exit(1)
 

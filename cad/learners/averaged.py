@@ -235,12 +235,44 @@ class AveragedProbabilisticSVC(KernelMachine):
         """Return the averaged log-odds of the positive class, shape (n,)."""
         check_is_fitted(self)
         rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
-        values = np.full(len(rows), self.intercept_[0])
-        for scaling, view in self._views(rows, self.scalings_).items():
-            distances = squared_distances(view, self._supports[scaling])
-            for k in np.flatnonzero(np.asarray(self.scalings_) == scaling):
-                values += np.exp(-self.gammas_[k] * distances) @ self.dual_coef_[k]
-        return values
+        return self._decided(
+            {
+                scaling: squared_distances(view, self._supports[scaling])
+                for scaling, view in self._views(rows, self.scalings_).items()
+            }
+        )
+
+    def decide_mixed(self, row: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
+        """Return the decision values of rows that take some of their features from another row.
+
+        The same as :meth:`decision_function` of these rows. Features are scaled one by one and
+        squared distances are sums over features, so that each of the two rows is scaled once.
+
+        Parameters
+        ----------
+        row, other : ndarray, shape (d,)
+            The two rows.
+        mixed : ndarray of bool, shape (m, d)
+            Which features of each mixed row come from ``other``.
+
+        Returns
+        -------
+        ndarray, shape (m,)
+        """
+        distances = {}
+        for scaling, view in self._views(np.array([row, other]), self.scalings_).items():
+            of_row, of_other = (view[:, None] - self._supports[scaling]) ** 2
+            distances[scaling] = of_row.sum(axis=1) + mixed @ (of_other - of_row).T
+        return self._decided(distances)
+
+    def _decided(self, distances: dict[str, Array]) -> Array:
+        """Return decision values from squared distances to the support vectors, by scaling."""
+        values = self.intercept_[0]
+        for scaling, gamma, coefficients in zip(
+            self.scalings_, self.gammas_, self.dual_coef_, strict=True
+        ):
+            values = values + np.exp(-gamma * distances[scaling]) @ coefficients
+        return np.asarray(values)
 
     def _views(self, rows: Array, scalings: list[str]) -> dict[str, Array]:
         """Return rows in every one of the scalings."""

@@ -220,12 +220,17 @@ class _Sayings:
 
     def __call__(self, number: int, medians: np.ndarray) -> np.ndarray:
         """Return decision values, shape (m,); ``medians`` (m, features) says what is replaced."""
+        if hasattr(self.last, "decide_mixed"):
+            mixed = medians[:, self.source]
+            return np.asarray(self.last.decide_mixed(self.rows[number], self.median, mixed))
         if not hasattr(self.last, "decision_function"):
             return self.log_odds(number, medians)
         return np.asarray(self.last.decision_function(self._changed(number, medians)), float)
 
     def log_odds(self, number: int, medians: np.ndarray) -> np.ndarray:
         """Return the log odds of the probability, shape (m,)."""
+        if hasattr(self.last, "decide_mixed"):  # decides by log odds
+            return np.asarray(np.clip(self(number, medians), *logit([_CLIP, 1 - _CLIP])))
         if not hasattr(self.last, "predict_proba"):
             return self(number, medians)
         q = positive_probability(self.last, self._changed(number, medians))

@@ -18,7 +18,7 @@ import threading
 import traceback
 from contextlib import suppress
 from importlib import import_module
-from multiprocessing import Pipe
+from multiprocessing import Pipe, forkserver
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -47,7 +47,8 @@ class Child:
     module : str
         Full name of a module of this project.
     needs : str, optional
-        Module that children like this one will use; loaded once for all of them.
+        Module that children like this one will use; loaded once for all of them, with the modules
+        in its tuple ``LATER``.
     quiet : bool
         Whether nothing that the child prints on standard error is seen; so it is for every child
         after :func:`silence_children`.
@@ -180,9 +181,10 @@ def serve() -> None:
         if not order:
             return
         module, _, needs = order.decode().partition(" ")
-        for name in filter(None, (module, needs)):
+        names = [module, *needs.split()]
+        for name in names:  # it grows
             with suppress(Exception):  # the child will say why
-                import_module(name)
+                names += getattr(import_module(name), "LATER", ())
         if not handles:
             continue
         gc.freeze()  # a child's collector leaves alone, and so shares, what is here
@@ -236,6 +238,26 @@ def silence_children() -> None:
     Libraries in any language quote what they read: a header, a name.
     """
     _silent.set()
+
+
+def load_for_loops(*modules: str) -> None:
+    """Let Python's own fork server, from which joblib can fork, load modules meanwhile.
+
+    Parameters
+    ----------
+    *modules : str
+        Full names of modules.
+    """
+    os.environ.update(_ONE_THREAD | os.environ)  # before the server loads numerical libraries
+    forkserver.set_forkserver_preload(list(modules))
+    forkserver.ensure_running()
+    # It may be loading still when this process ends, and Python has no public way to end it.
+    atexit.register(_kill, forkserver._forkserver._forkserver_pid)
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def limit_memory(gigabytes: float) -> None:

@@ -1,7 +1,7 @@
 """Validate: out-of-fold probabilities, whatever is fitted being fitted on the other patients."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +13,13 @@ from cad.columns import columns_of
 from cad.errors import CadError
 from cad.evaluation.decisions import operating
 from cad.evaluation.decisions.venn_abers import leave_patient_out_venn_abers
-from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
+from cad.evaluation.folds.crossval import (
+    Fold,
+    OutOfFold,
+    deal_patients,
+    each_piece,
+    out_of_fold,
+)
 from cad.evaluation.folds.null import PermutationNull, permutation_null
 from cad.evaluation.folds.paired import RivalTable, compare_with_rivals
 from cad.evaluation.statements.promise import broken_promises
@@ -23,6 +29,7 @@ from cad.learners.rivals import rival_learners
 from cad.model.described import describe
 from cad.model.estimator import front_steps, make_estimator
 from cad.model.explanation import explanation_rows
+from cad.model.fold_features import FoldFeatures
 from cad.model.gaps import failures_of, lacking, reasons
 from cad.run_folder.study_file import study_gaps
 from cad.run_folder.tables import VENN_ABERS, ExplanationRow, Failure
@@ -121,7 +128,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
     return Judged(
         results,
         summary,
-        _explain(aggregated, folds),
+        [row for rows in _explain(loaded, aggregated, folds) for row in rows],
         [*_failed_folds(aggregated, folds), *_gaps(loaded, aggregated, lacks, measuring)],
         notes=[
             *substitute,
@@ -265,22 +272,32 @@ def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
     return failures_of(aggregated.table.keys, said, "validate", "")
 
 
-def _explain(aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
-    """Return the explanations of every region of which a fold says something."""
+def _explain(
+    loaded: Loaded, aggregated: Aggregated, folds: OutOfFold
+) -> Iterator[list[ExplanationRow]]:
+    """Yield the explanations of every region of which a fold says something, fold by fold."""
     table, source = aggregated.table, aggregated.source
     says = np.isfinite(folds.probability) | np.isfinite(folds.decision)
-    explanations: list[ExplanationRow] = []
-    columns = columns_of(source.settings.features)
-    for fold in folds.folds:
-        rows = fold.rows[says[fold.rows]]
-        if not len(rows):
-            continue
-        # Explained against the rows that the fold learned from: all rows would tell of the tested.
-        training = np.setdiff1d(np.flatnonzero(table.labelled), fold.rows)
-        X = source(training)
-        names, keys = list(table.X.columns), table.keys.iloc[rows]
-        explanations += explanation_rows(fold.estimator, X[training], X[rows], names, keys, columns)
-    return explanations
+    shared = (says, np.flatnonzero(table.labelled), source, list(table.X.columns), table.keys)
+    work = ((fold, *shared) for fold in folds.folds)
+    return each_piece(_explained, work, loaded.options.processes)
+
+
+def _explained(
+    fold: Fold,
+    says: np.ndarray,
+    labelled: np.ndarray,
+    source: FoldFeatures,
+    names: list[str],
+    keys: pd.DataFrame,
+) -> list[ExplanationRow]:
+    rows = fold.rows[says[fold.rows]]
+    if not len(rows):
+        return []
+    # Explained against the rows that the fold learned from: all rows would tell of the tested.
+    training = np.setdiff1d(labelled, fold.rows)
+    X, columns = source(training), columns_of(source.settings.features)
+    return explanation_rows(fold.estimator, X[training], X[rows], names, keys.iloc[rows], columns)
 
 
 def _reader_skill(aggregated: Aggregated) -> SkillTable | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -84,6 +85,58 @@ def test_nothing_is_left_of_a_process_that_is_killed() -> None:
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+LOOP = """
+import os, time
+from loop_pieces import where
+from cad.evaluation.folds.crossval import each_piece
+from cad.execution.options import ExecutionOptions
+from cad.execution.pool import workplace
+from cad.processes import load_for_loops
+from multiprocessing import forkserver
+load_for_loops("numpy")
+with workplace(ExecutionOptions(jobs=2, forked=True)):
+    pids = {pid for _, pid in each_piece(where, [(k, 0.1) for k in range(6)], n_jobs=2)}
+print(*pids, forkserver._forkserver._forkserver_pid, flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["itself", "killed"])
+def test_processes_forked_for_a_loop_end_with_the_process_that_asked(end: str) -> None:
+    """They do all the work: two processes, neither of them the driver."""
+    code = LOOP + ("time.sleep(60)" if end == "killed" else "")
+    started = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(where.__code__.co_filename).parent)},
+    )
+    assert started.stdout is not None
+    pids = started.stdout.readline().split()
+    assert len(pids) == 3
+    assert str(started.pid) not in pids
+    if end == "killed":
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+        started.kill()
+    started.wait()
+    started.stdout.close()
+    until = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_command_that_ends_early_waits_for_no_library(tmp_path: Path) -> None:
+    """What is loaded ahead for the folds holds its standard output open no longer than it runs."""
+    command = [sys.executable, "-m", "cad", "run", "demo", "--cohort", str(tmp_path)]
+    command += ["--jobs", "2", "-o", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "not a cohort folder" in done.stderr
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            assert b"cad.stages.ready" not in (folder / "cmdline").read_bytes()
 
 
 def test_a_child_has_this_processs_place_and_variables(

@@ -135,7 +135,8 @@ def test_a_study_that_kills_its_worker_is_a_row(simulated: Path, quick: str, tmp
         while not (out / "studies" / f"{FEW[0]}.npz").exists():
             time.sleep(0.1)
         time.sleep(1.0)  # by now it waits for the second study
-        (worker,) = _children("import serve")
+        (server,) = _children("import serve")
+        (worker,) = _children("import serve", parent=server)
         os.kill(worker, signal.SIGKILL)
 
     watcher = threading.Thread(target=kill_worker)

@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
+from cad.learners import AveragedProbabilisticSVC
 from cad.model.explanation import contributions, explain
 
 
@@ -64,6 +65,20 @@ def test_a_feature_moves_the_value_as_its_definition_says(kind: str) -> None:
         assert [e["rank"] for e in entries] == list(range(1, 13))
         sizes = [abs(e["delta"]) for e in entries]
         assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("scaling", ["rank", "clipped", "given"])
+def test_mixed_rows_are_decided_as_they_are_one_by_one(scaling: str) -> None:
+    """Also with ties, and with values far outside what the learner has seen."""
+    X, y, rows = table()
+    X, rows = np.nan_to_num(X), np.nan_to_num(rows)
+    learner = AveragedProbabilisticSVC(scaling=scaling, folds=2).fit(X, y)
+    rng = np.random.default_rng(0)
+    for row in [*rows, 1e3 * rows[0], X[0]]:
+        mixed = rng.random((30, X.shape[1])) < rng.random((30, 1))
+        other = np.median(X, axis=0)
+        expected = learner.decision_function(np.where(mixed, other, row))
+        np.testing.assert_allclose(learner.decide_mixed(row, other, mixed), expected, atol=1e-9)
 
 
 class Product:

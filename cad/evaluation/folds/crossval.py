@@ -5,6 +5,7 @@ cloned for every fold. What ``fit`` declares by name is passed on: ``eta`` to le
 to whatever splits patients inside the fold.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
+from joblib.externals.loky.backend.context import get_start_method
 from joblib.parallel import get_active_backend
 from numpy.typing import ArrayLike
 from sklearn import get_config
@@ -46,8 +48,8 @@ def each_piece(
     """Call a function once for each piece of work; yield the results in the order of the pieces.
 
     Pieces are done one after the other in this process. Once a piece takes so long that parallel
-    processes would save more time than it costs to start them, the remaining pieces go to them. The
-    results are the same.
+    processes would save more time than it costs to start them, the remaining pieces go to them.
+    Where processes are forked, all pieces go to them at once. The results are the same.
 
     Parameters
     ----------
@@ -61,19 +63,18 @@ def each_piece(
     waiting = list(pieces)
     # A cluster's cores, whatever n_jobs says, where joblib's loops are sent to one.
     most = get_active_backend()[0].effective_n_jobs(n_jobs)
-    allowed = FIRST_USE_SECONDS
+    allowed, each = FIRST_USE_SECONDS, math.inf if get_start_method() else 0.0
     while waiting:
-        left = len(waiting) - 1
+        shared = min(most, len(waiting))
+        if shared > 1 and each * len(waiting) * (1 - 1 / shared) > START_SECONDS:
+            rest = (delayed(function)(*piece) for piece in waiting)
+            yield from Parallel(n_jobs=n_jobs, return_as="generator")(rest)
+            return
         start = time.perf_counter()
         result = function(*waiting.pop(0))
         each = time.perf_counter() - start - allowed
         yield result
         allowed = 0.0
-        shared = min(most, left)
-        if shared > 1 and each * left * (1 - 1 / shared) > START_SECONDS:
-            rest = (delayed(function)(*piece) for piece in waiting)
-            yield from Parallel(n_jobs=n_jobs, return_as="generator")(rest)
-            return
 
 
 @dataclass(frozen=True)
