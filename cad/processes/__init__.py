@@ -252,7 +252,7 @@ def load_for_loops(*modules: str) -> None:
     forkserver.set_forkserver_preload(list(modules))
     forkserver.ensure_running()
     # It may be loading still when this process ends, and Python has no public way to end it.
-    atexit.register(_kill, forkserver._forkserver._forkserver_pid)
+    atexit.register(_kill, forkserver._forkserver._forkserver_pid)  # type: ignore[attr-defined]
 
 
 def _kill(pid: int) -> None:
