@@ -297,8 +297,7 @@ def _unfit_notes(prepared: images.Prepared, regions: RegionVoxels, rois: list[Ro
     for name, image in prepared.maps.items():
         if MAPS[name].role != "did_not_fit":
             continue
-        lost_before = np.concatenate([[0], np.cumsum(regions.values(image) > 0)])
-        failed = np.diff(lost_before[regions.start])
+        failed = np.diff(np.concatenate([[0], np.cumsum(regions.values(image) > 0)])[regions.start])
         counts = [
             f"{roi.roi_id} ({lost} of {size})"
             for roi, lost, size in zip(rois, failed, regions.sizes, strict=True)

@@ -107,41 +107,6 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
 
 
 @njit(cache=True)
-def convolve_value(k: float, grid: Grid, h: np.ndarray) -> None:
-    """Compute the Tofts integral at the frames as :func:`convolve` does, without its derivative.
-
-    Parameters
-    ----------
-    k : float
-        Rate kep, 1/min.
-    grid : Grid
-        Times of the frames, and the plasma input.
-    h : ndarray, shape (n_times,)
-        Written in place: the integral (mM min).
-    """
-    _, dt, plasma, at = grid
-    value = 0.0
-    last = -1.0
-    e = w1 = w2 = 0.0
-    frame = 0
-    if at[0] == 0:
-        h[0] = 0.0
-        frame = 1
-    for i in range(len(dt)):
-        step = dt[i]
-        if step != last:
-            e, p1, p2, _, _ = _step(k * step)
-            # Weights of the two ends of a linear piece: two products a step are left.
-            w1 = step * (p1 - p2)
-            w2 = step * p2
-            last = step
-        value = e * value + w1 * plasma[i] + w2 * plasma[i + 1]
-        if frame < len(at) and at[frame] == i + 1:
-            h[frame] = value
-            frame += 1
-
-
-@njit(cache=True)
 def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) -> None:
     """Write A kep (exp(-kel t) - exp(-kep t)) / (kep - kel) and slopes; t in min from arrival."""
     amount, kep, kel = p[0], p[1], p[2]
@@ -227,14 +192,13 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
         Written in place: the curves.
     """
     n_times = out.shape[1]
-    h = np.zeros(n_times)
-    jac = np.zeros((3, n_times))
+    h, slope, jac = np.zeros(n_times), np.zeros(n_times), np.zeros((3, n_times))
     for v in range(len(p)):
         if model == BRIX:
             _brix_curve(p[v], grid.times, out[v], jac)
             continue
         # ve = 0 would be an infinite rate.
-        convolve_value(p[v, 0] / max(p[v, 1], ve_min), grid, h)
+        convolve(p[v, 0] / max(p[v, 1], ve_min), grid, h, slope)
         for i in range(n_times):
             out[v, i] = p[v, 0] * h[i]
             if model == EXTENDED_TOFTS:
@@ -516,7 +480,7 @@ def fit_tofts_rows(
         Written in place: model curves, only of voxels that are not ``clipped``.
     """
     n_voxels, n_times = curves.shape
-    h = np.zeros(n_times)
+    h, slope = np.zeros(n_times), np.zeros(n_times)
     for v in range(n_voxels):
         kep = -coefficients[v, 2] if extended else -coefficients[v, 1]
         flag = 0
@@ -526,12 +490,11 @@ def fit_tofts_rows(
             continue
         if kep <= 0.0:
             # The tissue only fills: the slowest wash-out that ve <= 1 allows is kep = Ktrans.
-            first = coefficients[v, 1] if extended else coefficients[v, 0]
-            kep = max(first, 1e-4)
+            kep = max(coefficients[v, 1] if extended else coefficients[v, 0], 1e-4)
             flag = 1
         # Beyond this rate the curve is the input itself, and exp(-kep dt) is 0.
         kep = min(kep, ktrans_max / ve_min)
-        convolve_value(kep, grid, h)
+        convolve(kep, grid, h, slope)
         hh = hy = hc = cc = cy = 0.0
         for t in range(n_times):
             y = curves[v, t]
