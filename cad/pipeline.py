@@ -370,8 +370,7 @@ def _validated(
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
         begin(loaded, measured)
-        aggregated = aggregate(loaded, extract(loaded, measured))
-        judged = validate(loaded, aggregated, measured.failures)
+        judged = validate(loaded, aggregate(loaded, extract(loaded, measured)), measured.failures)
         emit(loaded, measured, judged)
         return judged
 

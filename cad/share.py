@@ -27,8 +27,7 @@ def shared(*parts: str) -> Path:
         When neither holds it.
     """
     installed = _PACKAGE / "share"
-    root = installed if installed.is_dir() else _PACKAGE.parent
-    path = root.joinpath(*parts)
+    path = (installed if installed.is_dir() else _PACKAGE.parent).joinpath(*parts)
     if not path.exists():
         raise CadError("this installation of cad lacks it; reinstall the project", file=path)
     return path

@@ -40,8 +40,7 @@ def model_show(
 
     folder = find("models", model)
     metadata = {k: v for k, v in load_bundle(folder).metadata.items() if k != "structure"}
-    card = read_text(folder / "README.md")
-    show(metadata, as_json, lambda _: card)
+    show(metadata, as_json, lambda _: read_text(folder / "README.md"))
 
 
 @model_app.command("compare")

@@ -248,8 +248,7 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
         patient, roi, reader, score = found.groups()
         with reading("", f"score {score!r} is no number"):
             check_score("likert5", float(score))
-        known = (cohort.rois["participant_id"] == patient) & (cohort.rois["roi_id"] == roi)
-        if not known.any():
+        if not ((cohort.rois["participant_id"] == patient) & (cohort.rois["roi_id"] == roi)).any():
             raise CadError("the region is not in the cohort", patient=patient, roi=roi)
         rows.append((patient, roi, reader, "likert5", float(score)))
     new = pd.DataFrame(rows, columns=COLUMNS["scores"])

@@ -174,8 +174,7 @@ class Patients:
             return Place(participant, None, home)
         numbers = [int(p.session_id.removeprefix("ses-")) for p in taken if p.session_id]
         # A study that lies without a session is the first and becomes ses-01.
-        number = max(numbers, default=1 if taken else 0) + 1
-        session = f"ses-{number:02d}"
+        session = f"ses-{max(numbers, default=1 if taken else 0) + 1:02d}"
         return Place(participant, session, home / session)
 
     def settle(self, place: Place, uid: str, patient_id: str) -> None:

@@ -70,8 +70,7 @@ def _on_dask_worker(
         )
         return Done(None, None, fault, 0.0)
     worker = getattr(_warm, "worker", None)
-    wanted = function, options
-    if worker is None or worker.busy or (worker.function, worker.options) != wanted:
+    if worker is None or worker.busy or (worker.function, worker.options) != (function, options):
         if worker is not None:
             worker.close()
         worker = _warm.worker = Worker(function, options)

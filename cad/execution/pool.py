@@ -15,7 +15,7 @@ from cad.errors import CadError
 from cad.execution.cluster import CONNECT_SECONDS, NO_MORE, client_of, on_cluster
 from cad.execution.options import ExecutionOptions
 from cad.execution.worker import Done, Result, Task, Worker, attempt
-from cad.processes import THREAD_VARIABLES
+from cad.processes import use_one_thread
 
 Returned = TypeVar("Returned")
 
@@ -130,8 +130,7 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
     from joblib.externals.loky.backend.context import set_start_method
     from threadpoolctl import threadpool_limits
 
-    for name in THREAD_VARIABLES:  # for libraries that are loaded later, and children
-        os.environ.setdefault(name, "1")
+    use_one_thread()
     with ExitStack() as stack:
         stack.enter_context(threadpool_limits(1))
         if options.scheduler is not None:

@@ -169,8 +169,7 @@ def fingerprint(ref: StudyRef, settings: str) -> str:
         As :func:`settings_key` returns it.
     """
     files = [(name, s.st_size, s.st_mtime_ns) for name, s in study_files(ref.folder)]
-    text = settings + _rois_text(ref) + json.dumps(files)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256((settings + _rois_text(ref) + json.dumps(files)).encode()).hexdigest()
 
 
 def _rois_text(ref: StudyRef) -> str:

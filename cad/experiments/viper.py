@@ -61,8 +61,7 @@ def in_blocks(rows: pd.DataFrame) -> str:
     )
     made = [obuchowski_rockette(*ratings(part)) for _, part in rows.groupby(block)]
     differences = [part.difference for part in made]
-    errors = [part.error for part in made]
-    error = np.sqrt(np.sum(np.square(errors))) / len(made)
+    error = np.sqrt(np.sum(np.square([part.error for part in made]))) / len(made)
     return f"{np.mean(differences):+.3f} ({error:.3f})"
 
 

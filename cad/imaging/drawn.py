@@ -118,8 +118,7 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
     if mask.same_grid(grid):
         share = (mask.array != 0).astype(float)
     elif half:
-        level = np.nan_to_num(resample_image(mask, grid).array)
-        share = (level >= 0.5 - _ROUNDING).astype(float)
+        share = (np.nan_to_num(resample_image(mask, grid).array) >= 0.5 - _ROUNDING).astype(float)
     else:
         share = occupancy(mask, grid).array
         share[share < _ROUNDING] = 0.0  # a voxel that is only touched

@@ -296,5 +296,4 @@ def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndar
                 shifted = np.floor(base + inverse @ np.array([dx, dy, dz])).astype(int)
                 index = np.clip(shifted, -1, limit) + 1
                 filled += padded[index[:, 2], index[:, 1], index[:, 0]]
-    share = filled / float(np.prod(samples))
-    return share.reshape(size).transpose(2, 1, 0)
+    return (filled / float(np.prod(samples))).reshape(size).transpose(2, 1, 0)

@@ -296,8 +296,7 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     angle = np.radians([angle for angle, _ in study.vfa])
     # S / sin = E1 S / tan + const (the spoiled steady state as a line): E1 is its slope.
     slope, offset = np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)
-    t1 = -repetition / math.log(slope) if 0 < slope < 1 else math.inf
-    yield name, t1, where
+    yield name, (-repetition / math.log(slope) if 0 < slope < 1 else math.inf), where
     fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
     yield "vfa_misfit", float(np.sqrt(np.mean((level - fitted) ** 2)) / level.mean()), where
 

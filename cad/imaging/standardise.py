@@ -71,8 +71,7 @@ class NyulScale:
         for row in rows:
             _check_landmarks(row)
         # Each patient's landmarks are brought to 0..1 first: a scanner's gain must not weigh.
-        span = rows[:, -1:] - rows[:, :1]
-        return cls(((rows - rows[:, :1]) / span).mean(axis=0))
+        return cls(((rows - rows[:, :1]) / (rows[:, -1:] - rows[:, :1])).mean(axis=0))
 
     @property
     def key(self) -> str:

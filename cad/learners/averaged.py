@@ -235,12 +235,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         """Return the averaged log-odds of the positive class, shape (n,)."""
         check_is_fitted(self)
         rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
-        return self._decided(
-            {
-                scaling: squared_distances(view, self._supports[scaling])
-                for scaling, view in self._views(rows, self.scalings_).items()
-            }
-        )
+        views = self._views(rows, self.scalings_).items()
+        return self._decided({k: squared_distances(v, self._supports[k]) for k, v in views})
 
     def decide_mixed(self, row: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
         """Return the decision values of rows that take some of their features from another row.

@@ -249,8 +249,7 @@ class RidgeProbability(GroupedLearner):
         for scaling, scaler, rows in _scaled(given, self.scaling):
             distances = squared_distances(rows, rows) / rows.shape[1]
             for gamma in self.gammas:
-                K = root[:, None] * np.exp(-gamma * distances) * root
-                values, vectors = np.linalg.eigh(K)
+                values, vectors = np.linalg.eigh(root[:, None] * np.exp(-gamma * distances) * root)
                 values, turned = np.maximum(values, 0.0), vectors.T @ target
                 for alpha in self.alphas:
                     if self.choose == "likelihood":

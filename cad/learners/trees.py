@@ -190,8 +190,7 @@ def walk(
         for root in roots:
             node = root
             while left[node] != node:
-                below = rows[i, features[node]] <= thresholds[node]
-                node = left[node] if below else right[node]
+                node = left[node] if rows[i, features[node]] <= thresholds[node] else right[node]
             total[i] += values[node]
     return total
 
@@ -266,5 +265,4 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         """Return the weighted log-odds of the positive class, shape (n,)."""
         smooth = super().decision_function(X)
         cut = logit(self.trees_._probability(np.asarray(X, dtype=float)))
-        said = np.column_stack([smooth, cut]) - self.base_
-        return self.base_ + said @ self.member_weights_
+        return self.base_ + (np.column_stack([smooth, cut]) - self.base_) @ self.member_weights_

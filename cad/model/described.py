@@ -79,8 +79,7 @@ def _weights(learners: Sequence[Any]) -> JsonObject | None:
             for name in _WEIGHED:
                 value = point.get(name, "given")
                 key = value if isinstance(value, str) else f"{value:g}"
-                share = point["weight"] / len(learners)
-                found[name][key] = found[name].get(key, 0.0) + share
+                found[name][key] = found[name].get(key, 0.0) + point["weight"] / len(learners)
     return {name: dict(sorted(part.items())) for name, part in found.items()}
 
 

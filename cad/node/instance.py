@@ -102,8 +102,7 @@ def require_whole(path: Path, sop_class: str) -> None:
     CadError
         When the file ends within an element, or before the pixels of an image.
     """
-    name = pydicom.uid.UID(sop_class, pydicom.config.IGNORE).name
-    pixels = _OF_PIXELS.search(name) is not None
+    pixels = _OF_PIXELS.search(pydicom.uid.UID(sop_class, pydicom.config.IGNORE).name) is not None
     with reading(path, "not a readable DICOM file"), _opened(path) as (stream, at, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
             return

@@ -555,8 +555,7 @@ class Queue:
 
         Called when the study is being sent again.
         """
-        query = "UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL"
-        self._do(query, now, study)
+        self._do("UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL", now, study)
 
     def outdated(self, before: float, study: str = "") -> list[str]:
         """Return the keys of studies that were done or failed before a time.

@@ -123,8 +123,7 @@ class StatusPage:
 
     def _health(self) -> tuple[str, str]:
         free = self._free() / 1e9
-        well = free > self.settings.receiver.reserve_gigabytes
-        status = "ok" if well else "disk nearly full"
+        status = "ok" if free > self.settings.receiver.reserve_gigabytes else "disk nearly full"
         try:
             self.receiver.inbox.check_spool()
         except OSError as error:

@@ -44,8 +44,7 @@ def _write_study(folder: Path) -> None:
     """Write DICOM series, and beside them the masks and scores that import rules pick up."""
     patient = make_patient(SEED, DICOM_INDEX, SAMPLE)
     study = patient.study
-    protocol = next(p for p in SAMPLE if p.site == patient.site)
-    write_dicom(folder, patient, protocol, DICOM_ID)
+    write_dicom(folder, patient, next(p for p in SAMPLE if p.site == patient.site), DICOM_ID)
     write_volume(folder / "rois.nii.gz", present(study.roi_map))
     write_volume(folder / "gland.nii.gz", present(study.gland))
     write_volume(folder / "vessel.nii.gz", present(study.vessel))

@@ -28,11 +28,10 @@ from cad.errors import MachineError
 # of that time. What cycles hold until then is some megabytes.
 _THRESHOLDS = (50_000, 20, 100)
 _silent = threading.Event()
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
-    "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS",
+_ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
+     "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"), "1"
 )  # fmt: skip
-_ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
 _SERVE = f"from {__name__} import serve; serve()"
 _lock = threading.Lock()
 # The fork server of this process; of another process, which this one was forked from, it is not.
@@ -72,8 +71,7 @@ class Child:
         self._status, status = os.pipe()
         try:
             errors = [] if quiet or _silent.is_set() or sys.stderr is None else [2]
-            handles = [theirs.fileno(), life, status, *errors]
-            self.pid = _fork(f"{module} {needs}", handles)
+            self.pid = _fork(f"{module} {needs}", [theirs.fileno(), life, status, *errors])
         except BaseException:
             for handle in (self._life, self._status):
                 os.close(handle)
@@ -248,7 +246,7 @@ def load_for_loops(*modules: str) -> None:
     *modules : str
         Full names of modules.
     """
-    os.environ.update(_ONE_THREAD | os.environ)  # before the server loads numerical libraries
+    use_one_thread()  # before the server loads numerical libraries
     forkserver.set_forkserver_preload(list(modules))
     forkserver.ensure_running()
     # It may be loading still when this process ends, and Python has no public way to end it.
@@ -258,6 +256,14 @@ def load_for_loops(*modules: str) -> None:
 def _kill(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def use_one_thread() -> None:
+    """Let numerical libraries that are loaded later, and children, use one thread each.
+
+    Numbers of threads that the user has set in the environment stay.
+    """
+    os.environ.update(_ONE_THREAD | os.environ)
 
 
 def limit_memory(gigabytes: float) -> None:

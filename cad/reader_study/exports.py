@@ -379,7 +379,8 @@ def _compared(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
     """Return what the tool did for the readers, where both conditions were read."""
     if set(readings["condition"]) != {ALONE, WITH_TOOL}:
         return []
-    values = [score_probability(s, v) for s, v in zip(readings["scale"], readings["score"], strict=True)]  # noqa: E501  # fmt: skip
+    pairs = zip(readings["scale"], readings["score"], strict=True)
+    values = [score_probability(scale, score) for scale, score in pairs]
     wide = readings.assign(value=values).pivot_table(
         index=["participant_id", "roi_id"], columns=["condition", "reader_id"], values="value"
     )

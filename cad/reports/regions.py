@@ -141,8 +141,7 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
 
 def _cancer(results: Results) -> str:
     """Name what counts as malignant in the run."""
-    labels = (results.run.get("settings") or {}).get("labels") or {}
-    grade = labels.get("isup_min", 2)
+    grade = ((results.run.get("settings") or {}).get("labels") or {}).get("isup_min", 2)
     return f"cancer of ISUP {grade} or more" if grade > 1 else "cancer"
 
 

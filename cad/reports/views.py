@@ -257,8 +257,7 @@ def study_views(results: Results, patient: PatientView) -> list[StudyView]:
         with reading(patient.patient, "the slices cannot be shown"):
             viewers = viewers_of([images for _, _, images in shown])
     except CadError as error:
-        notes = [error.problem]
-        return [replace(v, notes=[*v.notes, *notes]) if v.n_slices else v for v in views]
+        return [replace(v, notes=[*v.notes, error.problem]) if v.n_slices else v for v in views]
     for (place, own, _), viewer in zip(shown, viewers, strict=True):
         views[place] = replace(views[place], viewer=_with_regions(viewer, own))
     return views

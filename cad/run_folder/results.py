@@ -127,8 +127,7 @@ class RegionResult:
     def histology_words(self) -> str:
         """Say what histology says, its grade, and whether the run counts it as malignant."""
         grade = f", ISUP {self.isup}" if self.isup not in ("", "0") else ""
-        counted = self.histology == "malignant" and self.truth is not True
-        if counted:
+        if self.histology == "malignant" and self.truth is not True:
             return f"cancer{grade} (not counted as malignant)"
         return f"{self.histology}{grade}" if self.histology else ""
 

@@ -119,8 +119,7 @@ def study_key(path: Path) -> str | None:
 def study_failures(path: Path) -> list[Failure]:
     """Return the regions of a study that could not be measured, from the path of its npz file."""
     with open_study(path) as archive:
-        record = parse_json(str(archive["record"]))
-        return [Failure(**failure) for failure in record["failures"]]
+        return [Failure(**failure) for failure in parse_json(str(archive["record"]))["failures"]]
 
 
 def study_gaps(folder: RunFolder, study_id: str) -> dict[str, dict[str, str]]:
@@ -170,8 +169,7 @@ def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]
     if not path.is_file():
         return {}
     with open_study(path) as archive:
-        meta = parse_json(str(archive["meta"]))
-        return {str(roi["roi_id"]): dict(roi) for roi in meta["rois"]}
+        return {str(roi["roi_id"]): dict(roi) for roi in parse_json(str(archive["meta"]))["rois"]}
 
 
 def region_rows(paths: Iterable[Path]) -> pd.DataFrame:

@@ -174,8 +174,7 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     """
     folder = loaded.folder
     failures = [*loaded.failures, *measured.failures, *judged.failures]
-    failed = {failure.participant_id for failure in failures}
-    men = decided_men(judged.men, judged.results, failed)
+    men = decided_men(judged.men, judged.results, {failure.participant_id for failure in failures})
     judged = replace(judged, results=with_men(judged.results, men))
     summary = judged.summary
     if summary.patient_level is not None:

@@ -121,5 +121,4 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
 
 def _measured_with(loaded: Loaded) -> PipelineSettings:
     # Redrawn copies only choose features, which a trained model has done.
-    predicting = loaded.kind == "predict"
-    return without_copies(loaded.settings) if predicting else loaded.settings
+    return without_copies(loaded.settings) if loaded.kind == "predict" else loaded.settings

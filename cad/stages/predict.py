@@ -441,8 +441,7 @@ def training_rows(bundle: Bundle) -> np.ndarray:
     """
     training = bundle.training
     sites = training["site"].fillna("") if "site" in training else pd.Series("", training.index)
-    preparation = Preparation.of(bundle.metadata)
-    return preparation.adjust(training[bundle.features], sites.to_numpy(str))
+    return Preparation.of(bundle.metadata).adjust(training[bundle.features], sites.to_numpy(str))
 
 
 def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -> list[str]:

@@ -13,13 +13,7 @@ from cad.columns import columns_of
 from cad.errors import CadError
 from cad.evaluation.decisions import operating
 from cad.evaluation.decisions.venn_abers import leave_patient_out_venn_abers
-from cad.evaluation.folds.crossval import (
-    Fold,
-    OutOfFold,
-    deal_patients,
-    each_piece,
-    out_of_fold,
-)
+from cad.evaluation.folds.crossval import Fold, OutOfFold, deal_patients, each_piece, out_of_fold
 from cad.evaluation.folds.null import PermutationNull, permutation_null
 from cad.evaluation.folds.paired import RivalTable, compare_with_rivals
 from cad.evaluation.statements.promise import broken_promises

@@ -125,8 +125,7 @@ def check_study_of(
     try:
         study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
         images = settings.images if settings else ImageSettings()
-        registered = images.registration != "none"
-        refused_whole = implausible(study, site_ranges(ref.folder, registered))
+        refused_whole = implausible(study, site_ranges(ref.folder, images.registration != "none"))
         problems += refused_whole
         study, _ = prepare_study(study, images, settings.features.modalities if settings else ())
         problems += wrong_sides(study, ref.rois)
@@ -212,8 +211,7 @@ def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -
 def _to_learn_from(cohort: Cohort) -> list[str]:
     """Return what ``run`` and ``train`` will miss, though ``predict`` will not."""
     said = []
-    judged = len(cohort.scores) or cohort.rois["histology"].notna().any()
-    if len(cohort.rois) and not judged:
+    if len(cohort.rois) and not (len(cohort.scores) or cohort.rois["histology"].notna().any()):
         said.append(
             "no region has a score or a histology: run and train have nothing to learn from"
         )

@@ -221,8 +221,7 @@ def _roi(group: Dataset) -> RoiReport:
         if item.ValueType == "NUM":
             codes = (d.ConceptCodeSequence[0] for d in _children(item, DERIVATION))
             derived = next((str(code.CodeMeaning) for code in codes), "")
-            key = _code(item) + (f":{derived.lower()}" if derived else "")
-            roi.values[key] = _measured(item)
+            roi.values[_code(item) + (f":{derived.lower()}" if derived else "")] = _measured(item)
         elif item.ValueType == "CODE" and _code(item) not in known:
             roi.evaluations[_code(item)] = _value(item)
     return roi

@@ -236,8 +236,7 @@ def _auc_p(y: np.ndarray, scores: np.ndarray, group: np.ndarray) -> float:
 def _two_sided(draws: np.ndarray) -> float:
     if len(draws) == 0:
         return float("nan")
-    tail = min(np.sum(draws <= 0), np.sum(draws >= 0))
-    return float(min(1.0, 2 * (1 + tail) / (1 + len(draws))))
+    return float(min(1.0, 2 * (1 + min(np.sum(draws <= 0), np.sum(draws >= 0))) / (1 + len(draws))))
 
 
 def _stepwise(p: np.ndarray, down: bool) -> np.ndarray:

@@ -159,8 +159,7 @@ def _pass_moments(
         for k in range(d):
             mean[same, k] += share * apart[k]
             for m in range(d):
-                c = cov[same, k, m]
-                cov[same, k, m] += share * ((1.0 - share) * apart[k] * apart[m] - c)
+                cov[same, k, m] += share * ((1.0 - share) * apart[k] * apart[m] - cov[same, k, m])
     return w, diverged
 
 

@@ -51,8 +51,7 @@ def smallest_scale(problem: Problem, solution: Solution) -> Solution:
     if program.status != 0 or program.x[1] > (1 - _SAME) * solution.u[1]:
         return solution
     s = float(program.x[1])
-    left = h - G[:, 1] * s
-    ends = left / G[:, 0]
+    ends = (h - G[:, 1] * s) / G[:, 0]
     low, high = ends[G[:, 0] < 0].max(initial=-np.inf), ends[G[:, 0] > 0].min(initial=np.inf)
     b = (low + high) / 2 if np.isfinite([low, high]).all() else float(program.x[0])
     # The program's own rounding may leave the face by a hair: step back towards the start. Where C

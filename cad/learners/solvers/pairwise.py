@@ -96,8 +96,7 @@ class PairwiseProblem:
     @cached_property
     def cost(self) -> Floats:
         """Return the cost of every row, shape (rows,), in the order of :attr:`sizes`."""
-        pq = self.n_positive + self.n_negative
-        p, q, m = np.split(self.weight, [self.n_positive, pq])
+        p, q, m = np.split(self.weight, [self.n_positive, self.n_positive + self.n_negative])
         return np.concatenate(
             [
                 self.labelled_cost * np.outer(p, q).ravel(),

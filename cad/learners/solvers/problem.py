@@ -235,8 +235,7 @@ def certify(
         dual -= float(np.sum(gamma**2 / (4 * problem.c)))
     primal = half_norm + float(problem.c @ missed)
     # An optimum of zero has no relative gap: what every cost could add is its floor.
-    size = max(abs(primal), abs(dual), _FLOOR * float(problem.c.sum()), 1e-300)
-    gap = (primal - dual) / size
+    gap = (primal - dual) / max(abs(primal), abs(dual), _FLOOR * float(problem.c.sum()), 1e-300)
     kkt = max(_row_violation(problem, slack, gamma), _balance_violation(problem, gamma, g, u))
     converged = bool(abs(gap) <= gap_tol and kkt <= kkt_tol)
     return Solution(beta, f, u, gamma, primal, dual, float(gap), kkt, iterations, converged, solver)
