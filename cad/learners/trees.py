@@ -263,6 +263,12 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the weighted log-odds of the positive class, shape (n,)."""
-        smooth = super().decision_function(X)
-        cut = logit(self.trees_._probability(np.asarray(X, dtype=float)))
+        return self._both(super().decision_function(X), np.asarray(X, dtype=float))
+
+    def decide_mixed(self, row: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
+        """Return decision values of rows mixed of two, as the P-SVM's method does."""
+        return self._both(super().decide_mixed(row, other, mixed), np.where(mixed, other, row))
+
+    def _both(self, smooth: Array, rows: Array) -> Array:
+        cut = logit(self.trees_._probability(rows))
         return self.base_ + (np.column_stack([smooth, cut]) - self.base_) @ self.member_weights_

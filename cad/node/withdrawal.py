@@ -145,8 +145,7 @@ class NodeHome:
             elif not heads and any(place.iterdir()):
                 doubtful[place.name] = "no file of it can be read"
         for place in self._places(STUDIES):
-            received = self.home / INCOMING / place.name
-            if any(place.iterdir()) and not any(received.glob("*")):
+            if any(place.iterdir()) and not any((self.home / INCOMING / place.name).glob("*")):
                 doubtful[place.name] = "no file of it is in incoming"
         strange = [place for place in sorted(self.home.iterdir()) if not self._is_ours(place)]
         strange += self._places(INCOMING, ours=False) + self._places(STUDIES, ours=False)

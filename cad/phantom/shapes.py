@@ -74,8 +74,7 @@ class Shape:
     def reach(self) -> tuple[float, float]:
         """Return two half-widths (mm) of a box about the shape: one for x and y, one for z."""
         extra = 1.0 / np.sqrt(max(1.0 - sum(abs(a) for a, _, _ in self.waves), 0.25))
-        plane = max(self.axes[0], self.axes[1] * max(1.0, self.back))
-        return plane * extra, self.axes[2] * extra
+        return max(self.axes[0], self.axes[1] * max(1.0, self.back)) * extra, self.axes[2] * extra
 
 
 def ripples(

@@ -1,7 +1,7 @@
 """Validate: out-of-fold probabilities, whatever is fitted being fitted on the other patients."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -122,7 +122,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
     return Judged(
         results,
         summary,
-        [row for rows in _explain(loaded, aggregated, folds) for row in rows],
+        _explain(loaded, aggregated, folds),
         [*_failed_folds(aggregated, folds), *_gaps(loaded, aggregated, lacks, measuring)],
         notes=[
             *substitute,
@@ -266,15 +266,14 @@ def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
     return failures_of(aggregated.table.keys, said, "validate", "")
 
 
-def _explain(
-    loaded: Loaded, aggregated: Aggregated, folds: OutOfFold
-) -> Iterator[list[ExplanationRow]]:
-    """Yield the explanations of every region of which a fold says something, fold by fold."""
+def _explain(loaded: Loaded, aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
+    """Return the explanations of every region of which a fold says something."""
     table, source = aggregated.table, aggregated.source
     says = np.isfinite(folds.probability) | np.isfinite(folds.decision)
     shared = (says, np.flatnonzero(table.labelled), source, list(table.X.columns), table.keys)
     work = ((fold, *shared) for fold in folds.folds)
-    return each_piece(_explained, work, loaded.options.processes)
+    made = each_piece(_explained, work, loaded.options.processes)
+    return [row for rows in made for row in rows]
 
 
 def _explained(

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-from cad.learners import AveragedProbabilisticSVC
+from cad.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble
 from cad.model.explanation import contributions, explain
 
 
@@ -67,18 +67,23 @@ def test_a_feature_moves_the_value_as_its_definition_says(kind: str) -> None:
         assert sizes == sorted(sizes, reverse=True)
 
 
+@pytest.mark.filterwarnings("ignore::cad.learners.base.RangeWarning")
+@pytest.mark.parametrize("kind", [AveragedProbabilisticSVC, ProbabilisticEnsemble])
 @pytest.mark.parametrize("scaling", ["rank", "clipped", "given"])
-def test_mixed_rows_are_decided_as_they_are_one_by_one(scaling: str) -> None:
+def test_mixed_rows_are_decided_as_they_are_one_by_one(kind: type, scaling: str) -> None:
     """Also with ties, and with values far outside what the learner has seen."""
     X, y, rows = table()
     X, rows = np.nan_to_num(X), np.nan_to_num(rows)
-    learner = AveragedProbabilisticSVC(scaling=scaling, folds=2).fit(X, y)
+    learner = kind(scaling=scaling, folds=2).fit(X, y)
     rng = np.random.default_rng(0)
     for row in [*rows, 1e3 * rows[0], X[0]]:
         mixed = rng.random((30, X.shape[1])) < rng.random((30, 1))
         other = np.median(X, axis=0)
         expected = learner.decision_function(np.where(mixed, other, row))
-        np.testing.assert_allclose(learner.decide_mixed(row, other, mixed), expected, atol=1e-9)
+        decided = learner.decide_mixed(row, other, mixed)
+        np.testing.assert_allclose(decided, expected, atol=1e-9)
+        likely = learner.predict_proba(np.where(mixed, other, row))[:, 1]
+        np.testing.assert_allclose(1 / (1 + np.exp(-decided)), likely, atol=1e-9)  # log odds
 
 
 class Product:

@@ -48,7 +48,7 @@ def cad(*words: str) -> int:
     _compute_once()
     typer.main.get_command = _parser
     pages._THREADS = 1  # a copy of the folder is of one moment
-    shared.load_ahead = lambda *_: None  # for workers, of which there are none
+    shared.load_ahead = lambda out, options, **_: options  # for workers, of which there are none
     resume.each = _here
     pool.Caller.__call__ = lambda self, function, *arguments: function(*arguments)
     sys.argv = ["cad", *words]

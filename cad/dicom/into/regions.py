@@ -155,8 +155,7 @@ def _from_objects(
         notes.append("no segment or contour has a name that the rules call a ROI")
         return None
     ids = _neutral([roi_id for roi_id, _ in named], rules, notes)
-    regions = [region for _, region in named]
-    labels, rois = _label_map(list(zip(ids, regions, strict=True)), grid)
+    labels, rois = _label_map(list(zip(ids, [region for _, region in named], strict=True)), grid)
     return Labelled(labels, rois, head.frame_uid)
 
 
