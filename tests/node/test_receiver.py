@@ -25,6 +25,9 @@ from cad.node.queue import Queue
 from cad.node.receiver import Receiver
 from cad.node.status import StatusPage
 
+# Where the other end has closed first, the library forgets its socket.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 Start = Callable[..., Receiver]
 
 
