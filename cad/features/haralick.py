@@ -99,8 +99,13 @@ def haralick_features(
     if distance < 1:
         raise CadError(f"the co-occurrence distance is at least 1 voxel, found {distance}")
     three_d, by_slice, by_direction = AGGREGATIONS[aggregation]
-    counts = np.arange(_TABLE, dtype=float)
-    table = counts * np.log2(np.maximum(counts, 1.0))
+    number, most = np.arange(_TABLE, dtype=float), int(n_levels.max())
+    size = (most + 1) << _row_bits(most)
+    counts = (  # one set for all regions, emptied by _finish()
+        np.zeros(size, np.int32), np.zeros(size + 1, np.int32),
+        np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(2 * most, np.int64),
+        number * np.log2(np.maximum(number, 1.0)),
+    )  # fmt: skip
     out = np.zeros(regions.count, RECORD)
     matrices = np.zeros(regions.count)
     _regions(
@@ -110,9 +115,10 @@ def haralick_features(
         regions.start,
         np.array(regions.shape, np.int64),
         directions(three_d, distance),
+        distance,
         by_slice,
         by_direction,
-        table,
+        counts,
         out,
         matrices,
     )
@@ -274,8 +280,8 @@ def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -
     """Add one matrix's features to ``out``, empty the counts, return 1; 0 without any pair."""
     # Only occupied cells are visited: 30 pairs in a matrix of 32 x 32 leave most of it empty.
     joint, cells, single, difference, total, table = counts
-    low, high = n_levels, 0
-    largest = pairs = 0 * occupied  # literals would have _add_features() compiled twice
+    low = n_levels
+    high = largest = pairs = 0 * occupied  # literals would have _add_features() compiled twice
     squares = joint_log = 0.0
     for k in range(occupied):
         cell = cells[k]
@@ -325,23 +331,13 @@ def _regions(
     start: np.ndarray,
     shape: np.ndarray,
     offsets: np.ndarray,
+    distance: int,
     by_slice: bool,
     by_direction: bool,
-    table: np.ndarray,
+    counts: Counts,
     out: np.ndarray,
     matrices: np.ndarray,
 ) -> None:
-    distance = offsets.max()
-    most = n_levels.max()
-    size = (most + 1) << _row_bits(most)
-    counts = (  # one set for all regions, emptied by _finish()
-        np.zeros(size, np.int32),
-        np.zeros(size + 1, np.int32),
-        np.zeros(most, np.int64),
-        np.zeros(most, np.int64),
-        np.zeros(2 * most, np.int64),
-        table,
-    )
     plane, row = shape[1] * shape[2], shape[2]
     for r in range(len(start) - 1):
         a, b = start[r], start[r + 1]

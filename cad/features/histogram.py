@@ -15,8 +15,7 @@ import numpy as np
 from numba import njit
 
 from cad.errors import CadError
-from cad.features.intensity import RECORD as SUMMARY
-from cad.features.intensity import summarise_ordered
+from cad.features.intensity import statistics
 from cad.terms.features import HISTOGRAM, STATISTICS
 
 RECORD = np.dtype([(name, float) for name in HISTOGRAM])
@@ -116,9 +115,9 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
     ndarray of ``RECORD``, shape (n_regions,)
         A field for each of ``HISTOGRAM``; all NaN for a region without voxels.
     """
-    summary = np.full(len(start) - 1, np.nan, SUMMARY)
+    summary = statistics(levels.astype(float), start)
     out = np.full(len(start) - 1, np.nan, RECORD)
-    _histogram(levels, start, n_levels, summary, out)
+    _histogram(levels, start, n_levels, summary["mean"], out)
     for name in set(HISTOGRAM) & set(STATISTICS):  # what levels share with any values
         out[name] = summary[name]
     return out
@@ -129,7 +128,7 @@ def _histogram(
     levels: np.ndarray,
     start: np.ndarray,
     n_levels: np.ndarray,
-    summary: np.ndarray,
+    means: np.ndarray,
     out: np.ndarray,
 ) -> None:
     for r in range(len(start) - 1):
@@ -137,10 +136,9 @@ def _histogram(
         if n == 0:
             continue
         top = n_levels[r]
-        counts = np.bincount(levels[start[r] : start[r + 1]] - 1, minlength=top)
-        # Sorting levels is counting them.
-        summarise_ordered(np.repeat(np.arange(1.0, top + 1.0), counts), summary[r])
-        mean = summary[r].mean
+        counts = np.zeros(top, np.int64)
+        for level in levels[start[r] : start[r + 1]]:
+            counts[level - 1] += 1
         entropy = 0.0
         uniformity = 0.0
         mode = 0
@@ -150,7 +148,7 @@ def _histogram(
             if p > 0:
                 entropy -= p * math.log2(p)
             # The mode nearest to the mean when several levels tie (IBSI).
-            nearer = abs(g + 1 - mean) < abs(mode + 1 - mean)
+            nearer = abs(g + 1 - means[r]) < abs(mode + 1 - means[r])
             if counts[g] > counts[mode] or (counts[g] == counts[mode] and nearer):
                 mode = g
         out[r].mode = mode + 1

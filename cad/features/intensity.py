@@ -11,6 +11,7 @@ the middles of the weights. Equal values share their weights evenly: none of the
 equal weights nothing changes.
 """
 
+import itertools
 import math
 from typing import Any
 
@@ -52,10 +53,15 @@ def statistics(
     finite, limits, kept = keep_finite(np.ascontiguousarray(values, float), start)
     limits = np.ascontiguousarray(limits, np.int64)
     out = np.full(len(start) - 1, np.nan, RECORD)
+    # Sorted by NumPy: with a sort in them kernels would take twice as long to compile.
     if weight is None or core is None:
-        _statistics(finite, limits, out)
+        parts = np.split(finite, limits[1:-1])
+        _statistics(np.concatenate([np.sort(part) for part in parts]), limits, out)
     else:
-        _weighted_statistics(finite, weight[kept], core[kept], limits, out)
+        weight, core, ends = weight[kept], core[kept], itertools.pairwise(limits)
+        orders = [a + np.lexsort((weight[a:b], finite[a:b])) for a, b in ends]
+        order = np.concatenate([np.zeros(0, int), *orders])
+        _weighted_statistics(finite[order], weight[order], core[order], limits, out)
     return out
 
 
@@ -164,11 +170,11 @@ def _write(
 
 
 @njit(cache=True)
-def _statistics(values: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
+def _statistics(ordered: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
     for r in range(len(start) - 1):
         if start[r + 1] == start[r]:
             continue
-        summarise_ordered(np.sort(values[start[r] : start[r + 1]]), out[r])
+        summarise_ordered(ordered[start[r] : start[r + 1]], out[r])
 
 
 @njit(cache=True)
@@ -195,13 +201,13 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
 
 @njit(cache=True)
 def _share_evenly(ordered: np.ndarray, weight: np.ndarray) -> None:
-    """Give each of equal values the mean of their weights, in place."""
+    """Give each of equal values the mean of their weights, which ascend, in place."""
     first = 0
     for last in range(1, len(ordered) + 1):
         if last == len(ordered) or ordered[last] != ordered[first]:
+            # Of ascending weights: the mean must not depend on the voxels' order.
             if last - first > 1:
-                # Sorted before it is summed: the mean must not depend on the voxels' order.
-                weight[first:last] = np.sort(weight[first:last]).mean()
+                weight[first:last] = weight[first:last].mean()
             first = last
 
 
@@ -213,8 +219,7 @@ def _weighted_statistics(
         a, b = start[r], start[r + 1]
         if a == b:
             continue
-        order = np.argsort(values[a:b])
-        v, w = values[a:b][order], weights[a:b][order]
+        v, w = values[a:b], weights[a:b]
         _share_evenly(v, w)
         n = len(v)
         total = weighted = squares = 0.0
@@ -250,7 +255,7 @@ def _weighted_statistics(
             if p10 <= v[i] <= p90:
                 robust += w[i] * v[i]
                 robust_weight += w[i]
-            if core[a + order[i]]:
+            if core[a + i]:
                 low, high = min(low, v[i]), max(high, v[i])
         rmad = 0.0
         if robust_weight > 0:

@@ -409,7 +409,8 @@ def refine_rows(
                 if not solve_small(a, b, n_free, x):
                     damping *= 10
                     continue
-                trial[:] = p
+                for i in range(n_par):  # as one array it would take a second more to compile
+                    trial[i] = p[i]
                 moved = 0.0
                 for i in range(n_free):
                     k = free[i]
@@ -428,7 +429,8 @@ def refine_rows(
                     if cost - new <= _TOLERANCE * cost:
                         done = 1
                     cost = new
-                    p[:] = trial
+                    for i in range(n_par):
+                        p[i] = trial[i]
                     damping = max(damping / 10, 1e-12)
                     break
                 damping *= 10
