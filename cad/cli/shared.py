@@ -202,10 +202,10 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
 
     if options.scheduler is not None or RunFolder(out).memory.exists():
         return options
-    preload("cad.execution.worker", "cad.stages.study")
+    preload("cad.execution.worker", "cad.stages.study cad.stages.ready_to_measure")
     if not folds or options.jobs < 2:
         return options
-    load_for_loops("cad.stages.ready", "joblib.externals.loky.process_executor")
+    load_for_loops("cad.stages.ready_to_fit", "joblib.externals.loky.process_executor")
     return replace(options, forked=True)
 
 

@@ -46,8 +46,7 @@ class Child:
     module : str
         Full name of a module of this project.
     needs : str, optional
-        Module that children like this one will use; loaded once for all of them, with the modules
-        in its tuple ``LATER``.
+        Modules that children like this one will use, loaded once for all of them.
     quiet : bool
         Whether nothing that the child prints on standard error is seen; so it is for every child
         after :func:`silence_children`.
@@ -179,10 +178,9 @@ def serve() -> None:
         if not order:
             return
         module, _, needs = order.decode().partition(" ")
-        names = [module, *needs.split()]
-        for name in names:  # it grows
+        for name in (module, *needs.split()):
             with suppress(Exception):  # the child will say why
-                names += getattr(import_module(name), "LATER", ())
+                import_module(name)
         if not handles:
             continue
         gc.freeze()  # a child's collector leaves alone, and so shares, what is here

@@ -29,12 +29,6 @@ if TYPE_CHECKING:
     from cad.features.table import StudyFeatures
     from cad.imaging.study import Study
 
-LATER = (
-    "nibabel", "scipy.ndimage",
-    "cad.features.snapshot", "cad.features.table", "cad.imaging.prepare", "cad.imaging.study_files",
-)  # fmt: skip
-"""Modules that are imported where they are used first; a fork server loads them for all workers."""
-
 
 def process_study(task: StudyTask) -> StudyOutcome:
     """Measure one study and write its result file.

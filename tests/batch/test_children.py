@@ -139,7 +139,7 @@ def test_a_command_that_ends_early_waits_for_no_library(tmp_path: Path) -> None:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             session = (folder / "stat").read_text().rpartition(")")[2].split()[3]
-            server = b"cad.stages.ready" in (folder / "cmdline").read_bytes()
+            server = b"cad.stages.ready_to_fit" in (folder / "cmdline").read_bytes()
             assert not server or int(session) != done.pid
 
 
