@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -203,10 +204,10 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
     if options.scheduler is not None or RunFolder(out).memory.exists():
         return options
     preload("cad.execution.worker", "cad.stages.study cad.stages.ready_to_measure")
-    if not folds or options.jobs < 2:
-        return options
-    load_for_loops("cad.stages.ready_to_fit", "joblib.externals.loky.process_executor")
-    return replace(options, forked=True)
+    # Each process imports the main module again: only where that is ours.
+    ours = Path(sys.argv[0]).name in ("cad", "__main__.py")
+    wanted = folds and options.jobs > 1 and ours
+    return replace(options, forked=wanted and load_for_loops("cad.stages.ready_to_fit"))
 
 
 def finish(summary: Emitted, as_json: bool) -> None:

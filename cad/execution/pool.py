@@ -137,7 +137,7 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
             stack.enter_context(client_of(options.scheduler))
             stack.enter_context(parallel_config("dask", wait_for_workers_timeout=CONNECT_SECONDS))
         else:
-            follow = {"initializer": _end_with, "initargs": (os.getpid(),)}
+            follow = {"initializer": _end_with, "initargs": (os.getpid(), options.forked)}
             stack.enter_context(parallel_config("loky", **follow))
             stack.callback(set_start_method, None, force=True)
             set_start_method("forkserver" if options.forked else None, force=True)
@@ -186,7 +186,7 @@ def _here(
             worker.close()
 
 
-def _end_with(driver: int) -> None:
+def _end_with(driver: int, forked: bool) -> None:
     """End this process, a child of the driver, when the driver has ended, even by kill -9.
 
     A worker of joblib else waits for work for ever, with hundreds of megabytes.
@@ -196,7 +196,7 @@ def _end_with(driver: int) -> None:
         # A child whose parent has ended gets another parent: that is seen without a signal. That of
         # one from Python's fork server is the server, which lives as long as its children.
         parent = parent_process()
-        while parent.is_alive() if parent else os.getppid() == driver:
+        while parent.is_alive() if forked and parent else os.getppid() == driver:
             time.sleep(1.0)
         os._exit(1)
 

@@ -125,6 +125,7 @@ class Worker:
         waiting time that is left.
         """
         now = time.monotonic()
+        self.since += max(now - self.deadline - 1.0, 0.0)  # this process, too, was suspended
         busy = busy_seconds(self.process.pid)
         if busy is None or self.before is None:
             busy, self.before = _UNKNOWN_SHARE * (now - self.since), 0.0

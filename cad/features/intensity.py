@@ -54,14 +54,15 @@ def statistics(
     limits = np.ascontiguousarray(limits, np.int64)
     out = np.full(len(start) - 1, np.nan, RECORD)
     # Sorted by NumPy: with a sort in them kernels would take twice as long to compile.
+    ends = list(itertools.pairwise(limits))
     if weight is None or core is None:
-        parts = np.split(finite, limits[1:-1])
-        _statistics(np.concatenate([np.sort(part) for part in parts]), limits, out)
+        parts = [np.sort(finite[a:b]) for a, b in ends]
+        _statistics(np.concatenate([finite[:0], *parts]), limits - limits[0], out)
     else:
-        weight, core, ends = weight[kept], core[kept], itertools.pairwise(limits)
+        weight, core = weight[kept], core[kept]
         orders = [a + np.lexsort((weight[a:b], finite[a:b])) for a, b in ends]
         order = np.concatenate([np.zeros(0, int), *orders])
-        _weighted_statistics(finite[order], weight[order], core[order], limits, out)
+        _weighted_statistics(finite[order], weight[order], core[order], limits - limits[0], out)
     return out
 
 

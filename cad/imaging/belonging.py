@@ -239,7 +239,7 @@ def like_t2(study: Study) -> float | None:
     if study.gland is None or study.t2w is None or study.adc is None:
         return None
     t2w, adc = resample_image(study.t2w, study.adc).array, study.adc.array
-    inside = resample_mask(study.gland, study.adc).array & np.isfinite(t2w) & (adc != 0)
+    inside = resample_mask(study.gland, study.adc).array & np.isfinite(t2w * adc) & (adc != 0)
     if inside.sum() < _LEAST_GLAND:
         return None
     return float(np.corrcoef(_ranks(t2w[inside]), _ranks(adc[inside]))[0, 1])

@@ -5,7 +5,6 @@ most of the time of reading a header, and a kilobyte in memory for eight bytes o
 """
 
 from collections.abc import Callable, Collection, Iterator
-from itertools import pairwise
 from struct import Struct, error
 
 from pydicom.config import IGNORE
@@ -125,8 +124,8 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
     return at, syntax
 
 
-def excerpt(content: bytes, tags: Collection[int]) -> bytes | None:
-    """Return a DICOM file's meta information and some of its elements, as a file.
+def excerpt(content: bytes, tags: Collection[int]) -> tuple[UID, list[bytes]] | None:
+    """Return a DICOM file's meta information and some of its elements; together they are a file.
 
     Parameters
     ----------
@@ -137,9 +136,13 @@ def excerpt(content: bytes, tags: Collection[int]) -> bytes | None:
 
     Returns
     -------
-    bytes or None
-        None where pydicom has to tell: for files that are deflated, big-endian, damaged, of very
-        many elements or none of these, or without preamble.
+    syntax : UID
+        How the elements are written.
+    parts : list of bytes
+        What comes before the first element of the data set, and the elements.
+
+    None is returned where pydicom has to tell: for files that are deflated, big-endian, damaged, of
+    very many elements or none of these, or without preamble.
     """
 
     def read(at: int, count: int) -> bytes:
@@ -155,6 +158,6 @@ def excerpt(content: bytes, tags: Collection[int]) -> bytes | None:
     except (CadError, ValueError, error):
         return None
     kept = [content[begin:end] for tag, begin, end in every if tag in tags]
-    ordered = all(one < other for (one, *_), (other, *_) in pairwise(every))
-    whole = kept and ordered and every[-1][-1] == len(content)
-    return b"".join([content[:start], *kept]) if whole else None
+    order = [tag for tag, _, _ in every]
+    whole = kept and order == sorted({*order}) and every[-1][-1] == len(content)
+    return (syntax, [content[:start], *kept]) if whole else None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pydicom
 from pydicom.errors import InvalidDicomError
 from pydicom.filereader import _read_file_meta_info, read_preamble
-from pydicom.uid import DeflatedExplicitVRLittleEndian
+from pydicom.uid import UID, DeflatedExplicitVRLittleEndian
 
 from cad.errors import CadError
 from cad.imaging.elements import excerpt
@@ -164,13 +164,25 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
         check_file(path, MAX_IMAGE)
         try:
             _check_deflated(path)
-            small = bool(tags) and path.stat().st_size <= MIB
-            part = excerpt(read_bytes(path, MIB), tags) if small else None
+            part = read_excerpt(path, tags) if tags else None
             if part is not None:
-                return pydicom.dcmread(BytesIO(part))
+                return pydicom.dcmread(BytesIO(b"".join(part[1])))
             return pydicom.dcmread(path, specific_tags=list(tags) or None, **options)
         except InvalidDicomError as error:
             raise NotDicom(f"not a DICOM file: {error}") from error
+
+
+def read_excerpt(path: Path, tags: Collection[int]) -> tuple[UID, list[bytes]] | None:
+    """Return :func:`cad.imaging.elements.excerpt` of a file; None for one of more than 1 MiB, too.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    tags : collection of int
+        The elements.
+    """
+    return excerpt(read_bytes(path, MIB), tags) if path.stat().st_size <= MIB else None
 
 
 def _check_deflated(path: Path) -> None:

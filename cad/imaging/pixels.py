@@ -1,8 +1,11 @@
 """Voxels of stacks: files decoded once, cut into planes, scaled to values with a unit."""
 
 import dataclasses
+import math
 import struct
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pydicom
@@ -12,7 +15,7 @@ from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, Implic
 
 from cad.errors import CadError
 from cad.imaging.elements import PIXELS
-from cad.imaging.frames import Frame, read_dataset
+from cad.imaging.frames import Frame, read_dataset, read_excerpt
 from cad.imaging.stacks import Stack
 from cad.imaging.volume import Volume
 from cad.reading import MAX_IMAGE, check_inflation, reading
@@ -27,6 +30,7 @@ _TAGS = {
     ))),
     *PIXELS,
 }  # fmt: skip
+_BITS_STORED = b"\x28\0\1\1"  # the tag as it lies
 _JPEG_2000 = b"\xff\x4f\xff\x51"
 # Start of frame, of every JPEG process (T.81) and of JPEG-LS; C4, C8 and CC are other things.
 _FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
@@ -41,6 +45,8 @@ class PixelReader:
     def __init__(self) -> None:
         self._path = Path()
         self._array: np.ndarray = np.empty(0)
+        # By all that a file says of its pixels: their type, shape and unused bits.
+        self._alike: dict[tuple[object, ...], tuple[np.dtype[Any], tuple[int, ...], int]] = {}
 
     def plane(self, frame: Frame) -> np.ndarray:
         """Return the stored numbers of a plane, without rescaling, shape (rows, columns).
@@ -51,7 +57,7 @@ class PixelReader:
             When the file is damaged or contradicts its header, or its codec is not installed.
         """
         if frame.path != self._path:
-            self._array = _stored(frame.path)
+            self._array = self._stored(frame.path)
             self._path = frame.path
         array = self._array
         if frame.tiles:
@@ -68,6 +74,35 @@ class PixelReader:
                 file=frame.path,
             )
         return array
+
+    def _stored(self, path: Path) -> np.ndarray:
+        """Return a file's pixels; pydicom is not asked where an earlier header was the same."""
+        with reading(path, "damaged DICOM file"):
+            part = read_excerpt(path, _TAGS)
+        if part is None or part[0].is_encapsulated:
+            return _stored(path)
+        syntax, (_, *header, pixels) = part
+        start = 12 if pixels[4:6] in (b"OB", b"OW") else 8
+        alike = (syntax, len(pixels), pixels[:start], *header)
+        if alike in self._alike:
+            return _as_they_lie(pixels[start:], *self._alike[alike])
+        array = _stored(path)
+        stored = [
+            int.from_bytes(part[-2:], "little") for part in header if part[:4] == _BITS_STORED
+        ]
+        form = array.dtype, array.shape, sum(8 * array.itemsize - bits for bits in stored)
+        with suppress(ValueError, TypeError):  # a bit a pixel, among others
+            if np.array_equal(_as_they_lie(pixels[start:], *form), array):
+                self._alike[alike] = form
+        return array
+
+
+def _as_they_lie(
+    pixels: bytes, kind: np.dtype[Any], shape: tuple[int, ...], unused: int
+) -> np.ndarray:
+    """Return uncompressed pixels; bits that are not used may hold anything and take the sign."""
+    array = np.frombuffer(pixels, kind, math.prod(shape)).reshape(shape)
+    return np.right_shift(np.left_shift(array, unused), unused) if unused else array
 
 
 def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | None = None) -> Volume:

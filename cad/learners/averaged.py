@@ -255,10 +255,13 @@ class AveragedProbabilisticSVC(KernelMachine):
         -------
         ndarray, shape (m,)
         """
+        check_is_fitted(self)
+        both = validate_data(self, np.array([row, other]), dtype=np.float64, reset=False)
         distances = {}
-        for scaling, view in self._views(np.array([row, other]), self.scalings_).items():
+        for scaling, view in self._views(both, self.scalings_).items():
             of_row, of_other = (view[:, None] - self._supports[scaling]) ** 2
-            distances[scaling] = of_row.sum(axis=1) + mixed @ (of_other - of_row).T
+            # Not a sum corrected by differences: those of a huge feature would cancel.
+            distances[scaling] = ~mixed @ of_row.T + mixed @ of_other.T
         return self._decided(distances)
 
     def _decided(self, distances: dict[str, Array]) -> Array:

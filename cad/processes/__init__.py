@@ -151,10 +151,15 @@ def _fork(order: str, handles: list[int]) -> int:
     with _lock:
         for _ in range(2):  # a server that has been killed is replaced once
             _, server = _server()
-            with suppress(OSError):
+            try:
                 socket.send_fds(server, [order.encode()], handles)
                 if number := server.recv(16):
                     return int(number)
+            except OSError:
+                pass
+            except BaseException:  # an interrupt: the number that still comes is no other child's
+                _end_server()
+                raise
             _end_server()
     hint = "the machine is short of memory or of processes: try again, with fewer jobs"
     raise MachineError("no process could be started", hint=hint)
@@ -236,23 +241,38 @@ def silence_children() -> None:
     _silent.set()
 
 
-def load_for_loops(*modules: str) -> None:
-    """Let Python's own fork server, from which joblib can fork, load modules meanwhile.
+def load_for_loops(module: str) -> bool:
+    """Let Python's own fork server, from which joblib can fork, load a module meanwhile.
 
     Parameters
     ----------
-    *modules : str
-        Full names of modules.
+    module : str
+        Full name of a module that raises no error when it is imported.
+
+    Returns
+    -------
+    bool
+        Whether there is such a server; none on Windows, or where TMPDIR is full or its name long.
     """
     use_one_thread()  # before the server loads numerical libraries
-    forkserver.set_forkserver_preload(list(modules))
-    forkserver.ensure_running()
+    before = os.environ.get("PYTHONSAFEPATH", "")
+    os.environ["PYTHONSAFEPATH"] = "1"  # nothing of the folder where it starts is a module
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # is for us, who end it
+    forkserver.set_forkserver_preload([module])
+    try:
+        forkserver.ensure_running()
+    except (OSError, AttributeError):
+        return False
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+        os.environ["PYTHONSAFEPATH"] = before  # empty is as good as none
+    atexit.register(_end_python_s_server)
+    return True
+
+
+def _end_python_s_server() -> None:
     # It may be loading still when this process ends, and Python has no public way to end it.
-    atexit.register(_kill, forkserver._forkserver._forkserver_pid)  # type: ignore[attr-defined]
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
+    if pid := forkserver._forkserver._forkserver_pid:  # type: ignore[attr-defined]
         os.kill(pid, signal.SIGKILL)
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from batch_tasks import act
-from loop_pieces import where
+from loop_pieces import kill_unless, where
 
 from cad import processes
+from cad.errors import MachineError
 from cad.evaluation.folds import crossval
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller, workplace
@@ -89,23 +90,26 @@ def test_nothing_is_left_of_a_process_that_is_killed() -> None:
 
 LOOP = """
 import os, time
-from loop_pieces import where
-from cad.evaluation.folds.crossval import each_piece
+from loop_pieces import kill_unless, where
+from cad.evaluation.folds import crossval
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import workplace
 from cad.processes import load_for_loops
 from multiprocessing import forkserver
-load_for_loops("numpy")
-with workplace(ExecutionOptions(jobs=2, forked=True)):
-    pids = {pid for _, pid in each_piece(where, [(k, 0.1) for k in range(6)], n_jobs=2)}
-print(*pids, forkserver._forkserver._forkserver_pid, flush=True)
+crossval.START_SECONDS = 0.0  # as if each piece took long
+forked = %s and load_for_loops("numpy")
+with workplace(ExecutionOptions(jobs=2, forked=forked)):
+    pieces = [(k, 0.1) for k in range(9)]
+    pids = {pid for _, pid in crossval.each_piece(where, pieces, n_jobs=2)} - {os.getpid()}
+print(*pids, *filter(None, [forkserver._forkserver._forkserver_pid]), flush=True)
 """
 
 
+@pytest.mark.parametrize("forked", [True, False])
 @pytest.mark.parametrize("end", ["itself", "killed"])
-def test_processes_forked_for_a_loop_end_with_the_process_that_asked(end: str) -> None:
-    """They do all the work: two processes, neither of them the driver."""
-    code = LOOP + ("time.sleep(60)" if end == "killed" else "")
+def test_processes_of_a_loop_end_with_the_process_that_asked(end: str, forked: bool) -> None:
+    """Two processes, forked or not, and the server that forks them."""
+    code = LOOP % forked + ("time.sleep(60)" if end == "killed" else "")
     started = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -114,8 +118,7 @@ def test_processes_forked_for_a_loop_end_with_the_process_that_asked(end: str) -
     )
     assert started.stdout is not None
     pids = started.stdout.readline().split()
-    assert len(pids) == 3
-    assert str(started.pid) not in pids
+    assert len(pids) == 2 + forked
     if end == "killed":
         assert all(Path(f"/proc/{pid}").exists() for pid in pids)
         started.kill()
@@ -125,6 +128,60 @@ def test_processes_forked_for_a_loop_end_with_the_process_that_asked(end: str) -
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_an_interrupt_leaves_no_number_of_another_child() -> None:
+    """While the server loads what the first child needs; the next child is known by its own."""
+    code = (
+        "import os, signal\n"
+        "from cad.execution.options import ExecutionOptions\n"
+        "from cad.execution.pool import Caller\n"
+        "from cad.processes import Child\n"
+        "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.2)\n"
+        "try: Child('cad.execution.worker', 'cad.stages.study')\n"
+        "except KeyboardInterrupt: print('interrupted')\n"
+        "with Caller(ExecutionOptions(jobs=1)) as call:\n"
+        "    print(call(os.getpid) == call._worker.process.pid)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["interrupted", "True"]
+
+
+def test_a_fold_whose_process_is_killed_is_an_error_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crossval, "START_SECONDS", 0.0)
+    pieces = [(os.getpid(), 0), *((os.getpid(), 9) for _ in range(4))]
+    with pytest.raises(MachineError, match="has ended") as raised:
+        list(crossval.each_piece(kill_unless, pieces, n_jobs=2))
+    assert "fewer jobs" in raised.value.hint
+
+
+def test_no_module_of_the_folder_is_loaded_and_a_long_name_is_no_error(tmp_path: Path) -> None:
+    """What is loaded for the folds is only for speed."""
+    (tmp_path / "secrets.py").write_text("open('loaded', 'w')\nraise SystemExit")
+    code = (
+        "import os, time\n"
+        "from cad.processes import load_for_loops\n"
+        "print(load_for_loops('secrets'), os.environ.get('PYTHONSAFEPATH', ''))\n"
+        "time.sleep(0.5)\n"
+    )
+    long, script = tmp_path / ("a" * 90), tmp_path / "scripts" / "command.py"
+    long.mkdir()
+    script.parent.mkdir()
+    script.write_text(code)  # as an installed command, which looks for modules beside itself
+    for folder, started in ((tmp_path, "True"), (long, "False")):
+        said = subprocess.run(
+            [sys.executable, str(script)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )
+        assert said.stdout.split() == [started]
+        assert not (tmp_path / "loaded").exists()
 
 
 def test_a_command_that_ends_early_waits_for_no_library(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ import io
 import random
 import struct
 import warnings
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 import pydicom
 import pytest
 
-from cad.imaging.elements import excerpt
+from cad.imaging import elements
 from cad.imaging.frame_headers import TAGS
 
 FILES = sorted(
@@ -18,6 +19,11 @@ FILES = sorted(
     for path in (Path(pydicom.__file__).parent / "data" / "test_files").rglob("*")
     if path.is_file() and path.stat().st_size < 2**18
 )
+
+
+def excerpt(content: bytes, tags: Collection[int] = TAGS) -> bytes | None:
+    part = elements.excerpt(content, tags)
+    return part and b"".join(part[1])
 
 
 def said(content: bytes) -> dict[int, str]:

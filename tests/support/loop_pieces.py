@@ -12,3 +12,11 @@ def where(number: int, seconds: float) -> tuple[int, int]:
     while time.perf_counter() < end:
         pass
     return number, os.getpid()
+
+
+def kill_unless(driver: int, least: int) -> int:
+    """Let the process be killed, where it is another than the driver; else work for a moment."""
+    if least and os.getpid() != driver:
+        os.kill(os.getpid(), 9)
+    time.sleep(0.01)
+    return driver
