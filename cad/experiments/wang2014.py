@@ -551,8 +551,7 @@ def _grid_aucs(
     found = {}
     for name in methods:
         grid, scores = METHODS[name]
-        points = grid if only is None else [grid[only[name]]]
-        values = aucs(data.y[test], scores(split, points))
+        values = aucs(data.y[test], scores(split, grid if only is None else [grid[only[name]]]))
         # As the authors' code does: a ranker that ranks backwards is given the better number.
         found[name] = np.maximum(values, 1.0 - values) if flawed else values
     return found

@@ -99,8 +99,7 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
     """
 
     def every(count: int, whole: int, key: str, choices: tuple[str, str]) -> dict[str, str]:
-        section = images if key == "t2_reference" else perfusion
-        if getattr(section, key) != "auto":
+        if getattr(images if key == "t2_reference" else perfusion, key) != "auto":
             return {}
         return {key: choices[0] if whole > 0 and count == whole else choices[1]}
 

@@ -93,11 +93,8 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     union = study.roi_union
     inside = resample_mask(union, grid) if union is not None else None
     if inside is None or not inside.array.any():
-        raise CadError(
-            "a probability map needs a gland mask or regions",
-            patient=study.participant_id,
-            hint="add masks/*_gland.nii.gz",
-        )
+        problem = "a probability map needs a gland mask or regions"
+        raise CadError(problem, patient=study.participant_id, hint="add masks/*_gland.nii.gz")
     # argwhere counts z, y, x; centres are x, y, z.
     centres = np.argwhere(inside.array)[:, ::-1].astype(float)
     near = RegionVoxels.spheres(centres, grid.shape, grid.spacing, margin_mm)

@@ -150,12 +150,8 @@ def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndar
 
 def _check_frame(frame: str, images_frame: str, path: Path, roi: str = "") -> None:
     if frame and images_frame and frame != images_frame:
-        raise CadError(
-            f"drawn in another frame of reference: {frame}, the images are in {images_frame}",
-            file=path,
-            roi=roi,
-            hint="draw the ROI on this study's images",
-        )
+        problem = f"drawn in another frame of reference: {frame}, the images are in {images_frame}"
+        raise CadError(problem, file=path, roi=roi, hint="draw the ROI on this study's images")
 
 
 # --- RT structure sets ---------------------------------------------------------------------------

@@ -218,11 +218,8 @@ def _check_alike(item: Frame, head: Frame) -> None:
     for name, tolerance in (("orientation", ORIENTATION_TOLERANCE), ("pixel_spacing", 1e-3)):
         a, b = np.array(getattr(item, name)), np.array(getattr(head, name))
         if np.abs(a - b).max() > tolerance:
-            raise CadError(
-                f"slices differ in {name.replace('_', ' ')}: {a.tolist()} and {b.tolist()}",
-                file=item.path,
-                hint="a localiser may be mixed into the series",
-            )
+            problem = f"slices differ in {name.replace('_', ' ')}: {a.tolist()} and {b.tolist()}"
+            raise CadError(problem, file=item.path, hint="a localiser may be mixed into the series")
     if item.frame_uid != head.frame_uid:
         raise CadError("slices of one series have different frames of reference", file=item.path)
 

@@ -165,8 +165,7 @@ def standardise_t2(
         name, where = _reference(study, image, settings)
         # As stored: another scanner's gain is to show.
         stored = study.t2w or image
-        inside = foreground(stored) if where is None else where
-        level = float(np.median(stored.array[inside]))
+        level = float(np.median(stored.array[foreground(stored) if where is None else where]))
         if settings.t2_standardisation == "zscore":
             image = zscore(image, where, robust=name == "regions")
         elif settings.t2_standardisation == "reference":
@@ -276,8 +275,7 @@ def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = Fals
     CadError
         For an image that is constant in the mask.
     """
-    inside = foreground(image) if mask is None else mask
-    values = image.array[inside].astype(float)
+    values = image.array[foreground(image) if mask is None else mask].astype(float)
     middle, spread = values.mean(), values.std()
     if robust:
         low, middle, high = np.percentile(values, (25, 50, 75))

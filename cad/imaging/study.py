@@ -152,11 +152,8 @@ class Study:
             Without a label map, or when no voxel has the region's label.
         """
         if self.roi_map is None:
-            raise CadError(
-                "the study has no label map",
-                patient=self.participant_id,
-                hint="add masks/*_rois.nii.gz",
-            )
+            problem = "the study has no label map"
+            raise CadError(problem, patient=self.participant_id, hint="add masks/*_rois.nii.gz")
         inside = self.roi_map.array == roi.label
         if not inside.any():
             raise CadError(

@@ -373,11 +373,8 @@ def _check_values(array: np.ndarray, path: Path, where: str = "the image") -> No
             hint="export it again; a map's invalid voxels should be 0",
         )
     if array.min() == array.max():
-        raise CadError(
-            f"{where} is constant: every voxel is {array.flat[0]:g}",
-            file=path,
-            hint="the export is probably damaged",
-        )
+        problem = f"{where} is constant: every voxel is {array.flat[0]:g}"
+        raise CadError(problem, file=path, hint="the export is probably damaged")
 
 
 def _read_dynamic(path: Path) -> Dynamic:
@@ -448,11 +445,8 @@ def _check_one_examination(study: Study, folder: Path) -> None:
     sources = {uid for uid in uids.values() if uid}
     if len(sources) > 1:
         stated = ", ".join(f"{name} of {uid}" for name, uid in uids.items() if uid)
-        raise CadError(
-            f"images of different examinations in one study: {stated}",
-            file=folder,
-            hint="import the study again from its DICOM source",
-        )
+        problem = f"images of different examinations in one study: {stated}"
+        raise CadError(problem, file=folder, hint="import the study again from its DICOM source")
     unknown = [name for name, uid in uids.items() if not uid]
     if sources and unknown:
         raise CadError(

@@ -233,11 +233,8 @@ def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
     for wrong, word in contradictions:
         if wrong.any():
             row = rois.iloc[int(np.argmax(wrong))]
-            raise CadError(
-                f"histology {word} contradicts isup {row['isup']:g}",
-                patient=row["participant_id"],
-                roi=row["roi_id"],
-            )
+            problem = f"histology {word} contradicts isup {row['isup']:g}"
+            raise CadError(problem, patient=row["participant_id"], roi=row["roi_id"])
     truth[(finding == "benign") | (grade == 0)] = 0.0
     graded = grade >= 1
     truth[graded] = (grade[graded] >= isup_min).astype(float)
@@ -266,8 +263,5 @@ def _refuse_inconsistent(scores: pd.DataFrame, rois: pd.DataFrame) -> None:
     stray = ~pd.MultiIndex.from_frame(scores[_KEY]).isin(pd.MultiIndex.from_frame(rois[_KEY]))
     if stray.any():
         row = scores.iloc[int(np.argmax(stray))]
-        raise CadError(
-            f"reader {row['reader_id']} scored a ROI that does not exist",
-            patient=row["participant_id"],
-            roi=row["roi_id"],
-        )
+        problem = f"reader {row['reader_id']} scored a ROI that does not exist"
+        raise CadError(problem, patient=row["participant_id"], roi=row["roi_id"])

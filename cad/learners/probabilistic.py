@@ -11,16 +11,8 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.utils.validation import validate_data
 
-from cad.learners import base
-from cad.learners.soft_labels import (
-    KIND_NAMES,
-    SoftLabels,
-    check_labels,
-    check_soft,
-    half_widths,
-    probabilistic_problem,
-    read_labels,
-)
+from cad.learners import base, soft_labels
+from cad.learners.soft_labels import KIND_NAMES, SoftLabels, half_widths, read_labels
 from cad.learners.solvers.face import smallest_scale
 from cad.learners.solvers.kernels import Gram
 from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
@@ -278,7 +270,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
     def _problem(self, labels: SoftLabels, weight: Array, scale: float | None) -> Problem:
         """Return the rows at this estimator's costs."""
         cost, soft = self._costs()
-        return probabilistic_problem(labels, cost * weight, soft * weight, scale)
+        return soft_labels.probabilistic_problem(labels, cost * weight, soft * weight, scale)
 
     def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None = None) -> Solution:
         solution = super()._solve(gram, problem, start)
@@ -327,7 +319,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
 
     def _at(self, p: Array, spread: ArrayLike, kappa: float) -> SoftLabels:
         try:
-            p, spread = check_soft(p, spread)
+            p, spread = soft_labels.check_soft(p, spread)
             half_width = (
                 kappa * spread if self.eta0 is None else half_widths(spread, self._floor(), kappa)
             )
@@ -338,7 +330,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
 
     def _fixed_scale(self, labels: SoftLabels, used: Any, bounded: bool) -> float | None:
         """Return s when it is fixed; None when it is learned. Refuse what has no answer."""
-        certain, informative = check_labels(labels, used)
+        certain, informative = soft_labels.check_labels(labels, used)
         kinds = labels.kinds[certain]
         if len(kinds) and kinds.min() == kinds.max():
             warnings.warn(

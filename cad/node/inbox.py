@@ -14,15 +14,7 @@ from cad.errors import CadError, MachineError
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.files import flush_names, make_folder
-from cad.node.instance import (
-    Head,
-    deflated_head,
-    digest_of,
-    head_of,
-    is_whole,
-    require_whole,
-    same_content,
-)
+from cad.node import instance
 from cad.node.log import tell
 from cad.node.names import KEY, KEY_FILE, is_key, key_of, node_key, study_folder, wording
 from cad.node.queue import Queue, QueueError
@@ -159,18 +151,20 @@ class Inbox:
         head = self._head(path)
         if announced is not None and announced != (head.sop_class, head.uid):
             raise CadError("an instance that is not the one announced")
-        require_whole(path, head.sop_class)
+        instance.require_whole(path, head.sop_class)
         study, key = key_of(self._secret, head.study), key_of(self._secret, head.uid)
-        digest, place = digest_of(path), self.incoming(study) / f"{key}.dcm"
+        digest, place = instance.digest_of(path), self.incoming(study) / f"{key}.dcm"
         with self._lock:  # one name at a time; the disk would not be faster with two
             before = self.queue.digest(key)
             here = self._file_of(key, place) if before is not None else None
             # Sent again after its file was lost or damaged, it is as new.
-            if here is None or (here == place and before == digest and not is_whole(here, digest)):
+            if here is None or (
+                here == place and before == digest and not instance.is_whole(here, digest)
+            ):
                 return self._enter(path, place, head, digest, sender, peer)
             if here == place:  # before the lock is given to the sweep: comparing may take long
                 self.queue.still_wanted(study, time.time())
-        if before == digest or (here == place and self.apart(same_content, here, path)):
+        if before == digest or (here == place and self.apart(instance.same_content, here, path)):
             return 0
         raise DuplicateInstance("another instance of a name that is here already")
 
@@ -181,7 +175,7 @@ class Inbox:
         return next(self.home.glob(f"{INCOMING}/*/{key}.dcm"), None)
 
     def _enter(
-        self, path: Path, place: Path, head: Head, digest: bytes, sender: str, peer: str
+        self, path: Path, place: Path, head: instance.Head, digest: bytes, sender: str, peer: str
     ) -> int:
         """Put an instance into place, and its row into the queue."""
         size, study = path.stat().st_size, place.parent.name
@@ -203,10 +197,10 @@ class Inbox:
             tell("study opened", study=study, sender=sender)
         return size
 
-    def _head(self, path: Path) -> Head:
-        return head_of(path) or self.apart(deflated_head, path)
+    def _head(self, path: Path) -> instance.Head:
+        return instance.head_of(path) or self.apart(instance.deflated_head, path)
 
-    def head(self, study: str) -> Head:
+    def head(self, study: str) -> instance.Head:
         """Read the header of one of a study's instances.
 
         Parameters
@@ -323,7 +317,7 @@ class Inbox:
         # The node may have been killed between the file's name and its flush.
         flush_names(path.parent)
         flush_names(path.parent.parent)
-        self._enter(path, path, head, digest_of(path), "", "")
+        self._enter(path, path, head, instance.digest_of(path), "", "")
         taken.add(path.stem)
         if any(self.work(study).glob("run/dicom/*.dcm")):
             self.queue.was_sent(study)

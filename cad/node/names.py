@@ -49,11 +49,8 @@ def node_key(home: Path) -> bytes:
         write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
     secret = read_bytes(path, 2**10)
     if not SECRET.fullmatch(secret):
-        raise CadError(
-            f"{len(secret)} bytes that are no node's secret: it is 32 digits of 0-9 and a-f",
-            file=path,
-            hint="bring the file back from a backup",
-        )
+        problem = f"{len(secret)} bytes that are no node's secret: it is 32 digits of 0-9 and a-f"
+        raise CadError(problem, file=path, hint="bring the file back from a backup")
     return secret
 
 

@@ -242,8 +242,7 @@ def _require_readings(content: JsonObject, key: JsonObject) -> None:
                 raise CadError(f"{name}: {field} is no number that a page writes", hint=AGAIN)
         note = one.get("note", "")
         if not isinstance(note, str) or len(note) > NOTE:
-            text = f"{name}: the note is no text of {NOTE} characters at most"
-            raise CadError(text, hint=AGAIN)
+            raise CadError(f"{name}: the note is no text of {NOTE} characters at most", hint=AGAIN)
         check_score(key["scale"], float(one["score"]))
 
 

@@ -404,8 +404,5 @@ def _refuse_another(path: Path, study: str) -> None:
     except CadError:
         same = False
     if not same:
-        raise CadError(
-            "the folder holds another reader study, whose exports need its key",
-            file=path,
-            hint="name another folder",
-        )
+        problem = "the folder holds another reader study, whose exports need its key"
+        raise CadError(problem, file=path, hint="name another folder")

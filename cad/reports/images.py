@@ -412,8 +412,7 @@ def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:
     made: list[JsonObject] = []
     for quality in (None, *LOSSY_QUALITIES):
         made = [viewer_data(images, quality) for images in studies]
-        weight = sum(len(layer["source"]) for data in made for layer in data["layers"])
-        if weight <= SLICES_BYTES:
+        if sum(len(layer["source"]) for data in made for layer in data["layers"]) <= SLICES_BYTES:
             break
     for data in made:
         data["lossy"] = quality is not None

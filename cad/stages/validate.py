@@ -272,8 +272,7 @@ def _explain(loaded: Loaded, aggregated: Aggregated, folds: OutOfFold) -> list[E
     says = np.isfinite(folds.probability) | np.isfinite(folds.decision)
     shared = (says, np.flatnonzero(table.labelled), source, list(table.X.columns), table.keys)
     work = ((fold, *shared) for fold in folds.folds)
-    made = each_piece(_explained, work, loaded.options.processes)
-    return [row for rows in made for row in rows]
+    return [row for rows in each_piece(_explained, work, loaded.options.processes) for row in rows]
 
 
 def _explained(

@@ -341,8 +341,7 @@ def _judge(seen: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules)
             seen.taken_by.append(name)
             return
         # A match of one condition that is not met says nothing of the series: no near miss.
-        asked = len(match.model_fields_set - {"scale"})
-        if len(misses) == 1 and asked > 1:
+        if len(misses) == 1 and len(match.model_fields_set - {"scale"}) > 1:
             near.append(f"{name}, entry {index}: {misses[0]}")
     seen.near_misses += near
 

@@ -350,8 +350,7 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
 
     volume = read_image(path)
     values = volume.array
-    soft = np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1
-    if not soft:
+    if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
         values = np.minimum(whole_numbers(path).array, 1)
     labels, count = ndimage.label(values >= rule.threshold, structure=np.ones((3, 3, 3)))
     sizes = np.bincount(labels.ravel(), minlength=count + 1) * float(np.prod(volume.spacing))

@@ -69,11 +69,8 @@ def source_images(folder: Path, study_id: str, participant_id: str) -> SourceIma
         )
     uids = sidecar["SOPInstanceUIDs"]
     if len(uids) != volume.shape[0]:
-        raise CadError(
-            f"the sidecar names {len(uids)} slices, the image has {volume.shape[0]}",
-            file=path,
-            patient=participant_id,
-        )
+        problem = f"the sidecar names {len(uids)} slices, the image has {volume.shape[0]}"
+        raise CadError(problem, file=path, patient=participant_id)
     patient_id = str(sidecar.get("SourcePatientID", participant_id))
     frames = sidecar.get("SourceFrames")
     if frames is None:

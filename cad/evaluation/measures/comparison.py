@@ -8,15 +8,8 @@ import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from cad.evaluation.measures import metrics
-from cad.evaluation.measures.intervals import (
-    Interval,
-    bootstrap_intervals,
-    clustered_auc,
-    clustered_share,
-    delong_auc,
-    share_design_effect,
-)
+from cad.evaluation.measures import intervals, metrics
+from cad.evaluation.measures.intervals import Interval
 from cad.evaluation.measures.table import MEASURES, Cases, measure_values
 
 FEW_PATIENTS = 10  # below, an interval over patients is too wide to mean anything
@@ -125,7 +118,7 @@ def compare_with_truth(
     if not (judged & predicted).any():
         return None
     cases = _cases(truth, target, score, patients)
-    intervals = _intervals(cases, bootstraps, seed)
+    resampled = _intervals(cases, bootstraps, seed)
     y, q, group = cases.truth, cases.score, cases.patients
     curves = enough_patients(y, group)
     of_probability = curves and cases.is_probability
@@ -138,10 +131,10 @@ def compare_with_truth(
         not_predicted=int((judged & ~predicted).sum()),
         ties=ties,
         warnings=_warnings(cases),
-        auc=clustered_auc(y, q, group),
-        auc_roi_level=delong_auc(y, q),
-        auc_bootstrap=intervals["auc"],
-        measures={name: intervals[name] for name in MEASURES if name != "auc"},
+        auc=intervals.clustered_auc(y, q, group),
+        auc_roi_level=intervals.delong_auc(y, q),
+        auc_bootstrap=resampled["auc"],
+        measures={name: resampled[name] for name in MEASURES if name != "auc"},
         operating_points=(
             [_operating_point(cases, at) for at in thresholds] if cases.is_probability else []
         ),
@@ -210,22 +203,22 @@ def _cases(truth: np.ndarray, target: np.ndarray, score: np.ndarray, patients: n
 def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
     """Return every measure by name, with intervals from resampled patients."""
     names = measure_values(cases, np.ones((1, len(cases.truth))))
-    intervals = bootstrap_intervals(
+    resampled = intervals.bootstrap_intervals(
         lambda weight: np.stack([*measure_values(cases, weight).values()], axis=1),
         cases.patients,
         bootstraps,
         seed,
     )
-    return dict(zip(names, intervals, strict=True))
+    return dict(zip(names, resampled, strict=True))
 
 
 def _operating_point(cases: Cases, threshold: float) -> OperatingPoint:
     """Count at a threshold; above it is called malignant. Intervals are those of decisions."""
     sick, called, patients = cases.truth == 1, cases.score > threshold, cases.patients
-    effect = share_design_effect(cases.truth, patients)
+    effect = intervals.share_design_effect(cases.truth, patients)
 
     def share(right: np.ndarray, among: np.ndarray) -> Interval:
-        return clustered_share(right[among], patients[among], design_effect=effect)
+        return intervals.clustered_share(right[among], patients[among], design_effect=effect)
 
     return {
         "threshold": threshold,

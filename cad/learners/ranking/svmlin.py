@@ -11,14 +11,8 @@ from scipy.linalg import qr
 from scipy.special import expit, xlogy
 
 from cad.learners.base import check_cost
-from cad.learners.ranking.base import (
-    Floats,
-    Ranker,
-    require,
-    require_choice,
-    require_count,
-    warn_not_converged,
-)
+from cad.learners.ranking import base
+from cad.learners.ranking.base import Floats, Ranker
 from cad.learners.solvers.newton import MAX_NEWTON, finite_newton
 
 # The unlabelled loss grows from this weight, the temperature falls from this multiple of
@@ -90,11 +84,11 @@ class SVMLin(Ranker):
         check_cost("lambda_", self.lambda_)
         check_cost("lambda_u", self.lambda_u)
         methods = ("multi-switch", "deterministic-annealing", "supervised")
-        require_choice("method", self.method, methods)
-        require_count("max_switches", self.max_switches)
+        base.require_choice("method", self.method, methods)
+        base.require_count("max_switches", self.max_switches)
         share = self.positive_fraction
         good = share is None or (isinstance(share, (int, float, np.number)) and 0 < share < 1)
-        require(good, f"positive_fraction = {share!r}, must be None or lie in (0, 1)")
+        base.require(good, f"positive_fraction = {share!r}, must be None or lie in (0, 1)")
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         if self.method == "supervised":
@@ -124,7 +118,7 @@ class SVMLin(Ranker):
             of_free = rows[unlabelled], cost[unlabelled], share
             w, self.soft_labels_, steps, good = fit(*of_labelled, *of_free, w)
         if not good:
-            warn_not_converged(
+            base.warn_not_converged(
                 "SVMLin",
                 f"finite Newton used {MAX_NEWTON} iterations without settling on a set of "
                 "margin violations",

@@ -88,8 +88,7 @@ class Kernel:
         """
         if self.name != "rbf":
             return Y
-        squares = -self.gamma * np.einsum("ij,ij->i", Y, Y)
-        return np.column_stack([Y, np.ones(len(Y)), squares])
+        return np.column_stack([Y, np.ones(len(Y)), -self.gamma * np.einsum("ij,ij->i", Y, Y)])
 
     def finish(self, product: Array) -> Array:
         """Return the kernel values, shape (n, m), for a product ``left(X) @ right(Y).T``.

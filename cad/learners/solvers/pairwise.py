@@ -427,8 +427,7 @@ def _equations(
 
 def _reach(at: _State, change: _State) -> float:
     """Return how far the state may move along a change before a bound is met, at most 1."""
-    soonest = min(float((change.x / at.x).min()), float((change.y / at.y).min()))
-    return 1.0 / max(1.0, -soonest)
+    return 1.0 / max(1.0, -min(float((change.x / at.x).min()), float((change.y / at.y).min())))
 
 
 def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: float) -> Solution:
