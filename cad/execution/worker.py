@@ -122,10 +122,12 @@ class Worker:
 
         To be called once :attr:`deadline` has passed. Time in which the process was busy does not
         count as waiting. The deadline is set to the present time plus the part of the allowed
-        waiting time that is left.
+        waiting time that is left; all of it, where this process has slept past the deadline.
         """
         now = time.monotonic()
-        self.since += max(now - self.deadline - 1.0, 0.0)  # this process, too, was suspended
+        if now - self.deadline > 1.0:  # this process was suspended, and the task with it
+            self._expect(self.patience)
+            return False
         busy = busy_seconds(self.process.pid)
         if busy is None or self.before is None:
             busy, self.before = _UNKNOWN_SHARE * (now - self.since), 0.0

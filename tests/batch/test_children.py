@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -146,6 +147,28 @@ def test_an_interrupt_leaves_no_number_of_another_child() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["interrupted", "True"]
+
+
+def test_a_job_that_was_suspended_loses_no_task_to_its_limit() -> None:
+    code = (
+        "import time\n"
+        "from cad.execution.options import ExecutionOptions\n"
+        "from cad.execution.pool import Caller\n"
+        "with Caller(ExecutionOptions(jobs=1, time_limit=1.0)) as call:\n"
+        "    call(time.sleep, 0.0)\n"
+        "    print('started', flush=True)\n"
+        "    call(time.sleep, 0.8)\n"
+        "    print('whole')\n"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline() == "started\n"
+    os.killpg(started.pid, signal.SIGSTOP)
+    time.sleep(2.5)
+    os.killpg(started.pid, signal.SIGCONT)
+    assert started.communicate()[0] == "whole\n"
 
 
 def test_a_fold_whose_process_is_killed_is_an_error_with_a_way_out(
