@@ -106,8 +106,7 @@ print(*pids, *filter(None, [forkserver._forkserver._forkserver_pid]), flush=True
 """
 
 
-@pytest.mark.parametrize("forked", [True, False])
-@pytest.mark.parametrize("end", ["itself", "killed"])
+@pytest.mark.parametrize(("end", "forked"), [("itself", True), ("killed", True), ("killed", False)])
 def test_processes_of_a_loop_end_with_the_process_that_asked(end: str, forked: bool) -> None:
     """Two processes, forked or not, and the server that forks them."""
     code = LOOP % forked + ("time.sleep(60)" if end == "killed" else "")
