@@ -11,7 +11,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from typing import Any, TypeVar, cast
 
-from cad.errors import CadError
+from cad.errors import CadError, MachineError
 from cad.execution.cluster import CONNECT_SECONDS, NO_MORE, client_of, on_cluster
 from cad.execution.options import ExecutionOptions
 from cad.execution.worker import Done, Result, Task, Worker, attempt
@@ -125,8 +125,14 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
     ----------
     options : ExecutionOptions
         ``scheduler`` is the address of the cluster, or None.
+
+    Raises
+    ------
+    MachineError
+        When a process of such a loop is killed.
     """
     from joblib import parallel_config
+    from joblib.externals.loky import BrokenProcessPool
     from joblib.externals.loky.backend.context import set_start_method
     from threadpoolctl import threadpool_limits
 
@@ -141,7 +147,11 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
             stack.enter_context(parallel_config("loky", **follow))
             stack.callback(set_start_method, None, force=True)
             set_start_method("forkserver" if options.forked else None, force=True)
-        yield
+        try:
+            yield
+        except BrokenProcessPool as error:
+            hint = "most often the machine had no memory left: use fewer jobs"
+            raise MachineError("a process of a parallel loop has ended", hint=hint) from error
 
 
 def _here(

@@ -175,7 +175,10 @@ def test_a_fold_whose_process_is_killed_is_an_error_with_a_way_out(
 ) -> None:
     monkeypatch.setattr(crossval, "START_SECONDS", 0.0)
     pieces = [(os.getpid(), 0), *((os.getpid(), 9) for _ in range(4))]
-    with pytest.raises(MachineError, match="has ended") as raised:
+    with (
+        pytest.raises(MachineError, match="has ended") as raised,
+        workplace(ExecutionOptions(jobs=2)),
+    ):
         list(crossval.each_piece(kill_unless, pieces, n_jobs=2))
     assert "fewer jobs" in raised.value.hint
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
-from joblib.externals.loky import BrokenProcessPool
 from joblib.externals.loky.backend.context import get_start_method
 from joblib.parallel import get_active_backend
 from numpy.typing import ArrayLike
@@ -27,7 +26,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import ThreadpoolController
 
-from cad.errors import CadError, MachineError
+from cad.errors import CadError
 from cad.evaluation.folds.unlabelled import labels_told
 from cad.learners.base import RangeWarning
 
@@ -69,11 +68,7 @@ def each_piece(
         shared = min(most, len(waiting))
         if shared > 1 and each * len(waiting) * (1 - 1 / shared) > START_SECONDS:
             rest = (delayed(function)(*piece) for piece in waiting)
-            try:
-                yield from Parallel(n_jobs=n_jobs, return_as="generator")(rest)
-            except BrokenProcessPool as error:
-                hint = "most often the machine had no memory left: try fewer jobs"
-                raise MachineError("a process that fitted a fold has ended", hint=hint) from error
+            yield from Parallel(n_jobs=n_jobs, return_as="generator")(rest)
             return
         start = time.perf_counter()
         result = function(*waiting.pop(0))
