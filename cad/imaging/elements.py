@@ -6,6 +6,7 @@ most of the time of reading a header, and a kilobyte in memory for eight bytes o
 
 from collections.abc import Callable, Collection, Iterator
 from struct import Struct, error
+from typing import NamedTuple
 
 from pydicom.config import IGNORE
 from pydicom.uid import UID, ExplicitVRLittleEndian
@@ -25,6 +26,31 @@ _ITEM_END, _SEQUENCE_END = 0xFFFEE00D, 0xFFFEE0DD
 _LONG = {str(vr).encode() for vr in EXPLICIT_VR_LENGTH_32}
 Read = Callable[[int, int], bytes]
 """Returns a number of bytes of a file from a place on; fewer at its end."""
+
+
+class Excerpt(NamedTuple):
+    """Hold some elements of a DICOM file, and say where its pixels lie.
+
+    Parameters
+    ----------
+    syntax : UID
+        How the elements are written.
+    start : bytes
+        What comes before the first element of the data set; with the elements it is a file.
+    kept : dict of int to bytes
+        The elements by tag.
+    pixels : tuple of bytes, int and int, or None
+        How the pixel data begin (tag, VR, length), and where their value begins and ends. None
+        where there are none, or several.
+    state : tuple of int
+        The file's size and the time of its last change (ns) before it was read, where known.
+    """
+
+    syntax: UID
+    start: bytes
+    kept: dict[int, bytes]
+    pixels: tuple[bytes, int, int] | None
+    state: tuple[int, int] = (0, 0)
 
 
 class TooManyElements(CadError):
@@ -124,8 +150,8 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
     return at, syntax
 
 
-def excerpt(content: bytes, tags: Collection[int]) -> tuple[UID, list[bytes]] | None:
-    """Return a DICOM file's meta information and some of its elements; together they are a file.
+def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
+    """Return some elements of a DICOM file.
 
     Parameters
     ----------
@@ -136,13 +162,9 @@ def excerpt(content: bytes, tags: Collection[int]) -> tuple[UID, list[bytes]] | 
 
     Returns
     -------
-    syntax : UID
-        How the elements are written.
-    parts : list of bytes
-        What comes before the first element of the data set, and the elements.
-
-    None is returned where pydicom has to tell: for files that are deflated, big-endian, damaged, of
-    very many elements or none of these, or without preamble.
+    Excerpt or None
+        None where pydicom has to tell: for files that are deflated, big-endian, damaged, of very
+        many elements or none of these, or without preamble.
     """
 
     def read(at: int, count: int) -> bytes:
@@ -157,7 +179,13 @@ def excerpt(content: bytes, tags: Collection[int]) -> tuple[UID, list[bytes]] | 
         every = list(elements(read, len(content), start, syntax, _UNDEFINED))
     except (CadError, ValueError, error):
         return None
-    kept = [content[begin:end] for tag, begin, end in every if tag in tags]
+    kept = {tag: content[begin:end] for tag, begin, end in every if tag in tags}
     order = [tag for tag, _, _ in every]
-    whole = kept and order == sorted({*order}) and every[-1][-1] == len(content)
-    return (syntax, [content[:start], *kept]) if whole else None
+    if not kept or order != sorted({*order}) or every[-1][-1] != len(content):
+        return None
+    pixels = None
+    if len(own := [ends for tag, *ends in every if tag in PIXELS]) == 1:
+        begin, end = own[0]
+        value = begin + (12 if content[begin + 4 : begin + 6] in (b"OB", b"OW") else 8)
+        pixels = content[begin:value], value, end
+    return Excerpt(syntax, content[:start], kept, pixels)

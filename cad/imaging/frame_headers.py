@@ -8,20 +8,23 @@ the top, so that one function reads a plane whatever it lies in.
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pydicom
-from pydicom.dataelem import RawDataElement
 from pydicom.dataset import Dataset
+from pydicom.filereader import read_dataset
 from pydicom.multival import MultiValue
 
 from cad.errors import CadError
 from cad.imaging import vendor
-from cad.imaging.frames import Frame, Scale, read_header
+from cad.imaging.elements import Excerpt
+from cad.imaging.frames import LAYOUT, Frame, Scale, lying, read_header
 from cad.reading import reading
 from cad.terms.beside import table_beside
 
@@ -39,7 +42,7 @@ _MACROS: list[str] = _TABLES["macros"]
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _TIME_OFFSET = "TemporalPositionTimeOffset"
 # In these alone the slices of most series differ.
-_DIFFERING = (
+_FIELDS = (
     "sop_uid", "instance_number", "acquisition_number", "acquisition_time", "content_time",
     "trigger_time", "temporal_position", "position",
 )  # fmt: skip
@@ -54,13 +57,16 @@ TAGS = {
     *_tags((*_KEYWORDS, *_GROUPS, "PulseSequenceName", "AcquisitionDateTime")),
     *_tags(("SpecificCharacterSet",)),
     *vendor.TAGS,
+    *LAYOUT,
 }
 _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
     zip(_tags(tuple(_ENHANCED)), _tags(tuple(_ENHANCED.values())), strict=True)
 )
 
 
-def frames_of(dataset: Dataset, path: Path, twins: Twins | None = None) -> list[Frame]:
+def frames_of(
+    dataset: Dataset, path: Path, part: Excerpt | None = None, twins: Twins | None = None
+) -> list[Frame]:
     """Return the planes of one DICOM file, headers only.
 
     Parameters
@@ -70,9 +76,10 @@ def frames_of(dataset: Dataset, path: Path, twins: Twins | None = None) -> list[
         :data:`cad.imaging.vendor.CSA_TAGS` are read from the file and added in place.
     path : Path
         The file.
+    part : Excerpt, optional
+        Of the file, with the elements of :data:`TAGS`: the frame then says how its pixels lie.
     twins : dict, optional
-        Filled with classic images by all that does not differ between slices, and used for those
-        that come later: most of a header is the same in all of a series.
+        A classic image is added to it, for :func:`twin`.
 
     Returns
     -------
@@ -98,13 +105,53 @@ def frames_of(dataset: Dataset, path: Path, twins: Twins | None = None) -> list[
             "images of both phase-encoding directions in one series (GE): they differ in place",
             hint="export the images of one direction",
         )
-    frame = _like_its_twin(dataset, path, {} if twins is None else twins)
+    frame = _frame(dataset, path, 0)
     if slices := vendor.grid_slices(dataset):
         return _grid(frame, slices)
     if not vendor.is_mosaic(dataset):
+        if part is not None and twins is not None:
+            frame = twins[_alike(part)] = replace(frame, lying=lying(part))
         return [frame]
     dataset.update(read_header(path, vendor.CSA_TAGS))
     return _mosaic(dataset, frame, vendor.mosaic_tiles(dataset))
+
+
+def twin(part: Excerpt, path: Path, twins: Twins) -> Frame | None:
+    """Return the frame of a classic image whose header is like an earlier one's; None without one.
+
+    Most of a header is the same in all of a series: only what differs is read.
+
+    Parameters
+    ----------
+    part : Excerpt
+        Of the file, with the elements of :data:`TAGS`.
+    path : Path
+        The file.
+    twins : dict
+        The earlier ones, from :func:`frames_of`.
+    """
+    earlier = twins.get(_alike(part))
+    if earlier is None:
+        return None
+    place, implicit = lying(part), part.syntax.is_implicit_VR
+    if place and earlier.lying:  # one layout in memory
+        place = place._replace(layout=earlier.lying.layout)
+    with suppress(CadError):  # the reader of whole headers says it
+        read = {f: _value(f, part.kept.get(tag, b""), implicit) for f, tag in _DIFFERING.items()}
+        return replace(earlier, path=path, lying=place, **read)
+    return None
+
+
+@lru_cache(maxsize=20_000)  # in a dynamic series places, numbers and times come again and again
+def _value(field: str, element: bytes, implicit: bool) -> Any:
+    with reading("", field):
+        return _field(read_dataset(BytesIO(element), implicit, is_little_endian=True), field)
+
+
+def _alike(part: Excerpt) -> tuple[object, ...]:
+    """Return all that a file says of an image except what differs between slices."""
+    same = (element for tag, element in part.kept.items() if tag not in _DIFFERING_TAGS)
+    return (part.syntax, part.pixels and part.pixels[0], *same)
 
 
 def _enhanced(dataset: Dataset, path: Path) -> list[Frame]:
@@ -244,21 +291,6 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
     )
 
 
-def _like_its_twin(header: Dataset, path: Path, twins: Twins) -> Frame:
-    """Return the frame of a classic image; of one like an earlier one only what differs is read."""
-    alike = tuple(
-        (e.tag, e.VR, e.value, e.is_implicit_VR, e.is_little_endian)
-        if isinstance(e, RawDataElement)
-        else (e.tag, e.VR, str(e.value))
-        for e in header.values()
-        if e.tag not in _DIFFERING_TAGS
-    )
-    if alike in twins:
-        differing = {field: _field(header, field) for field in _DIFFERING}
-        return replace(twins[alike], path=path, **differing)
-    return twins.setdefault(alike, _frame(header, path, 0))
-
-
 def _field(header: Dataset, field: str) -> Any:
     """Return a field's value; None or empty where there is none, and its name where it is none."""
     keyword, read = _READERS[field]
@@ -348,4 +380,5 @@ _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     for kind, read in zip(_KINDS, _OF_KIND, strict=True)
     for field, word in _TABLES[kind].items()
 } | {field: (word, partial(_floats, count=n)) for field, (word, n) in _LISTS.items()}
-_DIFFERING_TAGS = set(_tags(tuple(_READERS[field][0] for field in _DIFFERING)))
+_DIFFERING = dict(zip(_FIELDS, _tags(tuple(_READERS[field][0] for field in _FIELDS)), strict=True))
+_DIFFERING_TAGS = {*_DIFFERING.values()}

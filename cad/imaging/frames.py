@@ -6,7 +6,7 @@ is cut into planes. All become :class:`Frame`; nothing behind this module knows 
 
 import zlib
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,14 +14,20 @@ from typing import Any, NamedTuple
 import pydicom
 from pydicom.errors import InvalidDicomError
 from pydicom.filereader import _read_file_meta_info, read_preamble
-from pydicom.uid import UID, DeflatedExplicitVRLittleEndian
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from cad.errors import CadError
-from cad.imaging.elements import excerpt
+from cad.imaging.elements import Excerpt, excerpt
 from cad.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, read_bytes, reading
 
 # The first element of a file without preamble: group 0002 or 0008, either byte order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
+LAYOUT = tuple(map(int, map(pydicom.datadict.tag_for_keyword, (  # type: ignore[arg-type]
+    "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration", "NumberOfFrames",
+    "Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation",
+    "ExtendedOffsetTable", "ExtendedOffsetTableLengths",
+))))  # fmt: skip
+"""Tags of the Image Pixel module (PS3.3 C.7.6.3) that say how pixels lie."""
 _MOST_DEFLATED = 1032  # what deflate can do at most
 
 
@@ -41,6 +47,25 @@ class Scale(NamedTuple):
     unit: str = ""
 
 
+class Lying(NamedTuple):
+    """Say how uncompressed pixels lie in their file.
+
+    Parameters
+    ----------
+    layout : tuple of bytes
+        All that the file says of them: transfer syntax and elements.
+    begin, end : int
+        Where they lie, in bytes.
+    state : tuple of int
+        The file's size, and when it was last changed (ns).
+    """
+
+    layout: tuple[bytes, ...]
+    begin: int
+    end: int
+    state: tuple[int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """Hold the header of one plane (a 2-D slice), whatever kind of DICOM file it lies in.
@@ -55,6 +80,7 @@ class Frame:
     - ``real``: scaling of stored numbers to the values that a viewer shows (real-world value
       mapping, else rescale)
     - ``precise``: scaling of stored numbers to the scanner's signal (Philips scales what is shown)
+    - ``lying``: how the pixels lie; None where pydicom has to find them
     """
 
     path: Path
@@ -94,6 +120,7 @@ class Frame:
     columns: int
     real: Scale
     precise: Scale
+    lying: Lying | None = field(default=None, compare=False)
 
 
 def printable(text: str, limit: int = 64) -> str:
@@ -107,6 +134,21 @@ def printable(text: str, limit: int = 64) -> str:
         Largest number of characters that is returned.
     """
     return "".join(c if c.isprintable() else "?" for c in text)[:limit]
+
+
+def lying(part: Excerpt) -> Lying | None:
+    """Return how the pixels lie in a file; None where they are compressed, or in no one place.
+
+    Parameters
+    ----------
+    part : Excerpt
+        Of the file, with at least the elements of :data:`LAYOUT`.
+    """
+    if part.pixels is None or part.syntax.is_encapsulated:
+        return None
+    head, begin, end = part.pixels
+    said = (part.kept[tag] for tag in LAYOUT if tag in part.kept)
+    return Lying((part.syntax.encode(), head, *said), begin, end, part.state)
 
 
 class NotDicom(CadError):
@@ -164,15 +206,14 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
         check_file(path, MAX_IMAGE)
         try:
             _check_deflated(path)
-            part = read_excerpt(path, tags) if tags else None
-            if part is not None:
-                return pydicom.dcmread(BytesIO(b"".join(part[1])))
+            if tags and (part := read_excerpt(path, tags)):
+                return dataset_of(part)
             return pydicom.dcmread(path, specific_tags=list(tags) or None, **options)
         except InvalidDicomError as error:
             raise NotDicom(f"not a DICOM file: {error}") from error
 
 
-def read_excerpt(path: Path, tags: Collection[int]) -> tuple[UID, list[bytes]] | None:
+def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
     """Return :func:`cad.imaging.elements.excerpt` of a file; None for one of more than 1 MiB, too.
 
     Parameters
@@ -182,7 +223,20 @@ def read_excerpt(path: Path, tags: Collection[int]) -> tuple[UID, list[bytes]] |
     tags : collection of int
         The elements.
     """
-    return excerpt(read_bytes(path, MIB), tags) if path.stat().st_size <= MIB else None
+    state = state_of(path)
+    part = excerpt(read_bytes(path, MIB), tags) if state[0] <= MIB else None
+    return part and part._replace(state=state)
+
+
+def state_of(path: Path) -> tuple[int, int]:
+    """Return a file's size in bytes, and when it was last changed (ns)."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def dataset_of(part: Excerpt) -> pydicom.Dataset:
+    """Return some elements of a file as a data set."""
+    return pydicom.dcmread(BytesIO(b"".join([part.start, *part.kept.values()])))
 
 
 def _check_deflated(path: Path) -> None:

@@ -10,8 +10,15 @@ from functools import partial
 from pathlib import Path
 
 from cad.errors import CadError, refused
-from cad.imaging.frame_headers import TAGS, Twins, frames_of
-from cad.imaging.frames import Frame, NotDicom, read_dataset, read_header
+from cad.imaging.frame_headers import TAGS, Twins, frames_of, twin
+from cad.imaging.frames import (
+    Frame,
+    NotDicom,
+    dataset_of,
+    read_dataset,
+    read_excerpt,
+    read_header,
+)
 from cad.imaging.pixels import decoded
 from cad.reading import MAX_IMAGE, read_bytes, reading
 
@@ -115,7 +122,12 @@ def as_problem(error: CadError | OSError) -> CadError:
 
 
 def _place(listing: Listing, path: Path, twins: Twins) -> None:
-    dataset = read_header(path, TAGS)
+    part = read_excerpt(path, TAGS)
+    if part and (frame := twin(part, path, twins)):
+        if _first(listing, path, frame.sop_uid):
+            listing.studies[frame.study_uid].append(frame)
+        return
+    dataset = dataset_of(part) if part else read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
         return  # a DICOMDIR, whatever its name
     study = str(dataset.get("StudyInstanceUID", ""))
@@ -129,24 +141,30 @@ def _place(listing: Listing, path: Path, twins: Twins) -> None:
             "damaged DICOM header: an image without StudyInstanceUID, Rows or Columns",
             hint="the file may be cut off; export it again",
         )
-    uid = str(dataset.get("SOPInstanceUID", ""))
-    if uid and uid in listing.instances:
-        check_copy(path, listing.instances[uid], uid)
+    if not _first(listing, path, str(dataset.get("SOPInstanceUID", ""))):
         return
     listing.owners[study].add(str(dataset.get("PatientID", "") or ""))
     if drawn:
         listing.objects[study].append(path)
     else:
         try:
-            listing.studies[study] += frames_of(dataset, path, twins)
+            listing.studies[study] += frames_of(dataset, path, part, twins)
         except CadError as error:
             listing.unusable[study][str(dataset.get("SeriesInstanceUID", ""))] = CadError(
                 f"series {dataset.get('SeriesNumber', '')}: {error.problem}",
                 hint=error.hint,
                 file=path,
             )
+
+
+def _first(listing: Listing, path: Path, uid: str) -> bool:
+    """Tell whether an instance is the first of its UID; of others, check that they are copies."""
+    if uid and uid in listing.instances:
+        check_copy(path, listing.instances[uid], uid)
+        return False
     if uid:
         listing.instances[uid] = path
+    return True
 
 
 def check_copy(path: Path, first: Path, uid: str) -> None:

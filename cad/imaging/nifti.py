@@ -9,6 +9,7 @@ import math
 import re
 import reprlib
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -360,8 +361,8 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
         scaled = (data.slope, data.inter) != (1.0, 0.0)
         voxels, size = math.prod(data.shape), data.dtype.itemsize
         check_inflation(path.stat().st_size, voxels * (8 if scaled else size), MAX_IMAGE, "voxels")
-        with pa.input_stream(path) as stream:  # asked for a byte more, it compares the checksum
-            content = stream.read_buffer(data.offset + voxels * size + 1)
+        with _unpacked(path) as stream:  # asked for a byte more, it compares the checksum
+            content = stream.read(data.offset + voxels * size + 1)
         array = np.ndarray(data.shape, data.dtype, content, data.offset, order="F")
         array = array * np.float64(data.slope) + np.float64(data.inter) if scaled else array
         scale = _MM_PER_UNIT[header.get_xyzt_units()[0]]
@@ -376,6 +377,12 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return array, affine
 
 
+def _unpacked(path: Path) -> Any:
+    # For gzip ISA-L takes half the time of Arrow.
+    unpacked: Callable[[Path], Any] = igzip.open if path.suffix == ".gz" else pa.input_stream
+    return unpacked(path)
+
+
 def _image_class(path: Path) -> Any:
     """Return nibabel's class for a file, once its first bytes say that its voxels come soon.
 
@@ -383,7 +390,7 @@ def _image_class(path: Path) -> Any:
     """
     import nibabel
 
-    with pa.input_stream(path) as stream:
+    with _unpacked(path) as stream:
         start = stream.read(_NIFTI_START)
     for order in "<>":
         for length, (kind, place, form) in _NIFTI.items():

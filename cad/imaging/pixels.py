@@ -15,21 +15,12 @@ from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, Implic
 
 from cad.errors import CadError
 from cad.imaging.elements import PIXELS
-from cad.imaging.frames import Frame, read_dataset, read_excerpt
+from cad.imaging.frames import LAYOUT, Frame, read_dataset, state_of
 from cad.imaging.stacks import Stack
 from cad.imaging.volume import Volume
 from cad.reading import MAX_IMAGE, check_inflation, reading
 
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
-# Of the Image Pixel module (PS3.3 C.7.6.3) all that says how the pixels lie.
-_TAGS = {
-    *map(int, map(pydicom.datadict.tag_for_keyword, (  # type: ignore[arg-type]
-        "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration", "NumberOfFrames",
-        "Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation",
-        "ExtendedOffsetTable", "ExtendedOffsetTableLengths",
-    ))),
-    *PIXELS,
-}  # fmt: skip
 _BITS_STORED = b"\x28\0\1\1"  # the tag as it lies
 _JPEG_2000 = b"\xff\x4f\xff\x51"
 # Start of frame, of every JPEG process (T.81) and of JPEG-LS; C4, C8 and CC are other things.
@@ -57,7 +48,7 @@ class PixelReader:
             When the file is damaged or contradicts its header, or its codec is not installed.
         """
         if frame.path != self._path:
-            self._array = self._stored(frame.path)
+            self._array = self._stored(frame)
             self._path = frame.path
         array = self._array
         if frame.tiles:
@@ -75,25 +66,25 @@ class PixelReader:
             )
         return array
 
-    def _stored(self, path: Path) -> np.ndarray:
+    def _stored(self, frame: Frame) -> np.ndarray:
         """Return a file's pixels; pydicom is not asked where an earlier header was the same."""
-        with reading(path, "damaged DICOM file"):
-            part = read_excerpt(path, _TAGS)
-        if part is None or part[0].is_encapsulated:
-            return _stored(path)
-        syntax, (_, *header, pixels) = part
-        start = 12 if pixels[4:6] in (b"OB", b"OW") else 8
-        alike = (syntax, len(pixels), pixels[:start], *header)
-        if alike in self._alike:
-            return _as_they_lie(pixels[start:], *self._alike[alike])
-        array = _stored(path)
+        lying = frame.lying
+        if lying is None or state_of(frame.path) != lying.state:
+            return _stored(frame.path)
+        with frame.path.open("rb") as file:
+            file.seek(lying.begin)
+            pixels = file.read(lying.end - lying.begin)
+        if lying.layout in self._alike:
+            with reading(frame.path, "damaged DICOM file"):  # it has been cut off since
+                return _as_they_lie(pixels, *self._alike[lying.layout])
+        array = _stored(frame.path)
         stored = [
-            int.from_bytes(part[-2:], "little") for part in header if part[:4] == _BITS_STORED
+            int.from_bytes(part[-2:], "little") for part in lying.layout if part[:4] == _BITS_STORED
         ]
         form = array.dtype, array.shape, sum(8 * array.itemsize - bits for bits in stored)
         with suppress(ValueError, TypeError):  # a bit a pixel, among others
-            if np.array_equal(_as_they_lie(pixels[start:], *form), array):
-                self._alike[alike] = form
+            if np.array_equal(_as_they_lie(pixels, *form), array):
+                self._alike[lying.layout] = form
         return array
 
 
@@ -151,7 +142,7 @@ def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | Non
 
 def _stored(path: Path) -> np.ndarray:
     with reading(path, "damaged DICOM file"):
-        dataset = read_dataset(path, _TAGS, force=True)
+        dataset = read_dataset(path, {*LAYOUT, *PIXELS}, force=True)
         samples = int(dataset.get("SamplesPerPixel", 1))
         if not dataset.file_meta.get("TransferSyntaxUID"):  # a file without preamble says nothing
             implicit, little = dataset.original_encoding

@@ -23,7 +23,7 @@ FILES = sorted(
 
 def excerpt(content: bytes, tags: Collection[int] = TAGS) -> bytes | None:
     part = elements.excerpt(content, tags)
-    return part and b"".join(part[1])
+    return part and b"".join([part.start, *part.kept.values()])
 
 
 def said(content: bytes) -> dict[int, str]:

@@ -190,7 +190,7 @@ def test_damaged_files(folder):
     refused(folder, names="not a readable NIfTI file")
     # Of a damaged byte the voxels say nothing: the checksum at the end of the file does.
     path.write_bytes(content[:-8] + bytes([content[-8] ^ 1]) + content[-7:])
-    refused(folder, names="incorrect data check")
+    refused(folder, names="CRC check failed")
     path.write_bytes(b"no image")
     refused(folder, names="not a readable NIfTI file")
     with pytest.raises(CadError, match="no such image file"):

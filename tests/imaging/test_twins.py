@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,9 @@ import pydicom
 import pytest
 
 from cad.errors import CadError
-from cad.imaging.frame_headers import TAGS, frames_of
-from cad.imaging.frames import Frame, read_header
+from cad.imaging.elements import excerpt
+from cad.imaging.frame_headers import _DIFFERING_TAGS, TAGS, frames_of
+from cad.imaging.frames import Frame, read_header, state_of
 from cad.imaging.listing import list_files
 from cad.imaging.pixels import PixelReader
 
@@ -21,6 +23,11 @@ from cad.imaging.pixels import PixelReader
 def together(folder: Path) -> list[Frame]:
     listing = list_files(sorted(p for p in folder.rglob("*") if p.is_file()))
     return [frame for study in listing.studies.values() for frame in study]
+
+
+def listed(path: Path) -> Frame:
+    (frame,) = next(iter(list_files([path]).studies.values()))
+    return frame
 
 
 def alone(paths: set[Path]) -> list[Frame]:
@@ -87,8 +94,7 @@ def grey(path: Path, number: int, **tags: Any) -> Frame:
         setattr(image, keyword, value)
     target = path.parent / f"{number}.dcm"
     image.save_as(target)
-    (frame,) = frames_of(read_header(target, TAGS), target)
-    return frame
+    return listed(target)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +132,57 @@ def test_a_file_that_is_cut_off_is_refused_after_a_whole_one(repository, tmp_pat
     whole.write_bytes(source.read_bytes())
     cut.write_bytes(source.read_bytes()[:-2])
     reader = PixelReader()
-    (frame,) = frames_of(read_header(whole, TAGS), whole)
+    frame = listed(whole)
+    assert frame.lying is not None
     reader.plane(frame)
-    with pytest.raises(CadError, match=r"b\.dcm"):
-        reader.plane(replace(frame, path=cut))
+    shorter = frame.lying._replace(state=state_of(cut))
+    for lying in (None, frame.lying, shorter):
+        with pytest.raises(CadError, match=r"b\.dcm"):
+            reader.plane(replace(frame, path=cut, lying=lying))
+
+
+def test_a_file_that_changes_after_it_was_listed_gives_its_new_pixels(repository, tmp_path):
+    path = tmp_path / "source.dcm"
+    path.write_bytes(sorted((repository / "sample_data/dicom").rglob("*.dcm"))[0].read_bytes())
+    reader, frames = PixelReader(), [grey(path, number) for number in (1, 2)]
+    for frame in frames:
+        reader.plane(frame)
+    image = pydicom.dcmread(frames[1].path)
+    image.InstanceCreationDate, image.PixelData = "20200101", image.PixelData[::-1]
+    image.save_as(frames[1].path)
+    for frame in frames:
+        expected = pydicom.dcmread(frame.path).pixel_array
+        np.testing.assert_array_equal(reader.plane(frame), expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damage_is_told_as_of_a_file_alone(seed, repository, tmp_path):
+    """Half of it in what differs between slices, which is read without the rest."""
+    chance, first, copy = random.Random(seed), tmp_path / "first.dcm", tmp_path / "copy.dcm"
+    image = pydicom.dcmread(sorted((repository / "sample_data/dicom").rglob("*.dcm"))[0])
+    image.AcquisitionNumber, image.TriggerTime, image.ContentTime = 7, "12.5", "101112.25"
+    image.save_as(copy)
+    whole = copy.read_bytes()
+    image.SOPInstanceUID = "1.2.3"
+    image.save_as(first)
+    part = excerpt(whole, _DIFFERING_TAGS)
+    places = [whole.index(e) + n for e in part.kept.values() for n in range(len(e))]
+    assert len(part.kept) > 5
+    images = 0
+    for _ in range(100):
+        content = bytearray(whole)
+        at = chance.choice((chance.choice(places), chance.randrange(140, places[-1] + 400)))
+        content[at] = chance.choice((*b" .-\\09\0\377", chance.randrange(256)))
+        copy.write_bytes(content)
+        said = [list_files(paths) for paths in ([copy], [first, copy])]
+        single, both = (
+            {
+                "frames": [f for s in one.studies.values() for f in s if f.path == copy],
+                "unreadable": [str(error) for error in one.unreadable],
+                "unusable": [str(error) for s in one.unusable.values() for error in s.values()],
+            }
+            for one in said
+        )
+        images += len(both["frames"])
+        assert both == single, content[at - 8 : at + 8]
+    assert images > 50

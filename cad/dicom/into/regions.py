@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import SimpleITK as sitk
 from pydicom.dataset import Dataset
 
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, OutlinesRule, ZonesRule
@@ -661,11 +662,10 @@ def grade_lesions(grades: Volume) -> Labelled:
     CadError
         For a lesion of several grades, or of a grade above 5.
     """
-    from scipy import ndimage  # slow to load, and few sites have such maps
-
-    labels, count = ndimage.label(grades.array, structure=np.ones((3, 3, 3)))
+    drawn = grades.with_array(grades.array != 0).to_sitk()
+    labels = sitk.GetArrayFromImage(sitk.ConnectedComponent(drawn, True))
     rows = []
-    for label in range(1, count + 1):
+    for label in range(1, int(labels.max()) + 1):
         values = np.unique(grades.array[labels == label])
         if len(values) > 1 or values[0] > 5:
             raise CadError(
