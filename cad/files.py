@@ -65,6 +65,18 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     flush_names(path.parent)
 
 
+def state_of(path: Path) -> tuple[int, int]:
+    """Return a file's size in bytes and the time of its last change in ns, in 63 bits.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns % 2**63  # a database holds no more, in any year
+
+
 def make_folder(folder: Path, mode: int = 0o777) -> None:
     """Make a folder and its missing parents, and flush them so that a power cut loses none.
 

@@ -62,12 +62,11 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
 
     # Another digest, or a run that is resumed would keep results made with these patients.
     digest = hashlib.sha256("\n".join([cohort.digest, *sorted(patients)]).encode()).hexdigest()
-    problems = [problem for problem in cohort.problems if problem.patient not in patients]
     return replace(
         cohort,
         participants=rest(cohort.participants),
         rois=rest(cohort.rois),
         scores=rest(cohort.scores),
-        problems=problems,
+        problems=[problem for problem in cohort.problems if problem.patient not in patients],
         digest=digest,
     )

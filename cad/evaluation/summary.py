@@ -349,14 +349,13 @@ def _conformal(
 
 def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
     kept = fold.features
-    features = None if kept is None else [names[i] if names else str(i) for i in kept]
     return FoldResult(
         name=fold.name,
         n_train=fold.n_train,
         n_unlabelled=fold.n_unlabelled,
         n_test=len(fold.rows),
         selected=fold.selected,
-        features=features,
+        features=None if kept is None else [names[i] if names else str(i) for i in kept],
         warnings=fold.warnings,
         error=fold.error,
     )

@@ -22,7 +22,7 @@ from cad.execution.pool import each
 from cad.execution.progress import progress
 from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, fingerprint, settings_key
 from cad.execution.worker import Done, Fault
-from cad.files import flush_names, make_folder, typed, write_atomic
+from cad.files import flush_names, make_folder, state_of, typed, write_atomic
 from cad.reading import MAX_ARRAYS, parse_json, read_bytes, reading
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
@@ -184,10 +184,9 @@ def _fingerprint(task: StudyTask, settings: str) -> str:
 
 def _size_and_time(path: Path) -> list[int]:
     try:
-        stat = path.stat()
+        return [*state_of(path)]
     except OSError:
         return []
-    return [stat.st_size, stat.st_mtime_ns]
 
 
 def _line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str, object]:

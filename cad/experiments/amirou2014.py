@@ -99,7 +99,6 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
     slope = np.abs(np.gradient(windows, axis=1))
     steep = slope >= 0.5 * slope.max(axis=1, keepdims=True)
     width = steep.shape[1] - steep[:, ::-1].argmax(axis=1) - steep.argmax(axis=1)
-    template = np.median(windows, axis=0)
     rows = np.column_stack(
         [
             rr[kept - 1],
@@ -108,7 +107,7 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
             largest,
             np.ptp(windows, axis=1),
             width / fs,
-            _correlation(windows, template),
+            _correlation(windows, np.median(windows, axis=0)),
         ]
     )
     return rows, kept
@@ -385,8 +384,7 @@ def _regions(problem: DataSet, C: float) -> Figure:
         lower, upper = model.thresholds_
         axes.contourf(x, y, f, [lower, upper], colors=["0.85"])
         axes.contour(x, y, f, [lower, 0.0, upper], colors="k", linestyles=["--", "-", "--"])
-        colours = np.where(problem.y[train] == 1, "#D55E00", "#0072B2")
-        axes.scatter(*X.T, c=colours, s=8)
+        axes.scatter(*X.T, c=np.where(problem.y[train] == 1, "#D55E00", "#0072B2"), s=8)
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
         axes.set_title(f"θ = {theta:g}: rejects {lower:.2f} < f < {upper:.2f}")
         axes.set(xlabel=problem.axes[0], ylabel=problem.axes[1])

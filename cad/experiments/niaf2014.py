@@ -122,9 +122,8 @@ def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
         Err (alignment error).
     """
     q = positive_probability(model, X)
-    truth = (p > 0.5).astype(float)
     return {
-        "AUC": auc(truth, model.decision_function(X)),
+        "AUC": auc((p > 0.5).astype(float), model.decision_function(X)),
         "Acc": float(((q > 0.5) == (p > 0.5)).mean()),
         "KL": kl(p, q),
         "KL one-sided": kl_one_sided(p, q),

@@ -181,14 +181,13 @@ def _write(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, objec
     """Write the table; return its row of the manifest."""
     file = re.sub(r"\W", "_", source.name.lower()) + ".csv"
     write_atomic(folder / file, table.to_csv(index=False).encode())
-    negative = sorted(set(table["class"]) - set(source.positive.split("|")))
     return {
         "name": source.name,
         "file": file,
         "instances": len(table),
         "attributes": table.shape[1] - 1,
         "positive": source.positive,
-        "negative": "|".join(negative),
+        "negative": "|".join(sorted(set(table["class"]) - set(source.positive.split("|")))),
         "notes": f"OpenML {source.data_id} through scikit-learn's fetch_openml",
     }
 

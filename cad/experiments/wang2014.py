@@ -597,9 +597,8 @@ def roi(options: Options) -> Result:
     options : Options
         ``data`` is the folder of the cohort, ``repeats`` the number of batches of patients.
     """
-    settings = read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml"))
     found = aggregate_cohort(
-        settings,
+        read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")),
         options.folder("a cohort"),
         options.out / "features",
         ExecutionOptions(options.jobs),
@@ -654,7 +653,6 @@ def compare_losses(
     maps = {
         m: np.mean([part[m] for part in found], axis=0).tolist() for m in ("SSLROC1", "SSLROC2")
     }
-    best = str(summary.loc[summary["AUC"].idxmax(), "method"])
     return Result.of_words(
         _TABLES["words"]["regions"],
         {"AUC of the eight methods": summary},
@@ -669,7 +667,7 @@ def compare_losses(
         truth="histology" if histology else "thresholded consensus, ties negative",
         features=X.shape[1],
         batches=len(usable),
-        best=best,
+        best=str(summary.loc[summary["AUC"].idxmax(), "method"]),
     )
 
 

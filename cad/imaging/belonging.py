@@ -265,7 +265,7 @@ def _levels(values: np.ndarray, among: np.ndarray) -> np.ndarray:
     levels = np.ones(values.shape, np.uint16)  # quantile and searchsorted: five times as long
     for edge in ordered[np.arange(1, _BINS) * (len(ordered) - 1) // _BINS]:
         levels += values > edge
-    return levels * (np.isfinite(values) & (values != 0))
+    return np.asarray(levels * (np.isfinite(values) & (values != 0)))
 
 
 def information(counts: np.ndarray) -> float:

@@ -304,9 +304,8 @@ def _scales(header: Dataset) -> tuple[Scale, Scale]:
     A real-world value mapping comes first, then the rescale. One without a unit ("no units") is
     Philips' display scaling under another name and does not hide the precise scale.
     """
-    slope = _float(header.get("RescaleSlope"))
     rescale = Scale(
-        slope or 1.0,
+        _float(header.get("RescaleSlope")) or 1.0,
         _float(header.get("RescaleIntercept")) or 0.0,
         str(header.get("RescaleType", "") or ""),
     )

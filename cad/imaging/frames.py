@@ -17,6 +17,7 @@ from pydicom.filereader import _read_file_meta_info, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from cad.errors import CadError
+from cad.files import state_of
 from cad.imaging.elements import Excerpt, excerpt
 from cad.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, read_bytes, reading
 
@@ -226,12 +227,6 @@ def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
     state = state_of(path)
     part = excerpt(read_bytes(path, MIB), tags) if state[0] <= MIB else None
     return part and part._replace(state=state)
-
-
-def state_of(path: Path) -> tuple[int, int]:
-    """Return a file's size in bytes, and when it was last changed (ns)."""
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
 
 
 def dataset_of(part: Excerpt) -> pydicom.Dataset:

@@ -14,8 +14,9 @@ from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, 
 from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from cad.errors import CadError
+from cad.files import state_of
 from cad.imaging.elements import PIXELS
-from cad.imaging.frames import LAYOUT, Frame, read_dataset, state_of
+from cad.imaging.frames import LAYOUT, Frame, read_dataset
 from cad.imaging.stacks import Stack
 from cad.imaging.volume import Volume
 from cad.reading import MAX_IMAGE, check_inflation, reading

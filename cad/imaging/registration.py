@@ -380,9 +380,8 @@ def registration_view(
     places = (registration.moving, registration.apply(registration.moving))
     moved = [resample_image(image, slab).array[0] for image in places]
     low, high = _window(np.stack(moved))
-    t2 = np.nan_to_num(slab.array[0].astype(float))
     edges = canny(
-        t2,
+        np.nan_to_num(slab.array[0].astype(float)),
         EDGE_SCALE_MM / min(fixed.spacing[:2]),
         low_threshold=EDGE_SHARE[0],
         high_threshold=EDGE_SHARE[1],

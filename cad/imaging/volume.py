@@ -157,13 +157,12 @@ class Volume:
         corner[order] = first
         array = self.array.transpose([2 - order[2], 2 - order[1], 2 - order[0]])
         array = array[tuple(slice(None, None, -1 if b else 1) for b in back[::-1])]
-        sense = np.where(back, -1.0, 1.0)
         return replace(
             self,
             array=np.ascontiguousarray(array),
             spacing=triple(np.array(self.spacing)[order]),
             origin=triple(self.index_to_patient(corner)),
-            direction=np.asarray(self.direction)[:, order] * sense,
+            direction=np.asarray(self.direction)[:, order] * np.where(back, -1.0, 1.0),
         )
 
     def index_to_patient(self, index_xyz: np.ndarray) -> np.ndarray:

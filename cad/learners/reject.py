@@ -130,11 +130,10 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
         raise LearnerError("the samples that count are of one class only: two are needed")
     side = np.where(positive[used], 0, 1)
     margins, shares = np.array(rule.margins)[side], np.array(rule.costs)[side]
-    sign = np.where(positive[used], 1.0, -1.0)
     return pointwise_problem(
         len(positive),
         np.repeat(used, 2),
-        np.repeat(sign, 2),
+        np.repeat(np.where(positive[used], 1.0, -1.0), 2),
         margins.ravel(),
         (shares * cost[used, None]).ravel(),
     )

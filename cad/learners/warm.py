@@ -25,8 +25,7 @@ def warm() -> None:
     # Rows that come one by one, as for many points, and an active set that grows and shrinks.
     solve_hybrid(Gram(Kernel("rbf", 1.0), X, None), svm_problem(y.astype(float), np.ones(40)))
     make_gram(Kernel("precomputed"), X @ X.T, 1.0)
-    trees = SoftExtraTrees(trees=1)
-    for learner in (OPAUC(platt_folds=0), RankBoost(3, platt_folds=0), trees):
+    for learner in (OPAUC(platt_folds=0), RankBoost(3, platt_folds=0), SoftExtraTrees(trees=1)):
         learner.fit(X, y).predict(X)
     OPAUC(platt_folds=0).fit(rng.normal(size=(6, 9)), y[:6])  # more features than rows
     unlabelled = np.where(np.arange(40) < 30, y, -1)

@@ -276,10 +276,9 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
     settle(folder)
     present = {p.name for p in folder.iterdir() if not is_ours(p.name)}
     if present != {*FILES, HASHES}:
-        odd = sorted(present ^ {*FILES, HASHES})
         raise CadError(
             f"a bundle holds exactly {', '.join((*FILES, HASHES))}; "
-            f"missing or additional: {', '.join(odd)}",
+            f"missing or additional: {', '.join(sorted(present ^ {*FILES, HASHES}))}",
             file=folder,
         )
     for name in present:

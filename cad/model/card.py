@@ -90,11 +90,10 @@ def metadata(
 
 
 def _columns(names: list[str], columns: Mapping[str, Column]) -> JsonObject:
-    images = {columns[name].image for name in names if name in columns}
     return {
         "features": names,
         "units": units_of(names, columns),
-        "modalities": sorted(images - {""}),
+        "modalities": sorted({columns[name].image for name in names if name in columns} - {""}),
     }
 
 

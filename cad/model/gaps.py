@@ -99,6 +99,5 @@ def failures_of(
     stage, hint : str
         Stage and hint that all these rows of ``failures.csv`` get.
     """
-    rows = keys[KEYS].iloc[list(reasons)].to_dict("records")
-    pairs = zip(rows, reasons.values(), strict=True)
+    pairs = zip(keys[KEYS].iloc[list(reasons)].to_dict("records"), reasons.values(), strict=True)
     return [Failure(**row, stage=stage, reason=why, hint=hint) for row, why in pairs]

@@ -63,8 +63,7 @@ class Poller:
             recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
             for uid, series in recent.items():
                 # What is no UID may be no text either, and says so as its own study.
-                text = uid.encode(errors="replace").decode()
-                with self._said(study=key_of(self._secret, text)):
+                with self._said(study=key_of(self._secret, uid.encode(errors="replace").decode())):
                     taken = self._look_at(series) or taken
         return taken
 

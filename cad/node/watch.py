@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from cad.errors import CadError, MachineError
+from cad.files import state_of
 from cad.node.inbox import Inbox
 from cad.node.log import tell
 from cad.node.names import key_of, node_key, wording
@@ -87,7 +88,7 @@ class Watcher:
         """Take one file if it is new and at rest; tell whether anything of it was new."""
         if kind_of(path):  # a pipe would be waited on for ever
             return False
-        key, now = self._key(path), _state(path)
+        key, now = self._key(path), state_of(path)
         if self.inbox.queue.seen(key, *now):
             return False
         size, changed, since = self._quiet.get(key, (-1, -1, 0.0))
@@ -110,15 +111,9 @@ class Watcher:
         try:
             with self.inbox.copied(path) as copy:
                 # What changed meanwhile is looked at again, as it is then.
-                return _state(path) == now and self.inbox.keep(copy, SENDER) > 0
+                return state_of(path) == now and self.inbox.keep(copy, SENDER) > 0
         except (QueueError, MachineError):
             raise
         except CadError as error:
             tell("file left out", sender=SENDER, file=key, code=wording(error)["code"])
             return False
-
-
-def _state(path: Path) -> tuple[int, int]:
-    """Return a file's size and time of change, which the queue's 63 bits hold in any year."""
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns % 2**63

@@ -93,9 +93,8 @@ def _list_series(patient: Patient, protocol: Protocol) -> list[Series]:
                    ("EP", f"ep_b{b:g}t"), 3400, 70, 90, b)
         )  # fmt: skip
     low, high = protocol.b_values
-    derived = ("DERIVED", "PRIMARY", "OTHER", "ADC")
     out.append(
-        Series(5, "ep2d_diff_tra_ADC", adc, 300, derived,
+        Series(5, "ep2d_diff_tra_ADC", adc, 300, ("DERIVED", "PRIMARY", "OTHER", "ADC"),
                ("EP", f"ep_b{low:g}_{high:g}"), 3400, 70, 90)
     )  # fmt: skip
     gradient, tr = ("GR", "fl3d1"), 1000 * protocol.dce_times[0]

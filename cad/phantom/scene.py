@@ -277,8 +277,7 @@ class View:
         """
         slope = 1.0 / (params.SEPTA_MM * np.sqrt(2.0))
         thin = slope * np.sqrt(3.0) * params.SEPTUM_HALF_MM
-        size = sum(step**2 for step in self.grid.spacing)
-        wide = np.sqrt(thin**2 + slope**2 * size / 12.0)
+        wide = np.sqrt(thin**2 + slope**2 * sum(step**2 for step in self.grid.spacing) / 12.0)
         mean = wide / np.sqrt(1.0 + wide**2)
         return np.asarray(thin / wide * (np.exp(-0.5 * (self.field(3) / wide) ** 2) - mean))
 

@@ -164,10 +164,9 @@ def outline_words(region: RegionResult, thresholds: tuple[float, float] | None) 
     if region.outline is None:
         return ""
     low, high = (probability_text(value) for value in region.outline)
-    drawn = region.outlines.endswith(REDRAWN)
     how = (
         "when the outline moves by about a millimetre"
-        if drawn
+        if region.outlines.endswith(REDRAWN)
         else f"over the outlines of {region.outlines}"
     )
     text = f"stays at {low} {how}" if low == high else f"between {low} and {high} {how}"

@@ -347,10 +347,9 @@ def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
     """
     # A left join: a region that was measured and never scored stays, without a label.
     merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
-    names = [c for c in features.columns if c not in KEYS]
     return Table(
         features[KEYS].reset_index(drop=True),
-        features[names],
+        features[[c for c in features.columns if c not in KEYS]],
         merged["y"].to_numpy(float),
         merged["eta"].fillna(0.0).to_numpy(float),
         merged,

@@ -210,9 +210,8 @@ def _emitted(
 
 def _identity(loaded: Loaded, measured: Measured) -> str:
     """Return a hash of everything that decides what this run writes, times apart."""
-    settings = loaded.settings.model_dump(mode="json")
     parts = [
-        json.dumps(settings, sort_keys=True),
+        json.dumps(loaded.settings.model_dump(mode="json"), sort_keys=True),
         # Another version of the program or of a library may give other numbers.
         json.dumps([__version__, loaded.kind, loaded.basis, *library_versions().values()]),
         loaded.cohort.digest,

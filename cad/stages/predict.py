@@ -330,8 +330,7 @@ def score_rows(
         scores.notes.append(_TRANSDUCTIVE)
     unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
     images = {row: sorted(set(chain(*lacks[row].values()))) for row in unscored}
-    gaps_of = partial(study_gaps, folder)
-    for row, here in reasons(gaps_of, features[KEYS], images, failures).items():
+    for row, here in reasons(partial(study_gaps, folder), features[KEYS], images, failures).items():
         wanted = (f"model {m} needs {' and '.join(i)} features" for m, i in lacks[row].items())
         scores.refused[row] = f"{'; '.join(wanted)} and {here}"
     # Nothing at all was scored: an error, not a run whose every row is empty.

@@ -13,9 +13,10 @@ import pydicom
 import pytest
 
 from cad.errors import CadError
+from cad.files import state_of
 from cad.imaging.elements import excerpt
 from cad.imaging.frame_headers import _DIFFERING_TAGS, TAGS, frames_of
-from cad.imaging.frames import Frame, read_header, state_of
+from cad.imaging.frames import Frame, read_header
 from cad.imaging.listing import list_files
 from cad.imaging.pixels import PixelReader
 
@@ -47,7 +48,8 @@ def test_a_folder_gives_the_frames_that_its_files_give_alone(place, repository, 
     reader = PixelReader()  # of those that pydicom can decode: the zoo has others, on purpose
     for frame in frames:
         with suppress(CadError):
-            np.testing.assert_array_equal(reader.plane(frame), PixelReader().plane(frame))
+            if frame.lying:  # of the others pydicom gives all
+                np.testing.assert_array_equal(reader.plane(frame), PixelReader().plane(frame))
     assert reader._alike
 
 

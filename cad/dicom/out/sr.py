@@ -108,7 +108,6 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     rows = list(results.scored.itertuples())
     measured = [_measured(results, row, seg, k) for k, row in enumerate(rows, start=1)]
     drawn = [_drawn(results, row, mask) for row, mask in zip(rows, results.masks, strict=True)]
-    man = _man(results, rows[0])
     report = highdicom.sr.Comprehensive3DSR(
         # Everything that the content refers to is evidence: highdicom refuses a reference
         # outside.
@@ -116,7 +115,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
         highdicom.sr.MeasurementReport(
             highdicom.sr.ObservationContext(observer_device_context=device),
             codes.SCT.MultiparametricMRIOfProstate,
-            imaging_measurements=[*measured, *drawn, *man],
+            imaging_measurements=[*measured, *drawn, *_man(results, rows[0])],
             title=codes.DCM.ImagingMeasurementReport,
         ),
         is_complete=True,

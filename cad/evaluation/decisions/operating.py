@@ -148,7 +148,6 @@ def choose_operating_point(
         right = (y == label).astype(float)
         observed = clustered_share(right[first], group[first], design_effect=effect)
         honest = clustered_share(right[second], group[second], design_effect=effect)
-        note = "" if first.any() else "no threshold reaches the aim: nothing is decided"
         return Side(
             aim,
             threshold,
@@ -157,7 +156,7 @@ def choose_operating_point(
             honest,
             int(first.sum()),
             int(second.sum()),
-            note,
+            "" if first.any() else "no threshold reaches the aim: nothing is decided",
         )
 
     benign, malignant = side(0, settings.aim_npv, lower), side(1, settings.aim_ppv, upper)

@@ -292,11 +292,10 @@ def fit_combinations(
     precision = np.r_[1e-4, COMMON_SD**-2, np.full(2 * len(names), OWN_SD**-2)]
     centred = z - scale[0]
     # c is fitted on the log-odds in standard deviations; its prior is 1 on the log-odds themselves.
-    mean = np.r_[np.zeros(design.shape[1]), scale[1]]
     beta = fit_logistic(
         np.column_stack([design, centred / scale[1]]),
         y,
-        mean=mean,
+        mean=np.r_[np.zeros(design.shape[1]), scale[1]],
         precision=np.r_[precision, TOOL_SD**-2],
     )
     tool = beta[-1] / scale[1]

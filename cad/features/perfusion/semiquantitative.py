@@ -144,14 +144,13 @@ def semiquantitative(
     enhances = gain > 0
     to_peak = np.where(enhances, np.maximum(times[peak] - arrival, 0.0), 0.0)
     minutes = to_peak / SECONDS_PER_MINUTE
-    wash_in = np.where(minutes > 0, relative / np.where(minutes > 0, minutes, 1.0), 0.0)
     return {
         "baseline_signal": baseline,
         "bolus_arrival": np.where(enhances, bolus_arrival(times, signal) - arrival, 0.0),
         "maximum_enhancement": gain,
         "relative_enhancement": relative,
         "time_to_peak": to_peak,
-        "wash_in": wash_in,
+        "wash_in": np.where(minutes > 0, relative / np.where(minutes > 0, minutes, 1.0), 0.0),
         "wash_out": np.where(enhances, _slope_from(times, enhancement, peak), 0.0),
     }
 

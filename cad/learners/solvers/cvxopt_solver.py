@@ -89,8 +89,7 @@ def solve_cvxopt(
     result = cvxopt.solvers.qp(*parts, options=options)
     gamma = np.clip(np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf)
     u = np.array(result["y"]).ravel() if k else np.zeros(0)
-    f = K @ (problem.A.T @ gamma)
     return certify(
-        problem, f, gamma, u,
+        problem, K @ (problem.A.T @ gamma), gamma, u,
         iterations=int(result["iterations"]), solver="cvxopt", gap_tol=gap_tol, kkt_tol=kkt_tol,
     )  # fmt: skip
