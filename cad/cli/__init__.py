@@ -362,7 +362,6 @@ def report(
         if dicom or fhir or send is not None:
             from cad.workflows.delivery import deliver
 
-            objects = dicom or send is not None
             lines, failures = deliver(
                 out,
                 cohort,
@@ -371,7 +370,7 @@ def report(
                 common.archive_limits(limits),
                 audit,
                 fhir=fhir,
-                objects=objects,
+                objects=dicom or send is not None,
             )
             common.say("\n".join(lines))
             if failures:

@@ -75,8 +75,7 @@ def suggest(
 
     options = shared.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     table, failures = suggest_next(model, cohort, out, options, count)
-    nothing = "every region has two readings or more"
-    text = table.to_string(index=False) if len(table) else nothing
+    text = table.to_string(index=False) if len(table) else "every region has two readings or more"
     shared.show(parse_json(table.to_json(orient="records")), as_json, lambda _: text)
     for failure in failures:
         shared.say(f"not scored: {failure.study_id} {failure.roi_id}: {failure.reason}", err=True)

@@ -330,8 +330,7 @@ def _read(root: Path, name: str) -> pd.DataFrame:
         said = f"missing column(s) {', '.join(absent)}; found {', '.join(map(str, table.columns))}"
         hint = "columns are separated by tabs and named in the first line"
         raise CadError(said, file=path, hint=hint)
-    keys = [c for c in ("participant_id", "roi_id", "reader_id") if c in COLUMNS[name]]
-    for key in keys:
+    for key in [c for c in ("participant_id", "roi_id", "reader_id") if c in COLUMNS[name]]:
         if table[key].isna().any():
             line = int(table[key].isna().to_numpy().argmax()) + 2
             raise CadError(f"line {line} has no {key}", file=path)

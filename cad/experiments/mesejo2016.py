@@ -129,12 +129,11 @@ def readers(options: Options) -> Result:
     X, grades, truth, names = read_lesions(options.folder("the lesions"))
     scaled = _scaled_in_folds(X)
     compared = {rule: _compared(rule, scaled, grades, truth, names) for rule in RULES}
-    mean = MeanReaders().predict(grades).p
     of_shipped = compare_probabilities(
         {f"labels {rule}": part.probabilities[SHIPPED] for rule, part in compared.items()},
         names,
         reference="labels mean",
-        target=mean,
+        target=MeanReaders().predict(grades).p,
         truth=truth,
     )
     rules = compare_probabilities(

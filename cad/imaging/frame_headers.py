@@ -7,7 +7,7 @@ the top, so that one function reads a plane whatever it lies in.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -24,7 +24,7 @@ from pydicom.multival import MultiValue
 from cad.errors import CadError
 from cad.imaging import vendor
 from cad.imaging.elements import Excerpt
-from cad.imaging.frames import LAYOUT, Frame, Scale, lying, read_header
+from cad.imaging.frames import Frame, Lying, Scale, read_header
 from cad.reading import reading
 from cad.terms.beside import table_beside
 
@@ -41,26 +41,18 @@ _ENHANCED: dict[str, str] = _TABLES["enhanced"]
 _MACROS: list[str] = _TABLES["macros"]
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _TIME_OFFSET = "TemporalPositionTimeOffset"
-# In these alone the slices of most series differ.
-_FIELDS = (
-    "sop_uid", "instance_number", "acquisition_number", "acquisition_time", "content_time",
-    "trigger_time", "temporal_position", "position",
-)  # fmt: skip
 Twins = dict[tuple[object, ...], Frame]
 
 
-def _tags(keywords: tuple[str, ...]) -> list[int]:
+def _tags(keywords: Iterable[str]) -> list[int]:
     return [pydicom.datadict.tag_for_keyword(word) or 0 for word in keywords]
 
 
-TAGS = {
-    *_tags((*_KEYWORDS, *_GROUPS, "PulseSequenceName", "AcquisitionDateTime")),
-    *_tags(("SpecificCharacterSet",)),
-    *vendor.TAGS,
-    *LAYOUT,
-}
+LAYOUT = _tags(_TABLES["layout"])
+"""Tags of what says how pixels lie."""
+TAGS = {*_tags((*_KEYWORDS, *_GROUPS, "SpecificCharacterSet")), *vendor.TAGS, *LAYOUT}
 _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
-    zip(_tags(tuple(_ENHANCED)), _tags(tuple(_ENHANCED.values())), strict=True)
+    zip(_tags(_ENHANCED), _tags(_ENHANCED.values()), strict=True)
 )
 
 
@@ -110,7 +102,7 @@ def frames_of(
         return _grid(frame, slices)
     if not vendor.is_mosaic(dataset):
         if part is not None and twins is not None:
-            frame = twins[_alike(part)] = replace(frame, lying=lying(part))
+            frame = twins[_alike(part)] = replace(frame, lying=_lying(part))
         return [frame]
     dataset.update(read_header(path, vendor.CSA_TAGS))
     return _mosaic(dataset, frame, vendor.mosaic_tiles(dataset))
@@ -133,7 +125,7 @@ def twin(part: Excerpt, path: Path, twins: Twins) -> Frame | None:
     earlier = twins.get(_alike(part))
     if earlier is None:
         return None
-    place, implicit = lying(part), part.syntax.is_implicit_VR
+    place, implicit = _lying(part), part.syntax.is_implicit_VR
     if place and earlier.lying:  # one layout in memory
         place = place._replace(layout=earlier.lying.layout)
     with suppress(CadError):  # the reader of whole headers says it
@@ -146,6 +138,15 @@ def twin(part: Excerpt, path: Path, twins: Twins) -> Frame | None:
 def _value(field: str, element: bytes, implicit: bool) -> Any:
     with reading("", field):
         return _field(read_dataset(BytesIO(element), implicit, is_little_endian=True), field)
+
+
+def _lying(part: Excerpt) -> Lying | None:
+    """Return how the pixels lie in a file; None where they are compressed, or in no one place."""
+    if part.pixels is None or part.syntax.is_encapsulated:
+        return None
+    head, begin, end = part.pixels
+    said = (part.kept[tag] for tag in LAYOUT if tag in part.kept)
+    return Lying((part.syntax.encode(), head, *said), begin, end, part.state)
 
 
 def _alike(part: Excerpt) -> tuple[object, ...]:
@@ -379,5 +380,5 @@ _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     for kind, read in zip(_KINDS, _OF_KIND, strict=True)
     for field, word in _TABLES[kind].items()
 } | {field: (word, partial(_floats, count=n)) for field, (word, n) in _LISTS.items()}
-_DIFFERING = dict(zip(_FIELDS, _tags(tuple(_READERS[field][0] for field in _FIELDS)), strict=True))
+_DIFFERING = {field: _tags([_READERS[field][0]])[0] for field in _TABLES["differing"]}
 _DIFFERING_TAGS = {*_DIFFERING.values()}

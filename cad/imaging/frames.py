@@ -23,12 +23,6 @@ from cad.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, read
 
 # The first element of a file without preamble: group 0002 or 0008, either byte order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
-LAYOUT = tuple(map(int, map(pydicom.datadict.tag_for_keyword, (  # type: ignore[arg-type]
-    "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration", "NumberOfFrames",
-    "Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation",
-    "ExtendedOffsetTable", "ExtendedOffsetTableLengths",
-))))  # fmt: skip
-"""Tags of the Image Pixel module (PS3.3 C.7.6.3) that say how pixels lie."""
 _MOST_DEFLATED = 1032  # what deflate can do at most
 
 
@@ -135,21 +129,6 @@ def printable(text: str, limit: int = 64) -> str:
         Largest number of characters that is returned.
     """
     return "".join(c if c.isprintable() else "?" for c in text)[:limit]
-
-
-def lying(part: Excerpt) -> Lying | None:
-    """Return how the pixels lie in a file; None where they are compressed, or in no one place.
-
-    Parameters
-    ----------
-    part : Excerpt
-        Of the file, with at least the elements of :data:`LAYOUT`.
-    """
-    if part.pixels is None or part.syntax.is_encapsulated:
-        return None
-    head, begin, end = part.pixels
-    said = (part.kept[tag] for tag in LAYOUT if tag in part.kept)
-    return Lying((part.syntax.encode(), head, *said), begin, end, part.state)
 
 
 class NotDicom(CadError):

@@ -16,7 +16,8 @@ from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, Implic
 from cad.errors import CadError
 from cad.files import state_of
 from cad.imaging.elements import PIXELS
-from cad.imaging.frames import LAYOUT, Frame, read_dataset
+from cad.imaging.frame_headers import LAYOUT
+from cad.imaging.frames import Frame, read_dataset
 from cad.imaging.stacks import Stack
 from cad.imaging.volume import Volume
 from cad.reading import MAX_IMAGE, check_inflation, reading

@@ -79,10 +79,9 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
         both = scored[i] & scored[j]
         value = weighted_kappa(table[i, both], table[j, both])
         pairs.append({"a": names[i], "b": names[j], "n": int(both.sum()), "value": value})
-    complete = scored.all(axis=0)
     return {
         "kappa": pairs,
-        "icc": intraclass(table[:, complete]),
+        "icc": intraclass(table[:, scored.all(axis=0)]),
         "krippendorff_alpha": {
             "n": int((scored.sum(axis=0) >= 2).sum()),
             "interval": krippendorff_alpha(table, "interval"),

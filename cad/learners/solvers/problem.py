@@ -102,8 +102,7 @@ class Problem:
         The first, A, has shape (n_rows, n_points): coefficients of the points' decision values. The
         second, B, has shape (n_rows, k): coefficients of the k extra scalars, as the intercept.
         """
-        B = self.B if isinstance(self.B, np.ndarray) else self.B.toarray()
-        return self.A.toarray(), B
+        return self.A.toarray(), self.B if isinstance(self.B, np.ndarray) else self.B.toarray()
 
     def coefficients(self, gamma: Array) -> Array:
         """Return the coefficients beta of the points, shape (n,), for dual variables ``gamma``.
