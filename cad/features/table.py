@@ -234,8 +234,7 @@ def _valid(
     prepared: images.Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> list[float]:
     """Return the share of each region that has a value; in a series, that the first model fits."""
-    quality = (n for n in prepared.maps if MAPS[n].role == "did_not_fit")
-    unfit = prepared.maps.get(next(quality, ""))
+    unfit = prepared.maps.get(next((n for n in prepared.maps if MAPS[n].role == "did_not_fit"), ""))
     if unfit is None:
         texture = texture_of(settings, prepared.name)
         good = np.isfinite(resegmented(regions.values(prepared.grid.array), regions.start, texture))

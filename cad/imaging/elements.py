@@ -43,14 +43,14 @@ class Excerpt(NamedTuple):
         How the pixel data begin (tag, VR, length), and where their value begins and ends. None
         where there are none, or several.
     state : tuple of int
-        The file's size and the time of its last change (ns) before it was read, where known.
+        The file's state before it was read, where it was a file.
     """
 
     syntax: UID
     start: bytes
     kept: dict[int, bytes]
     pixels: tuple[bytes, int, int] | None
-    state: tuple[int, int] = (0, 0)
+    state: tuple[int, ...] = ()
 
 
 class TooManyElements(CadError):

@@ -41,6 +41,7 @@ _ENHANCED: dict[str, str] = _TABLES["enhanced"]
 _MACROS: list[str] = _TABLES["macros"]
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _TIME_OFFSET = "TemporalPositionTimeOffset"
+_KEPT = 256  # bytes; a longer element is read and not kept
 Twins = dict[tuple[object, ...], Frame]
 
 
@@ -123,13 +124,14 @@ def twin(part: Excerpt, path: Path, twins: Twins) -> Frame | None:
         The earlier ones, from :func:`frames_of`.
     """
     earlier = twins.get(_alike(part))
-    if earlier is None:
+    given = {field: part.kept.get(tag, b"") for field, tag in _DIFFERING.items()}
+    if earlier is None or not all(len(e) <= _KEPT and e[8:].isascii() for e in given.values()):
         return None
     place, implicit = _lying(part), part.syntax.is_implicit_VR
     if place and earlier.lying:  # one layout in memory
         place = place._replace(layout=earlier.lying.layout)
     with suppress(CadError):  # the reader of whole headers says it
-        read = {f: _value(f, part.kept.get(tag, b""), implicit) for f, tag in _DIFFERING.items()}
+        read = {field: _value(field, element, implicit) for field, element in given.items()}
         return replace(earlier, path=path, lying=place, **read)
     return None
 
@@ -142,17 +144,18 @@ def _value(field: str, element: bytes, implicit: bool) -> Any:
 
 def _lying(part: Excerpt) -> Lying | None:
     """Return how the pixels lie in a file; None where they are compressed, or in no one place."""
-    if part.pixels is None or part.syntax.is_encapsulated:
+    said = [part.kept[tag] for tag in LAYOUT if tag in part.kept]
+    if part.pixels is None or part.syntax.is_encapsulated or any(len(e) > _KEPT for e in said):
         return None
     head, begin, end = part.pixels
-    said = (part.kept[tag] for tag in LAYOUT if tag in part.kept)
     return Lying((part.syntax.encode(), head, *said), begin, end, part.state)
 
 
 def _alike(part: Excerpt) -> tuple[object, ...]:
-    """Return all that a file says of an image except what differs between slices."""
-    same = (element for tag, element in part.kept.items() if tag not in _DIFFERING_TAGS)
-    return (part.syntax, part.pixels and part.pixels[0], *same)
+    """Return all that a file says of an image except the values that differ between slices."""
+    meta = part.start.replace(part.kept.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
+    same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in part.kept.items())
+    return (meta, part.pixels and part.pixels[0], *same)
 
 
 def _enhanced(dataset: Dataset, path: Path) -> list[Frame]:

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from io import BytesIO
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,14 @@ from pydicom.filereader import _read_file_meta_info, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from cad.errors import CadError
-from cad.files import state_of
 from cad.imaging.elements import Excerpt, excerpt
 from cad.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, read_bytes, reading
 
 # The first element of a file without preamble: group 0002 or 0008, either byte order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
+_MOST_READ = 4 * MIB  # a slice of 1024 x 1024
+STATE = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
+"""Of a file's status what tells whether it has changed."""
 _MOST_DEFLATED = 1032  # what deflate can do at most
 
 
@@ -52,13 +55,13 @@ class Lying(NamedTuple):
     begin, end : int
         Where they lie, in bytes.
     state : tuple of int
-        The file's size, and when it was last changed (ns).
+        :data:`STATE` of the file.
     """
 
     layout: tuple[bytes, ...]
     begin: int
     end: int
-    state: tuple[int, int]
+    state: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,7 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
 
 
 def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
-    """Return :func:`cad.imaging.elements.excerpt` of a file; None for one of more than 1 MiB, too.
+    """Return :func:`cad.imaging.elements.excerpt` of a file; None for one of more than 4 MiB, too.
 
     Parameters
     ----------
@@ -203,8 +206,8 @@ def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
     tags : collection of int
         The elements.
     """
-    state = state_of(path)
-    part = excerpt(read_bytes(path, MIB), tags) if state[0] <= MIB else None
+    state = STATE(path.stat())
+    part = excerpt(read_bytes(path, _MOST_READ), tags) if state[0] <= _MOST_READ else None
     return part and part._replace(state=state)
 
 

@@ -123,9 +123,10 @@ def as_problem(error: CadError | OSError) -> CadError:
 
 def _place(listing: Listing, path: Path, twins: Twins) -> None:
     part = read_excerpt(path, TAGS)
-    if part and (frame := twin(part, path, twins)):
+    if part and (frame := twin(part, path, twins)) and frame.sop_uid:
         if _first(listing, path, frame.sop_uid):
             listing.studies[frame.study_uid].append(frame)
+            listing.instances[frame.sop_uid] = path
         return
     dataset = dataset_of(part) if part else read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
@@ -141,7 +142,8 @@ def _place(listing: Listing, path: Path, twins: Twins) -> None:
             "damaged DICOM header: an image without StudyInstanceUID, Rows or Columns",
             hint="the file may be cut off; export it again",
         )
-    if not _first(listing, path, str(dataset.get("SOPInstanceUID", ""))):
+    uid = str(dataset.get("SOPInstanceUID", ""))
+    if not _first(listing, path, uid):
         return
     listing.owners[study].add(str(dataset.get("PatientID", "") or ""))
     if drawn:
@@ -155,16 +157,15 @@ def _place(listing: Listing, path: Path, twins: Twins) -> None:
                 hint=error.hint,
                 file=path,
             )
+    if uid:
+        listing.instances[uid] = path
 
 
 def _first(listing: Listing, path: Path, uid: str) -> bool:
     """Tell whether an instance is the first of its UID; of others, check that they are copies."""
-    if uid and uid in listing.instances:
-        check_copy(path, listing.instances[uid], uid)
-        return False
-    if uid:
-        listing.instances[uid] = path
-    return True
+    if first := listing.instances.get(uid):
+        check_copy(path, first, uid)
+    return first is None
 
 
 def check_copy(path: Path, first: Path, uid: str) -> None:

@@ -361,8 +361,8 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
         scaled = (data.slope, data.inter) != (1.0, 0.0)
         voxels, size = math.prod(data.shape), data.dtype.itemsize
         check_inflation(path.stat().st_size, voxels * (8 if scaled else size), MAX_IMAGE, "voxels")
-        with _unpacked(path) as stream:  # asked for a byte more, it compares the checksum
-            content = stream.read(data.offset + voxels * size + 1)
+        with _unpacked(path) as stream:  # asked for more, it compares the checksum
+            content = stream.read(data.offset + voxels * size + MIB)
         array = np.ndarray(data.shape, data.dtype, content, data.offset, order="F")
         array = array * np.float64(data.slope) + np.float64(data.inter) if scaled else array
         scale = _MM_PER_UNIT[header.get_xyzt_units()[0]]

@@ -14,10 +14,9 @@ from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, 
 from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from cad.errors import CadError
-from cad.files import state_of
 from cad.imaging.elements import PIXELS
 from cad.imaging.frame_headers import LAYOUT
-from cad.imaging.frames import Frame, read_dataset
+from cad.imaging.frames import STATE, Frame, read_dataset
 from cad.imaging.stacks import Stack
 from cad.imaging.volume import Volume
 from cad.reading import MAX_IMAGE, check_inflation, reading
@@ -71,13 +70,13 @@ class PixelReader:
     def _stored(self, frame: Frame) -> np.ndarray:
         """Return a file's pixels; pydicom is not asked where an earlier header was the same."""
         lying = frame.lying
-        if lying is None or state_of(frame.path) != lying.state:
-            return _stored(frame.path)
-        with frame.path.open("rb") as file:
-            file.seek(lying.begin)
-            pixels = file.read(lying.end - lying.begin)
-        if lying.layout in self._alike:
-            with reading(frame.path, "damaged DICOM file"):  # it has been cut off since
+        with reading(frame.path, "damaged DICOM file"):  # it may have gone or been cut off since
+            if lying is None or STATE(frame.path.stat()) != lying.state:
+                return _stored(frame.path)
+            with frame.path.open("rb") as file:
+                file.seek(lying.begin)
+                pixels = file.read(lying.end - lying.begin)
+            if lying.layout in self._alike:
                 return _as_they_lie(pixels, *self._alike[lying.layout])
         array = _stored(frame.path)
         stored = [

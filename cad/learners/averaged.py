@@ -283,8 +283,7 @@ class AveragedProbabilisticSVC(KernelMachine):
     def _points(self) -> list[Point]:
         """Return the settings, refusing what lies outside its range."""
         scalings = [self.scaling] if isinstance(self.scaling, str) else list(self.scaling)
-        unknown = [name for name in scalings if name not in (*SCALERS, GIVEN)]
-        if unknown or not scalings:
+        if not scalings or any(name not in (*SCALERS, GIVEN) for name in scalings):
             raise LearnerError(
                 f"scaling = {self.scaling!r}: known are {', '.join((*SCALERS, GIVEN))}"
             )
@@ -435,8 +434,7 @@ def _pseudo_bma(sums: Array, drop: float) -> Array:
     possible = np.isfinite(sums).all(axis=1)
     n = sums.shape[1]
     # Weights n Dirichlet(1, .., 1): the Bayesian bootstrap of n patients (Rubin 1981).
-    resamples = np.random.default_rng(0).dirichlet(np.ones(n), _RESAMPLES) * n
-    score = -(resamples @ sums[possible].T)
+    score = -(np.random.default_rng(0).dirichlet(np.ones(n), _RESAMPLES) * n @ sums[possible].T)
     # Measured from the largest: exp of minus a sum over hundreds of regions underflows.
     score = np.exp(score - score.max(axis=1, keepdims=True))
     share = np.zeros(len(sums))

@@ -10,6 +10,7 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from isal import igzip
 from scipy.spatial.transform import Rotation
 
 from cad.errors import CadError
@@ -190,6 +191,10 @@ def test_damaged_files(folder):
     refused(folder, names="not a readable NIfTI file")
     # Of a damaged byte the voxels say nothing: the checksum at the end of the file does.
     path.write_bytes(content[:-8] + bytes([content[-8] ^ 1]) + content[-7:])
+    refused(folder, names="CRC check failed")
+    unpacked = igzip.decompress(content) + bytes(60_000)
+    longer = igzip.compress(unpacked)
+    path.write_bytes(longer[:-8] + bytes([longer[-8] ^ 1]) + longer[-7:])
     refused(folder, names="CRC check failed")
     path.write_bytes(b"no image")
     refused(folder, names="not a readable NIfTI file")

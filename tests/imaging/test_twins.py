@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from contextlib import suppress
 from dataclasses import replace
@@ -13,10 +14,9 @@ import pydicom
 import pytest
 
 from cad.errors import CadError
-from cad.files import state_of
 from cad.imaging.elements import excerpt
-from cad.imaging.frame_headers import _DIFFERING_TAGS, TAGS, frames_of
-from cad.imaging.frames import Frame, read_header
+from cad.imaging.frame_headers import _DIFFERING_TAGS, TAGS, _value, frames_of
+from cad.imaging.frames import STATE, Frame, read_header
 from cad.imaging.listing import list_files
 from cad.imaging.pixels import PixelReader
 
@@ -137,7 +137,7 @@ def test_a_file_that_is_cut_off_is_refused_after_a_whole_one(repository, tmp_pat
     frame = listed(whole)
     assert frame.lying is not None
     reader.plane(frame)
-    shorter = frame.lying._replace(state=state_of(cut))
+    shorter = frame.lying._replace(state=STATE(cut.stat()))
     for lying in (None, frame.lying, shorter):
         with pytest.raises(CadError, match=r"b\.dcm"):
             reader.plane(replace(frame, path=cut, lying=lying))
@@ -151,10 +151,67 @@ def test_a_file_that_changes_after_it_was_listed_gives_its_new_pixels(repository
         reader.plane(frame)
     image = pydicom.dcmread(frames[1].path)
     image.InstanceCreationDate, image.PixelData = "20200101", image.PixelData[::-1]
+    before = frames[1].path.stat()
     image.save_as(frames[1].path)
+    os.utime(frames[1].path, ns=(before.st_atime_ns, before.st_mtime_ns))
     for frame in frames:
         expected = pydicom.dcmread(frame.path).pixel_array
         np.testing.assert_array_equal(reader.plane(frame), expected)
+
+
+def test_a_file_that_has_gone_is_named(repository, tmp_path):
+    path = tmp_path / "folder" / "image.dcm"
+    path.parent.mkdir()
+    path.write_bytes(sorted((repository / "sample_data/dicom").rglob("*.dcm"))[0].read_bytes())
+    frame = listed(path)
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(CadError, match=r"image\.dcm"):
+        PixelReader().plane(frame)
+
+
+def series(repository: Path, folder: Path, names: str, **tags: Any) -> None:
+    """Write an image under several names, each with a SOPInstanceUID of its own."""
+    image = pydicom.dcmread(sorted((repository / "sample_data/dicom").rglob("*.dcm"))[0])
+    image.RescaleSlope = "7"
+    with pydicom.config.disable_value_validation():
+        for keyword, value in tags.items():
+            setattr(image, keyword, value)
+        for number, name in enumerate(names):
+            image.SOPInstanceUID = image.file_meta.MediaStorageSOPInstanceUID = f"1.2.{number}"
+            image.save_as(folder / f"{name}.dcm")
+
+
+def test_a_damaged_copy_takes_no_place_of_a_sound_one(repository, tmp_path):
+    series(repository, tmp_path, "acd")
+    content = (tmp_path / "c.dcm").read_bytes()
+    assert content.count(b"DS\2\x007 ") == 1  # a number of no twin
+    (tmp_path / "b.dcm").write_bytes(content.replace(b"DS\2\x007 ", b"DS\2\0a,"))
+    listing = list_files(sorted(tmp_path.iterdir()))
+    (frames,) = listing.studies.values()
+    assert [frame.path.stem for frame in frames] == ["a", "c", "d"]
+    assert [error.file for error in listing.unreadable] == [str(tmp_path / "b.dcm")]
+
+
+def test_a_vr_that_is_none_is_told_after_a_sound_file(repository, tmp_path):
+    series(repository, tmp_path, "ab")
+    content = (tmp_path / "b.dcm").read_bytes()
+    (tmp_path / "b.dcm").write_bytes(content.replace(b" \0\x13\0IS", b" \0\x13\0Is"))
+    listing = list_files(sorted(tmp_path.iterdir()))
+    ((problem,),) = (errors.values() for errors in listing.unusable.values())
+    assert "Unknown Value Representation 'Is'" in problem.problem
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [{"PhotometricInterpretation": f"{'MONOCHROME2':500}"}, {"ContentTime": f"{'1011.5':500}"}],
+)
+def test_long_elements_are_not_kept(tags, repository, tmp_path):
+    series(repository, tmp_path, "abc", **tags)
+    _value.cache_clear()
+    frames = together(tmp_path)
+    assert frames == alone({frame.path for frame in frames})
+    assert not _value.cache_info().currsize or not any(frame.lying for frame in frames)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -174,7 +231,7 @@ def test_damage_is_told_as_of_a_file_alone(seed, repository, tmp_path):
     for _ in range(100):
         content = bytearray(whole)
         at = chance.choice((chance.choice(places), chance.randrange(140, places[-1] + 400)))
-        content[at] = chance.choice((*b" .-\\09\0\377", chance.randrange(256)))
+        content[at] = chance.choice((*b" .-\\09s\0\377", chance.randrange(256)))
         copy.write_bytes(content)
         said = [list_files(paths) for paths in ([copy], [first, copy])]
         single, both = (

@@ -361,8 +361,7 @@ def permutation_null(
     CadError
         For an unknown scheme, n < 1, truth of one class only, or no AUC with the true labels.
     """
-    unknown = [scheme for scheme in schemes if scheme not in _PERMUTE]
-    if unknown or n < 1:
+    if n < 1 or any(scheme not in _PERMUTE for scheme in schemes):
         raise CadError(f"permutation schemes are {', '.join(SCHEMES)} and n >= 1: {schemes}, {n}")
     labels, classes = np.asarray(y, dtype=float), np.asarray(truth, dtype=float)
     against = "histology" if np.isfinite(classes).any() else "labels"

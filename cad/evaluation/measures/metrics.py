@@ -463,11 +463,10 @@ def decision_curve(
     odds = t / (1 - t)
     called = q[None, :] >= t[:, None]
     model = np.mean(called & y, axis=1) - np.mean(called & ~y, axis=1) * odds
-    everyone = y.mean() - (~y).mean() * odds
     return {
         "threshold": t.tolist(),
         "model": model.tolist(),
-        "all": everyone.tolist(),
+        "all": (y.mean() - (~y).mean() * odds).tolist(),
         "none": np.zeros(len(t)).tolist(),
     }
 

@@ -354,8 +354,7 @@ def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
         return Gram(kernel, X, X)
     if kernel.function is None:
         gram = Gram(kernel, X, None)
-        small = len(X) <= _WHOLE_SIZE and not gram.is_low_rank()
-        return gram.held(budget_mb) if small else gram
+        return gram.held(budget_mb) if len(X) <= _WHOLE_SIZE and not gram.is_low_rank() else gram
     matrix = kernel.between(X, X)
     check_precomputed(matrix)
     return Gram(kernel, X, matrix)
