@@ -181,8 +181,7 @@ class Queue:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             # The low byte is the primary code of SQLite's extended ones.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-            kind = DamagedQueue if code in _DAMAGE else QueueError
-            raise kind(
+            raise (DamagedQueue if code in _DAMAGE else QueueError)(
                 f"the queue cannot be read or written: {error}",
                 file=self.path,
                 hint="free disk space, permissions? The next start makes a damaged queue anew",

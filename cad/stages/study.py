@@ -51,8 +51,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
     key, stage = "", "read"
     try:
         key = input_key(task)
-        kept = study_key(task.result) if task.resume else None
-        if kept == key:
+        if task.resume and study_key(task.result) == key:
             failures = study_failures(task.result)
             return _outcome(ref, "kept", "unchanged", failures, start, key)
         # The same input failed before: trying again would cost the same time for the same reason.
