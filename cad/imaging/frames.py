@@ -25,7 +25,7 @@ from cad.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, read
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
 _MOST_READ = 4 * MIB  # a slice of 1024 x 1024
 STATE = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
-"""Of a file's status what tells whether it has changed."""
+"""Of a file's status what tells whether it has changed while a job runs; a copy has another."""
 _MOST_DEFLATED = 1032  # what deflate can do at most
 
 
