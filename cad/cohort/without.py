@@ -61,12 +61,11 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
         return table[~table["participant_id"].isin(patients)].reset_index(drop=True)
 
     # Another digest, or a run that is resumed would keep results made with these patients.
-    digest = hashlib.sha256("\n".join([cohort.digest, *sorted(patients)]).encode()).hexdigest()
     return replace(
         cohort,
         participants=rest(cohort.participants),
         rois=rest(cohort.rois),
         scores=rest(cohort.scores),
         problems=[problem for problem in cohort.problems if problem.patient not in patients],
-        digest=digest,
+        digest=hashlib.sha256("\n".join([cohort.digest, *sorted(patients)]).encode()).hexdigest(),
     )

@@ -238,31 +238,33 @@ class AveragedProbabilisticSVC(KernelMachine):
         views = self._views(rows, self.scalings_).items()
         return self._decided({k: squared_distances(v, self._supports[k]) for k, v in views})
 
-    def decide_mixed(self, row: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
+    def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
         """Return the decision values of rows that take some of their features from another row.
 
         The same as :meth:`decision_function` of these rows. Features are scaled one by one and
-        squared distances are sums over features, so that each of the two rows is scaled once.
+        squared distances are sums over features, so that each given row is scaled once.
 
         Parameters
         ----------
-        row, other : ndarray, shape (d,)
-            The two rows.
+        rows, other : ndarray, shape (n, d) and (d,)
+            Rows to mix, each with the other one.
         mixed : ndarray of bool, shape (m, d)
             Which features of each mixed row come from ``other``.
 
         Returns
         -------
-        ndarray, shape (m,)
+        ndarray, shape (n, m)
         """
         check_is_fitted(self)
-        both = validate_data(self, np.array([row, other]), dtype=np.float64, reset=False)
-        distances = {}
-        for scaling, view in self._views(both, self.scalings_).items():
-            of_row, of_other = (view[:, None] - self._supports[scaling]) ** 2
-            # Not a sum corrected by differences: those of a huge feature would cancel.
-            distances[scaling] = ~mixed @ of_row.T + mixed @ of_other.T
-        return self._decided(distances)
+        every = validate_data(self, np.vstack([rows, other]), dtype=np.float64, reset=False)
+        views, kept = self._views(every, self.scalings_), np.asarray(~mixed, dtype=float)
+        # Two sums, not one corrected by differences: those of a huge feature would cancel.
+        parts = {k: mixed @ ((v[-1] - self._supports[k]) ** 2).T for k, v in views.items()}
+        decided = []
+        for number in range(len(rows)):
+            own = {k: kept @ ((v[number] - self._supports[k]) ** 2).T for k, v in views.items()}
+            decided.append(self._decided({k: part + own[k] for k, part in parts.items()}))
+        return np.array(decided)
 
     def _decided(self, distances: dict[str, Array]) -> Array:
         """Return decision values from squared distances to the support vectors, by scaling."""

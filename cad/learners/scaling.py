@@ -69,14 +69,13 @@ class RankScaler(_Scaler):
         # The outermost quantiles may be outliers, which say nothing of the column's size.
         size = np.abs(self.quantiles_[1:-1]).max(axis=0, initial=0.0)
         new = np.diff(self.quantiles_, axis=0) > _HAIR * size
-        self.ranks_ = np.empty_like(self.quantiles_)
-        for j in range(rows.shape[1]):
+        self.ranks_ = np.repeat(levels[:, None], rows.shape[1], axis=1)
+        for j in np.flatnonzero(~new.all(axis=0)):
             block = np.concatenate([[0], np.cumsum(new[:, j])])
             self.ranks_[:, j] = (np.bincount(block, levels) / np.bincount(block))[block]
 
     def _scaled(self, rows: Array) -> Array:
-        columns = zip(rows.T, self.quantiles_.T, self.ranks_.T, strict=True)
-        return np.column_stack([np.interp(*column) for column in columns])
+        return np.column_stack([*map(np.interp, rows.T, self.quantiles_.T, self.ranks_.T)])
 
 
 class ClippedScaler(_Scaler):

@@ -265,9 +265,10 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         """Return the weighted log-odds of the positive class, shape (n,)."""
         return self._both(super().decision_function(X), np.asarray(X, dtype=float))
 
-    def decide_mixed(self, row: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
-        """Return decision values of rows mixed of two, as the P-SVM's method does."""
-        return self._both(super().decide_mixed(row, other, mixed), np.where(mixed, other, row))
+    def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
+        """Return decision values of mixed rows, as the P-SVM's method does."""
+        each = zip(super().decide_mixed(rows, other, mixed), rows, strict=True)
+        return np.array([self._both(smooth, np.where(mixed, other, row)) for smooth, row in each])
 
     def _both(self, smooth: Array, rows: Array) -> Array:
         cut = logit(self.trees_._probability(rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,8 +128,8 @@ def contributions(
     kept, place = np.unique(states.reshape(-1, len(titles)), axis=0, return_inverse=True)
     said = _Sayings(estimator, rows, _medians(training))
     parts, average = np.zeros((len(rows), len(titles))), 0.0
-    for number in range(len(rows)):
-        values = said.log_odds(number, kept[:, of])[place].reshape(len(orders), -1)
+    for number, each in enumerate(said.log_odds(kept[:, of])):
+        values = each[place].reshape(len(orders), -1)
         average = float(values[0, 0])
         for order, steps in zip(orders, np.diff(values, axis=1), strict=True):
             parts[number, order] += steps / len(orders)
@@ -166,8 +166,7 @@ def explain(
     said = _Sayings(estimator, rows, _medians(training))
     alone = np.vstack([np.eye(len(names), dtype=bool), np.zeros(len(names), bool)])
     explained: list[list[Explanation]] = []
-    for number, row in enumerate(rows):
-        values = said(number, alone)
+    for row, values in zip(rows, said(alone), strict=True):
         delta, percentile = values[-1] - values[:-1], _percentiles(training, row)
         order = np.argsort(-np.abs(delta), kind="stable")[:top]
         explained.append(
@@ -218,26 +217,31 @@ class _Sayings:
                 self.last, self.rows, self.median = fitted[-1], seen[:-1], seen[-1]
                 self.source = np.array([int(name) for name in names])
 
-    def __call__(self, number: int, medians: np.ndarray) -> np.ndarray:
-        """Return decision values, shape (m,); ``medians`` (m, features) says what is replaced."""
+    def __call__(self, medians: np.ndarray) -> Iterable[np.ndarray]:
+        """Return every row's decision values, shape (m,); ``medians`` says what is replaced.
+
+        Parameters
+        ----------
+        medians : ndarray of bool, shape (m, features)
+        """
         if hasattr(self.last, "decide_mixed"):
             mixed = medians[:, self.source]
-            return np.asarray(self.last.decide_mixed(self.rows[number], self.median, mixed))
+            return np.asarray(self.last.decide_mixed(self.rows, self.median, mixed))
         if not hasattr(self.last, "decision_function"):
-            return self.log_odds(number, medians)
-        return np.asarray(self.last.decision_function(self._changed(number, medians)), float)
+            return self.log_odds(medians)
+        return (np.asarray(self.last.decision_function(X), float) for X in self._changed(medians))
 
-    def log_odds(self, number: int, medians: np.ndarray) -> np.ndarray:
-        """Return the log odds of the probability, shape (m,)."""
+    def log_odds(self, medians: np.ndarray) -> Iterable[np.ndarray]:
+        """Return the log odds of every row's probability, each of shape (m,)."""
         if hasattr(self.last, "decide_mixed"):  # decides by log odds
-            return np.asarray(np.clip(self(number, medians), *logit([_CLIP, 1 - _CLIP])))
+            return np.asarray(np.clip(list(self(medians)), *logit([_CLIP, 1 - _CLIP])))
         if not hasattr(self.last, "predict_proba"):
-            return self(number, medians)
-        q = positive_probability(self.last, self._changed(number, medians))
-        return np.asarray(logit(np.clip(q, _CLIP, 1 - _CLIP)))
+            return self(medians)
+        said = (positive_probability(self.last, X) for X in self._changed(medians))
+        return (np.asarray(logit(np.clip(q, _CLIP, 1 - _CLIP))) for q in said)
 
-    def _changed(self, number: int, medians: np.ndarray) -> np.ndarray:
-        return np.where(medians[:, self.source], self.median, self.rows[number])
+    def _changed(self, medians: np.ndarray) -> Iterator[np.ndarray]:
+        return (np.where(medians[:, self.source], self.median, row) for row in self.rows)
 
 
 def _medians(training: np.ndarray) -> np.ndarray:

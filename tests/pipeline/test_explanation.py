@@ -76,14 +76,17 @@ def test_mixed_rows_are_decided_as_they_are_one_by_one(kind: type, scaling: str)
     X, rows = np.nan_to_num(X), np.nan_to_num(rows)
     learner = kind(scaling=scaling, folds=2).fit(X, y)
     rng = np.random.default_rng(0)
-    for row in [*rows, 1e3 * rows[0], X[0]]:
+    several = np.vstack([rows, 1e3 * rows[0], X[0]])
+    other = np.median(X, axis=0)
+    for _ in range(len(several)):
         mixed = rng.random((30, X.shape[1])) < rng.random((30, 1))
-        other = np.median(X, axis=0)
-        expected = learner.decision_function(np.where(mixed, other, row))
-        decided = learner.decide_mixed(row, other, mixed)
-        np.testing.assert_allclose(decided, expected, atol=1e-9)
-        likely = learner.predict_proba(np.where(mixed, other, row))[:, 1]
-        np.testing.assert_allclose(1 / (1 + np.exp(-decided)), likely, atol=1e-9)  # log odds
+        decided = learner.decide_mixed(several, other, mixed)
+        assert decided.shape == (len(several), 30)
+        for row, values in zip(several, decided, strict=True):
+            expected = learner.decision_function(np.where(mixed, other, row))
+            np.testing.assert_allclose(values, expected, atol=1e-9)
+            likely = learner.predict_proba(np.where(mixed, other, row))[:, 1]
+            np.testing.assert_allclose(1 / (1 + np.exp(-values)), likely, atol=1e-9)  # log odds
 
 
 class Product:
