@@ -3,9 +3,10 @@
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
+from itertools import starmap
 from pathlib import Path
 
 import jinja2
@@ -25,11 +26,11 @@ from cad.run_folder.results import RegionResult, Results, read_results
 from cad.terms.measures import MEASURES
 from cad.terms.text import interval_text
 
-_THREADS = 2
+_PIECES = 16  # of the pages; each may be another process's
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_report(run: Path) -> Path:
+def write_report(run: Path, spread: Callable[..., Iterable[None]] = starmap) -> Path:
     """Write the pages and figures of a run: ``report/`` and ``figures/`` in its folder.
 
     Only the run folder is read, and no result is computed. Every page is one file without any
@@ -41,6 +42,8 @@ def write_report(run: Path) -> Path:
     run : Path
         Run folder with ``run.json``, ``probabilities.csv`` and, where there are any,
         ``metrics.json``, ``failures.csv``, ``explanations.csv`` and ``studies/*.npz``.
+    spread : callable, optional
+        Calls a function once for each tuple of arguments, as in other processes.
 
     Returns
     -------
@@ -59,18 +62,10 @@ def write_report(run: Path) -> Path:
     with reading(folder.metrics, "measures of another version"):
         metrics = Summary.from_dict(results.metrics)
 
-    def write_page(
-        before: PatientView | None, patient: PatientView, after: PatientView | None
-    ) -> None:
-        with reading(folder.root, f"what the run says of {patient.patient} cannot be shown"):
-            page = _patient_page(results, metrics, patient, (before, after))
-            write_atomic(folder.page(patient.page), page.encode())
-
-    # Beside each other: pictures are compressed without the interpreter's lock. The first page that
-    # cannot be written, or an interruption, ends the others.
-    with ThreadPoolExecutor(_THREADS) as beside:
+    # The first page that cannot be written, or an interruption, ends the others.
+    with ThreadPoolExecutor(1) as beside:
         drawn = beside.submit(draw_figures, metrics, results.thresholds)
-        list(beside.map(write_page, [None, *patients], patients, [*patients[1:], None]))
+        list(spread(partial(_write_pages, results, metrics, patients), zip(range(_PIECES))))
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
         figures = drawn.result()
@@ -81,12 +76,16 @@ def write_report(run: Path) -> Path:
     return index
 
 
-def _patient_page(
-    results: Results,
-    metrics: Summary,
-    patient: PatientView,
-    around: tuple[PatientView | None, PatientView | None],
-) -> str:
+def _write_pages(results: Results, metrics: Summary, patients: list[PatientView], k: int) -> None:
+    for number in range(k, len(patients), _PIECES):
+        shown = patients[number]
+        with reading(results.folder.root, f"what the run says of {shown.patient} cannot be shown"):
+            page = _patient_page(results, metrics, patients, number)
+            write_atomic(results.folder.page(shown.page), page.encode())
+
+
+def _patient_page(results: Results, metrics: Summary, patients: list[PatientView], k: int) -> str:
+    patient, around = patients[k], [None, *patients, None]
     studies = study_views(results, patient)
     viewers = [s.viewer for s in studies if s.viewer is not None]
     regions = [r for s in studies for r in s.regions]
@@ -103,8 +102,8 @@ def _patient_page(
     return template("patient.html.j2").render(
         **_common(results),
         patient=patient,
-        before=around[0],
-        after=around[1],
+        before=around[k],
+        after=around[k + 2],
         models=models,
         studies=studies,
         head=headline(results, metrics, patient, regions, studies, models),
