@@ -221,8 +221,7 @@ def _crossed(region: RegionResult, limits: tuple[float, float]) -> str:
     malignant = region.decision == "malignant"
     if region.among is None or not region.among[0] < limits[malignant] < region.among[1]:
         return ""
-    side = "below" if malignant else "above"
-    return f", but its plausible range reaches {side} it"
+    return f", but its plausible range reaches {'below' if malignant else 'above'} it"
 
 
 def _whom(region: RegionResult) -> str:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from itertools import starmap
+from itertools import chain, starmap
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -30,7 +31,7 @@ _PIECES = 16  # of the pages; each may be another process's
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_report(run: Path, spread: Callable[..., Iterable[None]] = starmap) -> Path:
+def write_report(run: Path, spread: Callable[..., Iterable[Any]] = starmap) -> Path:
     """Write the pages and figures of a run: ``report/`` and ``figures/`` in its folder.
 
     Only the run folder is read, and no result is computed. Every page is one file without any
@@ -65,7 +66,9 @@ def write_report(run: Path, spread: Callable[..., Iterable[None]] = starmap) -> 
     # The first page that cannot be written, or an interruption, ends the others.
     with ThreadPoolExecutor(1) as beside:
         drawn = beside.submit(draw_figures, metrics, results.thresholds)
-        list(spread(partial(_write_pages, results, metrics, patients), zip(range(_PIECES))))
+        write = partial(_write_pages, results, metrics, patients)
+        for number, missing in chain.from_iterable(spread(write, zip(range(_PIECES)))):
+            patients[number].missing.update(missing)  # of a view in another process
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
         figures = drawn.result()
@@ -76,12 +79,17 @@ def write_report(run: Path, spread: Callable[..., Iterable[None]] = starmap) -> 
     return index
 
 
-def _write_pages(results: Results, metrics: Summary, patients: list[PatientView], k: int) -> None:
-    for number in range(k, len(patients), _PIECES):
+def _write_pages(
+    results: Results, metrics: Summary, patients: list[PatientView], first: int
+) -> list[tuple[int, set[str]]]:
+    """Write every sixteenth page; return which modalities these patients lack, by number."""
+    numbers = range(first, len(patients), _PIECES)
+    for number in numbers:
         shown = patients[number]
         with reading(results.folder.root, f"what the run says of {shown.patient} cannot be shown"):
             page = _patient_page(results, metrics, patients, number)
             write_atomic(results.folder.page(shown.page), page.encode())
+    return [(number, patients[number].missing) for number in numbers]
 
 
 def _patient_page(results: Results, metrics: Summary, patients: list[PatientView], k: int) -> str:
@@ -90,15 +98,12 @@ def _patient_page(results: Results, metrics: Summary, patients: list[PatientView
     viewers = [s.viewer for s in studies if s.viewer is not None]
     regions = [r for s in studies for r in s.regions]
     if not patient.blinded:  # the order would say what is hidden
-        first = {
-            key: k for k, key in enumerate(dict.fromkeys(map(id, [*patient.head, *patient.ranked])))
-        }
-        regions.sort(key=lambda view: first[id(view.region)])
+        ranked = [*map(id, [*patient.head, *patient.ranked])]
+        regions.sort(key=lambda view: ranked.index(id(view.region)))
         order = [view.region.roi for view in regions]
         for viewer in viewers:
             viewer["regions"].sort(key=lambda region: order.index(region["id"]))
     models = _models(results, patient.regions)
-    view_index = {s.study: viewers.index(s.viewer) for s in studies if s.viewer is not None}
     return template("patient.html.j2").render(
         **_common(results),
         patient=patient,
@@ -109,8 +114,7 @@ def _patient_page(results: Results, metrics: Summary, patients: list[PatientView
         head=headline(results, metrics, patient, regions, studies, models),
         regions=regions,
         has_pirads=any(v.pirads for v in regions),
-        view_index={s.study: view_index.get(s.study, "") for s in studies},
-        viewer_of={s.study: f"viewer-{view_index.get(s.study, '')}" for s in studies},
+        view_index={s.study: viewers.index(s.viewer) if s.viewer else "" for s in studies},
         map_lines=map_lines() if any(v.sector for v in regions) else "",
         viewers=viewers,
         page={
@@ -173,13 +177,12 @@ def _rivals(metrics: Summary) -> JsonObject:
 
 def _common(results: Results) -> JsonObject:
     run = results.run
-    model = run.get("model") or None
-    settings = run.get("settings") or {}
+    decided = (run.get("settings") or {}).get("decision") or {}
     return {
         "run": run,
-        "model": model,
+        "model": run.get("model") or None,
         "simulated": bool(run.get("simulated")),
-        "costs": {"aim_npv": None, "aim_ppv": None, **(settings.get("decision") or {})},
+        "costs": {"aim_npv": None, "aim_ppv": None, **decided},
         "thresholds": results.thresholds,
         "scale_bar": SCALE_BAR_MM,
     }

@@ -35,8 +35,7 @@ def sector_cells(level: str) -> np.ndarray:
     for y, v in enumerate((np.arange(HIGH) + 0.5) / HIGH):
         for x, u in enumerate(2 * (np.arange(WIDE) + 0.5) / WIDE - 1):
             if u**2 + (2 * v - 1) ** 2 < 1:
-                side = "left" if u > 0 else "right"
-                cells[y, x] = f"{side} {level} {sector_at(u, v, level)}"
+                cells[y, x] = f"{'left' if u > 0 else 'right'} {level} {sector_at(u, v, level)}"
     return cells
 
 
