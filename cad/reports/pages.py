@@ -3,12 +3,10 @@
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
-from itertools import chain, starmap
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -27,11 +25,11 @@ from cad.run_folder.results import RegionResult, Results, read_results
 from cad.terms.measures import MEASURES
 from cad.terms.text import interval_text
 
-_PIECES = 16  # of the pages; each may be another process's
+_THREADS = 2
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_report(run: Path, spread: Callable[..., Iterable[Any]] = starmap) -> Path:
+def write_report(run: Path) -> Path:
     """Write the pages and figures of a run: ``report/`` and ``figures/`` in its folder.
 
     Only the run folder is read, and no result is computed. Every page is one file without any
@@ -43,8 +41,6 @@ def write_report(run: Path, spread: Callable[..., Iterable[Any]] = starmap) -> P
     run : Path
         Run folder with ``run.json``, ``probabilities.csv`` and, where there are any,
         ``metrics.json``, ``failures.csv``, ``explanations.csv`` and ``studies/*.npz``.
-    spread : callable, optional
-        Calls a function once for each tuple of arguments, as in other processes.
 
     Returns
     -------
@@ -63,12 +59,18 @@ def write_report(run: Path, spread: Callable[..., Iterable[Any]] = starmap) -> P
     with reading(folder.metrics, "measures of another version"):
         metrics = Summary.from_dict(results.metrics)
 
-    # The first page that cannot be written, or an interruption, ends the others.
-    with ThreadPoolExecutor(1) as beside:
+    def write_page(
+        before: PatientView | None, patient: PatientView, after: PatientView | None
+    ) -> None:
+        with reading(folder.root, f"what the run says of {patient.patient} cannot be shown"):
+            page = _patient_page(results, metrics, patient, (before, after))
+            write_atomic(folder.page(patient.page), page.encode())
+
+    # Beside each other: pictures are compressed without the interpreter's lock. The first page that
+    # cannot be written, or an interruption, ends the others.
+    with ThreadPoolExecutor(_THREADS) as beside:
         drawn = beside.submit(draw_figures, metrics, results.thresholds)
-        write = partial(_write_pages, results, metrics, patients)
-        for number, missing in chain.from_iterable(spread(write, zip(range(_PIECES)))):
-            patients[number].missing.update(missing)  # of a view in another process
+        list(beside.map(write_page, [None, *patients], patients, [*patients[1:], None]))
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
         figures = drawn.result()
@@ -79,21 +81,12 @@ def write_report(run: Path, spread: Callable[..., Iterable[Any]] = starmap) -> P
     return index
 
 
-def _write_pages(
-    results: Results, metrics: Summary, patients: list[PatientView], first: int
-) -> list[tuple[int, set[str]]]:
-    """Write every sixteenth page; return which modalities these patients lack, by number."""
-    numbers = range(first, len(patients), _PIECES)
-    for number in numbers:
-        shown = patients[number]
-        with reading(results.folder.root, f"what the run says of {shown.patient} cannot be shown"):
-            page = _patient_page(results, metrics, patients, number)
-            write_atomic(results.folder.page(shown.page), page.encode())
-    return [(number, patients[number].missing) for number in numbers]
-
-
-def _patient_page(results: Results, metrics: Summary, patients: list[PatientView], k: int) -> str:
-    patient, around = patients[k], [None, *patients, None]
+def _patient_page(
+    results: Results,
+    metrics: Summary,
+    patient: PatientView,
+    around: tuple[PatientView | None, PatientView | None],
+) -> str:
     studies = study_views(results, patient)
     viewers = [s.viewer for s in studies if s.viewer is not None]
     regions = [r for s in studies for r in s.regions]
@@ -107,8 +100,8 @@ def _patient_page(results: Results, metrics: Summary, patients: list[PatientView
     return template("patient.html.j2").render(
         **_common(results),
         patient=patient,
-        before=around[k],
-        after=around[k + 2],
+        before=around[0],
+        after=around[1],
         models=models,
         studies=studies,
         head=headline(results, metrics, patient, regions, studies, models),

@@ -4,7 +4,6 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +11,6 @@ import pandas as pd
 from cad._version import __version__
 from cad.columns import columns_of
 from cad.errors import CadError
-from cad.evaluation.folds.crossval import each_piece
 from cad.evaluation.statements.checklists import validation_md
 from cad.evaluation.summary import Summary
 from cad.files import JsonObject
@@ -195,7 +193,7 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
         # Table, measures and record change together: a page must not show one run's probability
         # beside another's threshold.
         commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())})
-    write_report(folder.root, partial(each_piece, n_jobs=loaded.options.processes))
+    write_report(folder.root)
     # Last: whoever finds the mark finds everything before it whole.
     records.write_complete(folder, _identity(loaded, measured))
     return _emitted(loaded, judged.results, summary, failures)

@@ -10,7 +10,6 @@ with suppress(Exception):  # the command will say why
     import numpy as np
     from joblib.externals.loky import process_executor  # noqa: F401
 
-    import cad.stages.emit
     import cad.stages.validate  # noqa: F401
     from cad.learners import AveragedProbabilisticSVC
 

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from joblib import Parallel, delayed
 
 from cad.columns import columns_of
 from cad.errors import CadError
@@ -241,27 +240,6 @@ def test_a_report_is_the_same_twice_and_removes_pages_of_before(
     for folder in ("report", "figures"):
         for path in (finished_run / folder).iterdir():
             assert path.read_bytes() == (run / folder / path.name).read_bytes(), path.name
-
-
-def test_other_processes_write_the_same_pages_and_say_why_one_is_not_written(
-    finished_run: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("report"))
-
-    def elsewhere(function: Callable[..., None], pieces: Iterable[tuple[int]]) -> list[None]:
-        said: list[None] = Parallel(n_jobs=2)(delayed(function)(*piece) for piece in pieces)
-        return said
-
-    write_report(run, elsewhere)
-    pages = sorted(path.name for path in (finished_run / "report").iterdir())
-    assert sorted(path.name for path in (run / "report").iterdir()) == pages
-    for name in pages:
-        assert (run / "report" / name).read_bytes() == _page(finished_run, name[:-5]).encode(), name
-    (run / "report" / "sub-P002.html").unlink()
-    (run / "report" / "sub-P002.html").mkdir()
-    with pytest.raises(CadError, match="what the run says of sub-P002 cannot be shown"):
-        write_report(run, elsewhere)
 
 
 def test_a_damaged_study_costs_only_its_pictures(finished_run: Path, tmp_path: Path) -> None:
