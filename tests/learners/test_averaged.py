@@ -52,6 +52,28 @@ def test_one_setting_is_the_p_svm_itself() -> None:
     np.testing.assert_array_equal(one.label_kinds_, peer.label_kinds_)
 
 
+@pytest.mark.filterwarnings("ignore::cad.learners.base.RangeWarning")
+@pytest.mark.parametrize("seed", [2, 7, 9])
+def test_one_patient_alone_drops_no_setting_early(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three regions of one patient contradict all others: what he loses counts at the end only.
+
+    With him counted, settings of weight .2 were dropped, and probabilities moved by .06 to .2.
+    """
+    rng = np.random.default_rng(seed)
+    X, patient = rng.normal(size=(60, 4)), np.arange(60)
+    y = (X[:, 0] + 0.5 * X[:, 1] + 0.3 * rng.normal(size=60) > 0) * 1.0
+    odd = np.argsort(X[:, 0])[-3:]
+    y[odd], patient[odd] = 0, odd[0]
+    new = np.random.default_rng(99).normal(size=(200, 4))
+    learner = AveragedProbabilisticSVC(eta0=(0.02, 0.125), kappa=0.0, gamma=(0.1, 1.0))
+    dropping = learner.fit(X, y, groups=patient).predict_proba(new)
+    monkeypatch.setattr("cad.learners.averaged._HOPELESS", np.inf)
+    keeping = learner.fit(X, y, groups=patient).predict_proba(new)
+    np.testing.assert_allclose(dropping, keeping, atol=0.02)
+
+
 def test_the_average_is_of_log_odds_with_the_weights_shown() -> None:
     X, p, spread, patient = cohort()
     both = AveragedProbabilisticSVC(
