@@ -57,18 +57,19 @@ def _import(data: Path, out: Path) -> Callable[[], float]:
 
 
 def _convert(data: Path, out: Path) -> Callable[[], float]:
-    return lambda: _spent(["dcm2niix", "-z", "y", "-o", str(out), str(data)], out, made=True)
+    return lambda: _spent(["dcm2niix", "-z", "y", "-o", str(out), str(data)], out)
 
 
-def _spent(command: list[str], out: Path, *, made: bool = False) -> float:
-    """Return the processor seconds of a command that writes a folder; it may have to be there."""
+def _spent(command: list[str], out: Path) -> float:
+    """Return the processor seconds of a command that fills an empty folder."""
     shutil.rmtree(out, ignore_errors=True)
-    if made:
-        out.mkdir()
+    out.mkdir()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # One study lacks its regions: the command then ends with 1.
-    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # 1: one study lacks its regions. What did nothing would be fast.
+    if done.returncode > 1 or not any(out.rglob("*.nii.gz")):
+        raise SystemExit(f"{' '.join(command)}: {done.stderr or done.stdout}")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
