@@ -31,16 +31,22 @@ _checked: Counter[str] = Counter()
 _absent: set[str] = set()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give a folder's tests to one process (``--dist loadgroup``), which makes its fixtures."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+
+
 @pytest.fixture(autouse=True)
 def few_rivals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In tests of whole runs two of the six rivals; shared runs and tests/evaluation have all."""
+    """In tests of whole runs one of the six rivals; shared runs and tests/evaluation have all."""
     if request.path.parent.name not in ("pipeline", "folds", "layers", "node", "dicom"):
         return
     from cad.learners.rivals import rival_learners
     from cad.stages import validate
 
     def few(n_rows: int) -> dict[str, Any]:
-        return dict(list(rival_learners(n_rows).items())[:2])
+        return {"kernel ridge on p": rival_learners(n_rows)["kernel ridge on p"]}
 
     monkeypatch.setattr(validate, "rival_learners", few)
 
@@ -118,11 +124,11 @@ def real_import(
 
 @pytest.fixture(scope="session")
 def light_cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight simulated patients with small images; read it, change nothing."""
+    """Six simulated patients with small images; read it, change nothing."""
     from cad.phantom import simulate
 
     root = tmp_path_factory.mktemp("light") / "cohort"
-    simulate(root, patients=8, seed=3, light=True)
+    simulate(root, patients=6, seed=4, light=True)
     return root
 
 

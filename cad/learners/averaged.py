@@ -12,7 +12,7 @@ of inner folds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar, Self
@@ -401,9 +401,9 @@ class _Task:
         self, points: list[Point], rows: NDArray[np.intp], new: NDArray[np.intp]
     ) -> Iterator[tuple[int, Solution, float, Array]]:
         """Yield index, solution, scale and new rows' f + b of every setting that labels allow."""
-        # Scaling, C and gamma change nothing that labels say.
-        alike = {(point.eta0, point.kappa): point for point in points}
-        problems = {key: self._unit_problem(point, rows) for key, point in alike.items()}
+        # Scaling and gamma change nothing that labels and costs say.
+        alike = {(point.eta0, point.kappa, point.C): point for point in points}
+        problems = {key: self._problem(point, rows) for key, point in alike.items()}
         for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
             scaling, gamma = gaussian
             distances = self.distances[scaling]
@@ -412,23 +412,21 @@ class _Task:
             # One kernel matrix for all settings of labels and cost at this width.
             gram = Gram(Kernel("precomputed"), K, K)
             for k, point in enumerate(points):
-                unit = problems[point.eta0, point.kappa]
-                if (point.scaling, point.gamma) != gaussian or unit is None:
+                problem = problems[point.eta0, point.kappa, point.C]
+                if (point.scaling, point.gamma) != gaussian or problem is None:
                     continue
-                # At unit cost the rows are the same for every C: only c is multiplied.
-                problem = replace(unit, c=check_cost("C", point.C) * unit.c)
                 solution = solve_pointwise(gram, problem, solver=self.solver, tol=self.tol)
                 values = across @ solution.beta + solution.u[0]
                 yield k, solution, margin_scale(point.eta0), values
 
-    def _unit_problem(self, point: Point, rows: NDArray[np.intp]) -> Problem | None:
-        """Return the constraints of some rows at unit cost; None where their labels say nothing."""
+    def _problem(self, point: Point, rows: NDArray[np.intp]) -> Problem | None:
+        """Return the problem of some rows at a setting; None where their labels say nothing."""
         labels = self.labels(point, rows)
         try:
             soft_labels.check_labels(labels, self.weight[rows] > 0)
         except LearnerError:
             return None
-        cost = self.weight[rows]
+        cost = check_cost("C", point.C) * self.weight[rows]
         return soft_labels.probabilistic_problem(labels, cost, cost, margin_scale(point.eta0))
 
 

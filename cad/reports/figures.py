@@ -17,6 +17,8 @@ SIZE = (4.2, 3.5)  # inches
 MOST_POINTS = 400  # a curve of more is thinned; the difference is below a pixel
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
 _MARKERS = "osD^vPX<>*"
+# Figures with readers' names, of any length, at the left. Making room takes as long as drawing.
+_NAMED = ("readers", "ceiling")
 
 
 def draw_figures(
@@ -36,7 +38,10 @@ def draw_figures(
     dict of str to (str, str, str)
         Title, what is shown, and the SVG text, by file name without its ending.
     """
-    # Imported here: half a second that commands without a report do not spend.
+    parts = (metrics.histology, metrics.consensus, metrics.null, metrics.ceiling, metrics.reject)
+    if not any(parts):
+        return {}
+    # Imported here: a quarter of a second that a report without measures does not spend.
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -45,9 +50,11 @@ def draw_figures(
     with rc_context(_TABLES["style"]):
         for name, (title, caption) in _TABLES["figures"].items():
             if axes is None:
-                canvas = FigureCanvasSVG(Figure(SIZE, facecolor=PAPER, layout="constrained"))
+                canvas = FigureCanvasSVG(Figure(SIZE, facecolor=PAPER))
                 axes = canvas.figure.add_subplot(facecolor=PAPER)
             if draw(name, axes, metrics, thresholds):
+                if name in _NAMED:
+                    canvas.figure.set_layout_engine("constrained")
                 drawn[name] = (title, f"{caption}{_against(metrics, name)}", _svg(canvas))
                 axes = None  # others, on which nothing was drawn, serve the next figure
     return drawn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,9 @@ validate: {bootstraps: 0}
 
 
 @pytest.fixture(scope="session")
-def simulated(
-    light_cohort: Path,
-    part_of: Callable[..., Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
+def simulated(light_cohort: Path) -> Path:
     """Six light simulated patients; read only."""
-    six = [f"sub-{k:04d}" for k in range(1, 7)]
-    return part_of(light_cohort, tmp_path_factory.mktemp("batch") / "cohort", six)
+    return light_cohort
 
 
 @pytest.fixture(scope="session")

@@ -151,7 +151,7 @@ def test_from_download_to_a_card(
     made = run(app, ["import", str(source), str(out), "--rules", mirror.__name__, "--json"])
     assert made.exit_code == 0, made.output
     told = json.loads(made.stdout)
-    assert len(told["added"]) == 8
+    assert len(told["added"]) == 6
     assert told["awaiting"] == []
     # Whose tissue is what comes back as it was given, lesion by lesion.
     ours, given = table(out, "rois"), table(light_cohort, "rois")
@@ -178,5 +178,5 @@ def test_from_download_to_a_card(
     done = run(app, ["train", str(pipeline), "--cohort", str(out), "-o", str(tmp_path / "model")])
     assert done.exit_code == 0, done.output
     card = (tmp_path / "model/README.md").read_text()
-    assert f"8 real patients, {len(given)} regions" in card
+    assert f"6 real patients, {len(given)} regions" in card
     assert "imulated" not in card.split("## Training")[0]

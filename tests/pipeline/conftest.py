@@ -28,7 +28,7 @@ def quick_pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cohort(light_cohort: Path) -> Path:
-    """Eight simulated patients with small images; read only."""
+    """Six simulated patients with small images; read only."""
     return light_cohort
 
 

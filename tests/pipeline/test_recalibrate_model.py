@@ -120,7 +120,7 @@ def test_what_is_recalibrated_is_not_recalibrated_again(site: Any, tmp_path: Pat
 
 
 def test_few_men_leave_nothing(model: Path, cohort: Path, tmp_path: Path) -> None:
-    with pytest.raises(CadError, match=r"8 men with histology .* 30 are needed"):
+    with pytest.raises(CadError, match=r"6 men with histology .* 30 are needed"):
         recalibrate_model(str(model), cohort, tmp_path / "m", HERE)
     assert not (tmp_path / "m").exists()
 

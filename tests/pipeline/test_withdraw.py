@@ -187,7 +187,7 @@ def test_what_killed_commands_left_is_swept_or_named(
         withdraw(root, GONE, [compared])
     assert (root / GONE).is_dir()
     done = withdraw(root, GONE, [first, compared, other], [str(kept)])
-    assert done.holders.pop(str(kept)) == ["trained with 5 of the patient's regions"]
+    assert done.holders.pop(str(kept)) == ["trained with 9 of the patient's regions"]
     assert done.holders == {str(other): [".abcd1234.part", ".stage-abcd1234/training.parquet"]}
     left = [path for path in tmp_path.rglob(".*") if path.name not in (".cad-kind", ".bidsignore")]
     assert {path.parent for path in left} == {other}
