@@ -151,8 +151,10 @@ def import_command(
             "an import needs a cohort folder and --rules",
             hint="`cad import SOURCE --explain` writes a rules file to start from",
         )
+    from cad.processes import share_loaded
     from cad.workflows.imports import import_cohort
 
+    share_loaded()
     archive = common.archive_limits(limits) if patient is not None else None
     summary = import_cohort(source, out, file, options, patient=patient, aet=aet, limits=archive)
     common.show(summary.as_dict(), as_json, lambda _: summary.as_text())

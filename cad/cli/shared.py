@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -180,9 +179,9 @@ def execution(
 
 
 def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> ExecutionOptions:
-    """Let fork servers load what will be used, while this process reads the cohort.
+    """Load what a run needs, and let the processes that it starts share it.
 
-    When the run is resumed, nothing is loaded here, because nothing may have to be computed.
+    When the run is resumed, nothing is shared, because nothing may have to be computed.
 
     Parameters
     ----------
@@ -198,16 +197,19 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
     ExecutionOptions
         The same, ``forked`` where processes can be forked for the folds.
     """
-    from cad.processes import load_for_loops, preload
+    from cad.processes import share_loaded, use_one_thread
     from cad.run_folder import RunFolder
 
     if options.scheduler is not None or RunFolder(out).memory.exists():
         return options
-    preload("cad.execution.worker", "cad.stages.study cad.stages.ready_to_measure")
-    # Each process imports the main module again: only where that is ours.
-    ours = Path(sys.argv[0]).name in ("cad", "__main__.py")
-    wanted = folds and options.jobs > 1 and ours
-    return replace(options, forked=wanted and load_for_loops("cad.stages.ready_to_fit"))
+    use_one_thread()  # before numerical libraries are loaded
+    import cad.execution.worker
+    import cad.pipeline
+    import cad.stages.ready_to_measure
+
+    if folds:
+        import cad.stages.ready_to_fit  # noqa: F401
+    return replace(options, forked=share_loaded(loops=folds and options.jobs > 1))
 
 
 def finish(summary: Emitted, as_json: bool) -> None:

@@ -125,11 +125,7 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
 
 @njit(cache=True)
 def _histogram(
-    levels: np.ndarray,
-    start: np.ndarray,
-    n_levels: np.ndarray,
-    means: np.ndarray,
-    out: np.ndarray,
+    levels: np.ndarray, start: np.ndarray, n_levels: np.ndarray, means: np.ndarray, out: np.ndarray
 ) -> None:
     for r in range(len(start) - 1):
         n = start[r + 1] - start[r]

@@ -11,14 +11,7 @@ from pathlib import Path
 
 from cad.errors import CadError, refused
 from cad.imaging.frame_headers import TAGS, Twins, frames_of, twin
-from cad.imaging.frames import (
-    Frame,
-    NotDicom,
-    dataset_of,
-    read_dataset,
-    read_excerpt,
-    read_header,
-)
+from cad.imaging.frames import Frame, NotDicom, dataset_of, read_dataset, read_excerpt, read_header
 from cad.imaging.pixels import decoded
 from cad.reading import MAX_IMAGE, read_bytes, reading
 

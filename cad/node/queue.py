@@ -288,12 +288,11 @@ class Queue:
         orphan = into if into != state else ""
         with self._lock:  # a claim whose commit fails holds nothing
             with self._change() as db:
-                marks = ", ".join("?" * len(self._held))
                 query = (
                     "UPDATE study SET state = ?, attempts = attempts + 1, "  # noqa: S608
                     "sendings = sendings + ? WHERE key = (SELECT key FROM study "
                     "WHERE (state = ? AND due <= ? OR state = ?) "
-                    f"AND key NOT IN ({marks}) "
+                    f"AND key NOT IN ({', '.join('?' * len(self._held))}) "
                     "ORDER BY due, opened LIMIT 1) RETURNING *"
                 )
                 values = into, into == SENDING, state, now, orphan, *self._held

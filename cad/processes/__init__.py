@@ -1,8 +1,9 @@
 """Start, limit and end child processes; a child never outlives the process that started it.
 
-A fork server starts them: a process that loads their libraries and runs nothing, so that a
-child costs milliseconds and not a second. One function also changes how this process collects
-garbage, because loaded modules are a million objects that stay.
+A fork server starts them: a process that has loaded their libraries and runs nothing, so that a
+child costs milliseconds and not a second. It loads them itself, or it is a copy of a command that
+has. One function also changes how this process collects garbage, because loaded modules are a
+million objects that stay.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ import subprocess
 import sys
 import threading
 import traceback
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from multiprocessing import Pipe, forkserver
+from itertools import pairwise
+from multiprocessing import Pipe, forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NoReturn
 
 from cad.errors import MachineError
@@ -32,10 +37,10 @@ _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
      "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"), "1"
 )  # fmt: skip
-_SERVE = f"from {__name__} import serve; serve()"
+_SERVE = f"import sys; from {__name__} import serve; serve(int(sys.argv[1]))"
 _lock = threading.Lock()
 # The fork server of this process; of another process, which this one was forked from, it is not.
-_servers: dict[int, tuple[subprocess.Popen[bytes], socket.socket]] = {}
+_servers: dict[int, tuple[int, socket.socket]] = {}
 
 
 class Child:
@@ -81,6 +86,7 @@ class Child:
             os.close(status)
             theirs.close()
         self._code: int | None = None
+        self._line = _command_line(self.pid)
         with suppress(BrokenPipeError):  # it has died since; wait() will say so
             self.connection.send((sys.path, os.getcwd(), {**os.environ, **_ONE_THREAD}))
 
@@ -95,10 +101,9 @@ class Child:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
         if self._life < 0:
             return
-        with suppress(OSError), open(f"/proc/{self.pid}/cmdline", "rb") as line:
-            # The number of one that has ended may be another program's by now.
-            if _SERVE.encode() in line.read():
-                os.kill(self.pid, signal.SIGKILL)
+        # The number of one that has ended may be another program's by now.
+        if self._line and _command_line(self.pid) == self._line:
+            os.kill(self.pid, signal.SIGKILL)
         os.close(self._life)
         self.wait()
         os.close(self._status)
@@ -106,51 +111,106 @@ class Child:
         self._life = -1
 
 
-def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
+def _command_line(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _server() -> socket.socket:
     if os.getpid() not in _servers:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.settimeout(300.0)  # for loading libraries, too
+        ours, theirs = _pair()
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with theirs:
             # Fixed arguments, and no user's string among them.
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", "-c", _SERVE, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # what libraries print must not mix with our results
-                stderr=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
             )
-        _servers[os.getpid()] = process, ours
-    return _servers[os.getpid()]
+        process.returncode = 0  # it is ended by its number
+        _servers[os.getpid()] = process.pid, ours
+    return _servers[os.getpid()][1]
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(300.0)  # for loading libraries, too
+    return ours, theirs
 
 
 @atexit.register
 def _end_server() -> None:
-    process, server = _servers.pop(os.getpid(), (None, None))
-    if process and server:
+    pid, server = _servers.pop(os.getpid(), (0, None))
+    if server:
         server.close()
-        process.kill()  # it may still be loading libraries, which takes a second
-        process.wait()
+        os.kill(pid, signal.SIGKILL)  # it may still be loading libraries, which takes a second
+        os.waitpid(pid, 0)
 
 
-def preload(module: str, needs: str) -> None:
-    """Let the fork server load what children will use, while this process goes on.
+def share_loaded(*, loops: bool = False) -> bool:
+    """Make a copy of this process, with what it has loaded, the fork server of its children.
+
+    A command calls it before it opens a file. Where there are other threads, which a copy lacks, or
+    on Windows, nothing is done: then a fork server loads what children use.
 
     Parameters
     ----------
-    module, needs : str
-        As for :class:`Child`.
+    loops : bool
+        Whether another copy becomes Python's own fork server, from which joblib can fork.
+
+    Returns
+    -------
+    bool
+        Whether joblib can: not where TMPDIR is full or its name long.
     """
-    with _lock, suppress(OSError):  # the next child will say so
-        socket.send_fds(_server()[1], [f"{module} {needs}".encode()], [])
+    if not hasattr(os, "fork") or threading.active_count() > 1 or os.getpid() in _servers:
+        return False
+    ours, theirs = _pair()
+    with theirs:
+        pid = _copy([theirs.fileno()], serve, theirs.fileno())
+    _servers[os.getpid()] = pid, ours
+    return loops and _share_with_loops()
+
+
+def _share_with_loops() -> bool:
+    resource_tracker.ensure_running()  # which is started in the same way, and is no copy
+
+    def start(path: Any, args: Any, passfds: Sequence[int]) -> int:
+        return _copy(passfds, forkserver.main, *passfds, [])
+
+    usual, util.spawnv_passfds = util.spawnv_passfds, start
+    try:
+        forkserver.ensure_running()
+    except OSError:
+        return False
+    finally:
+        util.spawnv_passfds = usual
+    return True
+
+
+def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object) -> int:
+    """Fork this process; the copy keeps these handles alone and runs a function to its end."""
+    gc.freeze()  # the collector leaves alone, and so shares, what is here
+    # Python warns of threads: those of libraries, which know how to be forked, are left.
+    with warnings.catch_warnings(action="ignore"):
+        pid = os.fork()
+    if pid:
+        return pid
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+        for low, high in pairwise(sorted([2, *handles, os.sysconf("SC_OPEN_MAX")])):
+            os.closerange(low + 1, high)
+        run(*arguments)
+    finally:
+        os._exit(0)
 
 
 def _fork(order: str, handles: list[int]) -> int:
     """Let this process's fork server start a child; return its number."""
     with _lock:
         for _ in range(2):  # a server that has been killed is replaced once
-            _, server = _server()
+            server = _server()
             try:
                 socket.send_fds(server, [order.encode()], handles)
                 if number := server.recv(16):
@@ -165,11 +225,20 @@ def _fork(order: str, handles: list[int]) -> int:
     raise MachineError("no process could be started", hint=hint)
 
 
-def serve() -> None:
-    """Fork a child at each order of the parent process, until that ends: the fork server."""
+def serve(number: int) -> None:
+    """Fork a child at each order of the parent process, until that ends: the fork server.
+
+    Parameters
+    ----------
+    number : int
+        Handle of the socket to the parent process.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for handle in range(3):  # what libraries print must not mix with our results
+        os.dup2(nothing, handle)
     collect_rarely()
-    orders, statuses = socket.socket(fileno=int(sys.argv[1])), dict[int, int]()
+    orders, statuses = socket.socket(fileno=number), dict[int, int]()
 
     def tell(*_: object) -> None:
         with suppress(ChildProcessError):
@@ -186,8 +255,6 @@ def serve() -> None:
         for name in (module, *needs.split()):
             with suppress(Exception):  # the child will say why
                 import_module(name)
-        if not handles:
-            continue
         gc.freeze()  # a child's collector leaves alone, and so shares, what is here
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         try:
@@ -239,41 +306,6 @@ def silence_children() -> None:
     Libraries in any language quote what they read: a header, a name.
     """
     _silent.set()
-
-
-def load_for_loops(module: str) -> bool:
-    """Let Python's own fork server, from which joblib can fork, load a module meanwhile.
-
-    Parameters
-    ----------
-    module : str
-        Full name of a module that raises no error when it is imported.
-
-    Returns
-    -------
-    bool
-        Whether there is such a server; none on Windows, or where TMPDIR is full or its name long.
-    """
-    use_one_thread()  # before the server loads numerical libraries
-    before = os.environ.get("PYTHONSAFEPATH", "")
-    os.environ["PYTHONSAFEPATH"] = "1"  # nothing of the folder where it starts is a module
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # is for us, who end it
-    forkserver.set_forkserver_preload([module])
-    try:
-        forkserver.ensure_running()
-    except (OSError, AttributeError):
-        return False
-    finally:
-        signal.signal(signal.SIGINT, interrupt)
-        os.environ["PYTHONSAFEPATH"] = before  # empty is as good as none
-    atexit.register(_end_python_s_server)
-    return True
-
-
-def _end_python_s_server() -> None:
-    # It may be loading still when this process ends, and Python has no public way to end it.
-    if pid := forkserver._forkserver._forkserver_pid:  # type: ignore[attr-defined]
-        os.kill(pid, signal.SIGKILL)
 
 
 def use_one_thread() -> None:

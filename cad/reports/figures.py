@@ -17,7 +17,7 @@ SIZE = (4.2, 3.5)  # inches
 MOST_POINTS = 400  # a curve of more is thinned; the difference is below a pixel
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
 _MARKERS = "osD^vPX<>*"
-# Figures with readers' names, of any length, at the left. Making room takes as long as drawing.
+# Figures with names of readers at the left, of any length. Making room takes a third of drawing.
 _NAMED = ("readers", "ceiling")
 
 

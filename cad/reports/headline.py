@@ -182,11 +182,10 @@ def readers_words(region: RegionResult, readers: Sequence[str]) -> str:
     scales = set(region.scales.values())
     scale = f" ({_SCALES.get(scales.pop(), '')})" if len(scales) == 1 else ""
     none = f", none by {', '.join(silent)}" if silent else ""
-    text = f"{given}{scale}{none}"
     if not region.readers_agree or region.readers_mean is None:
-        return text
+        return f"{given}{scale}{none}"
     side = side_of_half(region.readers_mean)
-    return f"{text}; the readers {region.readers_agree}, on average {side}"
+    return f"{given}{scale}{none}; the readers {region.readers_agree}, on average {side}"
 
 
 def action_words(view: RegionView) -> str:

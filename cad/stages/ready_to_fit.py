@@ -1,10 +1,6 @@
-"""Load what a first fold loads, when this module is imported: a fork server can do no more."""
+"""Load what a first fold loads, when this module is imported: processes then share it."""
 
 from contextlib import suppress
-
-from cad.processes import collect_rarely
-
-collect_rarely()
 
 with suppress(Exception):  # the command will say why
     import numpy as np

@@ -1,4 +1,4 @@
-"""Load what a first study loads, when this module is imported: a fork server can do no more."""
+"""Load what a first study loads, when this module is imported: processes then share it."""
 
 import nibabel  # noqa: F401
 import numpy as np

@@ -24,22 +24,62 @@ from cad.execution.worker import Worker
 OPTIONS = ExecutionOptions(jobs=2, time_limit=30.0)
 
 
-def test_it_is_loaded_once_and_before_it_is_asked_for() -> None:
-    """A fresh process: the server loads the module while its parent does something else."""
-    code = (
-        "import sys, time\n"
-        "from cad.processes import Child, preload\n"
-        "preload('cad.execution.worker', 'cad.stages.study')\n"
-        "time.sleep(5)\n"
+SHARED = """
+import os, sys, threading, time
+import cad.execution.worker, cad.stages.study
+from cad.execution.options import ExecutionOptions
+from cad.execution.pool import Caller
+from cad.processes import share_loaded
+"""
+
+
+def told(code: str) -> list[str]:
+    """What a fresh process prints that has loaded what studies need, word by word."""
+    command = [sys.executable, "-c", SHARED + code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_children_share_what_is_loaded() -> None:
+    """A child starts in no time, with the modules, and nothing is loaded for it."""
+    seconds, same = told(
+        "import colorsys\n"
+        "share_loaded()\n"
         "start = time.perf_counter()\n"
-        "children = [Child('cad.execution.worker', 'cad.stages.study') for _ in range(3)]\n"
-        "print(time.perf_counter() - start, 'cad.stages.study' in sys.modules)\n"
-        "for child in children: child.end()\n"
+        "with Caller(ExecutionOptions(jobs=1)) as call:\n"
+        "    modules = call(eval, 'sorted(__import__(\"sys\").modules)')\n"
+        "    print(time.perf_counter() - start, set(modules) >= {'cad.stages.study', 'colorsys'})\n"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    seconds, loaded = said.stdout.split()
     assert float(seconds) < 0.5
-    assert loaded == "False"
+    assert same == "True"
+
+
+def test_a_copy_holds_nothing_of_the_process_but_what_is_loaded(tmp_path: Path) -> None:
+    """No file, lock or output: a command that is killed leaves its folder to the next one."""
+    kept = tmp_path / "kept"
+    held = told(
+        f"stream = open({str(kept)!r}, 'w')\n"
+        "share_loaded(loops=True)\n"
+        "from cad import processes\n"
+        "from multiprocessing import forkserver\n"
+        "for pid in processes._servers[os.getpid()][0], forkserver._forkserver._forkserver_pid:\n"
+        "    time.sleep(0.5)\n"
+        "    print(*(os.readlink(f'/proc/{pid}/fd/{n}') for n in os.listdir(f'/proc/{pid}/fd')))\n"
+    )
+    assert kept.exists()
+    assert not [name for name in held if name == str(kept)]
+    assert "/dev/null" in held
+
+
+def test_a_process_with_other_threads_is_not_copied() -> None:
+    """They might hold a lock, which nobody would open again in the copy."""
+    assert told(
+        "other = threading.Thread(target=time.sleep, args=(20,), daemon=True)\n"
+        "other.start()\n"
+        "print(share_loaded(loops=True))\n"
+        "from cad.processes import _servers\n"
+        "print(len(_servers))\n"
+        "with Caller(ExecutionOptions(jobs=1)) as call: print(call(os.getpid) != os.getpid())\n"
+    ) == ["False", "0", "True"]
 
 
 def test_a_worker_that_is_lost_before_its_work_is_replaced() -> None:
@@ -56,12 +96,11 @@ def test_a_fork_server_that_is_lost_is_replaced_and_its_children_go_on() -> None
     worker = Worker(act, OPTIONS)
     assert worker.do(("square", 2.0)).result == 4.0
     server, _ = processes._servers[os.getpid()]
-    server.kill()
-    server.wait()
+    os.kill(server, signal.SIGKILL)
     assert worker.do(("square", 3.0)).result == 9.0
     other = Worker(act, OPTIONS)
     assert other.do(("square", 4.0)).result == 16.0
-    assert processes._servers[os.getpid()][0].pid != server.pid
+    assert processes._servers[os.getpid()][0] != server
     worker.close()  # what is left of it is the system's to take away
     other.close()
     assert not Path(f"/proc/{other.process.pid}").exists()
@@ -72,7 +111,7 @@ def test_nothing_is_left_of_a_process_that_is_killed() -> None:
         "import os, time\n"
         "from cad.processes import Child, _servers\n"
         "child = Child('cad.execution.worker')\n"
-        "print(child.pid, _servers[os.getpid()][0].pid, flush=True)\n"
+        "print(child.pid, _servers[os.getpid()][0], flush=True)\n"
         "time.sleep(60)\n"
     )
     started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -95,20 +134,21 @@ from loop_pieces import kill_unless, where
 from cad.evaluation.folds import crossval
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import workplace
-from cad.processes import load_for_loops
+from cad.processes import _servers, share_loaded
 from multiprocessing import forkserver
 crossval.START_SECONDS = 0.0  # as if each piece took long
-forked = %s and load_for_loops("numpy")
+forked = %s and share_loaded(loops=True)
 with workplace(ExecutionOptions(jobs=2, forked=forked)):
     pieces = [(k, 0.1) for k in range(9)]
     pids = {pid for _, pid in crossval.each_piece(where, pieces, n_jobs=2)} - {os.getpid()}
-print(*pids, *filter(None, [forkserver._forkserver._forkserver_pid]), flush=True)
+servers = [forkserver._forkserver._forkserver_pid, *(pid for pid, _ in _servers.values())]
+print(*pids, *filter(None, servers), flush=True)
 """
 
 
 @pytest.mark.parametrize(("end", "forked"), [("itself", True), ("killed", True), ("killed", False)])
 def test_processes_of_a_loop_end_with_the_process_that_asked(end: str, forked: bool) -> None:
-    """Two processes, forked or not, and the server that forks them."""
+    """Two processes, forked or not, the server that forks them, and that of studies."""
     code = LOOP % forked + ("time.sleep(60)" if end == "killed" else "")
     started = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -118,7 +158,7 @@ def test_processes_of_a_loop_end_with_the_process_that_asked(end: str, forked: b
     )
     assert started.stdout is not None
     pids = started.stdout.readline().split()
-    assert len(pids) == 2 + forked
+    assert len(pids) == 2 + 2 * forked
     if end == "killed":
         assert all(Path(f"/proc/{pid}").exists() for pid in pids)
         started.kill()
@@ -183,34 +223,20 @@ def test_a_fold_whose_process_is_killed_is_an_error_with_a_way_out(
     assert "fewer jobs" in raised.value.hint
 
 
-def test_no_module_of_the_folder_is_loaded_and_a_long_name_is_no_error(tmp_path: Path) -> None:
-    """What is loaded for the folds is only for speed."""
-    (tmp_path / "secrets.py").write_text("open('loaded', 'w')\nraise SystemExit")
-    code = (
-        "import os, time\n"
-        "from cad.processes import load_for_loops\n"
-        "print(load_for_loops('secrets'), os.environ.get('PYTHONSAFEPATH', ''))\n"
-        "time.sleep(0.5)\n"
-    )
-    long, script = tmp_path / ("a" * 90), tmp_path / "scripts" / "command.py"
+def test_a_long_name_of_the_temporary_folder_is_no_error(tmp_path: Path) -> None:
+    """A socket of that name cannot be made: the folds start processes as ever."""
+    long = tmp_path / ("a" * 90)
     long.mkdir()
-    script.parent.mkdir()
-    script.write_text(code)  # as an installed command, which looks for modules beside itself
-    for folder, started in ((tmp_path, "True"), (long, "False")):
+    for folder, shared in ((tmp_path, "True"), (long, "False")):
         said = subprocess.run(
-            [sys.executable, str(script)],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=tmp_path,
-            env={**os.environ, "TMPDIR": str(folder)},
-        )
-        assert said.stdout.split() == [started]
-        assert not (tmp_path / "loaded").exists()
+            [sys.executable, "-c", SHARED + "print(share_loaded(loops=True))"],
+            capture_output=True, text=True, check=True, env={**os.environ, "TMPDIR": str(folder)},
+        )  # fmt: skip
+        assert said.stdout.split() == [shared]
 
 
 def test_a_command_that_ends_early_waits_for_no_library(tmp_path: Path) -> None:
-    """What is loaded ahead for the folds holds its standard output open no longer than it runs."""
+    """Nothing that it started holds its standard output open, or is left, when it has ended."""
     command = [sys.executable, "-m", "cad", "run", "demo", "--cohort", str(tmp_path)]
     command += ["--jobs", "2", "-o", str(tmp_path / "out")]
     done = subprocess.Popen(
@@ -221,8 +247,7 @@ def test_a_command_that_ends_early_waits_for_no_library(tmp_path: Path) -> None:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             session = (folder / "stat").read_text().rpartition(")")[2].split()[3]
-            server = b"cad.stages.ready_to_fit" in (folder / "cmdline").read_bytes()
-            assert not server or int(session) != done.pid
+            assert int(session) != done.pid or b"cad" not in (folder / "cmdline").read_bytes()
 
 
 def test_a_child_has_this_processs_place_and_variables(

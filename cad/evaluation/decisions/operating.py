@@ -149,15 +149,9 @@ def choose_operating_point(
         observed = clustered_share(right[first], group[first], design_effect=effect)
         honest = clustered_share(right[second], group[second], design_effect=effect)
         return Side(
-            aim,
-            threshold,
-            shares[label],
-            observed,
-            honest,
-            int(first.sum()),
-            int(second.sum()),
+            aim, threshold, shares[label], observed, honest, int(first.sum()), int(second.sum()),
             "" if first.any() else "no threshold reaches the aim: nothing is decided",
-        )
+        )  # fmt: skip
 
     benign, malignant = side(0, settings.aim_npv, lower), side(1, settings.aim_ppv, upper)
     return OperatingChoice(benign, malignant, shares[-1])
@@ -196,9 +190,9 @@ def _largest_cut(right: np.ndarray, q: np.ndarray, aim: float) -> float:
     value, hits = q[order], np.cumsum(right[order])
     n = np.arange(1, len(q) + 1)
     whole = np.append(np.diff(value) > 0, True)  # regions of equal probability stay together
-    found = np.flatnonzero(((hits + 1) / (n + 2) >= aim) & whole)
-    if len(found) == 0:
+    reaching = np.flatnonzero(((hits + 1) / (n + 2) >= aim) & whole)
+    if len(reaching) == 0:
         return 0.0
-    last = found[-1]
+    last = reaching[-1]
     # Between the two values: on either of them rounding would decide for the next patient.
     return float((value[last] + value[last + 1]) / 2) if last + 1 < len(q) else 1.0
