@@ -318,21 +318,13 @@ def _column(
     level = (f"{short} level",) if family == "intensity" and name in terms.LEVELS else ()
     group = words.group if words.group == short else f"{short} {words.group}"
     return Column(
-        image,
-        family,
-        part,
-        name,
-        f"{words.definition}: {statistic.definition}",
-        unit,
-        words.source,
-        statistic.ibsi,
-        words.title,
-        words.words,
+        image, family, part, name, f"{words.definition}: {statistic.definition}", unit,
+        words.source, statistic.ibsi, words.title, words.words,
         terms.STATISTICS.get(name, statistic).label or name.replace("_", " "),
         (short, *level, group),
         family != "radiomics"
         and name in (*terms.COUNTING["every"], *terms.COUNTING.get(family, ())),
-    )
+    )  # fmt: skip
 
 
 def _region(part: str, title: str, words: str, table: dict[str, list[str]]) -> list[Column]:

@@ -11,6 +11,7 @@ reference data lie beside the checkout or where CAD_REFERENCE_DATA points.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -65,16 +66,19 @@ def follow(folder: Path, study: Path, rules: str, t2: str, mask: str) -> None:
         print(f"{study.name}: {len(files)} images are with the node: {since(start)}", flush=True)
         node.wait(lambda: arrived_in(node, "awaiting ROI"), 900)
         print(f"  it awaits its regions: {since(start)}", flush=True)
-        start = time.monotonic()
+        start, busy = time.monotonic(), processor_seconds(node.process.pid)
         seg = annotated(study, t2, study / mask, folder / "radiologist.dcm")
         rest("/modalities/NODE/store", "POST", push([seg]))
         node.wait(lambda: arrived_in(node, "done"), 900)
         (line,) = node.lines("done")
         computed = " + ".join(str(line["seconds"]) for line in node.lines("computed"))
+        busy = processor_seconds(node.process.pid) - busy
         print(f"  done, {line['sent']} objects: {since(start)}, computing {computed} s of it")
+        print(f"  the node's processor time meanwhile: {busy:.1f} s")
         found = results(uid)
         print(f"  the archive has of ours: {', '.join(found)}", flush=True)
-        print(f"  `cad predict` alone: {alone(node, rules):.1f} s of computing", flush=True)
+        clock, busy = alone(node)
+        print(f"  `cad predict` alone: {clock:.1f} s, {busy:.1f} s of processor time", flush=True)
         if found != ["SEG", "SR"]:
             raise SystemExit("SR and SEG did not arrive")
     finally:
@@ -89,25 +93,30 @@ def arrived_in(node: Node, state: str) -> bool:
     return counts[state] == 1
 
 
-def alone(node: Node, rules: str) -> float:
-    """Return the seconds of what `cad predict` computes of the same cohort, in a process warm."""
+def alone(node: Node) -> tuple[float, float]:
+    """Return seconds by the clock and of processor time of `cad predict` of the same cohort."""
     (cohort,) = node.home.glob("studies/*/cohort")
     out = node.folder / "predicted"
-    command = [
-        sys.executable,
-        "-m",
-        "cad.cli",
-        "-q",
-        "predict",
-        "--cohort",
-        str(cohort),
-        "-o",
-        str(out),
-    ]
+    command = [sys.executable, "-m", "cad.cli", "-q", "predict", "--cohort", cohort, "-o", out]
     command += [word for model in MODELS for word in ("--model", model)]
-    start = time.monotonic()
+    start, before = time.monotonic(), sum(os.times()[2:4])
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.monotonic() - start
+    return time.monotonic() - start, sum(os.times()[2:4]) - before
+
+
+def processor_seconds(root: int) -> float:
+    """Return the processor time of a process, of those that it started, and of their ended ones."""
+    parents, ticks = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended since
+            fields = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
+
+    def within(pid: int) -> bool:
+        return pid == root or (pid in parents and within(parents[pid]))
+
+    return sum(ticks[pid] for pid in ticks if within(pid)) / os.sysconf("SC_CLK_TCK")
 
 
 def since(start: float) -> str:

@@ -248,7 +248,8 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class of every row by the sign of its decision value, shape (n,)."""
-        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
+        values = self.decision_function(X)  # which refuses what is not fitted
+        return np.asarray(self.classes_[(values > 0).astype(int)])
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return minus the mean cross-entropy, in nats: higher is better, 0 is certain and right.
@@ -349,7 +350,8 @@ class SoftLearner(BinaryLearner):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the likelier class of every row, shape (n,)."""
-        return np.asarray(self.classes_[(self.predict_proba(X)[:, 1] > 0.5).astype(int)])
+        likelier = (self.predict_proba(X)[:, 1] > 0.5).astype(int)
+        return np.asarray(self.classes_[likelier])
 
     def _read(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None

@@ -24,7 +24,6 @@ from importlib import import_module
 from itertools import pairwise
 from multiprocessing import Pipe, forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NoReturn
 
 from cad.errors import MachineError
@@ -112,8 +111,8 @@ class Child:
 
 
 def _command_line(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as line:
+        return line.read()
     return b""
 
 
@@ -177,6 +176,8 @@ def _share_with_loops() -> bool:
     resource_tracker.ensure_running()  # which is started in the same way, and is no copy
 
     def start(path: Any, args: Any, passfds: Sequence[int]) -> int:
+        if len(passfds) != 2:  # a Python whose fork server takes other arguments
+            return usual(path, args, passfds)
         return _copy(passfds, forkserver.main, *passfds, [])
 
     usual, util.spawnv_passfds = util.spawnv_passfds, start
