@@ -241,13 +241,9 @@ def predict_cohort(
         begin(loaded, measured)
         extracted = extract(loaded, measured, first_scale(bundles))
         predicted = predict(
-            loaded,
-            extracted,
-            aggregate(loaded, extracted),
-            bundles,
-            measured.failures,
+            loaded, extracted, aggregate(loaded, extracted), bundles, measured.failures,
             transductive,
-        )
+        )  # fmt: skip
         # Also where no map is asked for: those of an earlier model would stay on the page.
         drop_maps(loaded.folder)
         if probability_map:

@@ -151,7 +151,9 @@ def import_command(
             "an import needs a cohort folder and --rules",
             hint="`cad import SOURCE --explain` writes a rules file to start from",
         )
-    from cad.processes import share_loaded
+    from cad.processes import share_loaded, use_one_thread
+
+    use_one_thread()  # before numerical libraries are loaded
     from cad.workflows.imports import import_cohort
 
     share_loaded()

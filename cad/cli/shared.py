@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -209,7 +210,9 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
 
     if folds:
         import cad.stages.ready_to_fit  # noqa: F401
-    return replace(options, forked=share_loaded(loops=folds and options.jobs > 1))
+    # Python's fork server, where the copy is lost, loads the main module again: only ours may be.
+    ours = Path(sys.argv[0]).name in ("cad", "__main__.py")
+    return replace(options, forked=share_loaded(loops=folds and options.jobs > 1 and ours))
 
 
 def finish(summary: Emitted, as_json: bool) -> None:

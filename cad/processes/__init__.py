@@ -143,8 +143,9 @@ def _end_server() -> None:
     pid, server = _servers.pop(os.getpid(), (0, None))
     if server:
         server.close()
-        os.kill(pid, signal.SIGKILL)  # it may still be loading libraries, which takes a second
-        os.waitpid(pid, 0)
+        with suppress(ProcessLookupError, ChildProcessError):  # where SIGCHLD is ignored
+            os.kill(pid, signal.SIGKILL)  # it may still be loading libraries, which takes a second
+            os.waitpid(pid, 0)
 
 
 def share_loaded(*, loops: bool = False) -> bool:
@@ -166,10 +167,10 @@ def share_loaded(*, loops: bool = False) -> bool:
     if not hasattr(os, "fork") or threading.active_count() > 1 or os.getpid() in _servers:
         return False
     ours, theirs = _pair()
-    with theirs:
-        pid = _copy([theirs.fileno()], serve, theirs.fileno())
-    _servers[os.getpid()] = pid, ours
-    return loops and _share_with_loops()
+    with suppress(OSError), theirs:  # without memory or processes it is tried again when needed
+        _servers[os.getpid()] = _copy([theirs.fileno()], serve, theirs.fileno()), ours
+        return loops and _share_with_loops()
+    return False
 
 
 def _share_with_loops() -> bool:
@@ -183,8 +184,6 @@ def _share_with_loops() -> bool:
     usual, util.spawnv_passfds = util.spawnv_passfds, start
     try:
         forkserver.ensure_running()
-    except OSError:
-        return False
     finally:
         util.spawnv_passfds = usual
     return True
@@ -193,13 +192,24 @@ def _share_with_loops() -> bool:
 def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object) -> int:
     """Fork this process; the copy keeps these handles alone and runs a function to its end."""
     gc.freeze()  # the collector leaves alone, and so shares, what is here
-    # Python warns of threads: those of libraries, which know how to be forked, are left.
-    with warnings.catch_warnings(action="ignore"):
-        pid = os.fork()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with suppress(OSError, ValueError):
+            stream.flush()  # else a copy would print it again
+    # In the copy for good: an interrupt is for the parent, which ends the copy.
+    pid, heard = -1, signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        # Python warns of threads: those of libraries, which know how to be forked, are left.
+        with warnings.catch_warnings(action="ignore"):
+            pid = os.fork()
+    finally:
+        if pid:
+            signal.signal(signal.SIGINT, heard)
     if pid:
         return pid
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+        from threadpoolctl import threadpool_limits
+
+        threadpool_limits(1)  # libraries that were loaded before they were told
         for low, high in pairwise(sorted([2, *handles, os.sysconf("SC_OPEN_MAX")])):
             os.closerange(low + 1, high)
         run(*arguments)

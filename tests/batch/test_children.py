@@ -33,10 +33,13 @@ from cad.processes import share_loaded
 """
 
 
-def told(code: str) -> list[str]:
-    """What a fresh process prints that has loaded what studies need, word by word."""
-    command = [sys.executable, "-c", SHARED + code]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+def told(code: str, **environment: str) -> list[str]:
+    """What a fresh process prints that has loaded what studies need, word by word; no error."""
+    command, given = [sys.executable, "-c", SHARED + code], {**os.environ, **environment}
+    given.pop("PYTHONUNBUFFERED", None)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=given)
+    assert done.stderr == ""
+    return done.stdout.split()
 
 
 def test_children_share_what_is_loaded() -> None:
@@ -68,6 +71,43 @@ def test_a_copy_holds_nothing_of_the_process_but_what_is_loaded(tmp_path: Path) 
     assert kept.exists()
     assert not [name for name in held if name == str(kept)]
     assert "/dev/null" in held
+
+
+def test_libraries_that_were_loaded_with_more_threads_have_one_in_children() -> None:
+    """A script may have loaded numpy before it calls a command."""
+    code = (
+        "import multiprocessing as mp\n"
+        "from threadpoolctl import threadpool_info\n"
+        "share_loaded(loops=True)\n"
+        "fork = mp.get_context('forkserver')\n"
+        "with Caller(ExecutionOptions(jobs=1)) as call, fork.Pool(1) as p:\n"
+        "    for made in threadpool_info(), call(threadpool_info), p.apply(threadpool_info):\n"
+        "        print(max(pool['num_threads'] for pool in made))\n"
+    )
+    many = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "2")
+    assert told(code, **many) == ["2", "1", "1"]
+
+
+def test_a_line_that_waits_for_its_end_is_printed_once() -> None:
+    assert told(
+        "import multiprocessing as mp\n"
+        "print('once', end=' ')\n"
+        "share_loaded(loops=True)\n"
+        "with mp.get_context('forkserver').Pool(2) as pool: pool.map(abs, range(4))\n"
+    ) == ["once"]
+
+
+def test_a_process_that_leaves_its_children_to_the_system_is_served() -> None:
+    """Some supervisors start others with this signal ignored."""
+    assert told(
+        "import signal\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "share_loaded()\n"
+        "from cad.processes import _servers\n"
+        "os.kill(_servers[os.getpid()][0], signal.SIGKILL)\n"
+        "time.sleep(0.5)\n"
+        "with Caller(ExecutionOptions(jobs=1)) as call: print(call(os.getpid) != os.getpid())\n"
+    ) == ["True"]
 
 
 def test_a_process_with_other_threads_is_not_copied() -> None:

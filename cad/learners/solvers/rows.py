@@ -79,13 +79,9 @@ class Rows(NamedTuple):
             result).
         """
         return Rows(
-            place[self.point[rows]],
-            self.sign[rows],
-            self.r[rows],
-            self.q[rows],
-            self.c[rows],
+            place[self.point[rows]], self.sign[rows], self.r[rows], self.q[rows], self.c[rows],
             learned,
-        )
+        )  # fmt: skip
 
 
 class Iterate(NamedTuple):
