@@ -31,12 +31,6 @@ _checked: Counter[str] = Counter()
 _absent: set[str] = set()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give a folder's tests to one process (``--dist loadgroup``), which makes its fixtures."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
-
-
 @pytest.fixture(autouse=True)
 def few_rivals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """In tests of whole runs one of the six rivals; shared runs and tests/evaluation have all."""
