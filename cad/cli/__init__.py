@@ -151,12 +151,12 @@ def import_command(
             "an import needs a cohort folder and --rules",
             hint="`cad import SOURCE --explain` writes a rules file to start from",
         )
-    from cad.processes import share_loaded, use_one_thread
+    from cad.processes import use_one_thread
 
     use_one_thread()  # before numerical libraries are loaded
     from cad.workflows.imports import import_cohort
 
-    share_loaded()
+    common.share()
     archive = common.archive_limits(limits) if patient is not None else None
     summary = import_cohort(source, out, file, options, patient=patient, aet=aet, limits=archive)
     common.show(summary.as_dict(), as_json, lambda _: summary.as_text())

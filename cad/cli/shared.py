@@ -198,7 +198,7 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
     ExecutionOptions
         The same, ``forked`` where processes can be forked for the folds.
     """
-    from cad.processes import share_loaded, use_one_thread
+    from cad.processes import use_one_thread
     from cad.run_folder import RunFolder
 
     if options.scheduler is not None or RunFolder(out).memory.exists():
@@ -210,9 +210,19 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
 
     if folds:
         import cad.stages.ready_to_fit  # noqa: F401
-    # Python's fork server, where the copy is lost, loads the main module again: only ours may be.
-    ours = Path(sys.argv[0]).name in ("cad", "__main__.py")
-    return replace(options, forked=share_loaded(loops=folds and options.jobs > 1 and ours))
+    return replace(options, forked=share(loops=folds and options.jobs > 1))
+
+
+def share(*, loops: bool = False) -> bool:
+    """Let the processes that a command starts share what it has loaded (``share_loaded``).
+
+    A program that calls the command is not copied: a copy would hold its data and what it changed,
+    and Python's fork server, where the copy is lost, would run its main module again.
+    """
+    from cad.processes import share_loaded
+
+    ours = sys.argv[0].endswith(("/cad", "/cad/__main__.py", "/cad/cli/__main__.py"))
+    return ours and share_loaded(loops=loops)
 
 
 def finish(summary: Emitted, as_json: bool) -> None:

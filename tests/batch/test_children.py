@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from batch_tasks import act
+from import_cases import RULES, write_patient
 from loop_pieces import kill_unless, where
 
 from cad import processes
@@ -120,6 +121,20 @@ def test_a_process_with_other_threads_is_not_copied() -> None:
         "print(len(_servers))\n"
         "with Caller(ExecutionOptions(jobs=1)) as call: print(call(os.getpid) != os.getpid())\n"
     ) == ["False", "0", "True"]
+
+
+def test_a_program_that_calls_a_command_is_not_copied(tmp_path: Path) -> None:
+    """Its gigabyte of data would count against each child's memory: no study could be read."""
+    write_patient(tmp_path / "in", dce=False)
+    (tmp_path / "rules.yaml").write_text(RULES)
+    words = ["import", tmp_path / "in", tmp_path / "out", "--rules", tmp_path / "rules.yaml"]
+    command = [*map(str, words), "--memory-limit", "1"]
+    assert told(
+        "data = bytearray(1_000_000_000)\n"
+        "from typer.testing import CliRunner\n"
+        "from cad.cli import app\n"
+        f"print(CliRunner().invoke(app, {command}).exit_code)\n"
+    ) == ["0"]
 
 
 def test_a_worker_that_is_lost_before_its_work_is_replaced() -> None:
