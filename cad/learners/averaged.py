@@ -328,7 +328,9 @@ class AveragedProbabilisticSVC(KernelMachine):
             target, tried = task.p[test], [points[k] for k in going]
             for k, _, scale, f in task.solutions(tried, train, test):
                 values[going[k], test] = f / scale
-                losses[going[k], test] = cross_entropies(target, expit(values[going[k], test]))
+            here = np.ix_(going, test)
+            loss = cross_entropies(target, expit(values[here]))
+            losses[here] = np.where(np.isnan(loss), np.inf, loss)
             if _TRIAL_FOLDS <= number < folds:
                 seen = np.isfinite(losses).any(axis=0) & (task.weight > 0)
                 here = np.minimum(losses[:, seen], _LOST) * task.weight[seen]

@@ -402,10 +402,9 @@ def _score(
     truth, score, patients = (training[name].to_numpy() for name in names)
     # An interval is of ranks, which no recalibration moves: it would be the first training's.
     calibration = truth * np.nan if bundle.metadata.get("recalibration") else truth
-    ends = venn_abers(calibration, score, patients, probability)
     columns = {
         "probability": probability,
-        **dict(zip(VENN_ABERS, ends, strict=True)),
+        **dict(zip(VENN_ABERS, venn_abers(calibration, score, patients, probability), strict=True)),
         "decision_value": decision_value(estimator, seen),
         "p_benign": conformal_p_values(truth, score, patients, probability, 0),
         "p_malignant": conformal_p_values(truth, score, patients, probability, 1),

@@ -462,10 +462,9 @@ def decision_curve(
         return {"threshold": [], "model": [], "all": [], "none": []}
     odds = t / (1 - t)
     called = q[None, :] >= t[:, None]
-    model = np.mean(called & y, axis=1) - np.mean(called & ~y, axis=1) * odds
     return {
         "threshold": t.tolist(),
-        "model": model.tolist(),
+        "model": (np.mean(called & y, axis=1) - np.mean(called & ~y, axis=1) * odds).tolist(),
         "all": (y.mean() - (~y).mean() * odds).tolist(),
         "none": np.zeros(len(t)).tolist(),
     }

@@ -7,11 +7,9 @@ and shrinks a row at a time. A step that meets a bound stops there and drops the
 followed by taking in the rows that violate most. Hard margins, where pairs crawl, cost as many
 steps as rows change state.
 
-Steps and factor are numba kernels; what happens once in a full step (decision values, violations)
-is numpy, which compiles nothing and uses BLAS.
+Numba kernels do all but the first factor (LAPACK's): most problems are small and many, and numpy
+takes longer to be called than to compute.
 """
-
-from dataclasses import dataclass
 
 import numba
 import numpy as np
@@ -19,32 +17,13 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf
 
 from cad.learners.solvers.problem import Array
-from cad.learners.solvers.rows import Iterate, Rows, RowStore
+from cad.learners.solvers.rows import Iterate, Rows, RowStore, inner
 
 # Added to the kernel's diagonal, relative to its largest entry: keeps dependent points (a linear
 # kernel, duplicates) factorisable. Steps are repeated until exact, so the solution has no trace.
 RIDGE = 1e-11
 # Sums may be taken in any order: inner products then use vector registers.
 _ANY_ORDER = {"reassoc", "nsz", "contract"}
-
-
-@dataclass
-class _Free:
-    """Hold the free rows, one a point, and the Cholesky factor of their kernel block.
-
-    Parameters
-    ----------
-    L : ndarray, shape (capacity, capacity)
-        Lower triangle; the first ``size`` rows count.
-    rows : ndarray of int64, shape (most,)
-    size : int
-    ridge : float
-    """
-
-    L: Array
-    rows: NDArray[np.int64]
-    size: int
-    ridge: float
 
 
 def active_set(
@@ -91,136 +70,138 @@ def active_set(
     violation : float
         Largest violation left; infinite when the method gave up. It may exceed ``tol``.
     """
-    # None: too many free rows, kernel rows that do not fit, or a block that has no factor.
-    free = _start(store, rows, at.gamma, max_free)
-    if free is None:
-        return 0, np.inf
+    ridge = RIDGE * float(store.kernel.diagonal.max())
+    # Pages of an empty array take no memory until they are written.
+    L, free = np.empty((max_free, max_free)), np.empty(max_free, dtype=np.int64)
+    new, change = np.empty(add_most, dtype=np.int64), np.zeros(len(at.f))
+    bad, work = np.empty(len(rows.point)), np.empty((5, max_free + 2))
+    size = _start(store, rows, at.gamma, L, free, ridge)
     steps, violation = 0, np.inf
-    while steps < max_iter:
-        change = np.zeros(len(at.f))
-        # g = B'gamma of b and of s: a full step closes both, whatever the start missed.
-        signed = rows.sign * at.gamma
-        balance = np.array([signed.sum() + rest[0], rows.q @ signed + rest[1]])
-        done, free.size = _to_full_step(
-            free.L, free.rows, free.size, rows, at, balance, change, max_iter - steps
-        )
-        steps += abs(done)
-        if done < 0:
+    while size >= 0 and steps < max_iter:
+        done, size, violation, count = _to_full_step(
+            L, free, size, rows, at, rest, store.kernel, max_iter - steps, tol, new, change, bad,
+            work,
+        )  # fmt: skip
+        steps += done
+        if size < 0 or (count == 0 and violation <= tol):
+            break
+        points = rows.point[new[:count]]
+        if not store.fetch(points):
             return steps, np.inf
-        # f = K A'gamma by what the full step changed: one product with few kernel rows.
-        at.f[:] += store.times(change)
-        violation, new = _violations(rows, at, free, tol, add_most)
-        if not len(new):
-            if violation <= tol:
-                break
-            continue
-        if not _take_in(store, rows, free, new):
-            return steps, np.inf
+        free[size : size + count] = new[:count]
+        _append(L, size, store.block(points, rows.point[free[: size + count]]), ridge)
+        size += count
     return steps, violation
 
 
-def _start(store: RowStore, rows: Rows, gamma: Array, max_free: int) -> _Free | None:
-    """Factorise the kernel of the rows that are free now, one a point; None when it cannot be."""
-    ridge = RIDGE * float(store.kernel.diagonal.max())
-    inside = rows.free(gamma)
-    points, first = np.unique(rows.point[inside], return_index=True)
-    size = len(points)
-    if size > max_free or ridge <= 0.0 or not store.fetch(points):
-        return None
-    block = store.block(points, points)
-    block.flat[:: size + 1] += ridge
-    capacity = min(max_free, size + size // 4 + 50)
-    L = np.empty((capacity, capacity))
+def _start(
+    store: RowStore, rows: Rows, gamma: Array, L: Array, free: NDArray[np.int64], ridge: float
+) -> int:
+    """Factorise the kernel of the rows that are free now, one a point; return their number.
+
+    It is -1 where there are too many, their kernel rows do not fit, or the block has no factor.
+    """
+    inside, first = rows.free(gamma), np.full(len(store.kernel.slot), -1)
+    first[rows.point[inside[::-1]]] = inside[::-1]
+    inside = first[first >= 0]
+    points, size = rows.point[inside], len(inside)
+    if size > len(free) or ridge <= 0.0 or not store.fetch(points):
+        return -1
     if size:
+        block = store.block(points, points)
+        block.flat[:: size + 1] += ridge
         # The lower triangle of a row-major array is the upper one of LAPACK's column-major view.
         triangle, info = dpotrf(block.T, lower=0, overwrite_a=1)
         if info != 0:
-            return None
-        L[:size, :size] = triangle.T
-    free_rows = np.empty(max_free, dtype=np.int64)
-    free_rows[:size] = inside[first]
-    return _Free(L, free_rows, size, ridge)
+            return -1
+        L[:size, :size], free[:size] = triangle.T, inside
+    return size
 
 
-def _violations(
-    rows: Rows, at: Iterate, free: _Free, tol: float, add_most: int
-) -> tuple[float, NDArray[np.intp]]:
-    """Return the largest violation, and the worst rows at a bound, at most one a point."""
-    slack = rows.slack(at)
-    tight = free.rows[: free.size]
-    # At gamma = 0 a row must keep its margin (slack <= 0), at gamma = c it must miss it.
-    bad = np.where(at.gamma <= 0.0, slack, -slack)
-    bad[tight] = np.abs(slack[tight])
-    violation = float(bad.max())
-    if violation <= tol:
-        return violation, np.empty(0, dtype=np.intp)
-    # A point has one free row at most: a second one would make the block singular.
-    outside = np.ones(len(at.f), dtype=bool)
-    outside[rows.point[tight]] = False
-    worst = ((bad > tol) & outside[rows.point]).nonzero()[0]
-    if not len(worst):
-        return violation, worst
-    worst = worst[np.argsort(-bad[worst], kind="stable")]
-    # The first, which is the worse, of two rows of one point: it is written last.
-    points, turn, first = rows.point[worst], np.arange(len(worst)), np.empty(len(at.f), dtype=int)
-    first[points[::-1]] = turn[::-1]
-    worst = worst[first[points] == turn]
-    return violation, worst[: min(add_most, len(free.rows) - free.size)]
-
-
-def _take_in(store: RowStore, rows: Rows, free: _Free, new: NDArray[np.intp]) -> bool:
-    """Add rows to the factor; False when their kernel rows do not fit the store."""
-    if not store.fetch(rows.point[new]):
-        return False
-    size = free.size + len(new)
-    if size > len(free.L):
-        capacity = min(len(free.rows), 2 * size)
-        larger = np.empty((capacity, capacity))
-        larger[: free.size, : free.size] = free.L[: free.size, : free.size]
-        free.L = larger
-    free.rows[free.size : size] = new
-    points = rows.point[free.rows[:size]]
-    _append(free.L, free.size, store.block(rows.point[new], points), free.ridge)
-    free.size = size
-    return True
+@inner()
+def _violations(rows, at, free, size, tol, new, bad, taken):  # type: ignore[no-untyped-def]
+    """Return the largest violation, and the number of the worst rows at a bound, put in ``new``."""
+    for i in range(len(taken)):
+        taken[i] = 0.0
+    for j in range(len(bad)):
+        missed = rows.r[j] + rows.q[j] * at.u[1] - at.f[rows.point[j]] - at.u[0]
+        # At gamma = 0 a row must keep its margin, at gamma = c it must miss it.
+        bad[j] = missed * rows.sign[j] if at.gamma[j] <= 0.0 else -missed * rows.sign[j]
+    for k in range(size):
+        bad[free[k]] = abs(bad[free[k]])
+        # A point has one free row at most: a second one would make the block singular.
+        taken[rows.point[free[k]]] = 1.0
+    violation = 0.0
+    for j in range(len(bad)):
+        if bad[j] > violation:
+            violation = bad[j]
+    count = 0
+    while count < len(new) and size + count < len(free):
+        chosen, limit = -1, tol
+        for j in range(len(bad)):
+            if bad[j] > limit and taken[rows.point[j]] == 0.0:
+                chosen, limit = j, bad[j]
+        if chosen < 0:
+            break
+        taken[rows.point[chosen]] = 1.0
+        new[count] = chosen
+        count += 1
+    return violation, count
 
 
 @numba.njit(cache=True)
-def _to_full_step(L, free, size, rows, at, balance, change, most):  # type: ignore[no-untyped-def]
+def _to_full_step(  # type: ignore[no-untyped-def]
+    L, free, size, rows, at, rest, kernel, most, tol, new, change, bad, work
+):
     """Step until no bound is in the way, dropping the rows that meet one.
 
     Parameters
     ----------
-    L, free, size
-        Factor, rows and number of the free rows (:class:`_Free`).
-    rows : Rows
-    at : Iterate
-        gamma and u are moved in place; f is left to the caller.
-    balance : ndarray, shape (2,)
-        sum sign gamma and sum q sign gamma over all rows; overwritten.
-    change : ndarray, shape (n,)
-        Receives the change of every point's coefficient.
+    L : ndarray, shape (most_free, most_free)
+        Cholesky factor of the free rows' kernel block with a ridge: the lower triangle of the first
+        ``size`` rows counts.
+    free : ndarray of int64, shape (most_free,)
+        Numbers of the free rows, one a point; the first ``size`` count.
+    size : int
+    rows, at, rest, tol
+        As of :func:`active_set`.
+    kernel : KernelRows
+        Kernel rows in memory, with those of the free rows.
     most : int
         Steps allowed.
+    new : ndarray of int64
+        Receives rows that must become free, the worst first, as many as it has room for.
+    change : ndarray, shape (n,)
+        Zeros.
+    bad, work : ndarray, shapes (m,) and (5, most_free + 2)
+        Room: compiled code that makes its own arrays takes longer to compile.
 
     Returns
     -------
     steps : int
-        Negative when the system has no solution that can be used.
+        Steps done.
     size : int
-        Free rows left.
+        Free rows left; -1 when the system has no solution that can be used.
+    violation : float
+        Largest violation left.
+    count : int
+        Number of rows in ``new``.
     """
     gamma, u = at.gamma, at.u
-    tight, step = np.empty(size), np.empty(size)
-    ones, slopes = np.empty(size), np.empty(size)
+    step, tight, balance = work[0], work[3], work[4]
     for k in range(size):
         tight[k] = at.f[rows.point[free[k]]]
+    # g = B'gamma of b and of s: a full step closes both, whatever the start missed.
+    balance[0], balance[1] = rest[0], rest[1]
+    for j in range(len(gamma)):
+        balance[0] += rows.sign[j] * gamma[j]
+        balance[1] += rows.q[j] * rows.sign[j] * gamma[j]
     steps = 0
     while steps < most:
         steps += 1
-        goal = _direction(L, free, size, rows, u, balance, tight, step, ones, slopes)
+        goal = _direction(L, free, size, rows, u, balance, tight, work)
         if not goal[2]:
-            return -steps, size
+            return steps, -1, np.inf, 0
         length, blocked = _room(free, size, rows, gamma, step)
         for k in range(size):
             j = free[k]
@@ -245,30 +226,39 @@ def _to_full_step(L, free, size, rows, at, balance, change, most):  # type: igno
         size -= 1
         for k in range(blocked, size):
             free[k], tight[k] = free[k + 1], tight[k + 1]
-    return steps, size
+    # f = K A'gamma by what has changed: one product with few kernel rows.
+    for i in range(len(change)):
+        if change[i] != 0.0:
+            row = kernel.values[kernel.slot[i]]
+            for k in range(len(at.f)):
+                at.f[k] += change[i] * row[k]
+    violation, count = _violations(rows, at, free, size, tol, new, bad, change)
+    for i in range(len(change)):
+        change[i] = 0.0
+    return steps, size, violation, count
 
 
-@numba.njit(cache=True)
-def _direction(  # type: ignore[no-untyped-def]
-    L, free, size, rows, u, balance, tight, step, ones, slopes
-):
-    """Solve the bordered system: write ``step``; return the new b and s, and whether they serve.
+@inner()
+def _direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no-untyped-def]
+    """Solve the bordered system; return the new b and s, and whether they serve.
+
+    The step is written to ``work[0]``; two more rows are room.
 
     With L L' the free kernel block, step = (L L')^-1 (r - f + s q - b 1), where b and s are such
     that the step closes both balances. Half-solved vectors (L^-1 r, L^-1 1, L^-1 q) are enough to
     find b and s, so there is one backward substitution and not three.
     """
     b, s = u[0], u[1]
+    step, ones, slopes = work[0], work[1], work[2]
     for k in range(size):
         step[k] = rows.r[free[k]] - tight[k]
         ones[k] = 1.0
         slopes[k] = rows.q[free[k]]
-    _solve_lower(L, size, step)
-    _solve_lower(L, size, ones)
+    for k in range(2 + rows.learned):
+        _solve_lower(L, size, work[k])
     # 1'(LL')^-1 1 and 1'(LL')^-1 (r - f): the Schur complement of the free block for b.
     a_bb, a_b = _dot(ones, ones, size), _dot(ones, step, size)
     if rows.learned:
-        _solve_lower(L, size, slopes)
         a_bs, a_ss = _dot(ones, slopes, size), _dot(slopes, slopes, size)
         determinant = a_bb * a_ss - a_bs * a_bs
         # Rows of one slope cannot tell b from s.
@@ -293,7 +283,7 @@ def _direction(  # type: ignore[no-untyped-def]
     return b, s, True
 
 
-@numba.njit(cache=True)
+@inner()
 def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
     """Return how far the step may go, at most 1, and which free row stops it (``size``: none)."""
     length, blocked = 1.0, size
@@ -323,7 +313,7 @@ def _append(L, size, block, ridge):  # type: ignore[no-untyped-def]
         row[at] = np.sqrt(max(block[i, at] + ridge - _dot(row, row, at), ridge))
 
 
-@numba.njit(cache=True)
+@inner()
 def _remove(L, size, at):  # type: ignore[no-untyped-def]
     """Take row ``at`` out of the factor.
 
@@ -343,7 +333,7 @@ def _remove(L, size, at):  # type: ignore[no-untyped-def]
             L[k, i + 1] = cos * right - sin * left
 
 
-@numba.njit(cache=True, fastmath=_ANY_ORDER)
+@inner(fastmath=_ANY_ORDER)
 def _dot(x, y, size):  # type: ignore[no-untyped-def]
     total = 0.0
     for k in range(size):
@@ -351,14 +341,14 @@ def _dot(x, y, size):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True)
+@inner()
 def _solve_lower(L, size, x):  # type: ignore[no-untyped-def]
     """Solve L y = x in place."""
     for i in range(size):
         x[i] = (x[i] - _dot(L[i], x, i)) / L[i, i]
 
 
-@numba.njit(cache=True)
+@inner()
 def _solve_upper(L, size, x):  # type: ignore[no-untyped-def]
     """Solve L' y = x in place, walking rows of L, which lie side by side in memory."""
     for i in range(size - 1, -1, -1):

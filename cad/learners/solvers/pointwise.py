@@ -158,11 +158,10 @@ class _Work:
         assert self.store is not None  # noqa: S101 (the caller's)
         rows, trial = self.rows, start.copy()
         free = len(rows.free(trial.gamma))
-        if free > _MAX_FREE:
+        if not 0 < free <= _MAX_FREE:
             return None
-        learned = rows.learned and (trial.u[1] > 0 or not trial.gamma.any() or free > 0)
         steps, violation = active_set(
-            self.store, rows._replace(learned=learned), trial, np.zeros(2), tol=_EXACT,
+            self.store, rows, trial, np.zeros(2), tol=_EXACT,
             max_iter=20 * (len(rows.point) + 100),
             max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200), add_most=max(20, free // 10),
         )  # fmt: skip

@@ -277,7 +277,7 @@ def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> fl
     boxed = np.isfinite(problem.upper - problem.lower)
     if boxed.any():
         terms[boxed] = (size @ problem.c)[boxed]
-    relative = np.divide(g, terms, out=np.zeros_like(g), where=terms > 0)
+    relative = g / np.maximum(terms, 1e-300)
     room = np.where(g > 0, problem.upper - u, u - problem.lower)
     return float(np.minimum(np.abs(relative), room).max())
 

@@ -10,6 +10,7 @@ so that v_j = b where the row is tight. Named tuples, because numba reads their 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numba
@@ -20,6 +21,8 @@ from cad.learners.solvers.kernels import Gram
 from cad.learners.solvers.problem import Array, Problem
 
 Ints = NDArray[np.int64]
+# For functions that only compiled ones call: a way in from Python is a third of their compilation.
+inner = partial(numba.njit, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 class Rows(NamedTuple):

@@ -12,6 +12,8 @@ s = max(0, anchor + rho sum_j w_j gamma_j), known at every step, and pairs remai
 import numba
 import numpy as np
 
+from cad.learners.solvers.rows import inner
+
 # Comparisons of numbers that are never NaN, which lets loops over all rows use vector registers.
 _NO_NAN = {"nnan", "nsz"}
 
@@ -125,7 +127,7 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
     return moves, violation, wanted
 
 
-@numba.njit(cache=True)
+@inner()
 def _set_penalties(raising, lowering, j, sign, gamma, c):  # type: ignore[no-untyped-def]
     """Write 0 where row j may push its point up (down), -inf (inf) where it may not."""
     up = gamma < c if sign > 0 else gamma > 0
@@ -134,7 +136,7 @@ def _set_penalties(raising, lowering, j, sign, gamma, c):  # type: ignore[no-unt
     lowering[j] = 0.0 if down else np.inf
 
 
-@numba.njit(cache=True)
+@inner()
 def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
     """Return the first row whose penalised v is the value."""
     for j in range(len(v)):
@@ -157,7 +159,7 @@ def between(best, lowest):  # type: ignore[no-untyped-def]
     return lowest if np.isfinite(lowest) else 0.0
 
 
-@numba.njit(cache=True)
+@inner()
 def _move(gamma, c, j, step, to_bound):  # type: ignore[no-untyped-def]
     """Add a step; one that uses all the room lands on the bound exactly."""
     gamma[j] += step
