@@ -1,6 +1,7 @@
 """The commands: parse, call one function, print. Nothing heavy is imported before it is needed."""
 
 import gc
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -38,6 +39,10 @@ def main() -> None:
     arguments or settings.
     """
     collect_rarely()
+    # The number of a closed stream would be a file's, in which libraries and children would write.
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
     try:
         app(standalone_mode=True)
     except (CadError, OSError) as error:

@@ -221,6 +221,27 @@ def test_the_package_is_the_command_and_says_its_version(module: str) -> None:
     assert said.stdout == f"cad {__version__}\n"
 
 
+@pytest.mark.parametrize("closed", [(0,), (2,), (0, 1, 2)])
+def test_a_closed_stream_has_a_number_of_its_own(closed: tuple[int, ...], tmp_path: Path) -> None:
+    """Some schedulers close them: then libraries wrote into a file, or their processes ended."""
+    told = tmp_path / "told"
+    code = (
+        "import atexit, os, sys\n"
+        "from pathlib import Path\n"
+        "from cad.cli import main\n"
+        "sys.argv[1:] = ['--version']\n"
+        "names = lambda: ' '.join(os.readlink(f'/proc/self/fd/{n}') for n in range(3))\n"
+        f"atexit.register(lambda: Path({str(told)!r}).write_text(names()))\n"
+        "main()\n"
+    )
+    shut = " ".join(f"{number}>&-" for number in closed)
+    command = ["sh", "-c", f'exec "$0" -c "$1" {shut}', sys.executable, code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == ("" if 1 in closed else f"cad {__version__}\n")
+    kept = told.read_text().split()
+    assert {kept[number] for number in closed} == {"/dev/null"}
+
+
 def test_experiments_are_listed_and_a_pipe_gets_no_colour() -> None:
     runner = CliRunner()
     listed = runner.invoke(app, ["experiment", "--list"])
