@@ -98,7 +98,6 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
     largest = central[np.arange(len(kept)), np.abs(central).argmax(axis=1)]
     slope = np.abs(np.gradient(windows, axis=1))
     steep = slope >= 0.5 * slope.max(axis=1, keepdims=True)
-    width = steep.shape[1] - steep[:, ::-1].argmax(axis=1) - steep.argmax(axis=1)
     rows = np.column_stack(
         [
             rr[kept - 1],
@@ -106,7 +105,7 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
             rr[kept - 1] / history,
             largest,
             np.ptp(windows, axis=1),
-            width / fs,
+            (steep.shape[1] - steep[:, ::-1].argmax(axis=1) - steep.argmax(axis=1)) / fs,
             _correlation(windows, np.median(windows, axis=0)),
         ]
     )

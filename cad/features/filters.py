@@ -189,10 +189,9 @@ def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> lis
     """
     sides = spacing if chosen.dimension == "3D" else spacing[:2]
     if max(sides) > (1 + _EQUAL) * min(sides):
-        sizes = " x ".join(f"{side:.3g}" for side in spacing)
         raise CadError(
             f"the filter {filter_name(chosen)} ({chosen.dimension}) needs voxels of equal sides, "
-            f"found {sizes} mm",
+            f"found {' x '.join(f'{side:.3g}' for side in spacing)} mm",
             hint="set dimension: slice, or images.spacing_t2w (spacing_adc) to equal numbers",
         )
     side = float(spacing[0])

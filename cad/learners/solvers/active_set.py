@@ -71,8 +71,9 @@ def active_set(
         Largest violation left; infinite when the method gave up. It may exceed ``tol``.
     """
     ridge = RIDGE * float(store.kernel.diagonal.max())
-    # Pages of an empty array take no memory until they are written.
-    L, free = np.empty((max_free, max_free)), np.empty(max_free, dtype=np.int64)
+    # Little room at first: what the system gives and takes back is cleared, a fifth of a small fit.
+    room = min(max_free, len(rows.free(at.gamma)) * 5 // 4 + 50)
+    L, free = np.empty((room, room)), np.empty(max_free, dtype=np.int64)
     new, change = np.empty(add_most, dtype=np.int64), np.zeros(len(at.f))
     bad, work = np.empty(len(rows.point)), np.empty((5, max_free + 2))
     size = _start(store, rows, at.gamma, L, free, ridge)
@@ -85,12 +86,14 @@ def active_set(
         steps += done
         if size < 0 or (count == 0 and violation <= tol):
             break
-        points = rows.point[new[:count]]
+        points, end = rows.point[new[:count]], size + count
         if not store.fetch(points):
             return steps, np.inf
-        free[size : size + count] = new[:count]
-        _append(L, size, store.block(points, rows.point[free[: size + count]]), ridge)
-        size += count
+        if end > len(L):
+            L = np.pad(L, (0, min(max_free, 2 * end) - len(L)))
+        free[size:end] = new[:count]
+        _append(L, size, store.block(points, rows.point[free[:end]]), ridge)
+        size = end
     return steps, violation
 
 
@@ -157,7 +160,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
 
     Parameters
     ----------
-    L : ndarray, shape (most_free, most_free)
+    L : ndarray, shape (room, room)
         Cholesky factor of the free rows' kernel block with a ridge: the lower triangle of the first
         ``size`` rows counts.
     free : ndarray of int64, shape (most_free,)
