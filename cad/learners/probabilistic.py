@@ -214,7 +214,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
             Rows to predict; for a precomputed kernel (m, n).
         etas, starts : array, shape (k, n), optional
             Uncertainties of the labels; and coefficients of similar fits to start from, which saves
-            time and does not change the result.
+            time. Where an optimum leaves its intercept an interval, another part of it may be
+            returned.
 
         Returns
         -------
