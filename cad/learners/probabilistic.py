@@ -13,8 +13,6 @@ from sklearn.utils.validation import validate_data
 
 from cad.learners import base, soft_labels
 from cad.learners.soft_labels import KIND_NAMES, SoftLabels, half_widths, read_labels
-from cad.learners.solvers.face import smallest_scale
-from cad.learners.solvers.kernels import Gram
 from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
 
 # Below this share of the largest decision value a learned scale is no scale (docs/methods.md 2).
@@ -214,8 +212,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
             Rows to predict; for a precomputed kernel (m, n).
         etas, starts : array, shape (k, n), optional
             Uncertainties of the labels; and coefficients of similar fits to start from, which saves
-            time. Where an optimum leaves its intercept an interval, another part of it may be
-            returned.
+            time and changes decision values by rounding only.
 
         Returns
         -------
@@ -272,11 +269,6 @@ class ProbabilisticSVC(base.PointwiseMachine):
         """Return the rows at this estimator's costs."""
         cost, soft = self._costs()
         return soft_labels.probabilistic_problem(labels, cost * weight, soft * weight, scale)
-
-    def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None = None) -> Solution:
-        solution = super()._solve(gram, problem, start)
-        # A learned s need not be unique: with the smallest every solver gives the same answer.
-        return smallest_scale(problem, solution) if len(problem.lower) == 2 else solution
 
     def _accept(
         self, solution: Solution, labels: SoftLabels, weight: Array, scale: float | None
@@ -372,7 +364,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
 def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any) -> None:
     values = solution.f + solution.u[0]
     largest = float(np.abs(values).max())
-    if s <= _COLLAPSED * largest or s <= 0:
+    # Margins are met to 1e-10: decision values below a thousandth say nothing of a smaller scale.
+    if s <= _COLLAPSED * max(largest, 1e-3):
         soft = ~labels.certain & used
         # At s = 0 both ends of an interval lie at f + b = 0: a bound is violated by its side
         # alone.

@@ -1,4 +1,4 @@
-"""Where several scales are optimal, the smallest is taken; rounding of tiny costs is no alarm."""
+"""Of several optima the smallest scale and middle intercept; tiny costs raise no alarm."""
 
 from __future__ import annotations
 
@@ -67,6 +67,46 @@ def polygon(problem: Problem, solution: Solution) -> tuple[np.ndarray, np.ndarra
     room = problem.slack(solution.f, np.zeros(2))
     above, below = share < 1 - 1e-7, share > 1e-7
     return np.vstack([-B[above], B[below]]), np.r_[-room[above], room[below]] + 1e-8
+
+
+@pytest.mark.parametrize("solver", ["auto", "smo", "cvxopt"])
+def test_an_open_intercept_is_the_middle_for_every_solver_and_start(solver: str) -> None:
+    """The ends are found by two linear programs over the losses, which know nothing of duals."""
+    several = 0
+    for seed in range(60):
+        X, p, _ = small(seed)
+        p = (p > 0.5).astype(float)
+        learner = ProbabilisticSVC(C=0.05, scale=1.0, solver=solver)
+        if len(set(p)) < 2:
+            continue
+        cold = learner.fit(X, p).solution_
+        problem = learner._problem(
+            learner._read_labels(p, None, np.ones(len(p)))[0], np.ones(len(p)), 1.0
+        )
+        low, high = ends_by_the_primal(problem, cold)
+        several += high - low > 1e-3
+        assert cold.u[0] == pytest.approx((low + high) / 2, abs=2e-6)
+        other = (X[:, 1] > 0).astype(float)
+        if solver == "auto" and len(set(other)) == 2:
+            start = ProbabilisticSVC(C=0.05, scale=1.0).fit(X, other).solution_.beta
+            warm = learner.fit(X, p, start=start).solution_
+            assert warm.u[0] == pytest.approx(cold.u[0], abs=2e-6)
+    assert several >= 10
+
+
+def ends_by_the_primal(problem: Problem, solution: Solution) -> tuple[float, float]:
+    """Return the least and the largest b whose summed losses at this f are the least possible."""
+    n = problem.n_rows
+    B = np.asarray(problem.B)
+    room = problem.slack(solution.f, np.zeros(1))
+    rows = np.hstack([-B, -np.eye(n)])
+    bounds = [(None, None), *[(0, None)] * n]
+    cost = np.r_[0, problem.c]
+    least = linprog(cost, rows, -room, bounds=bounds).fun
+    with_bound, limit = np.vstack([rows, cost]), np.r_[-room, least * (1 + 1e-10)]
+    b = np.r_[1.0, np.zeros(n)]
+    low, high = (linprog(sign * b, with_bound, limit, bounds=bounds).x[0] for sign in (1, -1))
+    return float(low), float(high)
 
 
 def test_a_cost_far_below_the_others_raises_no_false_alarm() -> None:

@@ -87,6 +87,11 @@ def test_a_factor_gives_the_kernel_back_or_says_that_it_is_too_large(kernel: Ker
         assert factor.shape[1] == (2 if kernel.name == "linear" else 6)
         np.testing.assert_allclose(factor @ factor.T, K, atol=1e-12 * K.max())
     assert Gram(Kernel("precomputed"), K, K).factor(1) is None
+    few = Gram(Kernel("rbf", 9.0), X[:20], None)  # as many dimensions as points
+    whole = few.factor(20)
+    assert whole is not None
+    np.testing.assert_allclose(whole @ whole.T, few.kernel.between(X[:20], X[:20]), atol=1e-12)
+    assert few.factor(19) is None
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3, 5])

@@ -89,3 +89,29 @@ def test_every_run_gives_the_same_bits(learner: str) -> None:
     first, second = solve_hybrid(gram, problem), solve_hybrid(gram, problem)
     assert first.gamma.tobytes() == second.gamma.tobytes()
     assert first.u.tobytes() == second.u.tobytes()
+
+
+@pytest.mark.parametrize("soft", [1e2, 1e4, 1e6])
+def test_soft_labels_far_dearer_than_certain_ones_neither_stall_nor_go_round(soft: float) -> None:
+    """Few certain labels then balance many soft ones, and both rows of a point ask to be free."""
+    solvers = set()
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(6, 40))
+        X = rng.normal(size=(n, 2))
+        p = 1 / (1 + np.exp(-X[:, 0] - rng.normal(size=n)))
+        p[:3] = 0, 1, 0
+        labels = soft_labels(p, float(rng.uniform(0.05, 0.3)), "drop", 0.125)
+        cost = np.full(n, 10.0 ** rng.uniform(-3, -1))
+        K = Kernel("rbf", float(10 ** rng.uniform(-2, 1))).between(X, X)
+        problem = probabilistic_problem(labels, cost, soft * cost, None)
+        exact = solve_cvxopt(K, problem)
+        # A scale near 0 is refused by the learner, and the reference itself fails on many.
+        if not exact.converged or exact.u[1] < 1e-4:
+            continue
+        ours = solve_hybrid(Gram(Kernel("precomputed"), K, K), problem)
+        assert ours.converged, f"{seed}: {ours}"
+        assert ours.primal == pytest.approx(exact.primal, rel=1e-6, abs=1e-9 * cost.sum())
+        assert ours.iterations < 3000
+        solvers.add(ours.solver)
+    assert "hybrid" in solvers

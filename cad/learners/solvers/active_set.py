@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf
 
 from cad.learners.solvers.problem import Array
-from cad.learners.solvers.rows import Iterate, Rows, RowStore, inner
+from cad.learners.solvers.rows import Iterate, Rows, RowStore, add_rows, inner
 
 # Added to the kernel's diagonal, relative to its largest entry: keeps dependent points (a linear
 # kernel, duplicates) factorisable. Steps are repeated until exact, so the solution has no trace.
 RIDGE = 1e-11
+# Full steps after which it goes round: ten are usual, the hardest margins take some dozens.
+_MOST_ROUNDS = 300
 # Sums may be taken in any order: inner products then use vector registers.
 _ANY_ORDER = {"reassoc", "nsz", "contract"}
 
@@ -33,7 +35,6 @@ def active_set(
     rest: Array,
     *,
     tol: float,
-    max_iter: int,
     max_free: int,
     add_most: int,
 ) -> tuple[int, float]:
@@ -56,8 +57,6 @@ def active_set(
         (``Rows``). Zeros for a whole problem.
     tol : float
         Largest violation at which to stop, in units of the margin.
-    max_iter : int
-        Most steps.
     max_free : int
         Most free rows.
     add_most : int
@@ -78,14 +77,15 @@ def active_set(
     bad, work = np.empty(len(rows.point)), np.empty((5, max_free + 2))
     size = _start(store, rows, at.gamma, L, free, ridge)
     steps, violation = 0, np.inf
-    while size >= 0 and steps < max_iter:
+    for _ in range(_MOST_ROUNDS if size >= 0 else 0):
         done, size, violation, count = _to_full_step(
-            L, free, size, rows, at, rest, store.kernel, max_iter - steps, tol, new, change, bad,
-            work,
-        )  # fmt: skip
+            L, free, size, rows, at, rest, store.kernel, tol, new, change, bad, work
+        )
         steps += done
         if size < 0 or (count == 0 and violation <= tol):
             break
+        if count == 0:
+            _exchange(rows, at.gamma, free[:size], new[0])
         points, end = rows.point[new[:count]], size + count
         if not store.fetch(points):
             return steps, np.inf
@@ -94,6 +94,8 @@ def active_set(
         free[size:end] = new[:count]
         _append(L, size, store.block(points, rows.point[free[:end]]), ridge)
         size = end
+    # On the way s may be negative; whether the end is one without it, the caller's judge says.
+    at.u[1] = max(at.u[1], 0.0)
     return steps, violation
 
 
@@ -121,9 +123,29 @@ def _start(
     return size
 
 
+def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) -> None:
+    """Move row ``j`` from its bound against the free row of its point, whose coefficient stays.
+
+    The row that does not meet a bound is the free one after it.
+    """
+    for k in np.flatnonzero((rows.point[free] == rows.point[j]) & (free != j)):
+        i, up = free[k], gamma[j] <= 0.0
+        falls = (rows.sign[i] == rows.sign[j]) == up
+        room = gamma[i] if falls else rows.c[i] - gamma[i]
+        if room < rows.c[j]:
+            gamma[i], free[k] = 0.0 if falls else rows.c[i], j
+        else:
+            room = rows.c[j]
+            gamma[i] += -room if falls else room
+        gamma[j] += room if up else -room
+
+
 @inner()
 def _violations(rows, at, free, size, tol, new, bad, taken):  # type: ignore[no-untyped-def]
-    """Return the largest violation, and the number of the worst rows at a bound, put in ``new``."""
+    """Return the largest violation, and the number of the worst rows at a bound, put in ``new``.
+
+    Where there are none, ``new`` begins with the worst row of a point that has a free one.
+    """
     for i in range(len(taken)):
         taken[i] = 0.0
     for j in range(len(bad)):
@@ -134,11 +156,11 @@ def _violations(rows, at, free, size, tol, new, bad, taken):  # type: ignore[no-
         bad[free[k]] = abs(bad[free[k]])
         # A point has one free row at most: a second one would make the block singular.
         taken[rows.point[free[k]]] = 1.0
-    violation = 0.0
+    violation, worst = 0.0, 0
     for j in range(len(bad)):
         if bad[j] > violation:
-            violation = bad[j]
-    count = 0
+            violation, worst = bad[j], j
+    count, new[0] = 0, worst
     while count < len(new) and size + count < len(free):
         chosen, limit = -1, tol
         for j in range(len(bad)):
@@ -154,7 +176,7 @@ def _violations(rows, at, free, size, tol, new, bad, taken):  # type: ignore[no-
 
 @numba.njit(cache=True)
 def _to_full_step(  # type: ignore[no-untyped-def]
-    L, free, size, rows, at, rest, kernel, most, tol, new, change, bad, work
+    L, free, size, rows, at, rest, kernel, tol, new, change, bad, work
 ):
     """Step until no bound is in the way, dropping the rows that meet one.
 
@@ -170,8 +192,6 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         As of :func:`active_set`.
     kernel : KernelRows
         Kernel rows in memory, with those of the free rows.
-    most : int
-        Steps allowed.
     new : ndarray of int64
         Receives rows that must become free, the worst first, as many as it has room for.
     change : ndarray, shape (n,)
@@ -200,7 +220,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         balance[0] += rows.sign[j] * gamma[j]
         balance[1] += rows.q[j] * rows.sign[j] * gamma[j]
     steps = 0
-    while steps < most:
+    while True:
         steps += 1
         goal = _direction(L, free, size, rows, u, balance, tight, work)
         if not goal[2]:
@@ -230,11 +250,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         for k in range(blocked, size):
             free[k], tight[k] = free[k + 1], tight[k + 1]
     # f = K A'gamma by what has changed: one product with few kernel rows.
-    for i in range(len(change)):
-        if change[i] != 0.0:
-            row = kernel.values[kernel.slot[i]]
-            for k in range(len(at.f)):
-                at.f[k] += change[i] * row[k]
+    add_rows(kernel, change, at.f)
     violation, count = _violations(rows, at, free, size, tol, new, bad, change)
     for i in range(len(change)):
         change[i] = 0.0
@@ -271,9 +287,6 @@ def _direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no
         right_s = _dot(slopes, step, size) + balance[1]
         s = (a_bs * right_b - a_bb * right_s) / determinant
         b = (a_ss * right_b - a_bs * right_s) / determinant
-        # s = 0 would leave its box: the caller solves without s, or moves pairs.
-        if s <= 0.0:
-            return b, s, False
         for k in range(size):
             step[k] += s * slopes[k] - b * ones[k]
     else:

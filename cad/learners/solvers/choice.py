@@ -1,6 +1,7 @@
 """Solvers of pointwise problems by name; they share the problem and the solution, no code."""
 
 from cad.learners.solvers.cvxopt_solver import solve_cvxopt
+from cad.learners.solvers.face import settle_scalars
 from cad.learners.solvers.kernels import Gram
 from cad.learners.solvers.pointwise import solve_hybrid
 from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
@@ -39,7 +40,8 @@ def solve_pointwise(
     Returns
     -------
     Solution
-        Its ``converged`` says whether ``tol`` was reached.
+        Its ``converged`` says whether ``tol`` was reached. Of several optimal scales and intercepts
+        it has the smallest and the middle one (:func:`~cad.learners.solvers.face.settle_scalars`).
 
     Raises
     ------
@@ -62,4 +64,4 @@ def solve_pointwise(
             gram, problem, tol=tol, cache_mb=cache_mb, start=start, polish=solver != "smo"
         )
     gram.prove(solution.beta.nonzero()[0])
-    return solution
+    return settle_scalars(problem, solution)

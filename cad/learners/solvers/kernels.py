@@ -246,11 +246,13 @@ class Gram:
         rest = np.array(self.diagonal(), dtype=float)
         enough = n * np.finfo(float).eps * float(rest.max())
         L, row = np.zeros((n, most), order="F"), np.empty((1, n))
-        for k in range(most):
+        for k in range(most + 1):
             # rest is the diagonal of K - L L': nothing larger is left anywhere in that matrix.
             pivot = int(np.argmax(rest))
-            if rest[pivot] <= enough:
+            if rest[pivot] <= enough or k == n:
                 return L[:, :k]
+            if k == most:
+                break
             self.rows(np.array([pivot]), out=row)
             L[:, k] = (row[0] - L[:, :k] @ L[pivot, :k]) / np.sqrt(rest[pivot])
             rest -= L[:, k] ** 2

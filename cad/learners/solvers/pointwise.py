@@ -25,8 +25,8 @@ from cad.learners.solvers.smo import smo
 _FIRST_EPS = 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
-# Violation at which an active set that still fails points to a kernel of few dimensions.
-_CRAWLING = 1e-3
+# Rounds after which an active set that still fails asks for another method.
+_CRAWLING = 8
 # Most dimensions that are looked for then.
 _MOST_DIMENSIONS = 500
 _ROUNDS = 40
@@ -79,15 +79,12 @@ def solve_hybrid(
         Equal to the last bit on every run; ``converged`` says whether ``tol`` was reached.
     """
     work = _Work(gram, problem, tol, cache_mb, start)
+    solution = None
     if polish and gram.is_low_rank():
-        solution = work.in_feature_space()
-        if solution is not None:
-            return solution
-    if start is not None and polish and work.store is not None:
+        solution = work.in_feature_space(gram.n_points // 2)
+    if solution is None and start is not None and polish and work.store is not None:
         solution = work.finish(work.at)
-        if solution is not None:
-            return solution
-    return _alternate(work, polish)
+    return _alternate(work, polish) if solution is None else solution
 
 
 @dataclass
@@ -144,11 +141,9 @@ class _Work:
     def _with_next(self, wanted: int) -> NDArray[np.intp]:
         """Return a point whose row is missing, with those that violate most: they come next."""
         assert self.store is not None  # noqa: S101 (the caller's)
-        point, sign, r, q, c, _ = self.rows
-        b, s = self.at.u
-        above = r + q * s - self.at.f[point] - b
-        may = np.where(above * sign > 0, self.at.gamma < c, self.at.gamma > 0)
-        violation = np.abs(above) * (may & (self.store.kernel.slot[point] < 0))
+        point, slack = self.rows.point, self.rows.slack(self.at)
+        may = np.where(slack > 0, self.at.gamma < self.rows.c, self.at.gamma > 0)
+        violation = np.abs(slack) * (may & (self.store.kernel.slot[point] < 0))
         most = min(_ROWS_AT_ONCE, len(violation))
         worst = np.argpartition(violation, -most)[-most:]
         return np.append(point[worst[violation[worst] > 0]], wanted)
@@ -162,7 +157,6 @@ class _Work:
             return None
         steps, violation = active_set(
             self.store, rows, trial, np.zeros(2), tol=_EXACT,
-            max_iter=20 * (len(rows.point) + 100),
             max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200), add_most=max(20, free // 10),
         )  # fmt: skip
         self.iterations += steps
@@ -171,9 +165,9 @@ class _Work:
         solution = self.judged(trial, "hybrid")
         return solution if solution.converged else None
 
-    def in_feature_space(self) -> Solution | None:
+    def in_feature_space(self, most: int) -> Solution | None:
         """Return the solution by the interior point, or None: too many dimensions, or it failed."""
-        factor = self.gram.factor(min(_MOST_DIMENSIONS, self.gram.n_points // 2))
+        factor = self.gram.factor(min(_MOST_DIMENSIONS, most))
         if factor is None:
             return None
         solution = solve_low_rank(
@@ -232,7 +226,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
     eps, imbalance = _FIRST_EPS, np.inf
     failed = False
-    for _ in range(_ROUNDS):
+    for done in range(_ROUNDS):
         exact = polish and work.store is not None
         scale[2] = float(-(work.rows.q * work.rows.sign) @ work.at.gamma)
         before = work.iterations
@@ -242,10 +236,11 @@ def _alternate(work: _Work, polish: bool) -> Solution:
         solution = None
         if polish and work.store is not None:
             solution = work.finish(work.at)
-            # Pairs crawl on a matrix of hidden low rank, as a linear kernel that was given.
-            crawl = violation > eps or eps <= _CRAWLING
+            # Pairs crawl on a matrix of hidden low rank, as a linear kernel that was given, and
+            # where soft labels cost 10^4 times the certain ones.
+            crawl = violation > eps or done >= _CRAWLING
             if solution is None and crawl and not failed and work.gram.matrix is not None:
-                failed, solution = True, work.in_feature_space()
+                failed, solution = True, work.in_feature_space(_MOST_DIMENSIONS)
         elif polish and eps <= _PART_EPS and violation <= eps:
             solution = work.finish_part(eps)
         if solution is not None:
@@ -366,8 +361,7 @@ def _solve_part(
     steps, violation = active_set(
         RowStore(Gram(Kernel("precomputed"), K, K), 0.0), part, at,
         np.array([fixed.sum(), rows.q[~within] @ fixed]), tol=_EXACT,
-        max_iter=20 * (len(inside) + 100), max_free=min(len(chosen), 2 * free + 200),
-        add_most=max(1, free // 10),
+        max_free=min(len(chosen), 2 * free + 200), add_most=max(1, free // 10),
     )  # fmt: skip
     trial.gamma[inside] = at.gamma
     return steps, violation

@@ -209,19 +209,26 @@ class RowStore:
         """Return the kernel matrix times ``beta``, shape (n,); its rows need not be in memory."""
         values, slot, _ = self.kernel
         # K beta over the support alone, whose rows are at hand: K is symmetric.
-        support = beta.nonzero()[0]
-        places = slot[support]
-        if (places < 0).any():
+        if (slot[beta != 0] < 0).any():
             return self._gram.times(beta)
         out = np.zeros(values.shape[1])
-        _add_rows(values, places, beta[support], out)
+        add_rows(self.kernel, beta, out)
         return out
 
 
 @numba.njit(cache=True, fastmath={"contract"})
-def _add_rows(values, places, weight, out):  # type: ignore[no-untyped-def]
-    """Add weighted rows to ``out``: numpy would copy them out of the store first."""
-    for i in range(len(places)):
-        row = values[places[i]]
-        for k in range(len(out)):
-            out[k] += weight[i] * row[k]
+def add_rows(kernel, weight, out):  # type: ignore[no-untyped-def]
+    """Add kernel rows to ``out``, weighted; numpy would copy them out of the store first.
+
+    Parameters
+    ----------
+    kernel : KernelRows
+        Kernel rows, with those whose weight is not 0.
+    weight, out : ndarray, shape (n,)
+        Weight of every point's row; what they are added to, in place.
+    """
+    for i in range(len(weight)):
+        if weight[i] != 0.0:
+            row = kernel.values[kernel.slot[i]]
+            for k in range(len(out)):
+                out[k] += weight[i] * row[k]
