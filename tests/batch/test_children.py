@@ -137,6 +137,26 @@ def test_a_program_that_calls_a_command_is_not_copied(tmp_path: Path) -> None:
     ) == ["0"]
 
 
+@pytest.mark.parametrize("how", ["script", "module", "other"])
+def test_the_command_itself_is_copied_however_it_is_called(how: str, tmp_path: Path) -> None:
+    (tmp_path / "notebook.py").write_text("from cad.cli import main\nmain()\n")
+    run = {
+        "script": f"run_path({os.fspath(Path(sys.executable).parent / 'cad')!r}, run_name=name)",
+        "module": "run_module('cad', run_name=name, alter_sys=True)",
+        "other": f"run_path({os.fspath(tmp_path / 'notebook.py')!r}, run_name=name)",
+    }[how]
+    # Instead of a demo the command says whether it would be copied.
+    assert told(
+        "from runpy import run_module, run_path\n"
+        "from cad.cli import shared\n"
+        "from cad.processes import _servers\n"
+        "def asked(*_, **__): shared.share(); sys.exit(print(os.getpid() in _servers))\n"
+        "shared.load_ahead = asked\n"
+        f"sys.argv[1:], name = ['demo', '--out', {os.fspath(tmp_path / 'out')!r}], '__main__'\n"
+        f"{run}\n"
+    ) == [str(how != "other")]
+
+
 def test_a_worker_that_is_lost_before_its_work_is_replaced() -> None:
     worker = Worker(act, OPTIONS)
     assert worker.do(("square", 2.0)).result == 4.0
