@@ -246,7 +246,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", type=Path, help="folder for cohorts and results")
     parser.add_argument("--partitions", type=int, help="studies in run folders of 10,000")
-    parser.add_argument("--learner", default="ProbabilisticSVC", help="of --partitions")
+    parser.add_argument(
+        "--learner", default="ProbabilisticSVC:kernel=linear", help="of --partitions"
+    )
     arguments = parser.parse_args()
     work = arguments.work or Path(tempfile.mkdtemp(prefix="scale-"))
     work.mkdir(parents=True, exist_ok=True)
