@@ -4,7 +4,8 @@ SMO finds out cheaply which rows matter; the active set turns its rough answer i
 (or fails, and SMO goes on with a tenth of the tolerance). Kernel rows are made when they are first
 needed. Where they no longer fit the memory, pairs are moved by blocks and the active set works on
 the points that may still change. Kernels of few dimensions are solved in their feature space: at
-once where they are known to have few, or when the active set has failed on them.
+once where they are known to have few, or when the active set has failed on them. So are problems of
+few points on which pairs crawl.
 """
 
 from dataclasses import dataclass, field
