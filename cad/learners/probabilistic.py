@@ -212,7 +212,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
             Rows to predict; for a precomputed kernel (m, n).
         etas, starts : array, shape (k, n), optional
             Uncertainties of the labels; and coefficients of similar fits to start from, which saves
-            time and changes decision values by rounding only.
+            time and changes decision values within ``tol`` only.
 
         Returns
         -------
@@ -276,7 +276,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
         """Return s of a solution; warn of one that missed its tolerance, refuse a collapse."""
         base.warn_unless_converged(solution, type(self).__name__)
         s = float(solution.u[1]) if scale is None else float(scale)
-        _refuse_collapse(s, solution, labels, weight > 0)
+        # A scale that was given does not collapse, however large decision values are.
+        _refuse_collapse(s if scale is None else np.inf, solution, labels, weight > 0)
         return s
 
     def _precision(self) -> float:

@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import linprog
 
 from cad.learners import ProbabilisticSVC
+from cad.learners.solvers.kernels import settle_kernel
 from cad.learners.solvers.problem import Problem, Solution, certify, pointwise_problem
 
 
@@ -107,6 +108,24 @@ def ends_by_the_primal(problem: Problem, solution: Solution) -> tuple[float, flo
     b = np.r_[1.0, np.zeros(n)]
     low, high = (linprog(sign * b, with_bound, limit, bounds=bounds).x[0] for sign in (1, -1))
     return float(low), float(high)
+
+
+def test_a_given_scale_does_not_collapse_where_a_feature_is_huge() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 1))
+    y = (X[:, 0] + 0.5 * rng.normal(size=30) > 0).astype(float)
+    X[np.argmax(X)] = 1e8
+    given = ProbabilisticSVC(kernel="linear", scale=0.5).fit(X, y)
+    assert given.scale_ == 0.5
+    assert np.abs(given.decision_function(X)).max() > 1e6
+
+
+@pytest.mark.parametrize("value", [0.1, 1.0, 1e9])
+def test_constant_features_leave_gamma_alone(value: float) -> None:
+    """As in scikit-learn; the variance of 45 times .1 is rounding, not 0."""
+    for n in range(20, 60):
+        kernel = settle_kernel("poly", "scale", 3, 0.0, np.full((n, 2), value))
+        assert kernel.gamma == 1.0
 
 
 def test_a_cost_far_below_the_others_raises_no_false_alarm() -> None:
