@@ -23,7 +23,7 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     before it becomes a probability, need not be. The optimal (b, s) form a polygon, because the
     duals gamma say of each row whether it meets its margin exactly (dual between its bounds), keeps
     it (dual 0) or does not exceed it (dual at its cost). Of a fixed s an interval of b is left.
-    So every solver and every start give the same answer.
+    So solvers and starts give the same answer, as far as their tolerance tells.
 
     Parameters
     ----------
