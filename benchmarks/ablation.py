@@ -18,13 +18,13 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 
 from benchmarks.evidence import Rois, imputed_psvm, simulated
-from cad.errors import CadError
-from cad.evaluation.folds.crossval import out_of_fold
-from cad.evaluation.measures import metrics
-from cad.evaluation.measures.intervals import clustered_auc
-from cad.labels.consensus import malignant, reader_labels
-from cad.settings import LabelSettings
-from cad.terms.text import to_markdown
+from cad.base.errors import CadError
+from cad.base.settings import LabelSettings
+from cad.base.terms.text import to_markdown
+from cad.learning.evaluation.folds.crossval import out_of_fold
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.intervals import clustered_auc
+from cad.learning.labels.consensus import malignant, reader_labels
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ def ablation(cohort: Path | None = None, run: Path | None = None) -> pd.DataFram
     """
     if cohort is None or run is None:
         return ablation_of(simulated(0))
-    from cad.cohort import read_cohort
-    from cad.columns import columns_stated
-    from cad.reading import read_json
+    from cad.base.reading import read_json
+    from cad.folders.cohort import read_cohort
+    from cad.mri.columns import columns_stated
 
     tables = read_cohort(cohort)
     features = pd.read_parquet(run / "features.parquet")

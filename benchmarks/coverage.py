@@ -1,6 +1,7 @@
 """Do intervals and conformal sets cover what they promise? ``python -m benchmarks.coverage``.
 
-The tables of docs/evidence.md; tests/evaluation calls the same functions with fewer cohorts.
+The tables of docs/evidence.md; tests/learning/evaluation calls the same functions with fewer
+cohorts.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from benchmarks.readings import MEASUREMENT_SD, draw_readings
-from cad.evaluation.decisions.conformal import leave_patient_out_p_values
-from cad.evaluation.decisions.venn_abers import leave_patient_out_venn_abers, venn_abers
-from cad.evaluation.folds.paired import compare_probabilities
-from cad.evaluation.measures import metrics
-from cad.evaluation.measures.intervals import (
+from cad.base.terms.text import to_markdown
+from cad.learners import AveragedProbabilisticSVC
+from cad.learning.evaluation.decisions.conformal import leave_patient_out_p_values
+from cad.learning.evaluation.decisions.venn_abers import leave_patient_out_venn_abers, venn_abers
+from cad.learning.evaluation.folds.paired import compare_probabilities
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.intervals import (
     auc_covariance,
     clustered_auc,
     delong_auc,
     patient_resamples,
 )
-from cad.learners import AveragedProbabilisticSVC
-from cad.terms.text import to_markdown
 
 
 def correlated_scores(

@@ -1,7 +1,7 @@
 """Does the validation tell the truth? ``python -m benchmarks.evidence NAME [options]``.
 
 Every number of docs/evidence.md comes out of one of these. Each function is also called, smaller,
-by tests/evaluation.
+by tests/learning/evaluation.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cad.evaluation.folds.crossval import out_of_fold
-from cad.evaluation.folds.nested import PatientGridSearch
-from cad.evaluation.folds.null import SCHEMES, permutation_null
-from cad.evaluation.folds.selection import TTestSelector
-from cad.evaluation.measures import metrics
-from cad.evaluation.measures.intervals import (
+from cad.learning.evaluation.folds.crossval import out_of_fold
+from cad.learning.evaluation.folds.nested import PatientGridSearch
+from cad.learning.evaluation.folds.null import SCHEMES, permutation_null
+from cad.learning.evaluation.folds.selection import TTestSelector
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.intervals import (
     bootstrap,
 )
-from cad.evaluation.readers.mrmc import against_readers, obuchowski_rockette
+from cad.learning.evaluation.readers.mrmc import against_readers, obuchowski_rockette
 
 SIGMA = 2.0**5  # [N14] V: clinical kernel width and cost
 GAMMA, C_PAPER = 1 / (2 * SIGMA**2), 2.0**13

@@ -29,17 +29,17 @@ from scipy.ndimage import gaussian_filter
 
 from benchmarks.meaning import rows as meaning_rows
 from benchmarks.meaning import stability_table
-from cad.cohort import read_cohort
-from cad.features.haralick import haralick_features
-from cad.features.histogram import discretise
-from cad.features.intensity import statistics
-from cad.features.regions import RegionVoxels
-from cad.features.table import extract
-from cad.imaging.study import Roi, Study
-from cad.imaging.study_files import read_study
-from cad.imaging.volume import Volume
-from cad.phantom import simulate
-from cad.settings import FeatureSettings, ImageSettings, PerfusionSettings, PipelineSettings
+from cad.base.settings import FeatureSettings, ImageSettings, PerfusionSettings, PipelineSettings
+from cad.evidence.phantom import simulate
+from cad.folders.cohort import read_cohort
+from cad.mri.features.haralick import haralick_features
+from cad.mri.features.histogram import discretise
+from cad.mri.features.intensity import statistics
+from cad.mri.features.regions import RegionVoxels
+from cad.mri.features.table import extract
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.study_files import read_study
+from cad.mri.imaging.volume import Volume
 
 # What was measured, the value, what was asked, whether it holds.
 Row = tuple[str, str, str, bool]

@@ -42,13 +42,13 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from cad.learners import ProbabilisticSVC
-from cad.learners.soft_labels import probabilistic_problem, soft_labels
-from cad.learners.solvers.cvxopt_solver import solve_cvxopt
-from cad.learners.solvers.kernels import Gram, Kernel
-from cad.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
-from cad.learners.solvers.pointwise import solve_hybrid
-from cad.learners.solvers.problem import Problem, Solution
-from cad.learners.warm import warm
+from cad.learning.learners.soft_labels import probabilistic_problem, soft_labels
+from cad.learning.learners.solvers.cvxopt_solver import solve_cvxopt
+from cad.learning.learners.solvers.kernels import Gram, Kernel
+from cad.learning.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
+from cad.learning.learners.solvers.pointwise import solve_hybrid
+from cad.learning.learners.solvers.problem import Problem, Solution
+from cad.learning.learners.warm import warm
 
 Array = np.ndarray
 CACHE_MB = 500.0

@@ -22,18 +22,18 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.features import windows
+from cad.base.settings import PerfusionSettings
 from cad.dicom.into.importer import import_source
-from cad.features.haralick import haralick_features
-from cad.features.histogram import discretise
-from cad.features.images import crop
-from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
-from cad.features.perfusion.t1 import fit_t1
-from cad.imaging.geometry import resample_image, resample_mask
-from cad.imaging.registration import Registration, align_study, dce_reference
-from cad.imaging.study import Roi, Study
-from cad.imaging.study_files import read_study
-from cad.imaging.volume import Volume
-from cad.settings import PerfusionSettings
+from cad.mri.features.haralick import haralick_features
+from cad.mri.features.histogram import discretise
+from cad.mri.features.images import crop
+from cad.mri.features.perfusion.maps import PerfusionMaps, perfusion_maps
+from cad.mri.features.perfusion.t1 import fit_t1
+from cad.mri.imaging.geometry import resample_image, resample_mask
+from cad.mri.imaging.registration import Registration, align_study, dce_reference
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.study_files import read_study
+from cad.mri.imaging.volume import Volume
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", ROOT.parent / "shared" / "data"))

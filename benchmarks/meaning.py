@@ -20,20 +20,20 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cad.cohort import read_cohort
-from cad.columns import columns_of
+from cad.base.settings import PipelineSettings
+from cad.base.terms.text import to_markdown
 from cad.dicom.into.importer import import_source
-from cad.features.provenance import CohortFacts, differences, resolve_auto, summary
-from cad.features.robustness import MIN_LOWER_BOUND, perturbed_features, stability
-from cad.features.table import extract
-from cad.features.typicality import Judgement, Typicality
-from cad.imaging.study import Roi, Study
-from cad.imaging.study_files import read_study
+from cad.evidence.phantom.protocols import SAMPLE, Grid
+from cad.evidence.phantom.simulator import make_patient, write_cohort
+from cad.folders.cohort import read_cohort
 from cad.learners import ProbabilisticSVC
-from cad.phantom.protocols import SAMPLE, Grid
-from cad.phantom.simulator import make_patient, write_cohort
-from cad.settings import PipelineSettings
-from cad.terms.text import to_markdown
+from cad.mri.columns import columns_of
+from cad.mri.features.provenance import CohortFacts, differences, resolve_auto, summary
+from cad.mri.features.robustness import MIN_LOWER_BOUND, perturbed_features, stability
+from cad.mri.features.table import extract
+from cad.mri.features.typicality import Judgement, Typicality
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.study_files import read_study
 
 Row = tuple[str, str, str, bool]
 ROOT = Path(__file__).parents[1]

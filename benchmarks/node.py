@@ -39,7 +39,7 @@ from live_node import (  # noqa: E402 - its folder joins the path above
 )
 from secret_scan import hits  # noqa: E402 - its folder joins the path above
 
-from cad.audit.trail import verify  # noqa: E402
+from cad.run.audit.trail import verify  # noqa: E402
 
 ASSOCIATIONS = 4
 FULL_SECONDS, DISK = 6.0, "size=2g"

@@ -21,22 +21,22 @@ from joblib import Parallel, delayed
 from scipy import special
 
 from benchmarks.readings import draw_readings
-from cad.evaluation.decisions.operating import choose_operating_point, choose_thresholds
-from cad.evaluation.decisions.patient_level import (
+from cad.base.settings import DecisionSettings
+from cad.learning.evaluation.decisions.operating import choose_operating_point, choose_thresholds
+from cad.learning.evaluation.decisions.patient_level import (
     fit_men,
     measure_men,
     out_of_fold_men,
     region_columns,
     truth_of_men,
 )
-from cad.evaluation.decisions.reject import decide
-from cad.evaluation.measures import metrics
-from cad.evaluation.readers.assisted import Assisted, assist
-from cad.evaluation.readers.ceiling import readers_ceiling
-from cad.labels.pooled import mean_of_known
-from cad.logistic import fit_logistic
-from cad.settings import DecisionSettings
-from cad.stages.men import SURE
+from cad.learning.evaluation.decisions.reject import decide
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.readers.assisted import Assisted, assist
+from cad.learning.evaluation.readers.ceiling import readers_ceiling
+from cad.learning.labels.pooled import mean_of_known
+from cad.learning.logistic import fit_logistic
+from cad.run.stages.men import SURE
 
 FEATURES = ("t2", "adc", "ktrans", "ve", "t1", "pz", "afs")
 SIGNIFICANT_ISUP = 2

@@ -19,9 +19,9 @@ from scipy.io import loadmat
 from scipy.optimize import curve_fit
 from scipy.signal import lfilter
 
-from cad.features.perfusion.aif import InputFunction
-from cad.features.perfusion.concentration import baseline_signal, concentration_from_signal
-from cad.features.perfusion.models import KineticFit, fit_extended_tofts, fit_tofts
+from cad.mri.features.perfusion.aif import InputFunction
+from cad.mri.features.perfusion.concentration import baseline_signal, concentration_from_signal
+from cad.mri.features.perfusion.models import KineticFit, fit_extended_tofts, fit_tofts
 
 SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 N_PHASES, FIRST_S, STEP = 70, 55.0, 9  # every ninth of the object's samples: 4.5 s

@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from cad.dicom.into.importer import import_source
-from cad.imaging.geometry import resample_mask
-from cad.imaging.nifti import read_volume
-from cad.imaging.study import Roi, Study
-from cad.imaging.study_files import read_study
-from cad.imaging.volume import Volume
-from cad.phantom.protocols import FULL, LIGHT
-from cad.phantom.simulator import make_patient
+from cad.evidence.phantom.protocols import FULL, LIGHT
+from cad.evidence.phantom.simulator import make_patient
+from cad.mri.imaging.geometry import resample_mask
+from cad.mri.imaging.nifti import read_volume
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.study_files import read_study
+from cad.mri.imaging.volume import Volume
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", ROOT.parent / "shared" / "data"))

@@ -12,9 +12,9 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from cad.imaging.geometry import resample_image, resample_mask
-from cad.phantom.protocols import FULL
-from cad.phantom.simulator import Patient, make_patient, present
+from cad.evidence.phantom.protocols import FULL
+from cad.evidence.phantom.simulator import Patient, make_patient, present
+from cad.mri.imaging.geometry import resample_image, resample_mask
 
 PATIENTS, SEED = 3, 0
 

@@ -33,25 +33,25 @@ from sklearn.pipeline import Pipeline
 
 from benchmarks.readings import draw_readings
 from benchmarks.real_tables import RealTable, real_tables
-from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
-from cad.evaluation.folds.paired import compare_probabilities, compare_with_rivals
-from cad.evaluation.measures import metrics
-from cad.evaluation.summary import summarise
-from cad.experiments.mesejo2016 import read_lesions
-from cad.features.provenance import PROVENANCE
-from cad.labels.consensus import malignant, reader_labels, reader_probabilities
-from cad.labels.graded import GradedReaders
-from cad.labels.latent import dawid_skene, glad
-from cad.labels.pooled import MeanReaders, PooledReaders
+from cad.base.settings import LabelSettings, PipelineSettings, read_settings
+from cad.base.share import find
+from cad.base.terms.text import to_markdown
+from cad.evidence.experiments.mesejo2016 import read_lesions
+from cad.evidence.phantom import simulate
+from cad.folders.run_folder.tables import KEYS
 from cad.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble
-from cad.learners.rivals import RidgeProbability, rival_learners
-from cad.model.estimator import front_steps
-from cad.phantom import simulate
-from cad.run_folder.tables import KEYS
-from cad.settings import LabelSettings, PipelineSettings, read_settings
-from cad.share import find
-from cad.terms.text import to_markdown
-from cad.workflows.suggest import ENOUGH, suggest
+from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
+from cad.learning.evaluation.folds.paired import compare_probabilities, compare_with_rivals
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.summary import summarise
+from cad.learning.labels.consensus import malignant, reader_labels, reader_probabilities
+from cad.learning.labels.graded import GradedReaders
+from cad.learning.labels.latent import dawid_skene, glad
+from cad.learning.labels.pooled import MeanReaders, PooledReaders
+from cad.learning.learners.rivals import RidgeProbability, rival_learners
+from cad.mri.features.provenance import PROVENANCE
+from cad.run.model.estimator import front_steps
+from cad.run.workflows.suggest import ENOUGH, suggest
 
 PATIENTS, SEED = 49, 5000
 REGION = ["participant_id", "roi_id"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cad.phantom.anatomy import build_anatomy
-from cad.phantom.findings import case_mix, draw_cloud, draw_regions
-from cad.phantom.readers import score
+from cad.evidence.phantom.anatomy import build_anatomy
+from cad.evidence.phantom.findings import case_mix, draw_cloud, draw_regions
+from cad.evidence.phantom.readers import score
 
 # Spread of a region's measured value about the truth, logarithm: noise and partial volume.
 MEASUREMENT_SD = {"t2": 0.10, "adc": 0.06, "ktrans": 0.20, "ve": 0.15, "t1": 0.08}

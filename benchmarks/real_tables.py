@@ -20,8 +20,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from cad.experiments.mesejo2016 import read_lesions
-from cad.labels.pooled import MeanReaders
+from cad.evidence.experiments.mesejo2016 import read_lesions
+from cad.learning.labels.pooled import MeanReaders
 
 DEVELOPMENT = (
     "nodules, four radiologists",

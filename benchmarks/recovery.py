@@ -15,12 +15,12 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 
-from cad.features.table import extract
-from cad.phantom import acquisition, scanner
-from cad.phantom.protocols import FULL, Protocol
-from cad.phantom.sample import SEED
-from cad.phantom.simulator import Patient, make_patient
-from cad.settings import FeatureSettings, PerfusionSettings, PipelineSettings
+from cad.base.settings import FeatureSettings, PerfusionSettings, PipelineSettings
+from cad.evidence.phantom import acquisition, scanner
+from cad.evidence.phantom.protocols import FULL, Protocol
+from cad.evidence.phantom.sample import SEED
+from cad.evidence.phantom.simulator import Patient, make_patient
+from cad.mri.features.table import extract
 
 PATIENTS = 6
 RANKS = (

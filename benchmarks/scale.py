@@ -31,19 +31,19 @@ import psutil
 from distributed import LocalCluster
 from scipy.special import expit
 
-from cad.cohort import read_cohort, write_tables
-from cad.evaluation.summary import summarise
-from cad.execution.options import ExecutionOptions
-from cad.execution.pool import each
-from cad.execution.resume import measure_studies
-from cad.execution.task import StudyTask
-from cad.execution.worker import peak_mb
-from cad.files import parquet_bytes, write_atomic
-from cad.phantom import simulate
-from cad.run_folder.study_file import region_rows
-from cad.settings import PipelineSettings, parse_settings
-from cad.stages.study import process_study
-from cad.transactions import owned
+from cad.base.files import parquet_bytes, write_atomic
+from cad.base.settings import PipelineSettings, parse_settings
+from cad.base.transactions import owned
+from cad.evidence.phantom import simulate
+from cad.folders.cohort import read_cohort, write_tables
+from cad.folders.run_folder.study_file import region_rows
+from cad.learning.evaluation.summary import summarise
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.pool import each
+from cad.run.execution.resume import measure_studies
+from cad.run.execution.task import StudyTask
+from cad.run.execution.worker import peak_mb
+from cad.run.stages.study import process_study
 
 DISTINCT = 64
 PARTITION = 10_000  # studies of a run folder

@@ -22,16 +22,16 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.scale import IMAGES, linked_cohort
-from cad.cohort import read_cohort
-from cad.execution.options import ExecutionOptions
-from cad.execution.resume import measure_studies
-from cad.execution.task import StudyOutcome, StudyTask
-from cad.execution.worker import peak_mb
-from cad.phantom import simulate
-from cad.run_folder.study_file import region_rows
-from cad.settings import PipelineSettings, parse_settings
-from cad.stages.study import process_study
-from cad.transactions import owned
+from cad.base.settings import PipelineSettings, parse_settings
+from cad.base.transactions import owned
+from cad.evidence.phantom import simulate
+from cad.folders.cohort import read_cohort
+from cad.folders.run_folder.study_file import region_rows
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.resume import measure_studies
+from cad.run.execution.task import StudyOutcome, StudyTask
+from cad.run.execution.worker import peak_mb
+from cad.run.stages.study import process_study
 
 DISTINCT = 16
 MOST_MB = 600

@@ -21,9 +21,9 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 
-from cad.execution.options import HERE
-from cad.pipeline import predict_cohort
-from cad.processes import use_one_thread
+from cad.base.processes import use_one_thread
+from cad.run.execution.options import HERE
+from cad.run.pipeline import predict_cohort
 
 STUDY = "ProstateX-0218"
 

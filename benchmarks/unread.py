@@ -16,15 +16,15 @@ import pandas as pd
 from scipy.stats import t as student
 from sklearn.pipeline import Pipeline
 
-from cad.evaluation.folds.crossval import out_of_fold
-from cad.evaluation.folds.unlabelled import SemiSupervisedPipeline
-from cad.evaluation.measures.metrics import auc
-from cad.execution.options import HERE
+from cad.base.settings import PipelineSettings
+from cad.evidence.phantom import simulate
 from cad.learners import SSLROC, SSRankBoost, SVMLin
-from cad.model.estimator import front_steps
-from cad.phantom import simulate
-from cad.pipeline import aggregate_cohort
-from cad.settings import PipelineSettings
+from cad.learning.evaluation.folds.crossval import out_of_fold
+from cad.learning.evaluation.folds.unlabelled import SemiSupervisedPipeline
+from cad.learning.evaluation.measures.metrics import auc
+from cad.run.execution.options import HERE
+from cad.run.model.estimator import front_steps
+from cad.run.pipeline import aggregate_cohort
 
 LEARNERS = {
     "SSLROC": SSLROC(platt_folds=0),

@@ -5,7 +5,7 @@ The public names are loaded when they are first asked for, so that a command sta
 ``CadError``, and the modules ``plot, learners, evaluation``.
 """
 
-from cad._version import __version__
+from cad.base.version import __version__
 
 _MODULES = ("plot", "learners", "evaluation")
 _NAMES = (
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(f"cad.{name}")
     if name in _NAMES:
-        return getattr(import_module("cad.api"), name)
+        return getattr(import_module("cad.run.api"), name)
     raise AttributeError(f"module 'cad' has no attribute {name!r}")
 
 

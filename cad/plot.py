@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cad.errors import CadError
-from cad.evaluation.summary import Summary
-from cad.reading import read_json
-from cad.reports import figures
-from cad.run_folder import RunFolder
+from cad.base.errors import CadError
+from cad.base.reading import read_json
+from cad.folders.run_folder import RunFolder
+from cad.learning.evaluation.summary import Summary
+from cad.run.reports import figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cad.api import Validation
+    from cad.run.api import Validation
 
 __all__ = ["readers", "reliability", "roc", "tube"]
 

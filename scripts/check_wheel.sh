@@ -19,7 +19,7 @@ import zipfile
 
 names = [sorted(zipfile.ZipFile(path).namelist()) for path in sys.argv[1:]]
 assert names[0] == names[1], set(names[0]) ^ set(names[1])
-wanted = ("cad/py.typed", "cad/__init__.pyi", "cad/share/pipelines/psvm.yaml")
+wanted = ("cad/py.typed", "cad/__init__.pyi", "cad/base/share/pipelines/psvm.yaml")
 assert not [name for name in wanted if name not in names[0]]
 print(f"wheel from checkout and from source: the same {len(names[0])} files")
 EOF

@@ -53,7 +53,7 @@ def recipe(project: dict[str, Any], backend: list[str]) -> dict[str, Any]:
             "run": [f"python {python}", *map(dependency, project["dependencies"])],
         },
         "tests": [
-            {"python": {"imports": ["cad", "cad.api", "cad.learners"]}},
+            {"python": {"imports": ["cad", "cad.run.api", "cad.learners"]}},
             {"script": ["cad --help", "cad model verify phantom-psvm"]},
         ],
         "about": {

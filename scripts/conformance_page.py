@@ -11,7 +11,7 @@ from cad.dicom.archive.interface import IDENTITY, MODALITIES
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.out.objects import CHARACTER_SET
 from cad.dicom.own import MANUFACTURER, OWN_MODEL_NAME, SERIES
-from cad.node.receiver import VERIFICATION
+from cad.hospital.node.receiver import VERIFICATION
 
 HEAD = """# DICOM conformance
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cad.columns import Column, columns_of
-from cad.settings import FeatureSettings
-from cad.terms.features import (
+from cad.base.settings import FeatureSettings
+from cad.base.terms.features import (
     GRADIENTS,
     HARALICK,
     HISTOGRAM,
@@ -13,7 +12,8 @@ from cad.terms.features import (
     RATIOS,
     STATISTICS,
 )
-from cad.terms.modality import short_name
+from cad.base.terms.modality import short_name
+from cad.mri.columns import Column, columns_of
 
 EVERYTHING = FeatureSettings.model_validate(
     {
@@ -32,7 +32,7 @@ EVERYTHING = FeatureSettings.model_validate(
 
 HEAD = """# Features
 
-Generated from `cad/columns.py`: `uv run python scripts/features_page.py > docs/features.md`.
+Generated from `cad/mri/columns.py`: `uv run python scripts/features_page.py > docs/features.md`.
 
 A region is measured in the own grid of every image. A column's name is image, part, statistic, such
 as `t2w_intensity_median`, `adc_haralick_contrast`, `dce_tofts_ktrans_p90`, `size_volume`. Parts

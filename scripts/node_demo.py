@@ -29,8 +29,8 @@ from certificates import papers, shown  # noqa: E402
 from dicom_files import write_seg  # noqa: E402
 from live_node import Node, introduce, push, rest, results  # noqa: E402
 
-from cad.imaging.nifti import read_volume  # noqa: E402
-from cad.share import shared  # noqa: E402
+from cad.base.share import shared  # noqa: E402
+from cad.mri.imaging.nifti import read_volume  # noqa: E402
 
 MODELS = ["phantom-psvm", "phantom-psvm-biparametric"]
 

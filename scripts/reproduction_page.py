@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cad.errors import CadError
-from cad.experiments import EXPERIMENTS, REAL
-from cad.experiments.niaf2014 import BASELINES, METHODS, SCALES
-from cad.experiments.niaf2014_clinical import ON_TRUTH, SOFT
-from cad.experiments.wang2014 import NOTABLE
-from cad.files import write_atomic
-from cad.reading import read_frame
-from cad.terms.text import to_markdown
+from cad.base.errors import CadError
+from cad.base.files import write_atomic
+from cad.base.reading import read_frame
+from cad.base.terms.text import to_markdown
+from cad.evidence.experiments import EXPERIMENTS, REAL
+from cad.evidence.experiments.niaf2014 import BASELINES, METHODS, SCALES
+from cad.evidence.experiments.niaf2014_clinical import ON_TRUTH, SOFT
+from cad.evidence.experiments.wang2014 import NOTABLE
 
 _ORDER = "P-SVM > F-SVM > SVM"
 # Measures of the clinical tables, and the sign that makes larger better.

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
+from cad.base.settings import DecisionSettings, FilterSettings, PipelineSettings
 from cad.dicom.archive.settings import ArchiveLimits
+from cad.hospital.node.settings import NodeSettings
 from cad.learners import LEARNERS
-from cad.learners.solvers.choice import SOLVERS
-from cad.node.settings import NodeSettings
-from cad.settings import DecisionSettings, FilterSettings, PipelineSettings
+from cad.learning.learners.solvers.choice import SOLVERS
 
 _SHOWN_BY_DEFAULT = (float, int, bool, str)
 """Types of which a default shows the kind: 1.0, 16, false, a text."""
@@ -89,8 +89,8 @@ def settings_page() -> str:
         [
             "# Settings",
             "",
-            "Generated from `cad/settings.py`: `python scripts/settings_page.py`. A line has a "
-            "key, its values with the default in bold (alone where it shows their kind), and its "
+            "Generated from `cad/base/settings.py`: `python scripts/settings_page.py`. A line has "
+            "a key, its values with the default in bold (alone where it shows their kind), and its "
             "meaning. Unknown keys are refused.",
             "",
             "## A pipeline (`pipelines/*.yaml`)",
@@ -123,7 +123,7 @@ def settings_page() -> str:
             "",
             "## A node (`configs/node/*.yaml`)",
             "",
-            "For `cad serve --config FILE`; [node](node.md). From `cad/node/settings.py`. "
+            "For `cad serve --config FILE`; [node](node.md). From `cad/hospital/node/settings.py`. "
             "Nothing is watched unless `watch` names a folder.",
             "",
             *settings_table(NodeSettings, shown={ArchiveLimits: "an archive's keys"}),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cad.processes import collect_rarely
+from cad.base.processes import collect_rarely
 
 collect_rarely()  # the collector would look through all that the tests have loaded
 # Children that a test starts see one numerical thread each, as the test itself does.
@@ -33,11 +33,11 @@ _absent: set[str] = set()
 
 @pytest.fixture(autouse=True)
 def few_rivals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In tests of whole runs one of the six rivals; shared runs and tests/evaluation have all."""
+    """In tests of whole runs one of the six rivals; shared runs and evaluation's have all."""
     if request.path.parent.name not in ("pipeline", "folds", "layers", "node", "dicom"):
         return
-    from cad.learners.rivals import rival_learners
-    from cad.stages import validate
+    from cad.learning.learners.rivals import rival_learners
+    from cad.run.stages import validate
 
     def few(n_rows: int) -> dict[str, Any]:
         return {"kernel ridge on p": rival_learners(n_rows)["kernel ridge on p"]}
@@ -119,7 +119,7 @@ def real_import(
 @pytest.fixture(scope="session")
 def light_cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six simulated patients with small images; read it, change nothing."""
-    from cad.phantom import simulate
+    from cad.evidence.phantom import simulate
 
     root = tmp_path_factory.mktemp("light") / "cohort"
     simulate(root, patients=6, seed=4, light=True)

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from cad.base.errors import CadError
+from cad.base.processes import collect_rarely
 from cad.cli import shared as common
 from cad.cli.audit import audit_app
 from cad.cli.cohort import cohort_app
@@ -16,8 +18,6 @@ from cad.cli.model import model_app
 from cad.cli.node import serve
 from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
-from cad.errors import CadError
-from cad.processes import collect_rarely
 
 # What --help shows together, as a user thinks.
 START, DATA, LEARN, SERVICE = "Start", "Own data", "Learn", "Service"
@@ -77,11 +77,11 @@ def demo(
     The sample cohort comes with the program. A learner is validated on it with the pipeline named
     demo; all results are written to the folder of --out.
     """
-    from cad.share import shared
+    from cad.base.share import shared
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     options = common.load_ahead(out, options, folds=True)
-    from cad.pipeline import run_pipeline
+    from cad.run.pipeline import run_pipeline
 
     common.finish(run_pipeline("demo", shared("sample_data"), out, options), as_json)
 
@@ -98,8 +98,8 @@ def simulate(
     jobs: common.Jobs = 1,
 ) -> None:
     """Write a simulated cohort of any size."""
-    from cad.phantom import latent_auc
-    from cad.phantom import simulate as simulate_cohort
+    from cad.evidence.phantom import latent_auc
+    from cad.evidence.phantom import simulate as simulate_cohort
 
     simulate_cohort(out, patients=patients, seed=seed, jobs=jobs)
     common.say(f"wrote {patients} simulated patients to {out}")
@@ -139,13 +139,13 @@ def import_command(
     is which image. Images, masks and tables are written to the cohort folder. The exit code is 1
     when a study could not be imported.
     """
-    from cad.share import find
+    from cad.base.share import find
 
     file = find("configs/import", rules, ".yaml") if rules else None
     options = common.execution(1, time_limit=time_limit, memory_limit=memory_limit)
     if explain:
         from cad.dicom.into.explain import explain_source
-        from cad.execution.pool import Caller
+        from cad.run.execution.pool import Caller
 
         with Caller(options) as call:
             seen = explain_source(Path(source), file, call)
@@ -156,10 +156,10 @@ def import_command(
             "an import needs a cohort folder and --rules",
             hint="`cad import SOURCE --explain` writes a rules file to start from",
         )
-    from cad.processes import use_one_thread
+    from cad.base.processes import use_one_thread
 
     use_one_thread()  # before numerical libraries are loaded
-    from cad.workflows.imports import import_cohort
+    from cad.run.workflows.imports import import_cohort
 
     common.share()
     archive = common.archive_limits(limits) if patient is not None else None
@@ -185,7 +185,7 @@ def check_command(
     Tables, images and regions are read; problems are printed, with notes on what a study lacks. No
     file of the cohort is changed. The exit code is 1 when there is a problem.
     """
-    from cad.workflows.check import check, check_text, model_settings
+    from cad.run.workflows.check import check, check_text, model_settings
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     problems, notes = check(cohort, options, model_settings(model) if model else None)
@@ -215,7 +215,7 @@ def run(
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     options = common.load_ahead(out, options, folds=True)
-    from cad.pipeline import run_pipeline
+    from cad.run.pipeline import run_pipeline
 
     common.finish(run_pipeline(pipeline, cohort, out, options), as_json)
 
@@ -245,9 +245,9 @@ def train(
     The learner is first validated on left-out patients. The bundle is written to the folder of
     --out, and the run of the validation to a folder beside it, with .validation after its name.
     """
-    from cad.cohort import read_cohort
-    from cad.cohort.without import strangers
-    from cad.pipeline import train_model
+    from cad.folders.cohort import read_cohort
+    from cad.folders.cohort.without import strangers
+    from cad.run.pipeline import train_model
 
     for patient in strangers(read_cohort(cohort), without) if without else ():
         common.say(
@@ -274,7 +274,7 @@ def recalibrate(
     changed. The old model's run on the cohort is written to a folder beside it, with .before after
     its name.
     """
-    from cad.pipeline import recalibrate_model
+    from cad.run.pipeline import recalibrate_model
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     said = recalibrate_model(model, cohort, out, options)
@@ -318,7 +318,7 @@ def predict(
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     common.load_ahead(out, options)
-    from cad.pipeline import predict_cohort
+    from cad.run.pipeline import predict_cohort
 
     summary = predict_cohort(
         model,
@@ -332,7 +332,7 @@ def predict(
         transductive=transductive,
     )
     if audit is not None:
-        from cad.audit.entries import audit_prediction, caller
+        from cad.run.audit.entries import audit_prediction, caller
 
         audit_prediction(audit, out, caller())
     common.finish(summary, as_json)
@@ -359,9 +359,9 @@ def report(
     it with --dicom or --send, FHIR bundles to fhir in it with --fhir; each of these needs --cohort.
     Only --send sends the DICOM objects to an archive; FHIR bundles are never sent.
     """
-    from cad.reports import write_report
-    from cad.run_folder import RUNS
-    from cad.transactions import owned, require_kind
+    from cad.base.transactions import owned, require_kind
+    from cad.folders.run_folder import RUNS
+    from cad.run.reports import write_report
 
     if not out.is_dir():
         raise CadError("no such run folder", file=out)
@@ -369,7 +369,7 @@ def report(
     with owned(out):
         common.say(f"wrote {write_report(out)}")
         if dicom or fhir or send is not None:
-            from cad.workflows.delivery import deliver
+            from cad.run.workflows.delivery import deliver
 
             lines, failures = deliver(
                 out,
@@ -401,8 +401,8 @@ def compare_command(
     The comparison is printed and written to comparison.json in the folder of --out. Each pipeline's
     run is written to a folder of its name in there.
     """
-    from cad.pipeline import compare_pipelines
-    from cad.workflows.compare import comparison_table
+    from cad.run.pipeline import compare_pipelines
+    from cad.run.workflows.compare import comparison_table
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     common.show(compare_pipelines(pipelines, cohort, out, options), as_json, comparison_table)
@@ -414,7 +414,7 @@ def warm_command() -> None:
 
     Compiled code is kept in numba's cache on this machine; nothing else is written.
     """
-    from cad.pipeline import warm_up
+    from cad.cli.warm import warm_up
 
     warm_up()
     common.say("every kernel is compiled")
@@ -422,7 +422,7 @@ def warm_command() -> None:
 
 def _experiments(wanted: bool) -> None:
     if wanted:
-        from cad.experiments import EXPERIMENTS
+        from cad.evidence.experiments import EXPERIMENTS
 
         common.say("\n".join(EXPERIMENTS))
         raise typer.Exit
@@ -454,7 +454,7 @@ def experiment(
 
     A page, NAME.md, is written to the folder of --out, with its tables and figures.
     """
-    from cad.experiments import Options, run_experiment
+    from cad.evidence.experiments import Options, run_experiment
 
     names = tuple(part.strip() for part in datasets.split(",") if part.strip())
     common.say(f"wrote {run_experiment(name, Options(out, data, repeats, names, jobs))}")

@@ -29,7 +29,7 @@ def audit_verify(
     The trail is only read. The exit code is 1 when a line is wrong. Lines that were cut off at the
     end are found only with --last, a last hash that was printed earlier.
     """
-    from cad.audit.trail import verify
+    from cad.run.audit.trail import verify
 
     found = verify(file, last)
     lines = [*found.problems, f"{found.lines} lines, last hash {found.last}"]

@@ -39,9 +39,9 @@ def cohort_remove(
     named. Models are searched and not changed. Everything that still holds the patient's data is
     printed.
     """
-    from cad.audit.withdrawal import Elsewhere, withdraw
-    from cad.node.withdrawal import NodeHome
-    from cad.reader_study.withdrawal import ReadingFolder
+    from cad.hospital.node.withdrawal import NodeHome
+    from cad.hospital.reader_study.withdrawal import ReadingFolder
+    from cad.run.audit.withdrawal import Elsewhere, withdraw
 
     homes: list[Elsewhere] = [NodeHome(home) for home in nodes or ()]
     # Reader studies below a folder that holds runs too: their codes name nobody to a search.

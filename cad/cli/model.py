@@ -18,8 +18,8 @@ def model_verify(
     Print the largest difference to the stored predictions. A model that fails a check ends the
     command with an error and exit code 2; nothing is written.
     """
-    from cad.model.bundle import verify_bundle
-    from cad.share import find
+    from cad.base.share import find
+    from cad.run.model.bundle import verify_bundle
 
     gap = verify_bundle(find("models", model))
     show(
@@ -34,9 +34,9 @@ def model_show(
     model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
 ) -> None:
     """Print a model's card."""
-    from cad.model.bundle import load_bundle
-    from cad.reading import read_text
-    from cad.share import find
+    from cad.base.reading import read_text
+    from cad.base.share import find
+    from cad.run.model.bundle import load_bundle
 
     folder = find("models", model)
     metadata = {k: v for k, v in load_bundle(folder).metadata.items() if k != "structure"}
@@ -59,8 +59,8 @@ def model_compare(
     Both models score the cohort; their runs are written to the folders a and b in the folder of
     --out. The comparison is printed and written to comparison.json in that folder.
     """
-    from cad.model.comparison import comparison_text
-    from cad.pipeline import compare_models
+    from cad.run.model.comparison import comparison_text
+    from cad.run.pipeline import compare_models
 
     options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     show(compare_models(a, b, cohort, out, options), as_json, comparison_text)

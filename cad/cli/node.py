@@ -26,10 +26,10 @@ def serve(
     The file of --config names the node's folder, port, models and archive. The node runs until it
     is ended by a signal (SIGTERM or SIGINT).
     """
-    from cad.node.service import serve as run
-    from cad.node.settings import NodeSettings, WatchSettings
-    from cad.settings import read_settings
-    from cad.share import find
+    from cad.base.settings import read_settings
+    from cad.base.share import find
+    from cad.hospital.node.service import serve as run
+    from cad.hospital.node.settings import NodeSettings, WatchSettings
 
     settings = read_settings(NodeSettings, find("configs/node", config, ".yaml"))
     if watch is not None:

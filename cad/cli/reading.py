@@ -43,11 +43,11 @@ def reading(
     that folder, and those made without the tool to scores.tsv of the cohort.
     """
     if collect:
-        from cad.reader_study.exports import collect_reading
+        from cad.hospital.reader_study.exports import collect_reading
 
         lines = collect_reading(cohort, out, collect)
     else:
-        from cad.reader_study.study import ReadingSettings, write_reading
+        from cad.hospital.reader_study.study import ReadingSettings, write_reading
 
         ids = tuple(part.strip() for part in readers.split(",") if part.strip())
         settings = ReadingSettings(ids, scale, seed, wash_out, outlines)
@@ -70,8 +70,8 @@ def suggest(
     The cohort is scored with the model. This run and suggestions.csv are written to the folder of
     --out. The exit code is 1 when a region could not be scored.
     """
-    from cad.pipeline import suggest_next
-    from cad.reading import parse_json
+    from cad.base.reading import parse_json
+    from cad.run.pipeline import suggest_next
 
     options = shared.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     table, failures = suggest_next(model, cohort, out, options, count)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cad.errors import CadError
-from cad.files import plain
-from cad.share import find
+from cad.base.errors import CadError
+from cad.base.files import plain
+from cad.base.share import find
 
 if TYPE_CHECKING:
     from cad.dicom.archive.settings import ArchiveLimits
-    from cad.execution.options import ExecutionOptions
-    from cad.stages.emit import Emitted
+    from cad.run.execution.options import ExecutionOptions
+    from cad.run.stages.emit import Emitted
 
 
 def _existing(folder: Path) -> Path:
@@ -108,8 +108,8 @@ def archive_limits(name: str) -> ArchiveLimits:
     name : str
         Path of a YAML file, or the name of one in ``configs/archive``.
     """
+    from cad.base.settings import read_settings
     from cad.dicom.archive.settings import ArchiveLimits
-    from cad.settings import read_settings
 
     return read_settings(ArchiveLimits, find("configs/archive", name, ".yaml"))
 
@@ -127,7 +127,7 @@ asked = Asked()
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from cad._version import __version__
+        from cad.base.version import __version__
 
         say(f"cad {__version__}")
         raise typer.Exit
@@ -172,7 +172,7 @@ def execution(
     time_limit, memory_limit : float
         Seconds and gigabytes that one study may take.
     """
-    from cad.execution.options import ExecutionOptions
+    from cad.run.execution.options import ExecutionOptions
 
     return ExecutionOptions(
         jobs, scheduler, not no_resume, retry_failed, time_limit, memory_limit, not asked.quiet
@@ -198,18 +198,18 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
     ExecutionOptions
         The same, ``forked`` where processes can be forked for the folds.
     """
-    from cad.processes import use_one_thread
-    from cad.run_folder import RunFolder
+    from cad.base.processes import use_one_thread
+    from cad.folders.run_folder import RunFolder
 
     if options.scheduler is not None or RunFolder(out).memory.exists():
         return options
     use_one_thread()  # before numerical libraries are loaded
-    import cad.execution.worker
-    import cad.pipeline
-    import cad.stages.ready_to_measure
+    import cad.run.execution.worker
+    import cad.run.pipeline
+    import cad.run.stages.ready_to_measure
 
     if folds:
-        import cad.stages.ready_to_fit  # noqa: F401
+        import cad.run.stages.ready_to_fit  # noqa: F401
     return replace(options, forked=share(loops=folds and options.jobs > 1))
 
 
@@ -219,7 +219,7 @@ def share(*, loops: bool = False) -> bool:
     A program that calls the command is not copied: a copy would hold its data and what it changed,
     and Python's fork server, where the copy is lost, would run its main module again.
     """
-    from cad.processes import share_loaded
+    from cad.base.processes import share_loaded
 
     ours = sys.argv[0].endswith(("/cad", "/cad/__main__.py", "/cad/cli/__main__.py"))
     return ours and share_loaded(loops=loops)

@@ -10,7 +10,7 @@ import typer
 from cad.cli.shared import Jobs, Json, Scheduler, execution, show
 
 if TYPE_CHECKING:
-    from cad.tables import Columns
+    from cad.run.tables import Columns
 
 table_app = typer.Typer(
     no_args_is_help=True,
@@ -43,8 +43,8 @@ def _columns(
     isup_min: int | None,
     ignore: str,
 ) -> Columns | None:
-    from cad.errors import CadError
-    from cad.tables import Columns
+    from cad.base.errors import CadError
+    from cad.run.tables import Columns
 
     if file.is_dir() and (scores or histology or ignore):
         raise CadError("a folder of runs brings its own labels: leave out --scores, --histology "
@@ -80,9 +80,9 @@ def table_validate(
     All columns but those of patient, scores and histology and those of --ignore are features. The
     comparison is printed; nothing is written.
     """
-    from cad.execution.pool import workplace
-    from cad.reading import parse_json
-    from cad.tables import validate_table
+    from cad.base.reading import parse_json
+    from cad.run.execution.pool import workplace
+    from cad.run.tables import validate_table
 
     columns = _columns(file, patient, scores, scale, histology, isup_min, ignore)
     with workplace(execution(jobs, scheduler)):
@@ -111,8 +111,8 @@ def table_train(
     All columns but those of patient, scores and histology and those of --ignore are features.
     Labels come from the scores, or from histology where it is known.
     """
-    from cad.execution.pool import workplace
-    from cad.tables import train_table
+    from cad.run.execution.pool import workplace
+    from cad.run.tables import train_table
 
     columns = _columns(file, patient, scores, scale, histology, isup_min, ignore)
     with workplace(execution(1)):
@@ -131,7 +131,7 @@ def table_predict(
 
     The table must have the model's feature columns.
     """
-    from cad.tables import predict_table
+    from cad.run.tables import predict_table
 
     scored = predict_table(file, model, written)
     show({"rows": len(scored), "file": str(written)}, as_json,

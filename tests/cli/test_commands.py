@@ -18,20 +18,20 @@ import pytest
 from typer.testing import CliRunner
 
 from cad import __version__
+from cad.base.settings import DecisionSettings
+from cad.base.share import FOLDERS, find, shared
 from cad.cli import app, main
 from cad.cli.shared import asked, execution
-from cad.cohort import read_cohort
-from cad.evaluation.decisions.costs import measure_decisions
-from cad.evaluation.decisions.patient_level import PatientLevel
-from cad.evaluation.measures.comparison import Comparison
-from cad.evaluation.measures.intervals import Interval
-from cad.evaluation.summary import Summary
-from cad.reports.printed import closing_lines, printed_table
-from cad.run_folder.results import read_results
-from cad.run_folder.tables import Failure
-from cad.settings import DecisionSettings
-from cad.share import FOLDERS, find, shared
-from cad.stages.emit import Emitted
+from cad.folders.cohort import read_cohort
+from cad.folders.run_folder.results import read_results
+from cad.folders.run_folder.tables import Failure
+from cad.learning.evaluation.decisions.costs import measure_decisions
+from cad.learning.evaluation.decisions.patient_level import PatientLevel
+from cad.learning.evaluation.measures.comparison import Comparison
+from cad.learning.evaluation.measures.intervals import Interval
+from cad.learning.evaluation.summary import Summary
+from cad.run.reports.printed import closing_lines, printed_table
+from cad.run.stages.emit import Emitted
 
 
 def _cad(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -319,7 +319,7 @@ def test_a_stopped_command_says_that_it_goes_on(monkeypatch, capsys):
     def stopped(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cad.pipeline.warm_up", stopped)
+    monkeypatch.setattr("cad.cli.warm.warm_up", stopped)
     monkeypatch.setattr("sys.argv", ["cad", "warm"])
     with pytest.raises(SystemExit) as end:
         main()

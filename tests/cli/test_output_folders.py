@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import typer.main
 
+from cad.base.errors import CadError
+from cad.base.files import write_atomic, write_json
+from cad.base.share import shared
+from cad.base.transactions import MARK, claimed, require_kind
 from cad.cli import app
-from cad.cohort import COHORT
-from cad.errors import CadError
-from cad.experiments import EXPERIMENT
-from cad.files import write_atomic, write_json
-from cad.model.bundle import MODEL
-from cad.reader_study.study import READING
-from cad.run_folder import COMPARISON, RUNS, RunFolder
-from cad.share import shared
-from cad.transactions import MARK, claimed, require_kind
+from cad.evidence.experiments import EXPERIMENT
+from cad.folders.cohort import COHORT
+from cad.folders.run_folder import COMPARISON, RUNS, RunFolder
+from cad.hospital.reader_study.study import READING
+from cad.run.model.bundle import MODEL
 
 KINDS = [COHORT, MODEL, *RUNS.values(), COMPARISON, READING, EXPERIMENT]
 PREDICT = ("--model", "phantom-psvm", "--cohort", "COHORT", "-o", "OUT")

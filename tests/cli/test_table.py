@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import cad
+from cad.base.errors import CadError
 from cad.cli import app
-from cad.errors import CadError
 
 WITHOUT = """
 import sys

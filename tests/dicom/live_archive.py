@@ -17,7 +17,7 @@ import pytest
 from dicom_cases import RULES, write_run
 from dicom_files import IDENTIFYING, edit, uid, write_seg, write_series
 
-from cad.cohort import read_cohort
+from cad.base.errors import CadError
 from cad.dicom.archive import interface as archives
 from cad.dicom.archive.client import connect, fetch_patient
 from cad.dicom.archive.conversation import protocol
@@ -27,10 +27,10 @@ from cad.dicom.into.importer import import_patient, import_source
 from cad.dicom.out.parametric_map import write_maps
 from cad.dicom.out.results import write_sr_and_seg
 from cad.dicom.out.sr_reader import read_report
-from cad.errors import CadError
-from cad.imaging.nifti import read_volume, write_volume
-from cad.imaging.study_files import image_path
-from cad.run_folder import RunFolder
+from cad.folders.cohort import read_cohort
+from cad.folders.run_folder import RunFolder
+from cad.mri.imaging.nifti import read_volume, write_volume
+from cad.mri.imaging.study_files import image_path
 
 REST = os.environ["CAD_ORTHANC"]
 AET = os.environ["CAD_ARCHIVE_AET"]

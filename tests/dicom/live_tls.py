@@ -17,15 +17,15 @@ from dicom_files import edit, write_seg, write_series
 from live_node import free_port, make_settings, push, rest
 from tls_front import encrypted_front
 
+from cad.base.errors import CadError
 from cad.dicom.archive.client import connect
 from cad.dicom.archive.conversation import protocol
 from cad.dicom.archive.interface import Protocolled
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.errors import CadError
-from cad.node import queue as states
-from cad.node.inbox import Inbox
-from cad.node.poll import Poller
-from cad.node.queue import Queue
+from cad.hospital.node import queue as states
+from cad.hospital.node.inbox import Inbox
+from cad.hospital.node.poll import Poller
+from cad.hospital.node.queue import Queue
 
 # The libraries leave connections open that the other side has cut.
 pytestmark = [

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from certificates import papers
 
+from cad.base.errors import CadError
 from cad.dicom.archive.client import connect
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.errors import CadError
 
 HERE = Path(__file__).resolve().parent
 

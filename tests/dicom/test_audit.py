@@ -13,10 +13,10 @@ from dicom_cases import write_run
 from secret_scan import hits
 from typer.testing import CliRunner
 
-from cad.audit.entries import audit_prediction
-from cad.audit.trail import append, pseudonym, verify
+from cad.base.errors import CadError
 from cad.cli import app
-from cad.errors import CadError
+from cad.run.audit.entries import audit_prediction
+from cad.run.audit.trail import append, pseudonym, verify
 
 LINES = 20
 
@@ -142,7 +142,7 @@ def test_nothing_is_added_to_an_end_that_was_changed(trail: Path, content: bytes
 def test_a_full_disk_leaves_the_trail_as_it_was(trail: Path, content: bytes):
     """By a limit on the size of files, in a process of its own."""
     code = (
-        "import resource, signal, sys; from pathlib import Path; from cad.audit.trail import *;"
+        "import resource, signal, sys; from pathlib import Path; from cad.run.audit.trail import *;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); n = int(sys.argv[2]);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (n, n)); append(Path(sys.argv[1]), {'a': 1})"
     )
@@ -155,7 +155,7 @@ def test_a_full_disk_leaves_the_trail_as_it_was(trail: Path, content: bytes):
 def test_many_processes_write_one_trail(tmp_path: Path):
     path = tmp_path / "trail.jsonl"
     code = (
-        "import sys; from pathlib import Path; from cad.audit.trail import append;"
+        "import sys; from pathlib import Path; from cad.run.audit.trail import append;"
         "[append(Path(sys.argv[1]), {'n': i}) for i in range(10)]"
     )
     running = [subprocess.Popen([sys.executable, "-c", code, path]) for _ in range(3)]
@@ -168,7 +168,7 @@ def test_many_processes_write_one_trail(tmp_path: Path):
 def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path):
     path = tmp_path / "trail.jsonl"
     code = (
-        "import sys; from pathlib import Path; from cad.audit.trail import append\n"
+        "import sys; from pathlib import Path; from cad.run.audit.trail import append\n"
         "while True: print(append(Path(sys.argv[1]), {'event': 'x' * 999}), flush=True)"
     )
     process = subprocess.Popen(

@@ -11,13 +11,13 @@ import pytest
 from import_cases import adc_values, regions, table, voxels, write_mha, write_nifti
 from typer.testing import CliRunner
 
+from cad.base.errors import CadError
 from cad.cli import app
-from cad.cohort import read_cohort
 from cad.dicom.into.regions import detected
 from cad.dicom.into.rules import DetectorRule
-from cad.errors import CadError
-from cad.imaging.volume import Volume
-from cad.stages.judge import UNSEEN, decided
+from cad.folders.cohort import read_cohort
+from cad.mri.imaging.volume import Volume
+from cad.run.stages.judge import UNSEEN, decided
 
 
 def soft_map() -> Volume:

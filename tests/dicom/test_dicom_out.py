@@ -17,16 +17,16 @@ import pytest
 from dicom_cases import RULES, write_run
 from dicom_files import IDENTIFYING, edit, needs, uid, validate, write_series
 
-from cad.cohort import read_cohort
+from cad.base.errors import CadError
 from cad.dicom.into.importer import import_source
 from cad.dicom.out.results import write_sr_and_seg
 from cad.dicom.out.sr_reader import read_report
-from cad.errors import CadError
-from cad.imaging.annotations import read_regions
-from cad.imaging.frames import read_dataset
-from cad.imaging.nifti import read_volume, sidecar_path, write_volume
-from cad.imaging.study_files import image_path
-from cad.imaging.volume import Volume
+from cad.folders.cohort import read_cohort
+from cad.mri.imaging.annotations import read_regions
+from cad.mri.imaging.frames import read_dataset
+from cad.mri.imaging.nifti import read_volume, sidecar_path, write_volume
+from cad.mri.imaging.study_files import image_path
+from cad.mri.imaging.volume import Volume
 
 SHAPE = (7, 30, 26)
 SPACING = (0.8, 1.2, 3.0)

@@ -11,12 +11,12 @@ import pytest
 from dicom_cases import RULES, write_run
 from dicom_files import write_seg, write_series
 
-from cad.cohort import read_cohort
+from cad.base.errors import CadError
 from cad.dicom.into.importer import import_source
 from cad.dicom.out.fhir import SCT, checked, read_fhir
 from cad.dicom.out.sr_reader import read_report
-from cad.errors import CadError
-from cad.workflows.delivery import deliver
+from cad.folders.cohort import read_cohort
+from cad.run.workflows.delivery import deliver
 
 SHAPE = (6, 24, 24)
 PROBABILITIES = {"1": 0.7312345678901234, "2": 0.05}

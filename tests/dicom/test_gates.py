@@ -16,13 +16,19 @@ import pytest
 from dicom_files import edit
 from import_cases import only_failure, write_patient, write_rois
 
-from cad.cohort import read_cohort
+from cad.base.errors import CadError
 from cad.dicom.into.importer import import_source
-from cad.errors import CadError
-from cad.imaging.nifti import read_dynamic, read_volume, sidecar_path, write_dynamic, write_volume
-from cad.imaging.plausibility import implausible
-from cad.imaging.study import Roi
-from cad.imaging.study_files import check_study, read_study
+from cad.folders.cohort import read_cohort
+from cad.mri.imaging.nifti import (
+    read_dynamic,
+    read_volume,
+    sidecar_path,
+    write_dynamic,
+    write_volume,
+)
+from cad.mri.imaging.plausibility import implausible
+from cad.mri.imaging.study import Roi
+from cad.mri.imaging.study_files import check_study, read_study
 
 
 def scaled(factor: float) -> tuple[Callable[[Path], None], Callable[[Path], None]]:

@@ -15,13 +15,13 @@ from pydicom.dataset import Dataset
 from pydicom.uid import MRImageStorage
 from pynetdicom import AE, evt
 
-from cad.cohort.patients import Patients, patient_proof
+from cad.base.errors import CadError
 from cad.dicom.archive.client import connect, fetch_patient
 from cad.dicom.archive.dimse import FIND, GET
 from cad.dicom.archive.interface import FoundSeries, check_received, file_under
 from cad.dicom.archive.web import check_stored
 from cad.dicom.into.importer import import_patient, import_source
-from cad.errors import CadError
+from cad.folders.cohort.patients import Patients, patient_proof
 
 # --- folders -------------------------------------------------------------------------------------
 

@@ -22,13 +22,13 @@ from import_cases import RULES, regions, write_patient
 from PIL import Image, PngImagePlugin
 from secret_scan import hits
 
-from cad.cohort import read_cohort
+from cad.base.transactions import is_ours
 from cad.dicom.into.importer import ImportSummary, import_source
 from cad.dicom.out.results import write_sr_and_seg
-from cad.imaging.makers import maker
-from cad.pipeline import check
-from cad.transactions import is_ours
-from cad.workflows.check import check_text
+from cad.folders.cohort import read_cohort
+from cad.mri.imaging.makers import maker
+from cad.run.pipeline import check
+from cad.run.workflows.check import check_text
 
 PATIENT = "19470503"  # a birth date as the patient's number, and as a region's name
 SKIPPED = {

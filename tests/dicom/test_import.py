@@ -22,9 +22,9 @@ from import_cases import (
     write_rois,
 )
 
-from cad.cohort import read_cohort
 from cad.dicom.into.importer import import_source
-from cad.imaging.nifti import read_dynamic, read_volume, write_volume
+from cad.folders.cohort import read_cohort
+from cad.mri.imaging.nifti import read_dynamic, read_volume, write_volume
 
 
 def test_a_whole_study(tmp_path, rules):

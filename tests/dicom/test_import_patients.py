@@ -8,8 +8,8 @@ import pytest
 from dicom_files import edit, uid
 from import_cases import everything, only_failure, table, write_patient, write_rois
 
-from cad.cohort import read_cohort
 from cad.dicom.into.importer import import_source
+from cad.folders.cohort import read_cohort
 
 
 def test_ids_become_safe_labels_and_collisions_are_refused(tmp_path, rules):

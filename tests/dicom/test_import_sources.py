@@ -12,14 +12,14 @@ import pytest
 from dicom_files import IDENTIFYING, edit, write_series
 from import_cases import RULES, SHAPE, only_failure, table, voxels, write_patient, write_rois
 
-from cad.cohort import read_cohort
-from cad.cohort.patients import Patients, patient_proof
+from cad.base.errors import CadError
+from cad.base.settings import read_settings
 from cad.dicom.into.importer import import_source
 from cad.dicom.into.rules import DynamicRule, FilesRule, ImportRules, Match
-from cad.errors import CadError
-from cad.imaging.nifti import read_dynamic, read_volume
-from cad.imaging.plausibility import RANGES
-from cad.settings import read_settings
+from cad.folders.cohort import read_cohort
+from cad.folders.cohort.patients import Patients, patient_proof
+from cad.mri.imaging.nifti import read_dynamic, read_volume
+from cad.mri.imaging.plausibility import RANGES
 
 
 def pack(folder: Path, archive: Path) -> None:

@@ -15,15 +15,15 @@ import pytest
 from dicom_cases import RULES, write_run
 from dicom_files import IDENTIFYING, needs, validate, write_series
 
-from cad.cohort import StudyRef, read_cohort
 from cad.dicom.into.importer import import_source
 from cad.dicom.out import parametric_map as map_out
 from cad.dicom.out.parametric_map import OUTSIDE, write_maps
 from cad.dicom.out.source_images import SourceImages, _enhanced, source_images
-from cad.imaging.nifti import read_volume, write_volume
-from cad.imaging.volume import Volume
-from cad.run_folder import RunFolder
-from cad.workflows.delivery import deliver
+from cad.folders.cohort import StudyRef, read_cohort
+from cad.folders.run_folder import RunFolder
+from cad.mri.imaging.nifti import read_volume, write_volume
+from cad.mri.imaging.volume import Volume
+from cad.run.workflows.delivery import deliver
 
 SHAPE = (5, 30, 26)
 PLACE = {

@@ -21,14 +21,14 @@ from dicom_cases import write_run
 from import_cases import RULES, write_patient, write_rois
 from misbehaving import PATIENT, attempt, write_truth
 
+from cad.base.errors import CadError
+from cad.base.settings import read_settings
 from cad.dicom.archive.client import check_address, connect, fetch_patient
 from cad.dicom.archive.conversation import protocol
 from cad.dicom.archive.interface import Step, not_all_stored
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.importer import import_source
-from cad.errors import CadError
-from cad.settings import read_settings
-from cad.workflows.delivery import deliver
+from cad.run.workflows.delivery import deliver
 
 SERVERS = {"dimse": bad_dimse, "web": bad_web}
 LIMITS = ArchiveLimits(

@@ -19,14 +19,14 @@ from pydicom.sr.codedict import codes
 from scipy.ndimage import binary_fill_holes
 from skimage.measure import points_in_poly
 
-from cad.cohort import read_cohort
+from cad.base.errors import CadError
 from cad.dicom.into.importer import import_source
 from cad.dicom.out.results import write_sr_and_seg
 from cad.dicom.out.sr import outlines
 from cad.dicom.out.sr_reader import DrawnOutline, read_report
-from cad.errors import CadError
-from cad.imaging.nifti import read_volume, write_volume
-from cad.imaging.volume import Volume
+from cad.folders.cohort import read_cohort
+from cad.mri.imaging.nifti import read_volume, write_volume
+from cad.mri.imaging.volume import Volume
 
 SHAPE = (5, 30, 26)
 SPACING, ORIGIN = (0.8, 1.2, 3.0), (-31.25, 12.5, 40.0)

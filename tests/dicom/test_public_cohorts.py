@@ -19,13 +19,13 @@ from import_cases import (
 )  # fmt: skip
 from typer.testing import CliRunner
 
+from cad.base.errors import CadError
 from cad.cli import app
-from cad.cohort import read_cohort
 from cad.dicom.into.importer import import_source
 from cad.dicom.into.regions import gleason_grade
-from cad.errors import CadError
-from cad.imaging.nifti import read_volume
-from cad.imaging.volume import Volume
+from cad.folders.cohort import read_cohort
+from cad.mri.imaging.nifti import read_volume
+from cad.mri.imaging.volume import Volume
 
 
 def write_picai(root: Path, lesion: Volume, t2w: Volume, adc: Volume, hbv: Volume) -> Path:

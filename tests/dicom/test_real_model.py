@@ -18,8 +18,8 @@ from scipy.ndimage import distance_transform_edt
 from typer.testing import CliRunner
 
 from cad.cli import app
-from cad.imaging.nifti import read_volume
-from cad.imaging.volume import Volume
+from cad.mri.imaging.nifti import read_volume
+from cad.mri.imaging.volume import Volume
 
 PIPELINE = """
 name: quick
@@ -135,7 +135,7 @@ def promis(cohort: Path, source: Path) -> str:
     return "ignore"
 
 
-@pytest.mark.filterwarnings("ignore::cad.learners.base.LearnerWarning")
+@pytest.mark.filterwarnings("ignore::cad.learning.learners.base.LearnerWarning")
 @pytest.mark.parametrize(
     "mirror",
     [prostatex, *(pytest.param(f, marks=pytest.mark.slow) for f in (ai4ar, promis))],

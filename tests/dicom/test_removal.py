@@ -12,13 +12,13 @@ from import_cases import RULES, write_patient, write_rois
 from secret_scan import hits
 from typer.testing import CliRunner
 
-from cad.audit.withdrawal import withdraw
+from cad.base.errors import CadError
 from cad.cli import app
-from cad.cohort import read_cohort
-from cad.cohort.patients import KEY_FILE, Patients
-from cad.cohort.traces import Names, traces
 from cad.dicom.into.importer import import_source
-from cad.errors import CadError
+from cad.folders.cohort import read_cohort
+from cad.folders.cohort.patients import KEY_FILE, Patients
+from cad.folders.cohort.traces import Names, traces
+from cad.run.audit.withdrawal import withdraw
 
 
 def cohort_of(tmp_path: Path, labels: str = "id", people: tuple[str, ...] = ("MRN-7001",)) -> Path:

@@ -11,16 +11,16 @@ import pytest
 from import_cases import regions, write_patient
 from typer.testing import CliRunner
 
+from cad.base.errors import CadError
 from cad.cli import app
 from cad.dicom.into.conversion import convert
 from cad.dicom.into.importer import import_source
-from cad.errors import CadError
-from cad.execution.options import ExecutionOptions
-from cad.execution.pool import Caller
-from cad.imaging.listing import list_files
-from cad.imaging.nifti import write_volume
-from cad.workflows.check import check
-from cad.workflows.imports import import_cohort
+from cad.mri.imaging.listing import list_files
+from cad.mri.imaging.nifti import write_volume
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.pool import Caller
+from cad.run.workflows.check import check
+from cad.run.workflows.imports import import_cohort
 
 SHORT = ExecutionOptions(time_limit=5.0, memory_limit=4.0)
 

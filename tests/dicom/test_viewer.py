@@ -15,9 +15,9 @@ import pytest
 from dicom_cases import write_run
 from PIL import Image
 
-from cad.cohort import read_cohort
 from cad.dicom.into.importer import import_source
 from cad.dicom.out.results import write_sr_and_seg
+from cad.folders.cohort import read_cohort
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(3600)]
 

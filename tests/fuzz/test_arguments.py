@@ -18,8 +18,8 @@ from boundaries_in import tiny_cohort
 from boundaries_made import made_run
 from fuzzing import ODD_TEXTS, SECONDS, cad, fault
 
+from cad.base.share import shared
 from cad.cli import app
-from cad.share import shared
 
 MODEL = "phantom-psvm-biparametric"
 LEARNER = "logistic on soft labels"

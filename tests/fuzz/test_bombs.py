@@ -15,7 +15,7 @@ from dicom_files import deflate
 from import_cases import RULES, regions, write_patient
 
 from cad.dicom.into.importer import import_source
-from cad.imaging.nifti import write_volume
+from cad.mri.imaging.nifti import write_volume
 
 pytestmark = pytest.mark.fuzz
 MEGABYTES = 1000

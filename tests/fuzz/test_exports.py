@@ -16,9 +16,9 @@ import pytest
 from folder_trees import differences, tree
 from reading_cases import export, make_cohort, outline, square
 
-from cad.errors import CadError
-from cad.reader_study.exports import collect_reading
-from cad.reader_study.study import ReadingSettings, write_reading
+from cad.base.errors import CadError
+from cad.hospital.reader_study.exports import collect_reading
+from cad.hospital.reader_study.study import ReadingSettings, write_reading
 
 ODD: list[Any] = [
     "3,5", "", " ", "\ud800", "４", "4\n", "=1+1", None, True, False, [], {}, [[[]]], {"a": 1},

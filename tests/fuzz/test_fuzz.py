@@ -3,7 +3,7 @@
 Never another traceback, a case that takes longer than 10 s of processor time, or more than 2 GB of
 memory (the kernel refuses more). The unmarked test draws 25 cases of each kind; ``-m fuzz`` draws
 300. Damage with a meaning is in ``tests/fuzz/test_structured.py``.
-Mutated DICOM series and annotation objects are in ``tests/imaging/test_imaging_fuzz.py`` too.
+Mutated DICOM series and annotation objects are in ``tests/mri/imaging/test_imaging_fuzz.py`` too.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from hypothesis import strategies as st
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cad.cohort import read_cohort
+from cad.base.settings import DecisionSettings, PipelineSettings, read_settings
 from cad.dicom.into.sources import unpack
 from cad.dicom.into.tables import read_scores
-from cad.execution.task import study_files
-from cad.imaging.study import Roi
-from cad.imaging.study_files import read_study
+from cad.evidence.phantom import simulate
+from cad.folders.cohort import read_cohort
 from cad.learners import ProbabilisticSVC
-from cad.model.bundle import FILES, HASHES, save_bundle, verify_bundle
-from cad.phantom import simulate
-from cad.settings import DecisionSettings, PipelineSettings, read_settings
+from cad.mri.imaging.study import Roi
+from cad.mri.imaging.study_files import read_study
+from cad.run.execution.task import study_files
+from cad.run.model.bundle import FILES, HASHES, save_bundle, verify_bundle
 
 MEMORY = 2 * 10**9
 FEW, MANY = 25, 300

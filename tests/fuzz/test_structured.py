@@ -36,8 +36,8 @@ from damage import CSV, JSON, NIFTI, TSV, YAML, Boundary, Damage
 from fuzzing import cad
 from fuzzing_images import odd_dicom
 
-from cad.model.bundle import HASHES
-from cad.share import shared
+from cad.base.share import shared
+from cad.run.model.bundle import HASHES
 
 MEMORY = 2 * 10**9
 FEW = 5

@@ -12,9 +12,9 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from cad.evaluation.measures.intervals import Interval
-from cad.evaluation.summary import Given, Summary
-from cad.run_folder.tables import OUTLINE_COLUMNS, PATIENT_COLUMNS, PROBABILITY_COLUMNS
+from cad.folders.run_folder.tables import OUTLINE_COLUMNS, PATIENT_COLUMNS, PROBABILITY_COLUMNS
+from cad.learning.evaluation.measures.intervals import Interval
+from cad.learning.evaluation.summary import Given, Summary
 
 PACKAGE = Path(__file__).parents[2] / "cad"
 # As the cohort's tables have them, or how rows are named and counted.
@@ -23,8 +23,14 @@ GIVEN = {"participant_id", "study_id", "roi_id", "label", "zone", "sector", "his
 # Names that other tables use too: who writes them into a run's is not seen by the name.
 SHARED = {"probability", "decision_value", "model", "warnings", "truth", "p", "eta", "n_readers",
           "lower", "upper", "unknown", "outlines"}  # fmt: skip
-MAKERS = ("stages", "model", "workflows", "evaluation", "labels", "run_folder", "execution",
-          "reports", "dicom", "node", "audit", "cohort")  # fmt: skip
+MAKERS = (
+    "learning/evaluation/",
+    "learning/labels/",
+    "folders/",
+    "dicom/",
+    "run/",
+    "hospital/node/",
+)
 """Packages that a number passes before it is written or shown."""
 
 
@@ -84,11 +90,11 @@ def made() -> dict[object, set[str]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 found[f"{getattr(node.func, 'id', '')}()"].add(path)
-            if path.split("/")[0] in MAKERS:
+            if path.startswith(MAKERS):
                 for name in writes(node):
                     found[name].add(path)
     # A section of settings; a rule's name in FHIR; what the viewer colours an outline by.
-    found["decision"] -= {"stages/predict.py", "dicom/out/fhir.py", "reports/views.py"}
+    found["decision"] -= {"run/stages/predict.py", "dicom/out/fhir.py", "run/reports/views.py"}
     return found
 
 
@@ -124,19 +130,19 @@ def test_a_measure_has_one_maker_and_the_page_names_it(field: str) -> None:
     }  # values of many measures
     assert {path for kind in held for path in made()[f"{kind.__name__}()"]} <= {
         *modules_of(field),
-        *({"evaluation/decisions/reject.py"} if field == "decisions" else ()),
-        *({"evaluation/decisions/operating.py"} if field == "patient_level" else ()),
-        *({"evaluation/readers/mrmc.py"} if field == "assisted" else ()),
+        *({"learning/evaluation/decisions/reject.py"} if field == "decisions" else ()),
+        *({"learning/evaluation/decisions/operating.py"} if field == "patient_level" else ()),
+        *({"learning/evaluation/readers/mrmc.py"} if field == "assisted" else ()),
     }
 
 
 def test_a_second_maker_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "table = table.assign(suspicion=Decisions(1, 1.0, {}, None, None, None, ''))"
-    monkeypatch.setitem(trees(), "workflows/check.py", ast.parse(source))
+    monkeypatch.setitem(trees(), "run/workflows/check.py", ast.parse(source))
     made.cache_clear()
     try:
         for name in ("suspicion", "decisions"):
             kind = "Decisions()" if name == "decisions" else name
-            assert made()[kind] - modules_of(name) == {"workflows/check.py"}
+            assert made()[kind] - modules_of(name) == {"run/workflows/check.py"}
     finally:
         made.cache_clear()

@@ -12,15 +12,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CHANGES = {
     # A measure.
-    "terms/measures.yaml": [("accuracy:", "answer: {title: Answer, better: higher}\naccuracy:")],
-    "evaluation/measures/table.py": [
+    "base/terms/measures.yaml": [
+        ("accuracy:", "answer: {title: Answer, better: higher}\naccuracy:")
+    ],
+    "learning/evaluation/measures/table.py": [
         (
             '    "auc": _ranked(',
             '    "answer": ("score", lambda c, w: np.full(len(w), 42.0)),\n    "auc": _ranked(',
         )
     ],
     # A feature with its kernel, and one without.
-    "terms/features.yaml": [
+    "base/terms/features.yaml": [
         (
             '  variance: {definition: "population',
             '  midrange: {definition: "mean of the extremes", power: 1}\n'
@@ -28,19 +30,21 @@ CHANGES = {
             '  variance: {definition: "population',
         )
     ],
-    "features/intensity.py": [
+    "mri/features/intensity.py": [
         (
             "    out.mean = mean\n",
             "    out.mean = mean\n    out.midrange = (low + high) / 2\n",
         )
     ],
     # A learner that keeps an object of scikit-learn.
-    "learners/__init__.py": [("_MODULES = {", '_MODULES = {\n    "Wrapping": "wrapping",')],
+    "learning/learners/__init__.py": [
+        ("_MODULES = {", '_MODULES = {\n    "Wrapping": "wrapping",')
+    ],
     # An output.
-    "run_folder/folder.py": [
+    "folders/run_folder/folder.py": [
         (
             "    validation = ",
-            '    digest = _File("digest.txt", "cad.stages.emit")\n    validation = ',
+            '    digest = _File("digest.txt", "cad.run.stages.emit")\n    validation = ',
         ),
     ],
 }
@@ -60,15 +64,15 @@ SCRIPT = """
 import json
 from pathlib import Path
 import numpy as np
-from cad.columns import columns_of
-from cad.errors import CadError
-from cad.evaluation.measures.table import MEASURES
-from cad.features.intensity import statistics
-from cad.model.estimator import make_estimator, require_storable
-from cad.run_folder import RunFolder
-from cad.run_folder.folder import of_every_run
-from cad.settings import FeatureSettings, PipelineSettings
-from cad.terms.measures import MEASURES as WORDS
+from cad.mri.columns import columns_of
+from cad.base.errors import CadError
+from cad.learning.evaluation.measures.table import MEASURES
+from cad.mri.features.intensity import statistics
+from cad.run.model.estimator import make_estimator, require_storable
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.folder import of_every_run
+from cad.base.settings import FeatureSettings, PipelineSettings
+from cad.base.terms.measures import MEASURES as WORDS
 
 row = statistics(np.array([1.0, 2.0, 6.0, 7.0]), np.array([0, 4]))[0]
 settings = PipelineSettings.model_validate({"name": "t", "learner": {"name": "Wrapping"}})
@@ -96,7 +100,7 @@ def test_the_steps_are_enough(tmp_path: Path) -> None:
             assert old in text, (name, old)
             text = text.replace(old, new, 1)
         (package / name).write_text(text, encoding="utf-8")
-    (package / "learners" / "wrapping.py").write_text(WRAPPING, encoding="utf-8")
+    (package / "learning" / "learners" / "wrapping.py").write_text(WRAPPING, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=tmp_path,

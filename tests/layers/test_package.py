@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 import cad
-from cad.errors import CadError, install
+from cad.base.errors import CadError, install
+from cad.base.share import shared
 from cad.learners import SVMROC, ProbabilisticSVC
-from cad.share import shared
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

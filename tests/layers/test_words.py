@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cad.columns import columns_of
-from cad.settings import FeatureSettings
+from cad.base.settings import FeatureSettings
+from cad.mri.columns import columns_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -47,8 +47,8 @@ def act(task: tuple[str, float]) -> object:
 
 def run_and_leave(quick: str, cohort: Path, out: Path, jobs: int = 2) -> None:
     """A driver with workers; it leaves at once, without waiting for idle workers."""
-    from cad.execution.options import ExecutionOptions
-    from cad.pipeline import run_pipeline
+    from cad.run.execution.options import ExecutionOptions
+    from cad.run.pipeline import run_pipeline
 
     try:
         run_pipeline(quick, cohort, out, ExecutionOptions(jobs=jobs))
@@ -60,7 +60,7 @@ def run_and_leave(quick: str, cohort: Path, out: Path, jobs: int = 2) -> None:
 
 def measure_or_hang(task: Any) -> Any:
     """Measure a study, but wait for ever at the one that the environment names."""
-    from cad.stages.study import process_study
+    from cad.run.stages.study import process_study
 
     if task.ref.study_id == os.environ.get("HANGING_STUDY"):
         time.sleep(1000.0)

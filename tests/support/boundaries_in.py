@@ -15,18 +15,18 @@ from dicom_files import write_seg, write_structures
 from fuzzing_images import odd_dicom
 from import_cases import RULES, regions, write_patient
 
-from cad.cohort import read_cohort, with_readings
+from cad.base.errors import CadError
+from cad.base.settings import DecisionSettings, PipelineSettings, read_settings
+from cad.base.share import shared
 from cad.dicom.into.explain import explain_source
 from cad.dicom.into.importer import import_source
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.out.sr_reader import read_report
-from cad.errors import CadError
-from cad.features.provenance import CohortFacts, resolve_auto
-from cad.imaging.nifti import write_volume
-from cad.labels.consensus import reader_labels
-from cad.settings import DecisionSettings, PipelineSettings, read_settings
-from cad.share import shared
-from cad.workflows.check import check
+from cad.folders.cohort import read_cohort, with_readings
+from cad.learning.labels.consensus import reader_labels
+from cad.mri.features.provenance import CohortFacts, resolve_auto
+from cad.mri.imaging.nifti import write_volume
+from cad.run.workflows.check import check
 
 
 def dicom_source(root: Path, *, dce: bool = True) -> tuple[Path, Path]:
@@ -184,7 +184,7 @@ def settings_files(root: Path) -> Boundary:
     costs.write_text("false_positive: 1\nfalse_negative: 4\nrefer_negative: 0.4\n")
 
     def read() -> None:
-        from cad.model.estimator import make_estimator
+        from cad.run.model.estimator import make_estimator
 
         for path in sorted(root.glob("*.yaml")):
             if hashes[path] != hashlib.sha256(path.read_bytes()).hexdigest():

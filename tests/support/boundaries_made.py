@@ -16,31 +16,31 @@ from boundaries_in import tiny_cohort
 from damage import BYTES, CSV, JSON, LINES, NPZ, PARQUET, Boundary, Damage
 from figures_once import draw_once
 
-from cad.cohort import read_cohort
-from cad.errors import CadError
-from cad.evaluation.summary import Summary
-from cad.execution.options import ExecutionOptions
-from cad.execution.resume import measure_studies
-from cad.execution.task import StudyOutcome, StudyTask
-from cad.model.bundle import FILES, HASHES, load_bundle, verify_bundle
-from cad.model.fold_features import FoldFeatures
-from cad.reading import reading
-from cad.reports import pages, write_report
-from cad.reports.printed import printed_table
-from cad.run_folder import RUNS, RunFolder, partitions
-from cad.run_folder.records import read_metrics, read_record
-from cad.run_folder.study_file import page_measurements, read_provenance, region_rows
-from cad.run_folder.tables import (
+from cad.base.errors import CadError
+from cad.base.reading import reading
+from cad.base.settings import PipelineSettings
+from cad.base.share import shared
+from cad.base.transactions import require_kind
+from cad.folders.cohort import read_cohort
+from cad.folders.run_folder import RUNS, RunFolder, partitions
+from cad.folders.run_folder.records import read_metrics, read_record
+from cad.folders.run_folder.study_file import page_measurements, read_provenance, region_rows
+from cad.folders.run_folder.tables import (
     KEYS,
     Failure,
     read_failures,
     read_probabilities,
 )
-from cad.settings import PipelineSettings
-from cad.share import shared
-from cad.stages.extract import Extracted
-from cad.stages.predict import operating_point, score_rows, shared_settings
-from cad.transactions import require_kind
+from cad.learning.evaluation.summary import Summary
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.resume import measure_studies
+from cad.run.execution.task import StudyOutcome, StudyTask
+from cad.run.model.bundle import FILES, HASHES, load_bundle, verify_bundle
+from cad.run.model.fold_features import FoldFeatures
+from cad.run.reports import pages, write_report
+from cad.run.reports.printed import printed_table
+from cad.run.stages.extract import Extracted
+from cad.run.stages.predict import operating_point, score_rows, shared_settings
 
 
 def bundles(root: Path) -> Boundary:
@@ -82,7 +82,7 @@ def bundles(root: Path) -> Boundary:
 
 def made_run(root: Path) -> Path:
     """The run folder of the reports' tests, smaller."""
-    path = Path(__file__).resolve().parents[1] / "reports" / "made_run.py"
+    path = Path(__file__).resolve().parents[1] / "run" / "reports" / "made_run.py"
     spec = importlib.util.spec_from_file_location("reports_made_run", path)
     assert spec is not None
     assert spec.loader is not None

@@ -41,8 +41,8 @@ def cad(*words: str) -> int:
     import typer.main
 
     from cad.cli import main, shared
-    from cad.execution import pool, resume
-    from cad.reports import pages
+    from cad.run.execution import pool, resume
+    from cad.run.reports import pages
 
     os.fsync = flush()
     _compute_once()
@@ -67,9 +67,9 @@ def _compute_once() -> None:
     from figures_once import once
 
     from cad.dicom.out import results
-    from cad.imaging import plausibility
-    from cad.reports import pages
-    from cad.stages import aggregate, emit, predict, study, train, validate
+    from cad.mri.imaging import plausibility
+    from cad.run.reports import pages
+    from cad.run.stages import aggregate, emit, predict, study, train, validate
 
     for module, names in (
         (pages, ("draw_figures",)),
@@ -96,7 +96,7 @@ def _parser(app: Any) -> Any:
 
 
 def _here(function: Callable[[Any], Any], tasks: Any, options: object) -> Iterator[Any]:
-    from cad.execution.worker import Done
+    from cad.run.execution.worker import Done
 
     return (Done(task, function(task), None, 0.1) for task in tasks)
 
@@ -202,8 +202,8 @@ def exported() -> None:
 
 def simulated() -> int:
     """A cohort that was finished before the kill is refused as any cohort is, and left as it is."""
-    from cad.errors import CadError
-    from cad.phantom import simulate
+    from cad.base.errors import CadError
+    from cad.evidence.phantom import simulate
 
     try:
         simulate(Path("cohort"), 1, 5, light=True)
@@ -238,10 +238,10 @@ def node(*folders: str) -> int:
     """Take what lies in some folders as a node does: started, received, and ended in order."""
     from live_node import make_settings
 
-    from cad.errors import CadError
-    from cad.node.inbox import Inbox
-    from cad.node.service import _sound_queue
-    from cad.transactions.lock import locked
+    from cad.base.errors import CadError
+    from cad.base.transactions.lock import locked
+    from cad.hospital.node.inbox import Inbox
+    from cad.hospital.node.service import _sound_queue
 
     os.fsync = flush()
     settings = make_settings(Path("home"))
@@ -291,8 +291,8 @@ def cases(shared: Path) -> dict[str, Case]:
     def prepared() -> Path:
         """A cohort of two, a pipeline, a model, and a DICOM study with its run; made once."""
         if not ready.exists():
-            from cad.phantom import simulate
-            from cad.share import shared as share
+            from cad.base.share import shared as share
+            from cad.evidence.phantom import simulate
 
             here = os.getcwd()
             ready.mkdir()

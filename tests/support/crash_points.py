@@ -12,7 +12,7 @@ Calls are seen by the interpreter's audit events: opening for writing, rename, m
 link, symlink, truncate, chmod, chown, utime. Every opening for writing is a second point, where a
 few bytes of the content have arrived. Studies are measured in the same process, so that their files
 are seen too; the deaths of real workers and of drivers with workers are in
-``tests/batch/test_faults.py``.
+``tests/run/batch/test_faults.py``.
 """
 
 from __future__ import annotations

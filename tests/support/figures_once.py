@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from cad.reports import pages
+from cad.run.reports import pages
 
 _made: dict[bytes, bytes] = {}
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from cad.base.errors import CadError
 from cad.cli import main
-from cad.errors import CadError
 
 SECONDS = 10.0
 DEPTHS = (3, 90, 300, 990, 20_000)

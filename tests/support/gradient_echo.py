@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cad.phantom.physics import spoiled_gradient_echo
+from cad.evidence.phantom.physics import spoiled_gradient_echo
 
 
 def gradient_echo(

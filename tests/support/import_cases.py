@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from dicom_files import write_series
 
+from cad.base.errors import CadError
 from cad.dicom.into.importer import ImportSummary
-from cad.errors import CadError
-from cad.imaging.nifti import write_volume
-from cad.imaging.volume import Volume
+from cad.mri.imaging.nifti import write_volume
+from cad.mri.imaging.volume import Volume
 
 RULES = """
 name: test

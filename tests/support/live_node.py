@@ -22,9 +22,9 @@ from dicom_files import uid, write_seg
 from pydicom.dataset import Dataset
 from pynetdicom import AE
 
-from cad.imaging.nifti import read_volume
-from cad.node.settings import NodeSettings
-from cad.share import shared
+from cad.base.share import shared
+from cad.hospital.node.settings import NodeSettings
+from cad.mri.imaging.nifti import read_volume
 
 STORED = ("1.2.840.10008.5.1.4.1.1.4", "1.2.840.10008.5.1.4.1.1.66.4")  # MR, SEG
 SERIES = ("02-t2_tse_tra", "05-ep2d_diff_tra_ADC")

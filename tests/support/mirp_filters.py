@@ -1,7 +1,7 @@
-"""Print what MIRP 2.7.0 measures of filters, for tests/features/test_filters.py.
+"""Print what MIRP 2.7.0 measures of filters, for tests/mri/features/test_filters.py.
 
 ``uv run --all-extras --group ibsi python tests/support/mirp_filters.py
-> tests/features/mirp_filters.csv``
+> tests/mri/features/mirp_filters.csv``
 
 Cases are those of IBSI 2: phase 1 on made phantoms (half the published ones' size, 2 mm voxels),
 phase 2 on a made CT of a tumour in lung, because the published CT is not here.
@@ -19,7 +19,7 @@ import numpy as np
 import SimpleITK as sitk
 from scipy.ndimage import gaussian_filter
 
-from cad.settings import FilterSettings
+from cad.base.settings import FilterSettings
 
 MODES = {"mirror": "reflect", "nearest": "nearest", "zero": "constant", "periodic": "wrap"}
 STATISTICS = {

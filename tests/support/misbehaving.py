@@ -13,7 +13,7 @@ import pydicom
 from dicom_files import write_series
 from pydicom.dataset import Dataset
 
-from cad.errors import CadError
+from cad.base.errors import CadError
 
 PATIENT = "P-001"
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from crash_points import Case, Copies, Found, child, prepared, recorded
 from folder_trees import differences, digest, tree
 
-from cad.transactions import is_ours
+from cad.base.transactions import is_ours
 
 CASES = ("import, new patients", "import, pseudonyms", "train", "predict", "suggest",
          "cohort remove", "cohort remove --node", "serve", "reading", "reading --collect",

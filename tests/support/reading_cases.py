@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cad.cohort import read_cohort, write_tables
-from cad.imaging.study import Roi, Study
-from cad.imaging.study_files import write_study
-from cad.imaging.volume import Volume
-from cad.reader_study.study import drawn_on
-from cad.stages.study import read_study_of
+from cad.folders.cohort import read_cohort, write_tables
+from cad.hospital.reader_study.study import drawn_on
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.study_files import write_study
+from cad.mri.imaging.volume import Volume
+from cad.run.stages.study import read_study_of
 
 READERS = ("r1", "r2", "r3")
 COLUMNS = ["participant_id", "roi_id", "reader_id", "scale", "score"]

@@ -20,7 +20,7 @@ from pynetdicom.presentation import build_context
 
 from cad.dicom.archive.settings import ArchiveTls
 from cad.dicom.archive.tls import calling
-from cad.node.receiver import Receiver
+from cad.hospital.node.receiver import Receiver
 
 MR, IMPLICIT = "1.2.840.10008.5.1.4.1.1.4", "1.2.840.10008.1.2"
 Connect = Callable[[], socket.socket]

@@ -23,11 +23,11 @@ import numpy as np
 import pydicom
 from dicom_files import write_seg
 
+from cad.base.share import shared
 from cad.dicom.archive.client import connect
 from cad.dicom.into.importer import import_patient
 from cad.dicom.out.sr_reader import read_report
-from cad.imaging.nifti import read_volume
-from cad.share import shared
+from cad.mri.imaging.nifti import read_volume
 
 STUDY = Path("sample_data/dicom/Sample0001")
 

@@ -21,10 +21,10 @@ import ohif
 from playwright.sync_api import sync_playwright
 from scipy.ndimage import binary_dilation, binary_erosion
 
-from cad.cohort import read_cohort
-from cad.imaging.nifti import read_sidecar, read_volume
-from cad.imaging.study_files import image_path
-from cad.share import shared
+from cad.base.share import shared
+from cad.folders.cohort import read_cohort
+from cad.mri.imaging.nifti import read_sidecar, read_volume
+from cad.mri.imaging.study_files import image_path
 
 SEG, SR = 9101, 9102  # series numbers of our objects
 PATIENCE = 1_200_000  # ms: a busy machine without a graphics card draws slowly

@@ -8,10 +8,10 @@ is over.
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cad.base.errors import CadError
 from cad.dicom.archive.conversation import Conversation
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.archive.tls import calling
-from cad.errors import CadError
 
 
 def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Conversation:

@@ -14,10 +14,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from cad.base.errors import CadError
+from cad.base.processes import Child, limit_memory
 from cad.dicom.archive import interface
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.errors import CadError
-from cad.processes import Child, limit_memory
 
 _START_SECONDS = 300.0
 

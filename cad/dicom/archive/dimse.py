@@ -15,11 +15,11 @@ from pydicom.dataset import Dataset
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, build_role, evt
 from pynetdicom.association import Association
 
+from cad.base.errors import CadError
 from cad.dicom.archive import interface, tls
 from cad.dicom.archive.listener import cut, listen, silence
 from cad.dicom.archive.settings import ArchiveLimits, Move
 from cad.dicom.archive.tls import answering
-from cad.errors import CadError
 
 FETCHED = [
     uids.MRImageStorage,

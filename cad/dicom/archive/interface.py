@@ -19,10 +19,10 @@ import pydicom
 from pydicom.dataset import Dataset
 from pydicom.pixels.utils import get_expected_length
 
+from cad.base.errors import CadError
+from cad.base.reading import MAX_IMAGE, read_bytes
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.out import supersede
-from cad.errors import CadError
-from cad.reading import MAX_IMAGE, read_bytes
 
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
 UID = re.compile(r"[0-9.]{1,64}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from cad.settings import Section
+from cad.base.settings import Section
 
 
 class Tls(Section):

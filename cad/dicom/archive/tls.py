@@ -7,8 +7,8 @@ no other authority of the system is believed, and a caller checks the name in it
 import socket
 import ssl
 
+from cad.base.errors import CadError
 from cad.dicom.archive.settings import ArchiveTls, Tls
-from cad.errors import CadError
 
 _ALERT_SECONDS = 1.0  # how long an archive may take to say that it does not want our certificate
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydicom.dataset import Dataset
 
+from cad.base.errors import CadError, install
 from cad.dicom.archive import interface
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.errors import CadError, install
 
 
 class WebArchive(interface.Protocolled):

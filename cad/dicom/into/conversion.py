@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from cad.base.errors import CadError
+from cad.base.reading import reading
+from cad.base.terms.modality import MODALITIES, Modality
 from cad.dicom.into.regions import drawn_series, find_regions, outlined_gland
 from cad.dicom.into.rules import ImportRules, Match
 from cad.dicom.into.sources import SourceStudy, by_series
-from cad.errors import CadError
-from cad.imaging import nifti
-from cad.imaging.diffusion import HIGH_B, trace
-from cad.imaging.frames import Frame
-from cad.imaging.makers import maker
-from cad.imaging.phases import order_phases, read_phases
-from cad.imaging.pixels import PixelReader, read_stack
-from cad.imaging.plausibility import require_plausible
-from cad.imaging.stacks import Stack, stacks_of
-from cad.imaging.study import Roi
-from cad.imaging.study_files import diffusion_path, image_path, read_study, vfa_path
-from cad.imaging.units import in_unit
-from cad.reading import reading
-from cad.terms.modality import MODALITIES, Modality
+from cad.mri.imaging import nifti
+from cad.mri.imaging.diffusion import HIGH_B, trace
+from cad.mri.imaging.frames import Frame
+from cad.mri.imaging.makers import maker
+from cad.mri.imaging.phases import order_phases, read_phases
+from cad.mri.imaging.pixels import PixelReader, read_stack
+from cad.mri.imaging.plausibility import require_plausible
+from cad.mri.imaging.stacks import Stack, stacks_of
+from cad.mri.imaging.study import Roi
+from cad.mri.imaging.study_files import diffusion_path, image_path, read_study, vfa_path
+from cad.mri.imaging.units import in_unit
 
 
 @dataclass

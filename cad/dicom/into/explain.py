@@ -13,18 +13,18 @@ from pathlib import Path
 
 import yaml
 
+from cad.base.errors import CadError
+from cad.base.reading import reading
+from cad.base.settings import read_settings
+from cad.base.terms.beside import page_beside
+from cad.base.terms.modality import MODALITIES
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.into.sources import Call, SourceStudy, by_series, find_studies, here
-from cad.errors import CadError
-from cad.imaging.diffusion import HIGH_B
-from cad.imaging.frames import Frame, printable, read_dataset
-from cad.imaging.listing import as_problem
-from cad.imaging.phases import CLOCKS, order_phases
-from cad.imaging.stacks import Stack, stacks_of
-from cad.reading import reading
-from cad.settings import read_settings
-from cad.terms.beside import page_beside
-from cad.terms.modality import MODALITIES
+from cad.mri.imaging.diffusion import HIGH_B
+from cad.mri.imaging.frames import Frame, printable, read_dataset
+from cad.mri.imaging.listing import as_problem
+from cad.mri.imaging.phases import CLOCKS, order_phases
+from cad.mri.imaging.stacks import Stack, stacks_of
 
 _T2 = re.compile(r"t2", re.IGNORECASE)
 _AXIAL = re.compile(r"tra|ax", re.IGNORECASE)

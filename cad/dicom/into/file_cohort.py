@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 from pydicom.uid import generate_uid
 
+from cad.base.errors import CadError
+from cad.base.reading import read_rows, whole_cell
+from cad.base.terms.modality import modality
 from cad.dicom.into import regions
 from cad.dicom.into.conversion import Converted, is_there
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, FilesRule, ImportRules
 from cad.dicom.into.sources import plain_files
-from cad.errors import CadError
-from cad.imaging.nifti import read_image, write_sidecar, write_volume
-from cad.imaging.study import Roi
-from cad.imaging.study_files import image_path
-from cad.imaging.units import in_unit
-from cad.reading import read_rows, whole_cell
-from cad.terms.modality import modality
+from cad.mri.imaging.nifti import read_image, write_sidecar, write_volume
+from cad.mri.imaging.study import Roi
+from cad.mri.imaging.study_files import image_path
+from cad.mri.imaging.units import in_unit
 
 _IMAGES = ("t2w", "adc", "hbv")
 _KINDS = (*_IMAGES, "gland", "lesion", "zones")

@@ -1,8 +1,8 @@
 """DICOM folders and archives become a cohort folder: what is new is added, what is there stays.
 
 Each study is built in a hidden folder, read back with every check of
-:func:`cad.imaging.study_files.read_study`, and put into place together with its rows by one
-:func:`cad.transactions.commit`; a study that fails costs no other and leaves nothing behind.
+:func:`cad.mri.imaging.study_files.read_study`, and put into place together with its rows by one
+:func:`cad.base.transactions.commit`; a study that fails costs no other and leaves nothing behind.
 Headers give the images their times (seconds), angles (degrees) and the UIDs by which DICOM output
 refers to them; names, dates and free text stay out.
 """
@@ -16,8 +16,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from cad.cohort import COHORT
-from cad.cohort.patients import FIRST_SESSION, Patients, Place
+from cad.base.errors import CadError
+from cad.base.files import write_atomic
+from cad.base.reading import reading
+from cad.base.settings import read_settings
+from cad.base.transactions import claimed, commit, keep, stage
 from cad.dicom.archive.client import connect, fetch_patient
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.conversion import Converted, convert, read_back
@@ -25,14 +28,11 @@ from cad.dicom.into.file_cohort import FileStudy, convert_files, find_file_studi
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
 from cad.dicom.into.tables import Tables, read_scores
-from cad.errors import CadError
-from cad.files import write_atomic
-from cad.imaging.listing import as_problem
-from cad.imaging.plausibility import RANGES_FILE
-from cad.imaging.study import Roi
-from cad.reading import reading
-from cad.settings import read_settings
-from cad.transactions import claimed, commit, keep, stage
+from cad.folders.cohort import COHORT
+from cad.folders.cohort.patients import FIRST_SESSION, Patients, Place
+from cad.mri.imaging.listing import as_problem
+from cad.mri.imaging.plausibility import RANGES_FILE
+from cad.mri.imaging.study import Roi
 
 Tell = Callable[[str, str], None]
 Watch = Callable[[int], AbstractContextManager[Tell]]
@@ -133,7 +133,8 @@ def import_source(
 def import_owned(
     source: Path, out: Path, rules: Path, call: Call = here, watch: Watch = unwatched
 ) -> ImportSummary:
-    """Import into a cohort folder that the caller has locked (:func:`cad.transactions.claimed`).
+    """Import into a cohort folder that the caller has locked
+    (:func:`cad.base.transactions.claimed`).
 
     All else is as in :func:`import_source`, which locks the folder itself.
 

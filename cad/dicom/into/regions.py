@@ -9,18 +9,18 @@ import numpy as np
 import SimpleITK as sitk
 from pydicom.dataset import Dataset
 
+from cad.base.errors import CadError
+from cad.base.reading import read_rows, reading, whole_cell
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, OutlinesRule, ZonesRule
 from cad.dicom.into.sources import SourceStudy
 from cad.dicom.own import OWN_MODEL_NAME
-from cad.errors import CadError
-from cad.imaging.annotations import DrawnRegion, read_regions, referenced_series
-from cad.imaging.frames import read_dataset
-from cad.imaging.geometry import OCCUPANCY, resample_mask
-from cad.imaging.nifti import read_image, read_label_map
-from cad.imaging.stacks import Stack, stacks_of
-from cad.imaging.study import Roi
-from cad.imaging.volume import Volume
-from cad.reading import read_rows, reading, whole_cell
+from cad.mri.imaging.annotations import DrawnRegion, read_regions, referenced_series
+from cad.mri.imaging.frames import read_dataset
+from cad.mri.imaging.geometry import OCCUPANCY, resample_mask
+from cad.mri.imaging.nifti import read_image, read_label_map
+from cad.mri.imaging.stacks import Stack, stacks_of
+from cad.mri.imaging.study import Roi
+from cad.mri.imaging.volume import Volume
 
 # Two regions that share a border may fill a voxel by half each, and rounding adds a little.
 _TOUCHING = 0.02

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from cad.imaging.frames import Frame
-from cad.imaging.plausibility import RANGES
-from cad.settings import Section
+from cad.base.settings import Section
+from cad.mri.imaging.frames import Frame
+from cad.mri.imaging.plausibility import RANGES
 
 FIRST_READER = "r1"
 """Whose scores a table holds that names no reader, where the rules name none either."""

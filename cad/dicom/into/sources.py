@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cad.base.errors import CadError
+from cad.base.reading import kind_of, reading
 from cad.dicom.own import MANUFACTURER
-from cad.errors import CadError
-from cad.imaging.frames import Frame, printable
-from cad.imaging.listing import Listing, as_problem, check_copy, list_files
-from cad.imaging.makers import SIMULATOR, maker
-from cad.imaging.vendor import NO_ZERO_B
-from cad.reading import kind_of, reading
+from cad.mri.imaging.frames import Frame, printable
+from cad.mri.imaging.listing import Listing, as_problem, check_copy, list_files
+from cad.mri.imaging.makers import SIMULATOR, maker
+from cad.mri.imaging.vendor import NO_ZERO_B
 
 MAX_BYTES = 32 * 2**30
 MAX_MEMBERS = 200_000

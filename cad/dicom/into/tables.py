@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cad.cohort import COLUMNS, MISSING, is_simulated, write_tables
-from cad.cohort.patients import FIRST_SESSION, Place
+from cad.base.errors import CadError
+from cad.base.files import CONTROL
+from cad.base.reading import read_frame, read_rows, reading, whole_cell
 from cad.dicom.into.rules import FIRST_READER, ImportRules
-from cad.errors import CadError
-from cad.files import CONTROL
-from cad.imaging.study import Roi
-from cad.labels.scales import check_score
-from cad.reading import read_frame, read_rows, reading, whole_cell
+from cad.folders.cohort import COLUMNS, MISSING, is_simulated, write_tables
+from cad.folders.cohort.patients import FIRST_SESSION, Place
+from cad.learning.labels.scales import check_score
+from cad.mri.imaging.study import Roi
 
 COMPLETE = "complete"
 AWAITING = "awaiting ROI"

@@ -12,15 +12,15 @@ from typing import Any
 
 import pandas as pd
 
+from cad.base.errors import CadError, install
+from cad.base.files import JsonObject, write_atomic
+from cad.base.reading import MAX_JSON, read_bytes, reading
+from cad.base.terms.beside import table_beside
 from cad.dicom.out.sr_reader import Report, RoiReport, read_report
-from cad.errors import CadError, install
-from cad.files import JsonObject, write_atomic
-from cad.imaging.frames import read_dataset
-from cad.reading import MAX_JSON, read_bytes, reading
-from cad.run_folder import RunFolder
-from cad.run_folder.records import read_record
-from cad.run_folder.tables import read_probabilities
-from cad.terms.beside import table_beside
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.records import read_record
+from cad.folders.run_folder.tables import read_probabilities
+from cad.mri.imaging.frames import read_dataset
 
 SCT, UCUM = "http://snomed.info/sct", "http://unitsofmeasure.org"
 _CODES = table_beside(__file__)

@@ -11,10 +11,10 @@ import pandas as pd
 from pydicom.dataset import Dataset
 from pydicom.uid import generate_uid
 
-from cad.cohort import StudyRef
+from cad.base.files import JsonObject, plain
 from cad.dicom.out.source_images import SourceImages
 from cad.dicom.own import MANUFACTURER, SERIES
-from cad.files import JsonObject, plain
+from cad.folders.cohort import StudyRef
 
 # UTF-8: ids may be in any script, and the archive's own names are taken over on sending.
 CHARACTER_SET = "ISO_IR 192"

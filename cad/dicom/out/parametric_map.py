@@ -11,19 +11,19 @@ import pandas as pd
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 
-from cad.cohort import StudyRef, read_cohort
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, write_atomic
+from cad.base.reading import reading
 from cad.dicom.out import objects
 from cad.dicom.out.objects import algorithm
 from cad.dicom.out.source_images import source_images
 from cad.dicom.own import OWN_MODEL_NAME
-from cad.errors import CadError
-from cad.files import JsonObject, write_atomic
-from cad.imaging.nifti import read_volume
-from cad.imaging.volume import Volume
-from cad.reading import reading
-from cad.run_folder import RunFolder
-from cad.run_folder.records import read_record
-from cad.run_folder.tables import read_probabilities
+from cad.folders.cohort import StudyRef, read_cohort
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.records import read_record
+from cad.folders.run_folder.tables import read_probabilities
+from cad.mri.imaging.nifti import read_volume
+from cad.mri.imaging.volume import Volume
 
 OUTSIDE = -1.0
 """Stored where the map has no value; no probability can be mistaken for it."""

@@ -18,24 +18,24 @@ import pandas as pd
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 
-from cad.cohort import StudyRef, read_cohort
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, write_atomic
+from cad.base.reading import reading
 from cad.dicom.out import objects
 from cad.dicom.out.objects import StudyResults, algorithm, uid
 from cad.dicom.out.source_images import SourceImages, source_images
 from cad.dicom.out.sr import structured_report
 from cad.dicom.out.sr_reader import PROBABILITY, read_report
 from cad.dicom.own import OWN_MODEL_NAME
-from cad.errors import CadError
-from cad.files import JsonObject, write_atomic
-from cad.imaging.geometry import roi_in_grid
-from cad.imaging.nifti import read_volume
-from cad.imaging.study import Roi, Study
-from cad.imaging.study_files import image_path
-from cad.reading import reading
-from cad.run_folder import RunFolder
-from cad.run_folder.records import read_record
-from cad.run_folder.study_file import page_measurements
-from cad.run_folder.tables import read_probabilities
+from cad.folders.cohort import StudyRef, read_cohort
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.records import read_record
+from cad.folders.run_folder.study_file import page_measurements
+from cad.folders.run_folder.tables import read_probabilities
+from cad.mri.imaging.geometry import roi_in_grid
+from cad.mri.imaging.nifti import read_volume
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.study_files import image_path
 
 
 def write_sr_and_seg(

@@ -7,11 +7,11 @@ import numpy as np
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
-from cad.errors import CadError
-from cad.files import JsonObject
-from cad.imaging.nifti import read_sidecar, read_stored
-from cad.imaging.study_files import image_path
-from cad.imaging.volume import Volume
+from cad.base.errors import CadError
+from cad.base.files import JsonObject
+from cad.mri.imaging.nifti import read_sidecar, read_stored
+from cad.mri.imaging.study_files import image_path
+from cad.mri.imaging.volume import Volume
 
 _CLASSIC = "1.2.840.10008.5.1.4.1.1.4"
 _NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "SOPInstanceUIDs")

@@ -18,11 +18,11 @@ from pydicom.sr.coding import Code
 from scipy.ndimage import binary_fill_holes
 from skimage.measure import find_contours
 
+from cad.base.files import JsonObject
 from cad.dicom.out.objects import StudyResults, algorithm, heading, uid
 from cad.dicom.out.source_images import SourceImages
 from cad.dicom.out.sr_reader import MAN
 from cad.dicom.own import MANUFACTURER
-from cad.files import JsonObject
 
 _EIGHT_NEIGHBOURS = np.ones((3, 3), bool)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from pydicom.dataset import Dataset
 
+from cad.base.errors import CadError
+from cad.base.reading import reading
 from cad.dicom.out.supersede import evidence
-from cad.errors import CadError
-from cad.imaging.frames import read_dataset
-from cad.reading import reading
+from cad.mri.imaging.frames import read_dataset
 
 _SR_CLASSES = ("1.2.840.10008.5.1.4.1.1.88.33", "1.2.840.10008.5.1.4.1.1.88.34")
 # Concept codes of TID 1500, 1501, 1411 and 4019 (PS3.16).

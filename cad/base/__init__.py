@@ -1,0 +1,1 @@
+"""Words, errors, files, processes and settings: what every floor above stands on."""

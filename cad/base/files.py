@@ -1,0 +1,303 @@
+"""Write files that are whole or absent; the same content always gives the same bytes.
+
+Text from users or files can carry control characters or formulas. :func:`plain` makes it safe for
+a terminal, :func:`harmless` for a spreadsheet; :func:`as_given` undoes :func:`harmless`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, is_dataclass
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PART_SUFFIX = ".part"
+JsonObject = dict[str, Any]
+"""Content of a JSON file, or what becomes one: where types end."""
+Made = TypeVar("Made")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters, line separators, and what turns the direction of writing around."""
+# A cell that a spreadsheet takes as a formula, also behind blanks; numbers are none.
+_FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
+
+
+def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file so that other processes see its old content or the new, never a part.
+
+    The content goes to a temporary file in the same folder, which is flushed to the disk and
+    renamed; then the folder is flushed too. When the function returns, a power cut no longer loses
+    the file. A failure (full disk, refused permission) leaves the previous file as it was.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its folder is made when absent.
+    content : bytes
+        The whole new content.
+    mode : int
+        Permission bits of the file, before the user's umask.
+    """
+    make_folder(path.parent)
+    name = path.with_name(f".{os.urandom(4).hex()}{PART_SUFFIX}")
+    # The system applies the user's mask; setting the mask to read it would be every thread's.
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, path)
+    except BaseException:
+        name.unlink(missing_ok=True)
+        raise
+    flush_names(path.parent)
+
+
+def state_of(path: Path) -> tuple[int, int]:
+    """Return a file's size in bytes and the time of its last change in ns, in 63 bits.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns % 2**63  # a database holds no more, in any year
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder and its missing parents, and flush them so that a power cut loses none.
+
+    Parameters
+    ----------
+    folder : Path
+        An existing folder is left as it is.
+    mode : int
+        Permission bits of each new folder, before the user's umask.
+    """
+    new = []
+    while not folder.is_dir():
+        new.append(folder)
+        folder = folder.parent
+    for one in reversed(new):
+        one.mkdir(mode, exist_ok=True)
+        flush_names(one.parent)
+
+
+_LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+"""Of a flush: what was written is not on the disk; other errors say that nothing can be flushed."""
+
+
+def flush(path: Path) -> None:
+    """Wait until the system has written a file, or the entries of a folder, to the disk (fsync)."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def flush_names(folder: Path) -> None:
+    """Write a folder's entries to the disk, so that a power cut loses no new or renamed file.
+
+    Nothing happens on a file system that cannot flush a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder; files inside it are not flushed.
+
+    Raises
+    ------
+    OSError
+        When the entries could not be written: input/output error, full disk or quota.
+    """
+    try:
+        flush(folder)
+    except OSError as error:
+        if error.errno in _LOST:
+            raise
+
+
+def json_safe(value: Any) -> Any:
+    """Return a copy of a value that JSON can hold.
+
+    Dataclasses become dictionaries, tuples and arrays become lists, keys become text, and NaN and
+    infinity become None.
+    """
+    import numpy as np
+
+    if is_dataclass(value) and not isinstance(value, type):
+        return json_safe(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [json_safe(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def typed(kind: type[Made], content: JsonObject) -> Made:
+    """Make a dataclass again from the dictionary that :func:`json_safe` made of it.
+
+    Parameters
+    ----------
+    kind : type
+        The dataclass.
+    content : dict
+        Its fields by name. None becomes NaN where the field is a number.
+
+    Raises
+    ------
+    TypeError
+        When the content lacks a field that has no default.
+    """
+    made: Made = _typed(kind, content)
+    return made
+
+
+def _typed(kind: Any, content: Any) -> Any:
+    import numpy as np
+
+    parts = typing.get_args(kind)
+    if kind is float:
+        return np.nan if content is None else content
+    if kind is np.ndarray:
+        return np.array(content, dtype=float)
+    if typing.get_origin(kind) in (typing.Union, UnionType):
+        return None if content is None else _typed(parts[0], content)
+    if typing.get_origin(kind) is list:
+        return [_typed(parts[0], item) for item in content]
+    if typing.get_origin(kind) is tuple:
+        return tuple(_typed(parts[0], item) for item in content)
+    if typing.get_origin(kind) is dict:
+        return {key: _typed(parts[1], item) for key, item in content.items()}
+    fields = _types(kind)
+    if fields:
+        # A TypedDict is called as a dataclass is.
+        return kind(**{k: _typed(fields[k], v) for k, v in content.items() if k in fields})
+    return content
+
+
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    """Return the type of every field of a dataclass or TypedDict; of anything else nothing."""
+    return typing.get_type_hints(kind) if is_dataclass(kind) or typing.is_typeddict(kind) else {}
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a value as JSON, whole or not at all; NaN and infinity become null.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    content : object
+        Converted by :func:`json_safe` first.
+    """
+    text = json.dumps(json_safe(content), indent=1, sort_keys=True, allow_nan=False)
+    write_atomic(path, text.encode() + b"\n")
+
+
+def parquet_bytes(table: pd.DataFrame) -> bytes:
+    """Return the bytes of a table's parquet file; equal tables give equal bytes."""
+    stream = BytesIO()
+    table.to_parquet(stream, index=False)
+    return stream.getvalue()
+
+
+def harmless(cell: Any) -> Any:
+    """Put an apostrophe before text that a spreadsheet would run as a formula.
+
+    Such text begins with ``=``, ``+``, ``-`` or ``@``, also after blanks, or with a tab or a line
+    break. Text that is a number, such as ``-3.5``, stays as it is. :func:`as_given` undoes it.
+
+    Parameters
+    ----------
+    cell : object
+        A table's cell; anything but text is returned unchanged.
+    """
+    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell
+
+
+def as_given(cell: Any) -> Any:
+    """Undo :func:`harmless`: return the cell without the apostrophe that it put first."""
+    return cell[1:] if isinstance(cell, str) and cell[:1] == "'" and _FORMULA.match(cell) else cell
+
+
+def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
+    """Return a table with a function applied to every cell of its columns that hold no numbers.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Not changed.
+    change : callable
+        Takes a cell and returns the new one. A column in which no cell changes is not copied.
+    """
+    import pandas as pd
+
+    changed = {}
+    for name in table.columns:
+        column = table[name]
+        if column.dtype.kind not in "biufc":  # numbers are no text
+            cells = [change(cell) for cell in column]
+            if any(new is not old for new, old in zip(cells, column, strict=True)):
+                changed[name] = pd.Series(cells, column.index, column.dtype)
+    return table.assign(**changed)
+
+
+def plain(text: str) -> str:
+    """Return text that is safe on a terminal: control characters are written as escapes.
+
+    Tabs and line breaks stay.
+
+    Parameters
+    ----------
+    text : str
+        Text from a user, a file or an archive.
+    """
+    return CONTROL.sub(
+        lambda found: found[0] if found[0] in "\n\t" else ascii(found[0])[1:-1], text
+    )
+
+
+def _plain_cell(cell: Any) -> Any:
+    return plain(cell) if isinstance(cell, str) and CONTROL.search(cell) else cell
+
+
+def write_csv(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
+    """Write a table as CSV, whole or not at all, with exactly these columns.
+
+    Floats are written with all digits, so that reading gives the same value. Text passes through
+    :func:`plain` and :func:`harmless`; the functions of :mod:`cad.base.reading` undo
+    :func:`harmless`.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    table : DataFrame
+        The rows. A column of ``columns`` that it lacks is written empty.
+    columns : sequence of str
+        Names of the columns to write, in order; other columns of ``table`` are left out.
+    """
+    own = each_cell(each_cell(table.reindex(columns=list(columns)), _plain_cell), harmless)
+    write_atomic(path, own.to_csv(index=False, lineterminator="\n").encode())

@@ -1,0 +1,597 @@
+"""Read files from outside: sizes are checked first, and a parser's error becomes a CadError.
+
+All code that reads foreign files does so inside :func:`reading`; the limits below are the only
+ones. Real files stay far below them: they keep a small crafted file from filling the memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+import re
+import stat
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cad.base.errors import CadError
+from cad.base.files import as_given, each_cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MIB = 2**20
+MAX_JSON = 32 * MIB
+MAX_YAML = MIB // 4
+MAX_DEPTH, MAX_BRACKETS = 100, 2_000_000
+"""Brackets within brackets in JSON and YAML; lists and objects of a JSON text."""
+MAX_TABLE = 64 * MIB
+MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 1_000_000, 2_000, 20_000_000
+_LONGEST_LINE = 100_000  # cells, of which quotes may make fewer
+MAX_IMAGE = 2048 * MIB
+"""Bytes of one image or DICOM file in memory."""
+MAX_ARRAYS = 512 * MIB
+"""Bytes of all arrays of one npz file, or of a parquet table, in memory."""
+MAX_RATIO, SMALL = 100, 256 * MIB
+"""What is larger than SMALL may be at most MAX_RATIO times as large as it is on the disk."""
+
+# The machine's troubles, which say nothing about the file; all others a damaged file can cause.
+_MACHINE = {
+    errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS,
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EINTR, errno.ETIMEDOUT,
+}  # fmt: skip
+# What such an exception says is no sentence without its name.
+_CURT = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
+_MESSAGE = 300
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+@contextmanager
+def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iterator[None]:
+    """Turn exceptions of the code inside this context manager into :class:`CadError`.
+
+    Parameters
+    ----------
+    source : object
+        The file that is read, or the address of the server that answers; named in the error.
+    problem : str
+        Start of the message, before the parser's own text, e.g. ``"not valid JSON"``.
+    hint, roi : str
+        Advice on how to solve the problem, and the region that is read.
+
+    Raises
+    ------
+    CadError
+        For any exception that the content of a file can cause. An ``OSError`` that is the
+        machine's (full disk, refused permission, missing file) passes unchanged.
+    """
+    try:
+        yield
+    except CadError as error:
+        raise error.at(file=source, roi=roi) from error.__cause__
+    except MemoryError as error:
+        said = f"{problem}: it asks for more memory than there is"
+        hint = "look at its size, or raise --memory-limit and use --retry-failed"
+        raise CadError(said, file=source, roi=roi, hint=hint) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _MACHINE:
+            raise
+        said = f"{problem}: {_words(error)}"
+        raise CadError(said, file=source, roi=roi, hint=hint) from error
+
+
+def _words(error: Exception) -> str:
+    """Return what an exception says: one line without control characters, its name if need be."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # some cannot even say what they are
+        text = ""
+    text = "".join(c if c.isprintable() else "?" for c in text)[:_MESSAGE]
+    name = type(error).__name__
+    return f"{name} {text}".strip() if not text or isinstance(error, _CURT) else text
+
+
+def kind_of(path: Path) -> str:
+    """Return in words why a path is not a regular file, such as ``a named pipe``.
+
+    Nothing is opened: reading a named pipe could wait for ever, and a device may have no end.
+
+    Parameters
+    ----------
+    path : Path
+        Path of a file that may be missing.
+
+    Returns
+    -------
+    str
+        Kind of the entry or the system's error message; empty for a regular file.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return "a link that leads nowhere" if path.is_symlink() else str(error.strerror)
+    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no file")
+
+
+def check_file(path: Path, limit: int) -> None:
+    """Refuse a path that is not a regular file, or a file that is too large.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    limit : int
+        Largest allowed size in bytes.
+
+    Raises
+    ------
+    CadError
+        Naming the kind of entry, or the size and the limit.
+    FileNotFoundError
+        When the path does not exist.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise CadError(f"{kind_of(path)}, where a file was expected", file=path)
+    if status.st_size > limit:
+        raise CadError(f"{_size(status.st_size)}, at most {_size(limit)} are read", file=path)
+
+
+def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content") -> None:
+    """Refuse compressed content that would be too large in memory.
+
+    Content is too large if it has more than ``limit`` bytes, or if it has more than :data:`SMALL`
+    bytes (256 MiB) and more than :data:`MAX_RATIO` (100) times its compressed size, which real data
+    never has.
+
+    Parameters
+    ----------
+    packed, unpacked : int
+        Compressed size in bytes, and the size in memory that the file states.
+    limit : int
+        Bytes allowed in memory.
+    what : str
+        Word for the content in the error message.
+
+    Raises
+    ------
+    CadError
+        Saying both sizes.
+    """
+    if unpacked > limit or (unpacked > SMALL and unpacked > MAX_RATIO * packed):
+        raise CadError(
+            f"{_size(packed)} would become {_size(unpacked)} of {what} in memory; allowed are "
+            f"{_size(limit)}, and beyond {_size(SMALL)} at most {MAX_RATIO} times as many",
+            hint="the file is damaged, or made to fill the memory",
+        )
+
+
+def _size(count: int) -> str:
+    return f"{count / MIB:,.0f} MiB" if count >= 10 * MIB else f"{count:,} bytes"
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Return the bytes of a regular file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    limit : int
+        Largest allowed size in bytes.
+
+    Raises
+    ------
+    CadError, FileNotFoundError
+        As :func:`check_file` does.
+    """
+    check_file(path, limit)
+    with path.open("rb") as stream:
+        content = stream.read(limit + 1)  # it may grow meanwhile
+    if len(content) > limit:
+        raise CadError(f"more than {_size(limit)}", file=path)
+    return content
+
+
+def read_text(path: Path, limit: int = MAX_JSON) -> str:
+    """Return the text of a UTF-8 file, without a byte order mark.
+
+    Raises
+    ------
+    CadError
+        When the file is not UTF-8, or larger than ``limit`` bytes.
+    """
+    with reading(path, "not a readable text"):
+        return read_bytes(path, limit).decode("utf-8-sig")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file whose content is an object.
+
+    Raises
+    ------
+    CadError
+        When the content is not JSON, not an object, nested too deep or too large.
+    FileNotFoundError
+        When there is no such file.
+    """
+    with reading(path, "not valid JSON"):
+        content = parse_json(read_bytes(path, MAX_JSON))
+        if not isinstance(content, dict):
+            raise CadError(f"expected a JSON object, found {type(content).__name__}")
+        return content
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text; call it inside :func:`reading`.
+
+    Raises
+    ------
+    CadError
+        When lists and objects are nested more than :data:`MAX_DEPTH` (100) deep, or are more than
+        :data:`MAX_BRACKETS` (2,000,000).
+    ValueError
+        When the text is not JSON, or holds a lone surrogate, which UTF-8 cannot encode.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8-sig")
+    if text.count("{") + text.count("[") > MAX_BRACKETS:
+        raise CadError(f"more than {MAX_BRACKETS} lists and objects")
+    content = json.loads(text)
+    check_depth(content)
+    if "\\u" in text:
+        json.dumps(content, ensure_ascii=False).encode()
+    return content
+
+
+def check_depth(content: Any) -> None:
+    """Refuse lists and dictionaries that are nested more than :data:`MAX_DEPTH` (100) deep.
+
+    Recursive code could not process them.
+
+    Raises
+    ------
+    CadError
+        Naming the limit.
+    """
+    layer, depth = [content], 0
+    while layer := [
+        inner
+        for item in layer
+        if isinstance(item, list | dict)
+        for inner in (item.values() if isinstance(item, dict) else item)
+        if isinstance(inner, list | dict)
+    ]:
+        depth += 1
+        if depth >= MAX_DEPTH:
+            raise CadError(f"nested more than {MAX_DEPTH} deep")
+
+
+def table_text(path: Path, separator: str) -> str:
+    """Return the text of a table after checking its size; call it inside :func:`reading`.
+
+    Parameters
+    ----------
+    path : Path
+        The file, in UTF-8.
+    separator : str
+        Character between two cells.
+
+    Raises
+    ------
+    CadError
+        For too many bytes, rows, columns or cells, and for two columns of the same name.
+    """
+    text = read_bytes(path, MAX_TABLE).decode("utf-8-sig")
+    rows, cells = text.count("\n"), text.count(separator)
+    # Nothing is split into cells before it is counted.
+    head = text.lstrip("\r\n").partition("\n")[0]
+    columns = head.count(separator) + 1
+    if rows > MAX_ROWS or columns > MAX_COLUMNS or cells + rows > MAX_CELLS:
+        raise CadError(
+            f"{rows} lines of {columns} columns, at most {MAX_ROWS} of {MAX_COLUMNS} are read, "
+            f"and {MAX_CELLS} cells"
+        )
+    if max((line.count(separator) for line in io.StringIO(text)), default=0) > _LONGEST_LINE:
+        raise CadError(f"a line of more than {_LONGEST_LINE} cells")
+    names = next(csv.reader([head], delimiter=separator), [])
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        raise CadError(f"two columns are called {twice[:80]!r}", hint="rename or remove one")
+    return text
+
+
+def _rows(text: str, separator: str, quoting: Any = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
+    """Yield the head and the rows of a table without blank lines, each with the head's width.
+
+    A row of another width was cut off, or a cell of it holds a separator, as a decimal comma is:
+    its cells are not those of the columns above them.
+    """
+    if "\0" in text:
+        raise CadError("a cell holds a NUL character")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
+    width = 0
+    for row in rows:
+        if len(row) < 2 and not "".join(row).strip() and row != [""]:
+            continue
+        width = width or len(row)
+        if len(row) != width:
+            raise CadError(
+                f"line {rows.line_num} has {len(row)} cell(s) where the first line has {width}",
+                hint="a cell with a comma, as in 0,75, is quoted or written 0.75; a row is whole",
+            )
+        yield row
+
+
+def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Read a CSV table as one dictionary for each row: column name to cell.
+
+    All cells are text. The apostrophe that :func:`cad.base.files.harmless` puts before text like a
+    formula is taken off. Blank lines and columns without a name are left out.
+
+    Parameters
+    ----------
+    path : Path
+        Comma-separated file; cells may be quoted.
+    columns : sequence of str
+        Names of columns that the table must have.
+
+    Raises
+    ------
+    CadError
+        When the file is not such a table, is too large, or lacks one of ``columns``; for a row
+        with more or fewer cells than the first line.
+    """
+    with reading(path, "not a readable table"):
+        rows = _rows(table_text(path, ","), ",")
+        names = next(rows, [])
+        absent = [name for name in columns if name not in names]
+        if absent:
+            raise CadError(f"missing column(s) {', '.join(absent)}; expected {','.join(columns)}")
+        pairs = (zip(names, row, strict=True) for row in rows)
+        return [{name: as_given(cell) for name, cell in row if name} for row in pairs]
+
+
+def whole_cell(cell: str) -> str:
+    """Return a cell without blanks around it and, of a whole number, without ``.0``.
+
+    A column of whole numbers with an empty cell is often written with decimals.
+
+    Parameters
+    ----------
+    cell : str
+        Any text; ``3.0`` becomes ``3``, and ``3.5`` and ``v1.0`` stay.
+    """
+    return re.sub(r"^(\d+)\.0*$", r"\1", cell.strip())
+
+
+def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame:
+    """Read a table with ``pandas.read_csv``.
+
+    The apostrophe that :func:`cad.base.files.harmless` puts before text like a formula is taken
+    off.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    separator : str
+        A comma or a tab.
+    **options
+        Passed to ``pandas.read_csv``.
+
+    Raises
+    ------
+    CadError
+        When the file is not such a table or is too large, or a row has more or fewer cells than
+        the first line: pandas would shift them, or fill them in.
+    """
+    import pandas as pd
+
+    names = {",": "comma", "\t": "tab"}
+    with reading(path, f"not a {names[separator]}-separated table"), warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        text = table_text(path, separator)
+        for _ in _rows(text, separator, options.get("quoting", csv.QUOTE_MINIMAL)):
+            pass  # each is checked
+        table = pd.read_csv(io.StringIO(text), sep=separator, index_col=False, **options)
+        return each_cell(table, as_given)
+
+
+@contextmanager
+def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
+    """Open an npz file, or the bytes of one, in a ``with`` block; call it inside :func:`reading`.
+
+    Yields
+    ------
+    mapping of str to ndarray
+        An array is read when its name is looked up, while the block is open.
+
+    Raises
+    ------
+    CadError
+        When the arrays together would be too large in memory.
+    """
+    import numpy as np
+
+    if isinstance(source, Path):
+        check_file(source, MAX_ARRAYS)
+    # numpy alone would leave a damaged file open.
+    with source.open("rb") if isinstance(source, Path) else io.BytesIO(source) as stream:
+        with zipfile.ZipFile(stream) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        check_inflation(stream.seek(0, os.SEEK_END), unpacked, MAX_ARRAYS, "arrays")
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as arrays:
+            yield arrays
+
+
+def read_array(source: Path | bytes) -> Any:
+    """Return the array of an npy file, or of the bytes of one; call it inside :func:`reading`.
+
+    Raises
+    ------
+    CadError
+        When the file is too large.
+    """
+    import numpy as np
+
+    content = source if isinstance(source, bytes) else read_bytes(source, MAX_ARRAYS)
+    return np.load(io.BytesIO(content), allow_pickle=False)
+
+
+def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Read a parquet file, or the bytes of one; call it inside :func:`reading`.
+
+    Parameters
+    ----------
+    source : Path or bytes
+        The file.
+    columns : sequence of str, optional
+        Names of the columns to read; all of them when not given.
+
+    Raises
+    ------
+    CadError
+        When the table would be too large in memory.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = source if isinstance(source, bytes) else read_bytes(source, MAX_ARRAYS)
+    schema = pq.read_schema(io.BytesIO(content))
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    texts = [field.name for field in schema if _is_text(field.type)]
+    # Words are kept once each until their number is known: a million rows may share a long one.
+    file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
+    facts = file.metadata
+    widths = [_width(field) for field in schema]
+    check_inflation(len(content), facts.num_rows * sum(widths), MAX_ARRAYS, "table")
+    _check_pages(content, facts, set(schema.names))
+    table = file.read(columns=schema.names)
+    words = sum(_text_bytes(chunk) for name in texts for chunk in table.column(name).chunks)
+    check_inflation(len(content), words, MAX_ARRAYS, "text")
+    return table.cast(schema).to_pandas()
+
+
+# Plain, dictionary and run lengths: other encodings repeat what stands once in a page.
+_ENCODINGS = {0, 2, 3, 4, 8}
+_LEAST_PAGE = 256  # bytes that a page counts for, or millions of empty ones take minutes
+_FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
+"""Bytes of a value in Thrift's compact protocol, by its kind: true, false, a byte, a double."""
+_NUMBERS, _BYTES, _STRUCT = (4, 5, 6), 8, 12
+
+
+def _check_pages(content: bytes, facts: Any, names: set[str]) -> None:
+    """Refuse columns of a parquet file whose pages would be too large in memory.
+
+    Each page's own header says to how much it unpacks, and the decompression keeps to it; the
+    footer's sums bind nobody.
+    """
+    unpacked = 0
+    for group in map(facts.row_group, range(facts.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            if chunk.path_in_schema not in names:
+                continue
+            words, at = chunk.dictionary_page_offset, chunk.data_page_offset
+            at = words if words and 0 < words < at else at
+            end = at + chunk.total_compressed_size
+            while at < end:
+                page, at = _thrift(content, at)
+                encodings = {page.get(5, {}).get(2, 0), page.get(8, {}).get(4, 0)}
+                sizes = (page[2], page[3])
+                if not encodings <= _ENCODINGS or min(sizes) < 0 or max(sizes) >= 2**31:
+                    raise CadError(f"a page of column {chunk.path_in_schema[:80]!r} is of a kind "
+                                   "that is not read", hint="write it with pandas")  # fmt: skip
+                unpacked, at = unpacked + max(page[2], _LEAST_PAGE), at + page[3]
+                check_inflation(len(content), unpacked, MAX_ARRAYS, "table")
+
+
+def _thrift(content: bytes, at: int) -> tuple[dict[int, Any], int]:
+    """Return the numbers and structs of a struct, by field, and where it ends.
+
+    Lists and fields out of order are refused: no page has them, and readers might differ there.
+    """
+    fields: dict[int, Any] = {}
+    number = 0
+    while head := content[at]:
+        kind, number, at = head % 16, number + head // 16, at + 1
+        if head < 16 or number > 15:
+            raise CadError("no header of a page")
+        if kind == _STRUCT:
+            fields[number], at = _thrift(content, at)
+        elif kind in _NUMBERS:
+            coded, at = _varint(content, at)
+            fields[number] = (coded >> 1) ^ -(coded & 1)
+        elif kind == _BYTES:
+            size, at = _varint(content, at)
+            at += size
+        else:
+            at += _FIXED[kind]
+    return fields, at + 1
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    """Return a number of seven bits a byte, and where it ends."""
+    value = shift = 0
+    while content[at] > 127 and shift < 63:
+        value, shift, at = value | (content[at] & 127) << shift, shift + 7, at + 1
+    return value | content[at] << shift, at + 1
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _width(field: Any) -> int:
+    """Return the bytes of a cell; texts are counted later, by what they say."""
+    from pyarrow import types
+
+    if _is_text(field.type) or types.is_null(field.type):
+        return 8
+    if not types.is_primitive(field.type):
+        raise CadError(f"column {field.name[:80]!r} holds {str(field.type)[:80]}, no plain values")
+    return max(int(field.type.bit_width) // 8, 8)
+
+
+def _text_bytes(chunk: Any) -> int:
+    """Return the bytes of all cells of a column that keeps its words once each."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    lengths = pc.fill_null(pc.binary_length(chunk.dictionary), 0).to_numpy(zero_copy_only=False)
+    used = np.bincount(chunk.indices.drop_null().to_numpy(zero_copy_only=False),
+                       minlength=len(lengths))  # fmt: skip
+    return int(used.astype(np.int64) @ lengths.astype(np.int64))
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the names of a parquet file's columns.
+
+    Raises
+    ------
+    CadError
+        When the file is not a parquet table.
+    """
+    import pyarrow.parquet as pq
+
+    with reading(path, "not a readable table"):
+        schema = pq.read_schema(io.BytesIO(read_bytes(path, MAX_ARRAYS)))
+        return [str(name) for name in schema.names]

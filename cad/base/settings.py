@@ -1,0 +1,512 @@
+"""Typed settings: everything that changes a result, and nothing about how a job is run.
+
+A pipeline file (``pipelines/*.yaml``) is one :class:`PipelineSettings`; a site's costs
+(``configs/decision/*.yaml``) are one :class:`DecisionSettings`.
+"""
+
+import difflib
+import inspect
+import re
+import reprlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cad.base.errors import CadError
+from cad.base.reading import MAX_YAML, check_depth, read_bytes, reading
+
+# A key on its own line, and the indented words below it.
+_KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
+
+
+class Section(BaseModel):
+    """Share what all settings do: unknown keys are refused, values do not change after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Describe every key in the words that the section's docstring has for it."""
+        words = dict(_KEY.findall(inspect.cleandoc(cls.__doc__ or "")))
+        for name in cls.model_fields.keys() & words.keys():
+            cls.model_fields[name].description = " ".join(words[name].split())
+
+
+T = TypeVar("T", bound=Section)
+
+
+class ImageSettings(Section):
+    """Say how images are prepared before anything is measured on them.
+
+    Parameters
+    ----------
+    t2_standardisation
+        T2 intensity scale: per-patient z-score, reference tissue, or Nyul
+    t2_reference
+        where the z-score is taken: the gland mask, a box of 60 x 60 x 30 mm about the regions, or
+        the whole image (which depends on the field of view); auto: the mask when every study of the
+        cohort has one, else the box
+    bias_correction
+        N4 bias-field correction of T2
+    spacing_t2w
+        T2 is interpolated to this spacing, mm along x, y, z (0 keeps the axis)
+    spacing_adc
+        the same for ADC
+    interpolation
+        between voxel centres, or by cubic splines
+    whole_numbers
+        round what is interpolated (IBSI, for CT)
+    frame_motion
+        bring the frames of the dynamic series in line with each other
+    registration
+        align ADC and DCE to T2 by rigid mutual information
+    """
+
+    t2_standardisation: Literal["none", "zscore", "reference", "nyul"] = "zscore"
+    t2_reference: Literal["gland", "regions", "image", "auto"] = "auto"
+    bias_correction: bool = False
+    spacing_t2w: tuple[float, float, float] | None = None
+    spacing_adc: tuple[float, float, float] | None = None
+    interpolation: Literal["linear", "cubic"] = "linear"
+    whole_numbers: bool = False
+    frame_motion: Literal["none", "translation"] = "none"
+    registration: Literal["none", "rigid"] = "none"
+
+
+class PerfusionSettings(Section):
+    """Set the way from dynamic signal to kinetic parameters.
+
+    Parameters
+    ----------
+    t1
+        tissue T1 from flip angles, fixed, or flip angles where there are any
+    b1
+        flip angles as the map of the transmit field (B1) says, as stated, or the map when every
+        dynamic study of the cohort has one
+    t1_tissue
+        fixed tissue T1, seconds; null: prostate, 3 T 1.6, 1.5 T 1.317
+    t1_blood
+        blood T1, seconds; null: 3 T 1.664, 1.5 T 1.441
+    relaxivity
+        contrast agent r1, 1/(s mM)
+    haematocrit
+        haematocrit, 0 to 1
+    arterial_input
+        population (Parker, Georgiou), vessel mask, or the mask where there is one
+    models
+        kinetic models to fit
+    refine
+        non-linear refinement after the linear estimate
+    """
+
+    t1: Literal["vfa", "fixed", "auto"] = "auto"
+    b1: Literal["map", "none", "auto"] = "auto"
+    t1_tissue: float | None = Field(None, gt=0)
+    t1_blood: float | None = Field(None, gt=0)
+    relaxivity: float = Field(4.5, gt=0)
+    haematocrit: float = Field(0.42, ge=0, lt=1)
+    arterial_input: Literal["parker", "georgiou", "measured", "auto"] = "auto"
+    models: tuple[Literal["tofts", "extended_tofts", "brix", "patlak"], ...] = (
+        "tofts",
+        "extended_tofts",
+        "brix",
+    )
+    refine: bool = False
+
+
+class TextureSettings(Section):
+    """Set grey levels and co-occurrence of T2 (``texture``) and ADC (``texture_adc``).
+
+    Parameters
+    ----------
+    bins
+        fixed bin number; null to use bin_width
+    bin_width
+        fixed bin width, image units
+    range
+        re-segmentation: values outside do not count, and bins of fixed width begin at its lower
+        bound (IBSI)
+    outliers
+        nor do values beyond so many standard deviations of the region
+    distance
+        co-occurrence distance, voxels (Chebyshev)
+    dimension
+        4 directions, averaged over slices or with slices merged, or 13
+    aggregation
+        one merged matrix, or features averaged over directions
+    """
+
+    bins: int | None = Field(16, ge=2)
+    bin_width: float | None = Field(None, gt=0)
+    range: tuple[float, float] | None = None
+    outliers: float | None = Field(None, gt=0)
+    distance: int = Field(1, ge=1)
+    dimension: Literal["slice", "2D", "3D"] = "3D"
+    aggregation: Literal["merged", "averaged"] = "merged"
+
+
+class RobustnessSettings(Section):
+    """Select features that survive a slightly different drawing of the region.
+
+    Parameters
+    ----------
+    stable_only
+        learn from features whose ICC over redrawn regions has a lower 95 % bound of at least .75,
+        judged on the training patients
+    repeats
+        redrawn copies of each region
+    """
+
+    stable_only: bool = False
+    repeats: int = Field(9, ge=1)
+
+
+class FilterSettings(Section):
+    """Set one filter of IBSI 2 (docs/filters.md); ``cad.mri.features.filters`` checks what fits.
+
+    Parameters
+    ----------
+    kind
+        mean, Laplacian of Gaussian, or separable stationary wavelet
+    support_mm
+        mean: side, mm; the nearest odd number of voxels is taken
+    sigma_mm
+        log: standard deviation, mm
+    truncate
+        log: where it is cut, in standard deviations
+    wavelet
+        wavelet: PyWavelets' name, such as db3
+    bands
+        wavelet: low (L) or high (H) pass along x, y and in 3D z, such as LLH
+    level
+        wavelet: level of the decomposition
+    rotations
+        wavelet: the mean response over rotations by right angles
+    dimension
+        in the slice, or in space; voxels must have equal sides there
+    boundary
+        how the image goes on beyond its border
+    """
+
+    kind: Literal["mean", "log", "wavelet"]
+    support_mm: float | None = Field(None, gt=0)
+    sigma_mm: float | None = Field(None, gt=0)
+    truncate: float = Field(4.0, ge=2, le=10)
+    wavelet: str | None = None
+    bands: str | None = None
+    level: int = Field(1, ge=1, le=4)
+    rotations: bool = False
+    dimension: Literal["slice", "3D"] = "slice"
+    boundary: Literal["mirror", "nearest", "zero", "periodic"] = "mirror"
+
+
+class FeatureSettings(Section):
+    """Say which features are measured.
+
+    Parameters
+    ----------
+    modalities
+        images that features are taken from
+    families
+        feature families; size and position of the region are left out unless named
+    counting
+        also measure what grows with the number of voxels, and so tells size
+    radiomics
+        further classes through pyradiomics (extra 'radiomics')
+    partial_voxels
+        they count by their share, or whole from one half on (IBSI)
+    exclude
+        glob patterns of feature names to leave out; by default what is in units of the scanner's
+        gain
+    filters
+        by image: filters whose response is measured too
+    """
+
+    modalities: tuple[Literal["t2w", "adc", "dce", "hbv"], ...] = ("t2w", "adc", "dce")
+    families: tuple[
+        Literal[
+            "intensity",
+            "histogram",
+            "gradient",
+            "haralick",
+            "semiquantitative",
+            "kinetic",
+            "size",
+            "position",
+        ],
+        ...,
+    ] = ("intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic")
+    counting: bool = False
+    radiomics: tuple[
+        Literal["shape", "glrlm", "glszm", "gldm", "ngtdm", "total_energy", "mcc"], ...
+    ] = ()
+    partial_voxels: Literal["share", "half"] = "share"
+    exclude: tuple[str, ...] = ("dce_semi_baseline_signal_*", "dce_semi_maximum_enhancement_*")
+    texture: TextureSettings = TextureSettings()
+    texture_adc: TextureSettings = TextureSettings(bins=None, bin_width=120.0, range=(1.0, 4000.0))
+    filters: dict[Literal["t2w", "adc", "hbv"], tuple[FilterSettings, ...]] = Field(
+        default_factory=dict
+    )
+    perfusion: PerfusionSettings = PerfusionSettings()
+    robustness: RobustnessSettings = RobustnessSettings()
+
+
+class LabelSettings(Section):
+    """Set how readers' scores and histology become labels (docs/methods.md 1).
+
+    Parameters
+    ----------
+    readers
+        whose scores count: all, the declared expert, or named readers
+    consensus
+        p of several readers: their mean; pooled by skill on training histology; or the expected
+        grade of a graded latent model, which needs no histology
+    eta
+        disagreement: standard deviation over readers, or one constant
+    eta0
+        reading precision: narrowest half-width and edge of certainty; a list is weighed on inner
+        folds
+    kappa
+        share of the disagreement that becomes half-width; a list is weighed on inner folds
+    boundary
+        rule at the ends of (0, 1)
+    histology
+        whether known histology replaces the readers as a certain label
+    isup_min
+        lowest ISUP grade that counts as malignant; 1 is any cancer
+    pirads_probability
+        probability of each PI-RADS category: a published table, or one's own
+    """
+
+    readers: Literal["all", "expert"] | tuple[str, ...] = "all"
+    consensus: Literal["mean", "pooled", "graded"] = "mean"
+    eta: Literal["adaptive"] | float = "adaptive"
+    eta0: Annotated[float, Field(ge=0, lt=0.5)] | tuple[float, ...] = 0.125
+    kappa: Annotated[float, Field(ge=0)] | tuple[float, ...] = 1.0
+    boundary: Literal["drop", "paper"] = "drop"
+    histology: Literal["ignore", "override"] = "ignore"
+    isup_min: int = Field(2, ge=1, le=5)
+    pirads_probability: Literal["pi-cai"] | dict[int, float] = "pi-cai"
+
+    @property
+    def precision(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
+        """Return eta_0 and kappa as the learner is told them; a constant eta is its own eta_0."""
+        return (self.eta0, self.kappa) if self.eta == "adaptive" else (float(self.eta), 1.0)
+
+
+class LearnerSettings(Section):
+    """Choose the learner and everything fitted in front of it.
+
+    Parameters
+    ----------
+    name
+        class in cad.learners
+    params
+        its parameters
+    scaling
+        before the learner, inside every fold: mean 0 and variance 1 of each feature as measured, of
+        its rank among the training regions, or of what is clipped at ±3. AveragedProbabilisticSVC
+        and ProbabilisticEnsemble weigh the last two themselves
+    selection
+        feature selection inside every fold
+    n_features
+        features kept by selection
+    grid
+        learner parameters to choose by nested validation
+    criterion
+        inner criterion for the grid
+    inner_folds
+        inner folds, grouped by patient
+    training_rows
+        whether a bundle may hold training regions' feature rows
+    harmonisation
+        site harmonisation inside every fold (extra 'harmonisation')
+    """
+
+    name: str = "ProbabilisticSVC"
+    params: dict[str, Any] = Field(default_factory=dict)
+    scaling: Literal["standard", "rank", "clipped"] = "standard"
+    selection: Literal["none", "t-test", "mutual-information", "mrmr", "stability"] = "none"
+    n_features: int = Field(20, ge=1)
+    grid: dict[str, list[Any]] = Field(default_factory=dict)
+    criterion: Literal["cross-entropy", "auc", "kl", "brier"] = "cross-entropy"
+    inner_folds: int = Field(5, ge=2)
+    training_rows: Literal["carry", "drop"] = "carry"
+    harmonisation: Literal["none", "combat"] = "none"
+
+
+class ValidationSettings(Section):
+    """Say how the numbers are made.
+
+    Parameters
+    ----------
+    scheme
+        outer folds
+    folds
+        number of folds that 'patient-folds' deals whole patients to
+    bootstraps
+        patient bootstrap resamples for intervals
+    permutations
+        permutations for the null of the whole loop
+    seed
+        seed of every random draw in the validation
+    """
+
+    scheme: Literal["leave-one-patient-out", "leave-one-site-out", "patient-folds", "none"] = (
+        "leave-one-patient-out"
+    )
+    folds: int = Field(5, ge=2)
+    bootstraps: int = Field(1000, ge=0)
+    permutations: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0)
+
+
+class DecisionSettings(Section):
+    """Set a site's costs of errors and of referring ([A14]: rejecting; docs/methods.md 3).
+
+    Parameters
+    ----------
+    false_positive
+        C_n: a benign region called malignant
+    false_negative
+        C_p: a malignant region called benign
+    refer_negative
+        R_n: a benign region referred
+    refer_positive
+        R_p: a malignant region referred
+    aim_npv
+        negative predictive value wanted of benign, at the largest share decided; its threshold then
+        comes from the validation and not from the costs
+    aim_ppv
+        positive predictive value wanted of malignant, likewise
+    man_npv
+        negative predictive value wanted of a man called benign
+    man_ppv
+        positive predictive value wanted of a man called malignant
+    """
+
+    false_positive: float = Field(1.0, gt=0)
+    false_negative: float = Field(4.0, gt=0)
+    refer_negative: float = Field(0.4, gt=0)
+    refer_positive: float = Field(0.4, gt=0)
+    aim_npv: float | None = Field(None, gt=0, lt=1)
+    aim_ppv: float | None = Field(None, gt=0, lt=1)
+    man_npv: float | None = Field(None, gt=0, lt=1)
+    man_ppv: float | None = Field(None, gt=0, lt=1)
+
+    @property
+    def thresholds(self) -> tuple[float, float]:
+        """Return P- and P+: below the first benign, above the second malignant, between refer.
+
+        Raises
+        ------
+        CadError
+            When the costs make referring useless (docs/methods.md 3).
+        """
+        use = self.refer_positive / self.false_negative + self.refer_negative / self.false_positive
+        if use >= 1:
+            raise CadError(
+                f"these costs make referring useless: R_p/C_p + R_n/C_n = {use:.3g}, must be < 1",
+                hint="lower refer_positive or refer_negative, or raise the costs of errors",
+            )
+        lower = self.refer_negative / (
+            self.false_negative - self.refer_positive + self.refer_negative
+        )
+        gain = self.false_positive - self.refer_negative
+        return lower, gain / (gain + self.refer_positive)
+
+
+class PipelineSettings(Section):
+    """Hold one pipeline: images, features, labels, learner, validation, decision.
+
+    Parameters
+    ----------
+    name
+        short name, shown on every page
+    description
+        one sentence for the reader of a report
+    """
+
+    name: str
+    description: str = ""
+    images: ImageSettings = ImageSettings()
+    features: FeatureSettings = FeatureSettings()
+    labels: LabelSettings = LabelSettings()
+    learner: LearnerSettings = LearnerSettings()
+    validate_: ValidationSettings = Field(ValidationSettings(), alias="validate")
+    decision: DecisionSettings = DecisionSettings()
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class _Plain(yaml.SafeLoader):
+    """Read safe YAML without aliases: a few nested ones would unfold to a billion values."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not allowed", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
+def read_settings(kind: type[T], path: Path) -> T:
+    """Read one YAML file into typed settings.
+
+    Raises
+    ------
+    CadError
+        For a missing file, invalid YAML, an unknown key (with the nearest known one) or a
+        value outside its range; always with the key's full path.
+    """
+    if not path.is_file():
+        raise CadError("no such settings file", file=path)
+    with reading(path, "not valid YAML"):
+        text = read_bytes(path, MAX_YAML).decode("utf-8-sig")
+        # _Plain is a SafeLoader, which the linters cannot see.
+        content = yaml.load(text, _Plain)  # noqa: S506
+        check_depth(content)
+    if not isinstance(content, dict):
+        raise CadError("settings are a mapping of keys to values", file=path)
+    return parse_settings(kind, content, path)
+
+
+def parse_settings(kind: type[T], content: dict[str, Any], file: object = "") -> T:
+    """Make typed settings from a mapping; errors as in :func:`read_settings`."""
+    with reading(file, "not valid settings"):
+        try:
+            return kind.model_validate(content)
+        except ValidationError as error:
+            raise CadError("; ".join(_explain(kind, e) for e in error.errors())) from error
+
+
+def _explain(kind: type[Section], error: Any) -> str:
+    path = [str(part) for part in error["loc"]]
+    where = ".".join(path)
+    if error["type"] != "extra_forbidden":
+        return f"{where}: {error['msg']}, found {reprlib.repr(error['input'])}"
+    near = difflib.get_close_matches(path[-1], _keys(kind, path[:-1]), n=1, cutoff=0.4)
+    return f"unknown key {where}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
+    """Return the keys that may stand at a path; list indices and choices of types are passed."""
+    for part in path:
+        if part.isdigit():
+            continue
+        field = next((f for n, f in kind.model_fields.items() if part in (n, f.alias)), None)
+        inner = next(_sections(field.annotation), None) if field else None
+        if inner is None:
+            return []
+        kind = inner
+    return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the settings sections in an annotation such as ``tuple[Match, ...]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _sections(inner)

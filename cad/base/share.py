@@ -1,0 +1,60 @@
+"""Where the pipelines, configurations, released models and sample data lie."""
+
+from pathlib import Path
+
+from cad.base.errors import CadError
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+FOLDERS = ("pipelines", "configs", "models", "sample_data")
+
+
+def shared(*parts: str) -> Path:
+    """Return the path of something that travels with the project.
+
+    Parameters
+    ----------
+    *parts : str
+        Below the project, e.g. ``"pipelines", "psvm.yaml"``.
+
+    Returns
+    -------
+    Path
+        In the installed wheel (``cad/share``) or, in a checkout, beside the package.
+
+    Raises
+    ------
+    CadError
+        When neither holds it.
+    """
+    installed = _PACKAGE / "share"
+    path = (installed if installed.is_dir() else _PACKAGE.parent).joinpath(*parts)
+    if not path.exists():
+        raise CadError("this installation of cad lacks it; reinstall the project", file=path)
+    return path
+
+
+def find(folder: str, name: str, suffix: str = "") -> Path:
+    """Return the path of a file or folder that is given by its path, or by its name in the project.
+
+    Parameters
+    ----------
+    folder : str
+        Folder of the project in which names are looked up: ``models``, ``pipelines``.
+    name : str
+        A path, or the name of something in ``folder``.
+    suffix : str
+        Ending of the file's name, such as ``.yaml``; empty for a folder.
+
+    Raises
+    ------
+    CadError
+        When there is neither; the hint lists the names that exist.
+    """
+    given = Path(name)
+    if given.is_file() if suffix else given.is_dir():
+        return given
+    own = shared(folder) / f"{name.removesuffix(suffix)}{suffix}"
+    if given.name == name and own.exists():
+        return own
+    known = sorted(p.name.removesuffix(suffix) for p in shared(folder).glob(f"*{suffix}"))
+    raise CadError(f"no such path or name in {folder}: {name}", hint=f"known: {', '.join(known)}")

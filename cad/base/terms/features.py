@@ -1,0 +1,133 @@
+"""The words of the features: what each statistic, texture, map and filter is.
+
+The tables lie in ``features.yaml`` beside this file. Keys are the parts that columns' names are put
+together from (:mod:`cad.mri.columns`), in the order in which columns are stored. Nothing here
+computes; the kernels' own modules do.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cad.base.terms.beside import table_beside
+
+
+class Statistic(NamedTuple):
+    """Describe a statistic of a region's values, of its grey levels or of pairs of levels.
+
+    Parameters
+    ----------
+    definition : str
+        The statistic's definition in words.
+    ibsi : str
+        Four-character tag of the IBSI reference manual, or empty.
+    power : int
+        Power of the image's unit in which the statistic is measured: 2 for a variance.
+    label : str
+        Name on a page; if empty, the statistic's key in its table is shown.
+    """
+
+    definition: str
+    ibsi: str = ""
+    power: int = 0
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Describe an image, a map or a filter's response, of whose values statistics are taken.
+
+    Parameters
+    ----------
+    definition : str
+        Meaning of the values.
+    unit : str
+        "1" for a pure number. For a gradient or a filter: the text after the image's unit.
+    source : str
+        Where the definition comes from.
+    title, words : str
+        Heading on a page, and an explanation of that heading.
+    group : str
+        Group of features in which :mod:`cad.mri.features.typicality` judges its columns.
+    """
+
+    definition: str
+    unit: str
+    source: str
+    title: str
+    words: str
+    group: str
+
+
+@dataclass(frozen=True)
+class PerfusionMap(Part):
+    """Describe a map of the dynamic series.
+
+    Parameters
+    ----------
+    model : str
+        The kinetic model that gives the map; empty for a map that needs no model.
+    role : str
+        ``parameter``, or for a map of the fit's quality ``r2``, ``residual`` or ``did_not_fit``.
+    """
+
+    model: str = ""
+    role: str = "parameter"
+
+
+_TABLES = table_beside(__file__)
+
+
+def _statistics(name: str) -> dict[str, Statistic]:
+    return {key: Statistic(**row) for key, row in _TABLES[name].items()}
+
+
+def _parts(name: str) -> dict[str, Part]:
+    return {key: Part(**row) for key, row in _TABLES[name].items()}
+
+
+STATISTICS, HISTOGRAM, HARALICK = map(_statistics, ("statistics", "histogram", "haralick"))
+LEVELS, SPREADS, RATIOS = (tuple[str, ...](_TABLES[k]) for k in ("levels", "spreads", "ratios"))
+"""Statistics that move with an image as a whole, of how far voxels differ, and to the mean."""
+COUNTING: dict[str, list[str]] = _TABLES["counting"]
+"""By family: statistics that tell a region's size under another name."""
+IMAGES, GRADIENTS, FILTERS = map(_parts, ("images", "gradients", "filters"))
+LEVEL_COUNTS, PAIRS = _parts("families").values()
+SIZE, POSITION = (dict[str, list[str]](_TABLES[name]) for name in ("size", "position"))
+"""Both: name -> (definition, unit, IBSI tag)."""
+SHAPE_UNITS: dict[str, str] = _TABLES["shape_units"]
+"""Of pyradiomics' features of a shape; the others are lengths in mm."""
+RADIOMICS: dict[str, tuple[Part, tuple[str, ...]]] = {
+    name: (Part(**made["part"]), tuple(made["names"]))
+    for name, made in _TABLES["radiomics"].items()
+}
+"""By class of pyradiomics: what a page calls it, and pyradiomics' names of its features."""
+
+
+def _model(model: str, title: str, unit: str, source: str, parameters: list[str]) -> dict[str, Any]:
+    """Describe the maps of a kinetic model: its parameters, then how well it fits."""
+    maps = {}
+    for name in parameters:
+        # Brix' rate constant is another one under the same name: its words go before.
+        words = _TABLES["parameters"].get(f"{model}_{name}") or _TABLES["parameters"][name]
+        maps[name] = {**words, "role": "parameter"}
+    for role, words in _TABLES["quality"].items():
+        maps[role] = {
+            **words,
+            "unit": words["unit"] or unit,
+            "title": "Fit of the curve",
+            "role": role,
+        }
+    more = {"source": source, "group": title, "model": model}
+    return {
+        f"{model}_{name}": {**words, **more, "definition": f"{title}: {words['definition']}"}
+        for name, words in maps.items()
+    }
+
+
+_MADE = [_model(name, **words) for name, words in _TABLES["models"].items()]
+MAPS: dict[str, PerfusionMap] = {
+    name: PerfusionMap(**words)
+    for table in (_TABLES["maps"], *_MADE)
+    for name, words in table.items()
+}
+"""Every map of a dynamic series, in the order of storage; names follow OSIPI's lexicon."""

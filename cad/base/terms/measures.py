@@ -1,0 +1,37 @@
+"""What each measure is called and how it is read: ``measures.yaml``, in the order of tables.
+
+:mod:`cad.learning.evaluation.measures.table` has the function of each.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cad.base.terms.beside import table_beside
+
+
+@dataclass(frozen=True)
+class MeasureWords:
+    """Describe how a measure of predictions, such as the AUC, is shown.
+
+    Parameters
+    ----------
+    name : str
+        Key in ``metrics.json`` and in settings.
+    title : str
+        Name in a table.
+    better : {"higher", "lower", "near 0", "near 1"}
+        Which values are better.
+    digits : int
+        Decimals in a table.
+    headline : bool
+        Whether the measure is one of the few on the terminal and the model card.
+    """
+
+    name: str
+    title: str
+    better: Literal["higher", "lower", "near 0", "near 1"]
+    digits: int = 3
+    headline: bool = False
+
+
+MEASURES = {name: MeasureWords(name, **words) for name, words in table_beside(__file__).items()}

@@ -1,0 +1,78 @@
+"""The one table of modalities: what an image of a study is called, where it lies, what it measures.
+
+Every loop over T2, ADC and DCE goes over :data:`MODALITIES`. A further modality is a row here, a
+field of :class:`cad.mri.imaging.study.Study`, its features and its tests.
+"""
+
+from dataclasses import dataclass
+
+from cad.base.errors import CadError
+
+
+@dataclass(frozen=True)
+class Modality:
+    """Describe one kind of image that a study may hold.
+
+    Parameters
+    ----------
+    name : str
+        First part of feature names, key in settings, field of :class:`cad.mri.imaging.study.Study`.
+    title : str
+        Name on a page.
+    short : str
+        Short name where a page has little room.
+    folder, suffix : str
+        Folder and last part of the file name in a cohort (BIDS where BIDS has the datatype).
+    unit : str
+        Unit of the voxels; empty where the scale is arbitrary.
+    decimals : int
+        Decimals with which values are shown.
+    dynamic : bool
+        Whether the image is a series in time.
+    optional : bool
+        Whether a study may lack the image without a note that says so.
+    """
+
+    name: str
+    title: str
+    short: str
+    folder: str
+    suffix: str
+    unit: str = ""
+    decimals: int = 0
+    dynamic: bool = False
+    optional: bool = False
+
+
+T2W = Modality("t2w", "T2-weighted image", "T2", "anat", "T2w")
+ADC = Modality("adc", "ADC map", "ADC", "dwi", "ADC", "1e-6 mm2/s")
+DCE = Modality("dce", "dynamic series", "DCE", "perf", "dce", dynamic=True)
+# The name differs from the b-values that a study brings (``acq-b<b>_dwi``): this is one image.
+HBV = Modality("hbv", "high-b diffusion image", "high-b DWI", "dwi", "acq-highb_dwi", optional=True)
+
+MODALITIES: tuple[Modality, ...] = (T2W, ADC, DCE, HBV)
+
+
+def modality(name: str) -> Modality:
+    """Return the row of :data:`MODALITIES` that has a name.
+
+    Parameters
+    ----------
+    name : str
+        ``t2w``, ``adc``, ``hbv`` or ``dce``.
+
+    Raises
+    ------
+    CadError
+        For a name that is not in the table.
+    """
+    for entry in MODALITIES:
+        if entry.name == name:
+            return entry
+    known = ", ".join(entry.name for entry in MODALITIES)
+    raise CadError(f"no modality is called {name!r}", hint=f"known are {known}")
+
+
+def short_name(name: str) -> str:
+    """Return a modality's short name for a page; a name that is not in the table is unchanged."""
+    return next((entry.short for entry in MODALITIES if entry.name == name), name)

@@ -1,0 +1,70 @@
+"""Name the sectors of the prostate, and say in which of them a place lies.
+
+Levels and sectors are those of the PI-RADS v2.1 sector map, which has 38 for the prostate. The map
+is a drawing without measures: the borders in this module are this project's.
+"""
+
+from cad.base.terms.beside import table_beside
+
+SIDES = ("right", "left")
+_TABLES = table_beside(__file__)
+SECTORS: dict[str, list[str]] = _TABLES["levels"]
+"""Sectors of the prostate by level, on each side."""
+SECTOR_NAMES = frozenset(
+    f"{side} {level} {sector}"
+    for level, sectors in SECTORS.items()
+    for sector in sectors
+    for side in SIDES
+)
+
+WORDS: dict[str, str] = _TABLES["words"]
+"""Sectors and zones as a report says them."""
+
+# Of the gland's box on a slice: u runs from 0 in the middle to 1 at the side, v from 0 at the front
+# to 1 at the back. The transition zone is the inner ellipse, the central zone lies behind it.
+_TZ_CENTRE, _TZ_HALF = 0.42, (0.66, 0.38)
+_AFS = (0.30, 0.20)
+_CZ = (0.42, 0.60, 0.86)
+_MIDDLE = 0.42  # u between the posteromedial and the posterolateral peripheral zone
+_FRONT = 0.50  # v between the anterior and the posterior sectors
+
+
+def sector_at(u: float, v: float, level: str, zone: str = "") -> str:
+    """Return the PI-RADS sector of a place in the bounding box of the gland on an axial slice.
+
+    Parameters
+    ----------
+    u : float
+        Place from the patient's right (-1) over the middle (0) to the left (1) edge of the box.
+    v : float
+        Place from the front (0) to the back (1) of the box.
+    level : str
+        ``base``, ``mid`` or ``apex``.
+    zone : str
+        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as a person stated it; the sector is then in that zone.
+        Any other text, and ``CZ`` off the base, is replaced by the zone at the place.
+
+    Returns
+    -------
+    str
+        ``PZa``, ``PZpl``, ``PZpm``, ``TZa``, ``TZp``, ``CZ`` (base only) or ``AFS``.
+    """
+    u = abs(u)
+    if zone not in ("PZ", "TZ", "AFS") and not (zone == "CZ" and level == "base"):
+        zone = _zone_at(u, v, level)
+    if zone in ("CZ", "AFS"):
+        return zone
+    if zone == "TZ":
+        return "TZa" if v < _TZ_CENTRE else "TZp"
+    if v < _FRONT:
+        return "PZa"
+    return "PZpm" if u < _MIDDLE else "PZpl"
+
+
+def _zone_at(u: float, v: float, level: str) -> str:
+    if u < _AFS[0] and v < _AFS[1]:
+        return "AFS"
+    central = level == "base" and u < _CZ[0] and _CZ[1] < v < _CZ[2]
+    if (u / _TZ_HALF[0]) ** 2 + ((v - _TZ_CENTRE) / _TZ_HALF[1]) ** 2 < 1:
+        return "CZ" if central and v > _TZ_CENTRE + 0.5 * _TZ_HALF[1] else "TZ"
+    return "CZ" if central else "PZ"

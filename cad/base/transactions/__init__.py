@@ -1,0 +1,304 @@
+"""Change a folder by one commit: build aside, decide by one rename, carry out what was decided.
+
+A change of a cohort, a model or a run is built in a hidden folder inside it (``.stage-…``), where
+nothing of it counts. One rename of what was built to ``.commit`` decides; from then on it counts,
+and what lies there is moved into place, file by file and folder by folder, as ``journal.json`` in
+it lists. A process may be killed at any moment: the next one that opens the folder carries out what
+was decided, as often as it takes, and removes what was not.
+
+A command keeps out of a folder that is not of its own kind: nothing there is touched.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from cad.base.errors import CadError
+from cad.base.files import PART_SUFFIX, flush, flush_names, make_folder, write_atomic, write_json
+from cad.base.reading import read_bytes, read_json, reading
+from cad.base.transactions.lock import LOCK, locked
+
+COMMIT = ".commit"
+_JOURNAL, _NEW = "journal.json", "new"
+_STAGE = ".stage-"
+# Eight characters are tempfile's; earlier versions built in .import- and .fetch-.
+_STAGES = re.compile(r"\.(stage|import|fetch)-[a-z0-9_]{8}")
+_PART = re.compile(r"\.[a-z0-9_]{8}" + re.escape(PART_SUFFIX))
+_PATIENCE = 10.0  # seconds for another process to carry out what it has decided
+
+
+def is_ours(name: str) -> bool:
+    """Tell whether a name in a folder is a lock, journal or temporary file of this program.
+
+    Parameters
+    ----------
+    name : str
+        Name of a file or folder, without its path.
+    """
+    return name in (LOCK, COMMIT) or bool(_STAGES.fullmatch(name) or _PART.fullmatch(name))
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes until the ``with`` block ends.
+
+    First, if a killed process had committed a change (:func:`commit`) and not finished it, that
+    change is finished and the temporary files are removed.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when absent.
+
+    Raises
+    ------
+    CadError
+        When another process writes into the folder.
+    """
+    with locked(folder):
+        _carry_out(folder)
+        _sweep(folder)
+        yield
+
+
+@contextmanager
+def stage(folder: Path) -> Iterator[Path]:
+    """Make a hidden folder inside a folder, in which new files are built until :func:`commit`.
+
+    It is removed at the end of the ``with`` block.
+
+    Parameters
+    ----------
+    folder : Path
+        Must be locked by this process (:func:`owned`).
+
+    Yields
+    ------
+    Path
+        The hidden folder, empty.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_STAGE) as name:
+        yield Path(name)
+
+
+def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) -> None:
+    """Replace, add and remove files of a folder in one step: all of them, or none.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder to change; it must be locked by this process (:func:`owned`).
+    new : mapping of str to Path
+        Keys are paths relative to the folder, values the new files or folders, which were built in
+        a :func:`stage` of the folder. They are moved there and replace what is there. No key may
+        lie inside another.
+    gone : collection of str
+        Relative paths of files and folders to remove.
+    """
+    with stage(folder) as scratch:
+        change = scratch / "change"
+        (change / _NEW).mkdir(parents=True)
+        for place, built in new.items():
+            target = change / _NEW / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(built, target)
+        write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(gone)})
+        for inner, _, names in os.walk(change):
+            for name in names:  # also what a library wrote, which flushes nothing
+                flush(Path(inner, name))
+            flush_names(Path(inner))
+        os.rename(change, folder / COMMIT)
+        flush_names(folder)
+    _carry_out(folder)
+
+
+def settle(folder: Path) -> None:
+    """Finish a change that another process committed and left unfinished; call this before reading.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder to be read. Nothing happens where no change is pending.
+
+    Raises
+    ------
+    CadError
+        When the change cannot be finished: another process holds the lock for ten seconds, or this
+        one may not write there.
+    """
+    begin = time.monotonic()
+    while pending(folder):
+        try:
+            with locked(folder):
+                _carry_out(folder)
+        except OSError as error:
+            raise CadError(
+                f"a change of this folder was decided and cut short, and not ended: {error}",
+                file=folder,
+                hint="run the same command as a user who may write there",
+            ) from error
+        except CadError:
+            if time.monotonic() - begin > _PATIENCE:
+                raise
+            time.sleep(0.02)
+
+
+def pending(folder: Path) -> bool:
+    """Tell whether a change of the folder was committed (:func:`commit`) and is not finished."""
+    return (folder / COMMIT / _JOURNAL).is_file()
+
+
+def keep(source: str | Path, target: str | Path) -> None:
+    """Make a hard link to a file, or a copy where the file system has no links.
+
+    Parameters
+    ----------
+    source, target : str or Path
+        The existing file, and the path of the link or copy.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _carry_out(folder: Path) -> None:
+    """Move what was committed into place; every step may have been done before."""
+    change = folder / COMMIT
+    if pending(folder):
+        new, gone = _read(folder, change / _JOURNAL)
+        for number, place in enumerate([*new, *gone]):
+            built, target = change / _NEW / place, folder / place
+            arrived = place in new and not os.path.lexists(built)
+            if not arrived and (target.is_dir() or place in gone) and os.path.lexists(target):
+                os.rename(target, change / f"old-{number}")
+                flush_names(target.parent)
+            if place in new and not arrived:
+                make_folder(target.parent)
+                os.replace(built, target)
+                flush_names(target.parent)
+        (change / _JOURNAL).unlink()  # from here on it is done
+    if change.exists():
+        shutil.rmtree(change)
+        flush_names(folder)
+
+
+def _read(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
+    """Return the places that a journal names; none may lead out of the folder."""
+    with reading(journal, "no journal of a change"):
+        content = read_json(journal)
+        new, gone = ([str(place) for place in content[key]] for key in ("new", "gone"))
+    top = folder.resolve()
+    for place in [*new, *gone]:
+        parts = PurePosixPath(place).parts
+        inside = parts and not PurePosixPath(place).is_absolute() and ".." not in parts
+        if not inside or not (folder / place).parent.resolve().is_relative_to(top):
+            raise CadError(f"{place[:80]!r} would lie outside the folder", file=journal)
+    return new, gone
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes were building: nothing of it counts.
+
+    Folders in the folder belong to it, but for those that another process has locked.
+    """
+    inner = [p for p in folder.glob(f"*/.*{PART_SUFFIX}") if not (p.parent / LOCK).exists()]
+    for path in [*folder.iterdir(), *inner]:
+        if _PART.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+        elif _STAGES.fullmatch(path.name) and path.is_dir():
+            shutil.rmtree(path)
+
+
+MARK = ".cad-kind"
+_LONGEST = 100  # bytes of a mark
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Describe a kind of folder, such as a run or a model, and how it is recognised.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kind, for messages and for the mark.
+    holds : callable
+        Takes a folder without a mark and tells from its content whether it is of this kind.
+    marked : bool
+        Whether a new folder gets a mark: the file :data:`MARK` with the name in it. A kind that is
+        recognised by its first committed files needs none.
+    """
+
+    name: str
+    holds: Callable[[Path], bool]
+    marked: bool = True
+
+
+def require_kind(folder: Path, *kinds: Kind) -> None:
+    """Check that a command may write into a folder: it is absent, empty or of one of the kinds.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder that the command is to write.
+    *kinds : Kind
+        Kinds that the folder may be of.
+
+    Raises
+    ------
+    CadError
+        When the folder holds anything else; nothing in it is changed.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise CadError("a folder is needed, this is a file", file=folder, hint="name another")
+    names = sorted(p.name for p in folder.iterdir() if not is_ours(p.name) and p.name != MARK)
+    if not names or pending(folder):  # a change of ours was decided there
+        return
+    mark = _mark(folder)
+    if any(mark == kind.name or (not mark and kind.holds(folder)) for kind in kinds):
+        return
+    content = f"a {mark}" if mark else f"{', '.join(names[:3])}{', …' if names[3:] else ''}"
+    wanted = " or ".join(kind.name for kind in kinds)
+    raise CadError(
+        f"the folder holds {content} and is not a {wanted}; nothing in it was changed",
+        file=folder,
+        hint=f"name a new or an empty folder, or an earlier {wanted}",
+    )
+
+
+def _mark(folder: Path) -> str:
+    """Return the name that a folder's mark says; empty without one."""
+    mark = folder / MARK
+    return read_bytes(mark, _LONGEST).decode(errors="replace").strip() if mark.is_file() else ""
+
+
+@contextmanager
+def claimed(folder: Path, kind: Kind) -> Iterator[None]:
+    """Check that a folder is of a kind, and lock it as :func:`cad.base.transactions.owned` does.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when absent; it gets the kind's mark where the kind has one.
+    kind : Kind
+        Kind that the folder must be of (:func:`require_kind`).
+
+    Raises
+    ------
+    CadError
+        When the folder holds anything of another kind, or another process writes into it.
+    """
+    require_kind(folder, kind)
+    with owned(folder):
+        require_kind(folder, kind)  # what a killed process had decided there is in place now
+        if kind.marked and _mark(folder) != kind.name:
+            write_atomic(folder / MARK, f"{kind.name}\n".encode())
+        yield

@@ -1,0 +1,97 @@
+"""Let one process at a time write into a folder: a cohort, a model, a run."""
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from cad.base.errors import CadError
+from cad.base.files import make_folder
+
+try:
+    import fcntl
+except ImportError:  # Windows: tables can be learned from, cohorts are not measured there.
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = ".lock"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes until the ``with`` block or this process ends.
+
+    The call does not wait for a lock that another process holds.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when absent.
+
+    Raises
+    ------
+    CadError
+        When another process writes into the folder.
+    """
+    make_folder(folder)
+    if fcntl is None:
+        yield
+        return
+    path = folder / LOCK
+    with _taken(path) as stream:
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {socket.gethostname()}")
+        stream.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # while it is held: nobody else's is taken away
+
+
+def _taken(path: Path) -> TextIO:
+    """Return the lock file, open and locked."""
+    while True:
+        stream = path.open("a+", encoding="utf-8")
+        try:
+            stream.seek(0)
+            holder = stream.read().strip()
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                # A network file system without locks: believe what the file says.
+                if error.errno not in _NO_LOCKS or _alive(holder):
+                    raise _refusal(path, holder) from error
+            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+                return stream
+            stream.close()  # its holder has just ended and taken this file away
+        except BaseException:
+            stream.close()
+            raise
+
+
+def _refusal(path: Path, holder: str) -> CadError:
+    return CadError(
+        f"another run writes into this folder ({holder or 'it is starting'})",
+        file=path.parent,
+        hint="wait for it, or name another folder; if no such process exists on that machine, "
+        f"delete {path.name} in the folder",
+    )
+
+
+def _alive(holder: str) -> bool:
+    """Tell whether the process that a lock names may still be there; another machine's may be."""
+    words = holder.split()
+    if len(words) != 4:
+        return bool(holder)
+    if words[3] != socket.gethostname():
+        return True
+    try:
+        os.kill(int(words[1]), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError):
+        return True
+    return True

@@ -1,0 +1,5 @@
+"""Evaluation out of fold and its scorers, by the public names of :mod:`cad.learning.evaluation`."""
+
+from cad.learning.evaluation import OutOfFold, kl, out_of_fold, soft_brier, soft_log_loss
+
+__all__ = ["OutOfFold", "kl", "out_of_fold", "soft_brier", "soft_log_loss"]

@@ -1,6 +1,0 @@
-"""Measures, leave-one-patient-out, intervals and tests, readers, decisions."""
-
-from cad.evaluation.folds.crossval import OutOfFold, out_of_fold
-from cad.evaluation.measures.scorers import kl, soft_brier, soft_log_loss
-
-__all__ = ["OutOfFold", "kl", "out_of_fold", "soft_brier", "soft_log_loss"]

@@ -1,0 +1,1 @@
+"""The papers' tables, the public cohorts, and the simulator."""

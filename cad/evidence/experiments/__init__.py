@@ -1,0 +1,113 @@
+"""The papers' tables and figures, and real data: each from ``cad experiment NAME -o OUT``.
+
+``EXPERIMENTS`` maps a name to ``module:function``; a function takes :class:`Options` and returns a
+:class:`cad.evidence.experiments.results.Result`.
+"""
+
+import difflib
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.base.transactions import Kind, claimed
+
+EXPERIMENTS = {
+    "niaf2014-outlier": "cad.evidence.experiments.niaf2014:outlier",
+    "niaf2014-table1": "cad.evidence.experiments.niaf2014:table1",
+    "niaf2014-table2": "cad.evidence.experiments.niaf2014:table2",
+    "niaf2014-noise": "cad.evidence.experiments.niaf2014:noise",
+    "niaf2014-proportion": "cad.evidence.experiments.niaf2014:proportion",
+    "niaf2014-discrete": "cad.evidence.experiments.niaf2014:discrete",
+    "niaf2013-toy": "cad.evidence.experiments.niaf2014:toy",
+    "niaf2014-clinical": "cad.evidence.experiments.niaf2014_clinical:clinical",
+    "mesejo2016-readers": "cad.evidence.experiments.mesejo2016:readers",
+    "picai-readers": "cad.evidence.experiments.picai:readers",
+    "fae-prostate": "cad.evidence.experiments.fae:men",
+    "viper-readers": "cad.evidence.experiments.viper:readers",
+    "wang2014-uci": "cad.evidence.experiments.wang2014:uci",
+    "wang2014-roi": "cad.evidence.experiments.wang2014:roi",
+    "amirou2014-synthetic": "cad.evidence.experiments.amirou2014:synthetic",
+    "amirou2014-ecg": "cad.evidence.experiments.amirou2014:ecg",
+    "amirou2014-covertype": "cad.evidence.experiments.amirou2014:covertype",
+}
+REAL = ("picai-readers", "fae-prostate", "viper-readers")
+"""Those of real people; the rest are the papers'."""
+
+EXPERIMENT = Kind("result of an experiment", lambda folder: False)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Hold the options of the command line for an experiment.
+
+    Parameters
+    ----------
+    out : Path
+        Folder that results go to; long experiments also keep partial results there and resume them.
+    data : Path or None
+        Folder of the paper's data, or of a cohort, for the experiments that need one; without it
+        ``wang2014-uci`` fetches its tables from OpenML.
+    repeats : int or None
+        Number of seeds or repetitions; None for the experiment's own number.
+    datasets : tuple of str
+        Names of data sets to use; empty for all.
+    jobs : int
+        Number of processes.
+    """
+
+    out: Path
+    data: Path | None = None
+    repeats: int | None = None
+    datasets: tuple[str, ...] = ()
+    jobs: int = 1
+
+    def folder(self, content: str) -> Path:
+        """Return the folder of the data that was given with ``--data``.
+
+        Parameters
+        ----------
+        content : str
+            What the folder holds, for the error message.
+
+        Raises
+        ------
+        CadError
+            When no folder was given.
+        """
+        if self.data is None:
+            raise CadError("this experiment needs --data", hint=f"give the folder of {content}")
+        return self.data
+
+
+def run_experiment(name: str, options: Options) -> Path:
+    """Run one experiment and write its tables and figures.
+
+    Parameters
+    ----------
+    name : str
+        A key of :data:`EXPERIMENTS`.
+    options : Options
+        Its ``out`` is the folder to write, made when absent.
+
+    Returns
+    -------
+    Path
+        The page, ``<out>/<name>.md``.
+
+    Raises
+    ------
+    CadError
+        For an unknown name (with the nearest known one), or a folder that holds something else or
+        that another process uses.
+    """
+    if name not in EXPERIMENTS:
+        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        raise CadError(
+            f"unknown experiment {name!r}",
+            hint=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(EXPERIMENTS)}",
+        )
+    module, function = EXPERIMENTS[name].split(":")
+    with claimed(options.out, EXPERIMENT):
+        path: Path = getattr(import_module(module), function)(options).write(options.out, name)
+        return path

@@ -1,0 +1,503 @@
+"""[A14] Figs 2 to 10: an SVM with a reject option on synthetic, ECG and forest data.
+
+An ECG's beats have seven features each from one lead; premature ones are the class.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from matplotlib.figure import Figure
+from scipy.stats import entropy
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cad.base.errors import CadError
+from cad.base.settings import DecisionSettings
+from cad.base.terms.beside import table_beside
+from cad.evidence.experiments import Options
+from cad.evidence.experiments.gaussians import Gaussians
+from cad.evidence.experiments.results import Result
+from cad.learning.evaluation.decisions.reject import decide, reject_point
+from cad.learning.learners import RejectSVC
+from cad.learning.learners.reject import asymmetric_rule
+
+_WORDS = table_beside(__file__)
+FEATURES = tuple(_WORDS["features"])
+RECORDS = ("106", "116", "119", "200")
+_HALF_WINDOW_S, _DEFLECTION_S = 0.12, 0.08
+_HISTORY = 8
+
+
+def read_beats(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read the ECG records and return the features and the class of their beats.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``<record>.npz`` for each of :data:`RECORDS`, with ``signal``, ``adc_gain``, ``fs``,
+        ``beat_sample`` and ``beat_is_pvc``.
+
+    Returns
+    -------
+    features : ndarray, shape (n, 7)
+        :data:`FEATURES` of the beats of all records.
+    premature : ndarray of bool, shape (n,)
+        Whether each beat is a premature ventricular contraction.
+
+    Raises
+    ------
+    CadError
+        When a record is missing.
+    """
+    features, labels = [], []
+    for record in RECORDS:
+        path = folder / f"{record}.npz"
+        if not path.is_file():
+            raise CadError("no such ECG record", file=path, hint="give its folder with --data")
+        with np.load(path, allow_pickle=False) as data:
+            signal = data["signal"].astype(float) / float(data["adc_gain"])
+            rows, kept = beat_features(signal, int(data["fs"]), data["beat_sample"])
+            features.append(rows)
+            labels.append(data["beat_is_pvc"][kept])
+    return np.vstack(features), np.concatenate(labels)
+
+
+def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features of the beats of one record that have enough neighbours on both sides.
+
+    Parameters
+    ----------
+    signal : ndarray, shape (n_samples,)
+        One lead, mV.
+    fs : int
+        Samples per second.
+    beats : ndarray of int, shape (n_beats,)
+        Index of the sample of every beat.
+
+    Returns
+    -------
+    features : ndarray, shape (n, 7)
+        :data:`FEATURES` of each beat that has nine beats before it, one after it, and 0.12 s of
+        signal on both sides.
+    kept : ndarray of int, shape (n,)
+        Positions of these beats in ``beats``.
+    """
+    half = round(_HALF_WINDOW_S * fs)
+    inner = slice(half - round(_DEFLECTION_S * fs), half + round(_DEFLECTION_S * fs) + 1)
+    rr = np.diff(beats) / fs
+    kept = np.arange(_HISTORY + 1, len(beats) - 1)
+    kept = kept[(beats[kept] >= half) & (beats[kept] + half < len(signal))]
+    windows = signal[beats[kept, None] + np.arange(-half, half + 1)]
+    windows = windows - np.median(windows, axis=1, keepdims=True)
+    history = np.array([rr[k - 1 - _HISTORY : k - 1].mean() for k in kept])
+    central = windows[:, inner]
+    largest = central[np.arange(len(kept)), np.abs(central).argmax(axis=1)]
+    slope = np.abs(np.gradient(windows, axis=1))
+    steep = slope >= 0.5 * slope.max(axis=1, keepdims=True)
+    rows = np.column_stack(
+        [
+            rr[kept - 1],
+            rr[kept],
+            rr[kept - 1] / history,
+            largest,
+            np.ptp(windows, axis=1),
+            (steep.shape[1] - steep[:, ::-1].argmax(axis=1) - steep.argmax(axis=1)) / fs,
+            _correlation(windows, np.median(windows, axis=0)),
+        ]
+    )
+    return rows, kept
+
+
+def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
+    a = windows - windows.mean(axis=1, keepdims=True)
+    b = template - template.mean()
+    norm = np.linalg.norm(a, axis=1) * np.linalg.norm(b)
+    return np.asarray(np.divide(a @ b, norm, out=np.zeros(len(a)), where=norm > 0))
+
+
+SEEDS = 20
+# r = .5 is no rejection at all; the loss needs R_p/C_p + R_n/C_n < 1, so the grid ends before it.
+REJECT_COSTS = (0.12, 0.16, 0.20, 0.24, 0.28, 0.32, 0.36, 0.40, 0.44, 0.48, 0.499)
+RATIO_ENDS = (0.40, 0.499)
+THETA = 1.2
+COSTS = (0.1, 1.0, 10.0, 100.0)
+CHOICE_R, FOLDS = 0.24, 5
+_RULES = ("cost-based", "symmetric")
+_NO_CHANGE = 1e-3  # a reject rate that moves by less has no slope
+
+
+class DataSet(NamedTuple):
+    """Hold one data set of [A14] and how it is used.
+
+    Parameters
+    ----------
+    name : str
+        Name for titles.
+    X : ndarray, shape (n, d)
+        Features as they are; the experiment standardises them with the training rows' mean and
+        deviation.
+    y : ndarray, shape (n,)
+        1 for the class whose misses cost theta times a false alarm, else 0.
+    n_train : int
+        Number of random rows to train on; the rest is the test set.
+    n_test : int
+        Largest number of test rows.
+    gamma : float
+        Parameter of the RBF kernel.
+    published : (float, float)
+        The paper's error-reject ratio of the cost-based and of the symmetric rule.
+    shown : (int, int)
+        Columns of the two features in the figure of the reject region.
+    axes : (str, str)
+        Names of these two features.
+    """
+
+    name: str
+    X: np.ndarray
+    y: np.ndarray
+    n_train: int
+    n_test: int
+    gamma: float
+    published: tuple[float, float]
+    shown: tuple[int, int]
+    axes: tuple[str, str]
+
+
+def synthetic(options: Options) -> Result:
+    """Reproduce [A14] Figs 2, 3, 6, 8a: two Gaussian classes with many ambiguous points.
+
+    Parameters
+    ----------
+    options : Options
+        ``repeats`` is the number of seeds, ``jobs`` that of processes.
+    """
+    rng = np.random.default_rng(0)
+    data = Gaussians((-1.0, 0.0), (1.0, 0.0), 1.0)
+    n = 4000
+    problem = DataSet(
+        "synthetic data", data.draw(n, rng), (np.arange(n) % 2).astype(float), 400, 2000, 0.5,
+        (-0.58, -0.15), (0, 1), ("x1", "x2"),
+    )  # fmt: skip
+    result = _study(problem, options, "Two Gaussian classes, means ∓1, standard deviation 1")
+    result.figures["Losses for θ = 1 and θ = 1.2, r = .3 (Figs 2, 3)"] = _losses()
+    return result
+
+
+def ecg(options: Options) -> Result:
+    """Reproduce [A14] Figs 4, 5, 7, 8b, 9, 10: premature beats against all others in ECG records.
+
+    Parameters
+    ----------
+    options : Options
+        Its ``data`` is the folder of the ECG records.
+    """
+    X, pvc = read_beats(options.folder("the ECG records"))
+    problem = DataSet(
+        "ECG data", X, pvc.astype(float), 2000, 4000, 1 / X.shape[1], (-0.84, -0.23),
+        (2, 6), ("RR before / mean of eight", "correlation with the median beat"),
+    )  # fmt: skip
+    return _study(
+        problem,
+        options,
+        f"Records {', '.join(RECORDS)}: {len(pvc)} beats, {int(pvc.sum())} premature ventricular "
+        f"contractions against all others; features: {'; '.join(FEATURES)}",
+        "ecg",
+    )
+
+
+def covertype(options: Options) -> Result:
+    """Reproduce [A14] Fig. 8c: cottonwood against Douglas fir, from the Covertype data of forests.
+
+    Parameters
+    ----------
+    options : Options
+        Its ``data`` is the folder with ``cottonwood_vs_douglas_fir.csv.gz``.
+    """
+    path = options.folder("the cover types") / "cottonwood_vs_douglas_fir.csv.gz"
+    if not path.is_file():
+        raise CadError("no such table", file=path)
+    table = pd.read_csv(path)
+    X, y = table.drop(columns="class"), (table["class"] == 4).to_numpy(float)
+    # Soil types on which neither of the two grows say nothing of either.
+    X = X.loc[:, X.nunique() > 1]
+    problem = DataSet(
+        "forest data", X.to_numpy(float), y, 1000, 4000, 1 / X.shape[1], (-0.42, -0.22),
+        (0, 3), (str(X.columns[0]), str(X.columns[3])),
+    )  # fmt: skip
+    return _study(
+        problem, options, f"{len(y)} rows, {int(y.sum())} cottonwood; constant columns left out"
+    )
+
+
+def _study(problem: DataSet, options: Options, data: str, page: str = "page") -> Result:
+    seeds = options.repeats or SEEDS
+    C = choose_cost(problem)
+    work = (delayed(_one_seed)(problem, C, seed) for seed in range(seeds))
+    rows = pd.DataFrame([row for part in Parallel(n_jobs=options.jobs)(work) for row in part])
+    symmetric = rows[rows["theta"] == 1.0]
+    curve = symmetric.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
+    costly = rows[rows["theta"] == THETA]
+    costly = costly.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
+    return Result.of_words(
+        _WORDS[page],
+        {
+            "Error-reject ratio for r in [.4, .5]": _ratios(rows, problem),
+            "Reject and error rate against r, θ = 1": _columns(curve),
+            f"θ = {THETA}: cost, sensitivity, positive predictivity": _columns(costly),
+            "No rejection against the cost-optimal r": _optimum(rows),
+        },
+        {
+            "Rates, trade-off, ratio and cost": _figure(curve, costly),
+            f"Reject regions for θ = 1 and θ = {THETA}, r = .3": _regions(problem, C),
+        },
+        data=data,
+        problem=problem,
+        n_test=min(problem.n_test, len(problem.y)),
+        C=C,
+        r=CHOICE_R,
+        folds=FOLDS,
+        last=seeds - 1,
+        n_records=len(RECORDS),
+        records=", ".join(RECORDS),
+    )
+
+
+def choose_cost(problem: DataSet) -> float:
+    """Choose the parameter C of the SVM from :data:`COSTS` by the mean cost of its decisions.
+
+    A decision costs 1 if wrong and 0.24 if rejected. It is measured by cross-validation in five
+    folds of the training rows that seed 0 draws.
+
+    Parameters
+    ----------
+    problem : DataSet
+        The data set; its test rows of seed 0 are not used.
+
+    Returns
+    -------
+    float
+        The C of least cost.
+    """
+    train = np.random.default_rng(0).permutation(len(problem.y))[: problem.n_train]
+    X, y = problem.X[train], problem.y[train]
+    costs = DecisionSettings(
+        false_positive=1.0, false_negative=1.0, refer_negative=CHOICE_R, refer_positive=CHOICE_R
+    )
+    total = {}
+    for C in COSTS:
+        learner = RejectSVC(
+            C=C, kernel="rbf", gamma=problem.gamma, costs=(1.0, 1.0, CHOICE_R, CHOICE_R)
+        )
+        # Scaled inside each fold: a held-out row must not move its own features.
+        said = cross_val_predict(
+            make_pipeline(StandardScaler(), learner), X, y, cv=StratifiedKFold(FOLDS)
+        )
+        total[C] = reject_point(y, said, costs).cost
+    return min(total, key=lambda C: total[C])
+
+
+def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
+    order = np.random.default_rng(seed).permutation(len(problem.y))
+    train = order[: problem.n_train]
+    test = order[problem.n_train : problem.n_train + problem.n_test]
+    scaler = StandardScaler().fit(problem.X[train])
+    X, X_test = scaler.transform(problem.X[train]), scaler.transform(problem.X[test])
+    y, y_test = problem.y[train], problem.y[test]
+    rows: list[dict[str, object]] = []
+    for theta in (1.0, THETA):
+        no_rejection = np.log(1.0 / theta)  # Bayes: P = C_n / (C_n + C_p)
+        for r in REJECT_COSTS:
+            costs = DecisionSettings(
+                false_positive=1.0, false_negative=theta, refer_negative=r, refer_positive=r
+            )
+            model = RejectSVC(C=C, kernel="rbf", gamma=problem.gamma, costs=(1.0, theta, r, r)).fit(
+                X, y
+            )
+            f = model.decision_function(X_test)
+            forced = (f > no_rejection).astype(int)
+            rules = [("cost-based", r, model.predict(X_test))]
+            # Once for each theta: a decision that is forced does not depend on the cost of
+            # rejecting.
+            if r == REJECT_COSTS[-1]:
+                rules.append(("no rejection", 0.5, forced))
+            if theta == 1.0:
+                half = symmetric_half_width(r)
+                rules.append(("symmetric", r, decide(f, -half, half)))
+            rows += [
+                {"rule": rule, "theta": theta, "r": at, "seed": seed}
+                | _counted(y_test, said, forced, costs)
+                for rule, at, said in rules
+            ]
+    return rows
+
+
+def symmetric_half_width(r: float) -> float:
+    """Return the largest absolute decision value that the symmetric rule rejects.
+
+    [A14] compares two rules to reject, symmetric and cost-based. The paper's threshold of the
+    symmetric rule, δ₀ = ½, is here turned into the units of the cost-based rule's decision values.
+
+    Both rules minimise the same loss, apart from the scales of loss and decision value: ψ_r(y f) =
+    W(y, H(r) f / r) / H(r). Here y is the class (1 or -1), f the decision value, ψ the symmetric
+    rule's loss, W the cost-based one and H the binary entropy (docs/methods.md 3). So the rules
+    differ in the threshold alone; at r = .2415 they coincide.
+
+    Parameters
+    ----------
+    r : float
+        Cost of rejecting; an error costs 1.
+    """
+    return 0.5 * float(entropy([r, 1.0 - r])) / r
+
+
+def _counted(
+    truth: np.ndarray, said: np.ndarray, forced: np.ndarray, costs: DecisionSettings
+) -> dict[str, object]:
+    point = reject_point(truth, said, costs)
+    return {
+        "reject rate": point.reject_rate,
+        "error rate": point.error_rate,
+        "spared errors": float(((said == -1) & (forced != truth)).mean()),
+        "cost": point.cost,
+        "sensitivity": point.sensitivity,
+        "positive predictivity": point.ppv,
+    }
+
+
+def _regions(problem: DataSet, C: float) -> Figure:
+    """Draw where two features alone lead to each decision, on seed 0's training rows."""
+    train = np.random.default_rng(0).permutation(len(problem.y))[: min(problem.n_train, 400)]
+    X = StandardScaler().fit_transform(problem.X[train][:, list(problem.shown)])
+    low, high = np.percentile(X, 1, axis=0) - 0.5, np.percentile(X, 99, axis=0) + 0.5
+    x, y = np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120)
+    grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    figure = Figure(figsize=(10, 4))
+    for axes, theta in zip(figure.subplots(1, 2), (1.0, THETA), strict=True):
+        model = RejectSVC(C=C, kernel="rbf", gamma=0.5, costs=(1.0, theta, 0.3, 0.3))
+        model.fit(X, problem.y[train])
+        f = model.decision_function(grid).reshape(120, 120)
+        lower, upper = model.thresholds_
+        axes.contourf(x, y, f, [lower, upper], colors=["0.85"])
+        axes.contour(x, y, f, [lower, 0.0, upper], colors="k", linestyles=["--", "-", "--"])
+        axes.scatter(*X.T, c=np.where(problem.y[train] == 1, "#D55E00", "#0072B2"), s=8)
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+        axes.set_title(f"θ = {theta:g}: rejects {lower:.2f} < f < {upper:.2f}")
+        axes.set(xlabel=problem.axes[0], ylabel=problem.axes[1])
+    figure.tight_layout()
+    return figure
+
+
+def _columns(table: pd.DataFrame) -> pd.DataFrame:
+    names = ["rule", "r", "reject rate", "error rate", "cost", "sensitivity"]
+    return table[[*names, "positive predictivity"]]
+
+
+def _ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
+    """Return both readings of the ratio: of rates between two r, and of the rejects themselves.
+
+    Rates are averaged over seeds before dividing: with a few rejects per seed a seed's own ratio
+    is noise.
+    """
+    out = []
+    for rule, published in zip(_RULES, problem.published, strict=True):
+        part = rows[(rows["rule"] == rule) & (rows["theta"] == 1.0)]
+        mean = part.groupby("r")[["reject rate", "error rate"]].mean()
+        change = mean.loc[RATIO_ENDS[0]] - mean.loc[RATIO_ENDS[1]]
+        high = part[part["r"].between(*RATIO_ENDS)].groupby("seed").mean(numeric_only=True)
+        share = -high["spared errors"] / high["reject rate"]
+        out.append(
+            {
+                "rule": rule,
+                "rejects that were errors": -high["spared errors"].sum()
+                / high["reject rate"].sum(),
+                "quartiles over seeds": f"{share.quantile(0.25):.2f} to {share.quantile(0.75):.2f}",
+                "ΔE/ΔR, r = .4 to .5": change["error rate"] / change["reject rate"]
+                if abs(change["reject rate"]) > _NO_CHANGE
+                else np.nan,
+                "published": published,
+            }
+        )
+    return pd.DataFrame(out)
+
+
+def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
+    part = rows[(rows["theta"] == THETA) & rows["rule"].isin(["cost-based", "no rejection"])]
+    table = part.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
+    based = table[table["rule"] == "cost-based"]
+    # Costs at different r are in different units of rejecting; the paper takes the smallest.
+    best = based.loc[[based["cost"].idxmin()]]
+    both = pd.concat([table[table["rule"] == "no rejection"], best], ignore_index=True)
+    edge = both["r"].isin([min(REJECT_COSTS), max(REJECT_COSTS)])
+    # At the edge the cost still falls: not an optimum but where the grid ends.
+    return _columns(both).assign(**{"edge of the grid": np.where(edge, "yes", "")})
+
+
+def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]) -> np.ndarray:
+    """Return the loss of decision values in a classifier with a reject option ([A14] (7)).
+
+    Parameters
+    ----------
+    f : ndarray, shape (n,)
+        Decision values.
+    y : int
+        True class of all of them: 1 positive, 0 negative.
+    costs : tuple of 4 floats
+        Costs of a false positive, a false negative, rejecting a negative, rejecting a positive.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        The loss of each decision value.
+    """
+    rule = asymmetric_rule(costs)
+    side, sign = (0, 1.0) if y else (1, -1.0)
+    loss = np.zeros(len(f))
+    for margin, cost in zip(rule.margins[side], rule.costs[side], strict=True):
+        loss += cost * np.maximum(0.0, margin - sign * f)
+    return loss
+
+
+def _losses() -> Figure:
+    """Draw the double hinges with the log-loss that they touch, and where they reject."""
+    f = np.linspace(-4, 4, 401)
+    figure = Figure(figsize=(9, 3.5))
+    for axes, theta in zip(figure.subplots(1, 2, sharey=True), (1.0, THETA), strict=True):
+        costs = (1.0, theta, 0.3, 0.3)
+        rule = asymmetric_rule(costs)
+        axes.axvspan(rule.lower, rule.upper, color="0.9", label="reject")
+        for y, colour in ((1, "#D55E00"), (0, "#0072B2")):
+            axes.plot(f, double_hinge(f, y, costs), color=colour, label=f"y = {y}")
+            axes.plot(f, np.logaddexp(0, -f if y else f), ":", color=colour)
+        axes.set(title=f"θ = {theta:g}, r = .3", xlabel="f", ylim=(0, 4.5))
+        axes.legend()
+    return figure
+
+
+def _figure(curve: pd.DataFrame, costly: pd.DataFrame) -> Figure:
+    figure = Figure(figsize=(11, 7))
+    rate, trade, ratio, cost = figure.subplots(2, 2).ravel()
+    for rule, colour in zip(_RULES, ("k", "#D55E00"), strict=True):
+        part = curve[curve["rule"] == rule]
+        rate.plot(part["r"], part["reject rate"], "o-", ms=3, color=colour, label=rule)
+        trade.plot(part["reject rate"], part["error rate"], "o-", ms=3, color=colour)
+        some = part[part["reject rate"] > _NO_CHANGE]
+        share = -some["spared errors"] / some["reject rate"]
+        ratio.plot(some["r"], share, "o-", ms=3, color=colour)
+    rate.set(xlabel="reject cost r", ylabel="reject rate")
+    rate.legend()
+    trade.set(xlabel="reject rate", ylabel="error rate")
+    ratio.set(xlabel="reject cost r", ylabel="- rejects that were errors")
+    part = costly[costly["rule"] == "cost-based"]
+    cost.plot(part["reject rate"], part["sensitivity"], "k", label="sensitivity")
+    cost.plot(part["reject rate"], part["positive predictivity"], "r", label="predictivity")
+    cost.set(xlabel=f"reject rate, θ = {THETA}", ylabel="sensitivity, predictivity")
+    cost.legend(loc="center right")
+    right = cost.twinx()
+    right.plot(part["reject rate"], part["cost"], "b:")
+    right.set_ylabel("cost (dotted)")
+    figure.tight_layout()
+    return figure

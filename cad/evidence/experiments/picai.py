@@ -1,0 +1,447 @@
+"""Readers' belief against histology on real men: ``cad experiment picai-readers``.
+
+The public PI-CAI marksheet names the PI-RADS category of every lesion beside its histology. What is
+learned from belief (the category's share of significant cancer) never sees a lesion's own tissue
+and is judged on it. Nothing of the marksheet is in the package: its licence is CC BY-NC 4.0.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from scipy.special import expit, logit
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cad.base.errors import CadError
+from cad.base.reading import read_rows
+from cad.base.terms.beside import table_beside
+from cad.base.terms.text import interval_text
+from cad.dicom.into.file_cohort import listed_lesions
+from cad.evidence.experiments import Options
+from cad.evidence.experiments.results import Result
+from cad.learning.evaluation.decisions.patient_level import fit_men
+from cad.learning.evaluation.decisions.recalibrate import recalibration
+from cad.learning.evaluation.folds.crossval import positive_probability
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.intervals import auc_covariance, clustered_auc
+from cad.learning.learners import ProbabilisticSVC
+from cad.learning.logistic import fit_logistic
+
+SIGNIFICANT, TISSUE_SHARE, FOLDS, REPEATS = 2, 0.1, 5, 20
+SITE_MEN, SITE_DRAWS, SLOPES = 50, 30, (0.8, 1.25)
+MEN = ("category", "age", "psa", "density")
+FEATURES = ("age", "psa", "volume", "density", "lesions", "rank")
+COLUMNS = (
+    "patient_id", "study_id", "patient_age", "psa", "psad", "prostate_volume",
+    "histopath_type", "lesion_PIRADS", "lesion_GS", "case_csPCa", "center",
+)  # fmt: skip
+Learned = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+
+def _psvm(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
+    learner = ProbabilisticSVC(scale="fixed", C=0.3, gamma=0.05).fit(X, p, eta)
+    return positive_probability(learner, new)
+
+
+def _logistic(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
+    first, second = (np.column_stack([np.ones(len(rows)), rows]) for rows in (X, new))
+    precision = np.r_[0.0, np.ones(X.shape[1])]
+    return np.asarray(expit(second @ fit_logistic(first, p, precision=precision)))
+
+
+def _ridge(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
+    learner = KernelRidge(kernel="rbf", gamma=0.05, alpha=1.0).fit(X, p - p.mean())
+    return np.asarray(np.clip(p.mean() + learner.predict(new), 0.02, 0.98))
+
+
+LEARNERS: dict[str, Learned] = {
+    "P-SVM": _psvm,
+    "logistic on soft labels": _logistic,
+    "kernel ridge on p": _ridge,
+}
+
+
+def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Read PI-CAI's marksheet: one table of studies and one of their lesions.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds one ``*marksheet*.csv``.
+
+    Returns
+    -------
+    men : DataFrame
+        A row for each study: ``man``, ``study``, ``centre``, ``tissue`` (whether histology exists),
+        ``truth`` (1 for ISUP grade 2 or more), ``top`` (highest PI-RADS category), ``age`` in
+        decades, and the logarithms ``psa``, ``volume`` and ``density``.
+    lesions : DataFrame
+        A row for each lesion with a PI-RADS category: the columns of its study but ``truth``, which
+        is the lesion's own (NaN without tissue); ``category``; ``lesions``, how many lesions with a
+        category the study has; and ``rank``, the lesion's place among them, from 0.
+
+    Raises
+    ------
+    CadError
+        For no or several marksheets, and for a study that lists its lesions wrongly.
+    """
+    paths = sorted(folder.glob("*marksheet*.csv"))
+    if len(paths) != 1:
+        raise CadError(f"{len(paths)} marksheets (*marksheet*.csv), one is wanted", file=folder)
+    rows = read_rows(paths[0], COLUMNS)
+    text = pd.DataFrame(rows)
+    raw = {name: pd.to_numeric(text[name], errors="coerce") for name in COLUMNS[2:6]}
+    # ng/mL over mL, where the sheet leaves it out.
+    density = raw["psad"].fillna(raw["psa"] / raw["prostate_volume"])
+    logs = {"psa": raw["psa"], "volume": raw["prostate_volume"], "density": density}
+    men = pd.DataFrame(
+        {
+            "man": text["patient_id"],
+            "study": text["study_id"],
+            "centre": text["center"],
+            "tissue": text["histopath_type"] != "",
+            "truth": (text["case_csPCa"] == "YES") * 1.0,
+            "age": raw["patient_age"] / 10,
+            **{name: np.log(values.where(values > 0)) for name, values in logs.items()},
+        }
+    )
+    listed = []
+    for row in rows:
+        try:
+            all_of = listed_lesions(row["lesion_GS"], row["lesion_PIRADS"])
+        except CadError as error:
+            raise error.at(file=paths[0], patient=row["patient_id"]) from None
+        with_category = [(grade, category) for grade, category in all_of if category]
+        for rank, (grade, category) in enumerate(with_category):
+            truth = np.nan if grade is None else float(grade >= SIGNIFICANT)
+            listed.append((row["study_id"], category, truth, len(with_category), rank))
+    table = pd.DataFrame(listed, columns=["study", "category", "truth", "lesions", "rank"])
+    men["top"] = men["study"].map(table.groupby("study")["category"].max())
+    return men, table.merge(men.drop(columns="truth"), on="study", validate="many_to_one")
+
+
+def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
+    """Return the share of cancer in each category: (cancers + 0.5) / (cases + 1).
+
+    Parameters
+    ----------
+    category : Series
+        PI-RADS category of every lesion or man.
+    truth : Series
+        1 or 0 for each; NaN is left out.
+
+    Returns
+    -------
+    Series
+        The share, indexed by category.
+    """
+    known = truth[truth.notna()].groupby(category[truth.notna()])
+    return (known.sum() + 0.5) / (known.count() + 1)
+
+
+def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the training labels of lesions for each kind of knowledge that a learner may be given.
+
+    Parameters
+    ----------
+    train : DataFrame
+        Lesions, with the columns ``category, truth, centre, man``.
+    seed : int
+        Seed of the draw of the tenth of the men whose tissue is known.
+
+    Returns
+    -------
+    dict of str to (p, eta)
+        ndarrays, shape (n,): probability and half-width of the readers' interval; a lesion with NaN
+        p is left out. For ``belief``, p is the share of cancer in the lesion's category among these
+        lesions, and eta the standard deviation of this share between centres, kept in .02 to .2.
+        For ``histology``, p is 1 or 0 by tissue and eta is 0. ``one in ten`` has histology of the
+        drawn men alone, and ``belief and one in ten`` has belief for all others.
+    """
+    by_centre = [shares(part["category"], part["truth"]) for _, part in train.groupby("centre")]
+    spread = pd.concat(by_centre, axis=1).std(axis=1, ddof=0).clip(0.02, 0.2)
+    p = train["category"].map(shares(train["category"], train["truth"])).to_numpy(float)
+    eta = train["category"].map(spread).to_numpy(float)
+    men, rng = train["man"].unique(), np.random.default_rng(seed)
+    # Whole men: tissue of one lesion tells of the other lesions of the same man.
+    few = rng.choice(men, max(2, round(TISSUE_SHARE * len(men))), replace=False)
+    truth, none = train["truth"].to_numpy(float), np.zeros(len(train))
+    seen = train["man"].isin(few).to_numpy() & np.isfinite(truth)
+    return {
+        "belief": (p, eta),
+        "histology": (truth, none),
+        "belief and one in ten": (np.where(seen, truth, p), np.where(seen, 0.0, eta)),
+        "one in ten": (np.where(seen, truth, np.nan), none),
+    }
+
+
+def score_lesions(
+    lesions: pd.DataFrame, parts: np.ndarray, seed: int
+) -> dict[tuple[str, str], np.ndarray]:
+    """Return out-of-fold probabilities of lesions, by learner and by kind of training labels.
+
+    Parameters
+    ----------
+    lesions : DataFrame
+        From :func:`read_marksheet`.
+    parts : ndarray, shape (n,)
+        Fold of every lesion: each part is scored by models of all others.
+    seed : int
+        Seed of the random draws.
+
+    Returns
+    -------
+    dict of (str, str) to ndarray, shape (n,)
+        Keys are the learner's name and the kind of labels, a key of the result of :func:`told`.
+    """
+    out: dict[tuple[str, str], np.ndarray] = {}
+    for part in np.unique(parts):
+        test = parts == part
+        front = make_pipeline(SimpleImputer(), StandardScaler())
+        train = front.fit_transform(lesions.loc[~test, list(FEATURES)])
+        new = front.transform(lesions.loc[test, list(FEATURES)])
+        for what, (p, eta) in told(lesions[~test], seed).items():
+            use = np.isfinite(p)
+            for name, learn in LEARNERS.items():
+                place = out.setdefault((name, what), np.full(len(lesions), np.nan))
+                place[test] = learn(train[use], p[use], eta[use], new)
+    return out
+
+
+def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    """Return every man's out-of-fold probability of cancer, and its rank among the other men's.
+
+    Parameters
+    ----------
+    men : DataFrame
+        From :func:`read_marksheet`.
+    parts : ndarray, shape (n,)
+        Part of every man: each part is scored by a model of all others.
+    names : tuple of str
+        Columns that the model uses; ``category`` is the log-odds of cancer in the category ``top``.
+
+    Returns
+    -------
+    ndarray, shape (2, n)
+        First row: probability. Second row: rank of the man's log-odds, 0 to 1, among those of the
+        men of the other parts (:func:`~cad.learning.evaluation.measures.metrics.ranked`).
+    """
+    out, truth = np.empty((2, len(men))), men["truth"].to_numpy(float)
+    for part in np.unique(parts):
+        test = parts == part
+        # From the other parts only: his own outcome must not enter the odds of his category.
+        share = shares(men.loc[~test, "top"], men.loc[~test, "truth"])
+        table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
+        model = fit_men(table[list(names)], np.where(test, np.nan, truth))
+        odds = model.log_odds(table[list(names)])
+        out[:, test] = expit(odds[test]), metrics.ranked(odds[test], odds[~test])
+    return out
+
+
+def deal(men: pd.Series, seed: int) -> np.ndarray:
+    """Assign men at random to :data:`FOLDS` parts of about equal size.
+
+    Parameters
+    ----------
+    men : Series
+        Id of the man of every row; all rows of a man get the same part.
+    seed : int
+        Random seed.
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        The part of every row, from 0.
+    """
+    names = men.unique()
+    order = np.random.default_rng(seed).permutation(len(names)) % FOLDS
+    return np.asarray(men.map(dict(zip(names, order, strict=True))))
+
+
+def row_of(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> dict[str, str]:
+    """Return measures of one learner as text.
+
+    Parameters
+    ----------
+    truth, q : ndarray, shape (n,)
+        Histology, 1 or 0, and the learner's probabilities.
+    men : ndarray, shape (n,)
+        Id of the man of every row.
+
+    Returns
+    -------
+    dict of str to str
+        ``AUC`` with its interval (men are clusters), ``Brier``, and ``slope`` of the calibration.
+    """
+    auc = interval_text(clustered_auc(truth, q, men))
+    slope = metrics.calibration_slope(truth, q)
+    return {"AUC": auc, "Brier": f"{metrics.brier(truth, q):.4f}", "slope": f"{slope:.2f}"}
+
+
+def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> pd.DataFrame:
+    """Measure a model of men at each centre that it never saw, before and after recalibration.
+
+    Parameters
+    ----------
+    men : DataFrame
+        From :func:`read_marksheet`.
+    least : int
+        Number of the centre's men to whom the recalibration is fitted; the others are judged.
+    draws : int
+        Number of random draws of these men.
+
+    Returns
+    -------
+    DataFrame
+        A row for each centre, with measures as text: those of :func:`row_of` before recalibration;
+        the median slope after it (and its 10 and 90 % quantiles over the draws), and the share of
+        draws whose slope lies from .8 to 1.25.
+
+    Raises
+    ------
+    CadError
+        For a centre whose men are all malignant or all benign.
+    """
+    for centre, truth in men.groupby("centre")["truth"]:
+        if truth.nunique() == 1:
+            word = "malignant" if truth.iloc[0] else "benign"
+            raise CadError(
+                f"centre {centre}: all {len(truth)} men are {word} by lesion_GS, so that nothing "
+                "can be judged there",
+                hint="take the centre out of the marksheet",
+            )
+    q, y = score_men(men, men["centre"].to_numpy(), MEN)[0], men["truth"].to_numpy(float)
+    names, rows = men["man"].to_numpy(), []
+    for centre in sorted(men["centre"].unique()):
+        here = (men["centre"] == centre).to_numpy()
+        after = []
+        for draw in range(draws):
+            order = np.random.default_rng([7, draw]).permutation(np.unique(names[here]))
+            fit = np.isin(names, order[:least]) & here
+            rest = here & ~fit
+            moved = recalibration(y[fit], q[fit], names[fit]).probability(q[rest])
+            after.append(metrics.calibration_slope(y[rest], moved))
+        low, middle, high = (f"{value:.2f}" for value in np.quantile(after, [0.1, 0.5, 0.9]))
+        inside = np.mean([SLOPES[0] <= slope <= SLOPES[1] for slope in after])
+        rows.append(
+            {
+                "centre left out": centre,
+                "n": int(here.sum()),
+                **row_of(y[here], q[here], names[here]),
+                f"slope after {least} men": f"{middle} ({low} to {high})",
+                "draws from .8 to 1.25": f"{inside:.0%}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray]]) -> pd.DataFrame:
+    """Judge every learner, for every kind of training labels, on the histology of lesions.
+
+    Measures are means over repeats. Probabilities are not averaged first: an average over twenty
+    draws of one man in ten would have learned from nearly everybody's tissue.
+
+    Parameters
+    ----------
+    lesions : DataFrame
+        From :func:`read_marksheet`.
+    runs : list of dict
+        One result of :func:`score_lesions` for each repeat.
+
+    Returns
+    -------
+    DataFrame
+        A row for each learner and kind of labels, with measures as text: AUC, Brier score, slope
+        of the calibration, AUC minus that of training on histology, and in how many repeats the
+        AUC is above that of ``one in ten``.
+    """
+    known = lesions["truth"].notna().to_numpy()
+    y, men = lesions["truth"].to_numpy(float)[known], lesions["man"].to_numpy()[known]
+    rows = []
+    for name, what in runs[0]:
+        found = []
+        for run in runs:
+            q, whole, few = (run[name, t][known] for t in (what, "histology", "one in ten"))
+            (auc, other), cov = auc_covariance(y, np.stack([q, whole]), men)
+            apart = cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]
+            above = auc > metrics.auc(y, few)
+            slope = metrics.calibration_slope(y, q)
+            found.append((auc, cov[0, 0], auc - other, apart, metrics.brier(y, q), slope, above))
+        auc, variance, less, apart, brier, slope, _ = np.mean(found, axis=0)
+        rows.append(
+            {
+                "learner": name,
+                "told": what,
+                "AUC": _interval(auc, variance, ""),
+                "Brier": f"{brier:.4f}",
+                "slope": f"{slope:.2f}",
+                "AUC less histology's": "" if what == "histology" else _interval(less, apart, "+"),
+                "repeats above one in ten": ""
+                if what == "one in ten"
+                else f"{sum(row[-1] for row in found)} of {len(runs)}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _interval(value: float, variance: float, sign: str) -> str:
+    half = 1.96 * np.sqrt(max(variance, 0.0))
+    return f"{value:{sign}.3f} [{value - half:{sign}.3f}, {value + half:{sign}.3f}]"
+
+
+def readers(options: Options) -> Result:
+    """Compare learners trained on readers' belief with learners trained on histology, on real men.
+
+    The page has tables by lesion, by man and by centre left out.
+
+    Parameters
+    ----------
+    options : Options
+        ``data`` is the folder of the PI-CAI marksheet, ``repeats`` the number of random divisions
+        into folds.
+    """
+    men, lesions = read_marksheet(options.folder("the PI-CAI marksheet"))
+    repeats = options.repeats or REPEATS
+    runs = Parallel(n_jobs=options.jobs)(
+        delayed(score_lesions)(lesions, deal(lesions["man"], seed), seed) for seed in range(repeats)
+    )
+    left = score_lesions(lesions, lesions["centre"].to_numpy(), 0)
+    y, names = men["truth"].to_numpy(float), men["man"].to_numpy()
+    tissue, rows = men["tissue"].to_numpy(bool), []
+    bare = [metrics.auc(y[use], men["top"].to_numpy(float)[use]) for use in (y >= 0, tissue)]
+    for used in (("category",), ("age", "psa", "density"), MEN):
+        scored = [score_men(men, deal(men["man"], seed), used) for seed in range(repeats)]
+        q = np.mean(scored, axis=0)[0]
+        for who, use in (("all", y >= 0), ("with tissue", tissue)):
+            aucs = [auc_covariance(y[use], rank[use], names[use]) for _, rank in scored]
+            auc, variance = (float(np.mean(part)) for part in zip(*aucs, strict=True))
+            measured = row_of(y[use], q[use], names[use])
+            measured |= {"AUC": _interval(auc, variance, ""), "AUC, pooled": measured["AUC"]}
+            rows.append({"known": ", ".join(used), "men": who, "n": int(use.sum()), **measured})
+    tenths = pd.DataFrame(metrics.calibration_curve(y, q))
+    within = (tenths["lower"] <= tenths["predicted"]) & (tenths["predicted"] <= tenths["upper"])
+    return Result.of_words(
+        table_beside(__file__),
+        {
+            "By lesion, judged on tissue": by_lesion(lesions, runs),
+            "By lesion, one centre left out": by_lesion(lesions, [left]).iloc[:, :-1],
+            "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
+            "By man, everything known: tenths": tenths.round(3),
+            "By man, one centre left out, before and after recalibration": sites(men),
+        },
+        studies=len(men),
+        men=men["man"].nunique(),
+        centres=men["centre"].nunique(),
+        lesions=len(lesions),
+        tissue=int(lesions["truth"].notna().sum()),
+        repeats=repeats,
+        folds=FOLDS,
+        bare=bare,
+        within=int(within.sum()),
+        tenths=len(tenths),
+    )

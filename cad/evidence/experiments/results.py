@@ -1,0 +1,98 @@
+"""What an experiment gives: tables beside the published numbers, figures, remarks."""
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from cad.base.files import write_atomic, write_csv
+from cad.base.terms.text import to_markdown
+
+
+@dataclass(frozen=True)
+class Result:
+    """Hold the tables, figures and remarks of one experiment.
+
+    Parameters
+    ----------
+    title : str
+        What is reproduced.
+    setup : str
+        One paragraph: the data, how unclear places of the paper were understood, and the seeds.
+    tables : dict of str to DataFrame
+        By caption.
+    figures : dict of str to Figure
+        By caption.
+    remarks : list of str
+        What differs from the publication and why; a sentence each.
+    """
+
+    title: str
+    setup: str
+    tables: dict[str, pd.DataFrame]
+    figures: dict[str, Figure] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of_words(
+        cls,
+        words: dict[str, Any],
+        tables: dict[str, pd.DataFrame],
+        figures: dict[str, Figure] | None = None,
+        **values: object,
+    ) -> Self:
+        """Return a result whose text comes from a template.
+
+        Parameters
+        ----------
+        words : dict
+            Templates ``title``, ``setup`` and perhaps ``remarks``, with the names of values in
+            braces.
+        tables, figures : dict
+            By caption.
+        **values : object
+            Values to fill in, by name.
+        """
+        remarks = [remark.format(**values) for remark in words.get("remarks", [])]
+        title, setup = words["title"].format(**values), words["setup"].format(**values)
+        return cls(title, setup, tables, figures or {}, remarks)
+
+    def write(self, out: Path, name: str) -> Path:
+        """Write ``<name>.md``, one CSV per table, one PNG per figure; return the path of the page.
+
+        Parameters
+        ----------
+        out : Path
+            Folder to write into.
+        name : str
+            Stem of every file name; tables and figures also get a number.
+        """
+        parts = [f"# {self.title}", "", self.setup, ""]
+        for i, (caption, table) in enumerate(self.tables.items(), start=1):
+            file = f"{name}-{i}.csv"
+            write_csv(out / file, table, list(table.columns))
+            parts += [f"**{caption}** ([{file}]({file}))", "", to_markdown(table)]
+        for i, (caption, figure) in enumerate(self.figures.items(), start=1):
+            file = f"{name}-{i}.png"
+            write_atomic(out / file, png(figure))
+            parts += [f"![{caption}]({file})", "", f"*{caption}*", ""]
+        parts += [f"- {remark}" for remark in self.remarks]
+        page = out / f"{name}.md"
+        write_atomic(page, ("\n".join(parts).rstrip() + "\n").encode())
+        return page
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG; without a stamp of the software, equal figures are equal files.
+
+    Parameters
+    ----------
+    figure : Figure
+        Of matplotlib.
+    """
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=80, bbox_inches="tight", metadata={"Software": None})
+    return stream.getvalue()

@@ -1,0 +1,327 @@
+"""The 34 classification sets of [W14] Table 1, read from a folder and encoded inside a fold.
+
+Without a folder they come from OpenML, through scikit-learn's ``fetch_openml``. Nothing that
+arrives is trusted: a table whose rows or positive rows are not those of the UCI set is left out
+with its reason.
+"""
+
+import re
+import socket
+import warnings
+from http.client import HTTPException
+from pathlib import Path
+from typing import NamedTuple
+from urllib.error import HTTPError
+
+import numpy as np
+import pandas as pd
+from sklearn.datasets import fetch_openml
+
+from cad.base.errors import CadError
+from cad.base.files import write_atomic
+from cad.base.terms.beside import table_beside
+
+# A firewall that drops packets must end in a message; the library itself sets no limit.
+SECONDS = 20.0
+WAY_OUT = (
+    "run it again when the network is there: what has arrived is kept; or give a folder with the "
+    "UCI tables and their manifest.csv (a row per set: name, file, positive, negative) with --data"
+)
+
+
+class Source(NamedTuple):
+    """Say where a data set is on OpenML, and which numbers its table must have.
+
+    Parameters
+    ----------
+    name : str
+        As in [W14] Table 1.
+    data_id : int
+        OpenML's number of the table.
+    positive : str
+        OpenML's values of the paper's positive class, joined by a vertical bar; every other value
+        is negative.
+    rows, positives : int
+        Number of rows, and of positive rows, of the UCI set; a table with other numbers is refused.
+    label : str
+        Column of the class; empty for OpenML's own choice.
+    first : int or None
+        Take this many rows from the top; None for all.
+    total : int or None
+        Sum of all attributes of the rows taken; a table with another sum is refused. None where
+        it is not checked.
+    """
+
+    name: str
+    data_id: int
+    positive: str
+    rows: int
+    positives: int
+    label: str = ""
+    first: int | None = None
+    total: int | None = None
+
+
+_TABLES = table_beside(__file__)
+# A name that occurs twice has two uploads, or two ways in which an upload may have numbered its
+# classes; at most one of them has the right counts.
+SOURCES = tuple(Source(**row) for row in _TABLES["sources"])
+NOT_THERE: dict[str, str] = _TABLES["not_there"]
+# Columns that give the label away or that the donors ask to leave out (manifest notes).
+LEAKING: dict[str, list[str]] = _TABLES["leaking"]
+
+
+def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Fetch data sets from OpenML, and write their tables and ``manifest.csv`` into a folder.
+
+    A table that is not the UCI set by its counts is not written. Downloads are kept by scikit-learn
+    in its own data folder (``SCIKIT_LEARN_DATA``, by default in the home folder) and are not
+    fetched again.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder to write; :func:`cad.evidence.experiments.uci.read_sets` reads it.
+    names : tuple of str
+        Which sets, by name without regard to case; empty for all.
+
+    Returns
+    -------
+    arrived : tuple of str
+        Names of the sets in the folder's manifest.
+    left_out : dict of str to str
+        For each set that was asked for and is not there, the reason.
+
+    Raises
+    ------
+    CadError
+        For an unknown name, without a network, or if nothing that was asked for arrived.
+    """
+    wanted = _wanted(names, list(dict.fromkeys([*(s.name for s in SOURCES), *NOT_THERE])))
+    manifest: dict[str, dict[str, object]] = {}
+    left_out = {name: why for name, why in NOT_THERE.items() if name in wanted}
+    for name in (name for name in wanted if name not in NOT_THERE):
+        problems = []
+        for source in (source for source in SOURCES if source.name == name):
+            try:
+                table = _fetch(source)
+            except ValueError as error:
+                problems.append(f"OpenML {source.data_id}: {error}")
+            else:
+                manifest[name] = _write(source, table, folder)
+                break
+        else:
+            left_out[name] = "; ".join(problems)
+    if not manifest:
+        why = "; ".join(f"{name} ({reason})" for name, reason in left_out.items())
+        raise CadError(f"no set arrived from OpenML: {why}", hint=WAY_OUT)
+    rows = pd.DataFrame(list(manifest.values()))
+    write_atomic(folder / "manifest.csv", rows.to_csv(index=False).encode())
+    return tuple(manifest), left_out
+
+
+def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
+    """Return sentences that say where the tables come from, and which are missing and why.
+
+    Parameters
+    ----------
+    arrived : tuple of str
+        Names of the sets that were fetched.
+    left_out : dict of str to str
+        Reason by name of each set that was not.
+    """
+    published = len({source.name for source in SOURCES} | NOT_THERE.keys())
+    missing = "; ".join(f"{name} ({why})" for name, why in left_out.items())
+    return (
+        f"{len(arrived)} of the paper's {published} sets, from OpenML through scikit-learn's "
+        "fetch_openml, each with the rows and positive rows of the UCI set; columns that OpenML "
+        "sets aside are not attributes (Zoo's animal name, Bupaliver's selector). "
+        + (f"Left out: {missing}." if missing else "None of those asked for was left out.")
+    )
+
+
+def _fetch(source: Source) -> pd.DataFrame:
+    """Return attributes and ``class``; raise ValueError if that is not the set."""
+    limit = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(SECONDS)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "A network error occurred")  # it tries again
+            target = source.label or "default-target"
+            # The pandas parser stops at classes that pandas 3 takes for numbers or booleans.
+            found = fetch_openml(
+                data_id=source.data_id, target_column=target, as_frame=True, parser="liac-arff"
+            )
+    except HTTPError as error:
+        raise ValueError(str(error)) from error
+    except (OSError, HTTPException) as error:
+        raise CadError(f"OpenML {source.data_id} was not reached: {error}", hint=WAY_OUT) from error
+    except Exception as error:  # the library's readers have exceptions of their own
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    finally:
+        socket.setdefaulttimeout(limit)
+    if not isinstance(found.target, pd.Series):
+        raise ValueError("it has no class column, or several")
+    values = found.target.iloc[: source.first]
+    table: pd.DataFrame = found.data.iloc[: source.first].copy()
+    if source.total is not None and table.to_numpy(float).sum() != source.total:
+        raise ValueError(f"the first {source.first} rows are not those of the UCI set")
+    number = pd.api.types.is_numeric_dtype(values)
+    table["class"] = values.map("{:g}".format) if number else values.astype(str).str.strip()
+    positives = int(table["class"].isin(source.positive.split("|")).sum())
+    if (len(table), positives) != (source.rows, source.positives):
+        raise ValueError(
+            f"{len(table)} rows with {positives} positive ({source.positive}) "
+            f"are not the {source.rows} with {source.positives} of the UCI set"
+        )
+    return table
+
+
+def _write(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, object]:
+    """Write the table; return its row of the manifest."""
+    file = re.sub(r"\W", "_", source.name.lower()) + ".csv"
+    write_atomic(folder / file, table.to_csv(index=False).encode())
+    return {
+        "name": source.name,
+        "file": file,
+        "instances": len(table),
+        "attributes": table.shape[1] - 1,
+        "positive": source.positive,
+        "negative": "|".join(sorted(set(table["class"]) - set(source.positive.split("|")))),
+        "notes": f"OpenML {source.data_id} through scikit-learn's fetch_openml",
+    }
+
+
+MAX_ROWS = 100
+
+
+class DataSet(NamedTuple):
+    """Hold one data set of [W14]: raw attributes and a label of 0 or 1 for each row.
+
+    Parameters
+    ----------
+    name : str
+        As in the paper's Table 1.
+    X : DataFrame, shape (n, d)
+        Raw attributes, numbers or strings, NaN where missing.
+    y : ndarray, shape (n,)
+        1 for the paper's positive class.
+    """
+
+    name: str
+    X: pd.DataFrame
+    y: np.ndarray
+
+
+def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataSet]:
+    """Read the data sets of a folder with a ``manifest.csv``.
+
+    Parameters
+    ----------
+    folder : Path
+        Tables and manifest, as :func:`fetch_sets` writes them.
+    names : tuple of str
+        Which sets, by name without regard to case; empty for all.
+    leaking : bool
+        Whether to keep the columns of :data:`LEAKING`, which give the label away; the paper kept
+        them.
+
+    Returns
+    -------
+    list of DataSet
+        In the order of the manifest.
+
+    Raises
+    ------
+    CadError
+        For a missing manifest or table, an unknown name, or a class that the manifest does not
+        list.
+    """
+    path = folder / "manifest.csv"
+    if not path.is_file():
+        raise CadError("no manifest.csv", file=path, hint="give the folder of the UCI tables")
+    manifest = pd.read_csv(path, dtype=str)
+    rows = manifest[manifest["name"].isin(_wanted(names, list(manifest["name"])))]
+    return [_read(folder, row, leaking) for _, row in rows.iterrows()]
+
+
+def _wanted(names: tuple[str, ...], offered: list[str]) -> list[str]:
+    """Return the offered names that were asked for without regard to case; all without any."""
+    asked = {name.lower() for name in names or offered}
+    if unknown := asked - {name.lower() for name in offered}:
+        raise CadError(
+            f"unknown data set {', '.join(sorted(unknown))}", hint=f"known: {', '.join(offered)}"
+        )
+    return [name for name in offered if name.lower() in asked]
+
+
+def draw_rows(data: DataSet, seed: int) -> DataSet:
+    """Draw 100 rows at random that contain both classes, as [W14] 4.2.1 does.
+
+    Parameters
+    ----------
+    data : DataSet
+        All rows of the set.
+    seed : int
+        Random seed.
+
+    Returns
+    -------
+    DataSet
+        At least four rows of each class; a set of at most 100 rows is returned whole.
+    """
+    n = len(data.y)
+    if n <= MAX_ROWS:
+        return data
+    rng = np.random.default_rng(seed)
+    rows = rng.choice(n, MAX_ROWS, replace=False)
+    while min(data.y[rows].sum(), (1 - data.y[rows]).sum()) < 4:  # each half fold needs both
+        rows = rng.choice(n, MAX_ROWS, replace=False)
+    return DataSet(data.name, data.X.iloc[rows].reset_index(drop=True), data.y[rows])
+
+
+def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
+    """Turn attributes into numbers for learners.
+
+    Missing numbers become the median and missing strings the most frequent value; strings are
+    one-hot encoded; then every column is standardised.
+
+    Parameters
+    ----------
+    X : DataFrame, shape (n, d)
+        Raw attributes.
+    fitted_on : ndarray of int
+        Positions of the training rows: medians, most frequent values, categories, means and
+        deviations come from these alone.
+
+    Returns
+    -------
+    ndarray, shape (n, d_encoded)
+        All rows of ``X``. Columns that are constant on the training rows are left out.
+    """
+    numbers = X.select_dtypes("number").to_numpy(float)
+    numbers = numbers[:, ~np.isnan(numbers[fitted_on]).all(axis=0)]
+    parts = [np.where(np.isnan(numbers), np.nanmedian(numbers[fitted_on], axis=0), numbers)]
+    for name in X.columns.difference(X.select_dtypes("number").columns, sort=False):
+        seen = X[name].iloc[fitted_on].dropna()
+        if not seen.empty:
+            filled = X[name].fillna(seen.mode().iloc[0]).to_numpy(str)
+            parts.append((filled[:, None] == np.unique(seen.to_numpy(str))).astype(float))
+    values = np.hstack(parts)
+    mean, deviation = values[fitted_on].mean(axis=0), values[fitted_on].std(axis=0, ddof=1)
+    varying = deviation > 1e-12 * np.maximum(1.0, np.abs(mean))
+    return np.asarray((values[:, varying] - mean[varying]) / deviation[varying])
+
+
+def _read(folder: Path, row: pd.Series, leaking: bool) -> DataSet:
+    path = folder / str(row["file"])
+    if not path.is_file():
+        raise CadError("the manifest names a table that is not there", file=path)
+    labels = pd.read_csv(path, dtype=str, keep_default_na=False, usecols=["class"])["class"]
+    X = pd.read_csv(path, keep_default_na=False, na_values=[""]).drop(columns="class")
+    positive, negative = str(row["positive"]).split("|"), str(row["negative"]).split("|")
+    if not labels.isin([*positive, *negative]).all():
+        raise CadError("a class value is neither positive nor negative in the manifest", file=path)
+    if not leaking:
+        X = X.drop(columns=[c for c in LEAKING.get(str(row["name"]), ()) if c in X.columns])
+    return DataSet(str(row["name"]), X, labels.isin(positive).to_numpy(float))

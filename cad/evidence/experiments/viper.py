@@ -1,0 +1,99 @@
+"""Two modalities read by twenty readers each: the reader studies of VIPER, beside their paper.
+
+Gallas et al., J. Med. Imaging 6 (2019) 015501, Table 3. Readers are split-plot: each read one or
+two of four groups of cases.
+"""
+
+import numpy as np
+import pandas as pd
+
+from cad.base.reading import reading
+from cad.base.terms.beside import table_beside
+from cad.evidence.experiments import Options
+from cad.evidence.experiments.results import Result
+from cad.learning.evaluation.readers.mrmc import obuchowski_rockette, u_statistic
+
+MODALITIES = ("SFM", "FFDM")
+FILE = "viper_observations.csv.gz"
+_TABLES = table_beside(__file__)
+
+
+def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return the truth of cases and the readers' scores of them.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        VIPER's table of readings: a row for each case, reader and modality.
+
+    Returns
+    -------
+    truth : ndarray, shape (n,)
+        1 for cancer, else 0, for each case.
+    scores : ndarray, shape (2, readers, n)
+        First screen-film (SFM), then digital mammography (FFDM); NaN where a reader did not read a
+        case.
+    """
+    truth = rows.groupby("caseID")["cancerStatus455"].first()
+    wide = rows.pivot_table(index=["modalityID", "readerID"], columns="caseID", values="score")
+    own = [wide.loc[modality].reindex(columns=truth.index) for modality in MODALITIES]
+    return truth.to_numpy(float), np.stack([part.to_numpy(float) for part in own])
+
+
+def in_blocks(rows: pd.DataFrame) -> str:
+    """Return the difference of AUC between the modalities by Obuchowski and Rockette's method.
+
+    Their method needs readers who read the same cases. Readers of the same groups of cases
+    therefore form a block, and the result is the mean over blocks.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Readings of one sub-study, as for :func:`ratings`.
+
+    Returns
+    -------
+    str
+        Digital minus screen-film, and the standard error in brackets: ``+0.012 (0.015)``.
+    """
+    block = rows.groupby("readerID")["caseGroup"].transform(
+        lambda part: " ".join(sorted(set(part)))
+    )
+    made = [obuchowski_rockette(*ratings(part)) for _, part in rows.groupby(block)]
+    differences = [part.difference for part in made]
+    error = np.sqrt(np.sum(np.square([part.error for part in made]))) / len(made)
+    return f"{np.mean(differences):+.3f} ({error:.3f})"
+
+
+def readers(options: Options) -> Result:
+    """Compare each sub-study's difference of AUC between the modalities with the published one.
+
+    Parameters
+    ----------
+    options : Options
+        Its ``data`` is the folder of VIPER's table of readings.
+    """
+    path = options.folder(FILE) / FILE
+    with reading(path, "not VIPER's table of readings"):
+        every = pd.read_csv(path)
+    rows = []
+    for name, (difference, error) in _TABLES["published"].items():
+        part = every[every["subStudyLabel"] == name]
+        aucs, gap, deviation = u_statistic(*ratings(part))
+        ends = (gap + side * 1.96 * deviation for side in (-1, 1))
+        holds = round(gap, 3) == difference and abs(deviation - error) <= 0.002
+        rows.append(
+            {
+                "study": name,
+                "readings": len(part),
+                "AUC FFDM": f"{aucs[1]:.3f}",
+                "AUC SFM": f"{aucs[0]:.3f}",
+                "published": f"{difference:+.3f} ({error:.3f})",
+                "difference (error)": f"{gap:+.3f} ({deviation:.3f})",
+                "95 %": "{:+.3f} to {:+.3f}".format(*ends),
+                "holds": "yes" if holds else "**no**",
+                "Obuchowski and Rockette, blocks": in_blocks(part),
+            }
+        )
+    tables = {"Differences beside the paper's Table 3": pd.DataFrame(rows)}
+    return Result.of_words(_TABLES["page"], tables)

@@ -1,0 +1,105 @@
+"""What happens between tissue and stored image: sampling of k-space, noise, motion, distortion."""
+
+from functools import lru_cache
+
+import numpy as np
+from scipy.fft import fft2, ifft2
+
+from cad.evidence.phantom.params import DRIFT_MM_MIN, JUMP_MM, JUMP_SHARE
+
+# Share of k-space that is sampled along phase (y) and readout (x), and where the filter that damps
+# ringing begins, as a share of that. Common on scanners: 75 to 80 % phase resolution, elliptical.
+_PHASE, _READOUT, _FLAT = 0.80, 1.0, 0.5
+
+
+def acquire(
+    clean: np.ndarray, sd: float, rng: np.random.Generator, moved: tuple[float, float] = (0.0, 0.0)
+) -> np.ndarray:
+    """Return the magnitude image of a noise-free signal, blurred, with correlated Rician noise.
+
+    Parameters
+    ----------
+    clean : ndarray, shape (z, y, x)
+        Signal without noise.
+    sd : float
+        Standard deviation of the noise in the real and in the imaginary part of the image.
+    rng : Generator
+        Source of the random noise.
+    moved : (float, float)
+        Voxels along y and x by which the patient has moved.
+
+    Returns
+    -------
+    ndarray of float32, shape (z, y, x)
+    """
+    shape = clean.shape[-2:]
+    window = _window(shape)
+    power = float(np.sqrt(np.mean(window**2)))
+    noise = rng.standard_normal((2, *clean.shape), dtype=np.float32)
+    # White noise is white in k-space too: it is added there, and the same filter colours it.
+    scale = np.float32(sd / power * np.sqrt(shape[0] * shape[1]))
+    space = fft2(clean.astype(np.complex64))
+    if any(moved):
+        # The phase that shifts an image along y and x.
+        y, x = np.fft.fftfreq(shape[0])[:, None] * moved[0], np.fft.fftfreq(shape[1]) * moved[1]
+        space *= np.exp(-2j * np.pi * (y + x)).astype(np.complex64)
+    space.real += scale * noise[0]
+    space.imag += scale * noise[1]
+    return np.asarray(np.abs(ifft2(space * window, overwrite_x=True)))
+
+
+def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) -> np.ndarray:
+    """Return an echo-planar image with each voxel's signal displaced along y.
+
+    Signal piles up where several voxels are displaced to one place.
+
+    Parameters
+    ----------
+    image : ndarray, shape (z, y, x)
+        Signal.
+    shift_mm : ndarray, shape (z, y, x), or None
+        Displacement of each voxel towards higher y, mm; None leaves the image as it is.
+    spacing_y : float
+        Voxel size along y, mm.
+    """
+    if shift_mm is None:
+        return image
+    step = shift_mm / spacing_y
+    count = image.shape[1]
+    source = np.clip(np.arange(count)[None, :, None] - step, 0, count - 1)
+    low = np.minimum(source.astype(int), count - 2)
+    part = source - low
+    moved = np.take_along_axis(image, low, 1) * (1 - part)
+    moved += np.take_along_axis(image, low + 1, 1) * part
+    return np.asarray(moved * (1 - np.gradient(step, axis=1)))
+
+
+def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
+    """Draw how far the patient has moved at each frame: a slow drift, and sometimes a jump.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws.
+    times : ndarray, shape (n_frames,)
+        Times of the frames, seconds.
+
+    Returns
+    -------
+    ndarray, shape (n_frames, 2)
+        Displacement along x and y, mm.
+    """
+    path: np.ndarray = rng.normal(0, DRIFT_MM_MIN) * times[:, None] / 60.0
+    jump, when = rng.normal(0, JUMP_MM, 2), rng.uniform(times[0], times[-1])
+    if rng.random() < JUMP_SHARE:
+        path = path + jump * (times[:, None] >= when)
+    return path
+
+
+@lru_cache(maxsize=8)
+def _window(shape: tuple[int, int]) -> np.ndarray:
+    """Return the filter over k-space (y, x): an ellipse with a cosine edge."""
+    y = np.fft.fftfreq(shape[0])[:, None] / (0.5 * _PHASE)
+    x = np.fft.fftfreq(shape[1]) / (0.5 * _READOUT)
+    edge = np.clip((np.sqrt(y**2 + x**2) - _FLAT) / (1 - _FLAT), 0, 1)
+    return (0.5 * (1 + np.cos(np.pi * edge))).astype(np.float32)

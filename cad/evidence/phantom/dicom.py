@@ -1,0 +1,191 @@
+"""A simulated study as a scanner would send it: one DICOM series per image, phase and flip angle.
+
+Plain MR Image Storage. UIDs are derived from the patient and the place of the image in the study,
+so that the same study always gives the same bytes.
+"""
+
+import hashlib
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
+from pydicom.uid import UID, ExplicitVRLittleEndian, MRImageStorage
+
+from cad.base.files import write_atomic
+from cad.evidence.phantom.protocols import Protocol
+from cad.evidence.phantom.simulator import Patient, present
+from cad.mri.imaging.makers import SIMULATOR
+from cad.mri.imaging.volume import Volume
+
+_START = 10 * 3600
+"""Time of day (s) at which every simulated examination begins."""
+_DATE = "20200101"
+
+
+class Series(NamedTuple):
+    """Hold one series: a volume and how it was made.
+
+    Parameters
+    ----------
+    number : int
+        Series number.
+    description : str
+        Series description, by which import rules find it.
+    volume : Volume
+        Unsigned 16-bit voxels.
+    start : float
+        Seconds after the examination began.
+    image_type : tuple of str
+        DICOM image type.
+    sequence : (str, str)
+        Scanning sequence and sequence name.
+    repetition, echo, flip : float
+        Repetition time (ms), echo time (ms) and flip angle (degrees).
+    b_value : float or None
+        b-value of a diffusion image, s/mm2; None for other images.
+    """
+
+    number: int
+    description: str
+    volume: Volume
+    start: float
+    image_type: tuple[str, ...]
+    sequence: tuple[str, str]
+    repetition: float
+    echo: float
+    flip: float
+    b_value: float | None = None
+
+
+def write_dicom(folder: Path, patient: Patient, protocol: Protocol, patient_id: str) -> None:
+    """Write the images of a patient as DICOM, one folder a series.
+
+    Parameters
+    ----------
+    folder : Path
+        Study folder; made when absent.
+    patient : Patient
+        Patient whose images are written.
+    protocol : Protocol
+        Protocol of the patient's site.
+    patient_id : str
+        DICOM patient id (at most 64 characters).
+    """
+    for series in _list_series(patient, protocol):
+        name = f"{series.number:02d}-{series.description.replace(' ', '_')}"
+        uid = _uid(patient_id, series.number)
+        for index in range(series.volume.shape[0]):
+            dataset = _image(series, index, patient_id, uid, protocol)
+            write_atomic(folder / name / f"{index + 1:03d}.dcm", _encoded(dataset))
+
+
+def _list_series(patient: Patient, protocol: Protocol) -> list[Series]:
+    study = patient.study
+    t2w, adc, dce = present(study.t2w), present(study.adc), present(study.dce)
+    repetition, echo = (1000 * v for v in protocol.t2_times)
+    original = ("ORIGINAL", "PRIMARY", "OTHER")
+    out = [Series(2, "t2_tse_tra", t2w, 60, original, ("SE", "tse2d1"), repetition, echo, 90)]
+    for number, (b, volume) in enumerate(study.diffusion, start=3):
+        out.append(
+            Series(number, "ep2d_diff_tra", volume, 300, original,
+                   ("EP", f"ep_b{b:g}t"), 3400, 70, 90, b)
+        )  # fmt: skip
+    low, high = protocol.b_values
+    out.append(
+        Series(5, "ep2d_diff_tra_ADC", adc, 300, ("DERIVED", "PRIMARY", "OTHER", "ADC"),
+               ("EP", f"ep_b{low:g}_{high:g}"), 3400, 70, 90)
+    )  # fmt: skip
+    gradient, tr = ("GR", "fl3d1"), 1000 * protocol.dce_times[0]
+    for number, (flip, volume) in enumerate(study.vfa, start=6):
+        out.append(
+            Series(number, f"vibe_flip_{flip:g}deg", volume, 500 + 40 * number, original, gradient,
+                   tr, 1.4, flip)
+        )  # fmt: skip
+    first = 6 + len(study.vfa)
+    for phase, (time, frame) in enumerate(zip(dce.times, dce.frames, strict=True)):
+        volume = dce.grid.with_array(frame)
+        out.append(
+            Series(first + phase, "vibe_dynamic", volume, 1000 + float(time), original, gradient,
+                   tr, 1.4, protocol.flip)
+        )  # fmt: skip
+    return out
+
+
+def _image(
+    series: Series, index: int, patient_id: str, series_uid: str, protocol: Protocol
+) -> Dataset:
+    volume = series.volume
+    rows, columns = volume.shape[1:]
+    direction = np.asarray(volume.direction)
+    position = volume.index_to_patient(np.array([0, 0, index]))
+    data = Dataset()
+    data.SOPClassUID, data.SOPInstanceUID = MRImageStorage, _uid(patient_id, series.number, index)
+    data.StudyInstanceUID, data.SeriesInstanceUID = _uid(patient_id), series_uid
+    data.FrameOfReferenceUID = _uid(patient_id, "frame")
+    data.PatientName, data.PatientID = f"{patient_id}^Simulated", patient_id
+    data.PatientBirthDate, data.PatientSex, data.PositionReferenceIndicator = "", "M", ""
+    data.StudyID, data.AccessionNumber, data.ReferringPhysicianName = "1", "", ""
+    data.StudyDate = data.SeriesDate = data.AcquisitionDate = data.ContentDate = _DATE
+    data.StudyTime = _clock(0)
+    data.SeriesTime = data.AcquisitionTime = data.ContentTime = _clock(series.start)
+    data.Modality, data.BodyPartExamined, data.PatientPosition = "MR", "PROSTATE", "HFS"
+    data.Manufacturer, data.ManufacturerModelName = SIMULATOR, f"phantom site {protocol.site}"
+    data.InstitutionName = f"Simulated site {protocol.site}"
+    data.SoftwareVersions, data.DeviceSerialNumber = "1", "1"
+    data.StudyDescription, data.SeriesDescription = "Simulated prostate MRI", series.description
+    data.SeriesNumber, data.AcquisitionNumber = series.number, 1
+    data.InstanceNumber, data.ImageType = index + 1, list(series.image_type)
+    data.ImageComments = "Simulated image: no patient"
+    data.ScanningSequence, data.SequenceName = series.sequence
+    data.SequenceVariant = "SK" if series.sequence[0] != "GR" else "SP"
+    data.ScanOptions = ""
+    data.MRAcquisitionType = "3D" if series.sequence[0] == "GR" else "2D"
+    data.MagneticFieldStrength = 3
+    data.RepetitionTime, data.EchoTime = _decimal(series.repetition), _decimal(series.echo)
+    data.FlipAngle, data.EchoTrainLength = _decimal(series.flip), 1
+    if series.b_value is not None:
+        data.DiffusionBValue = float(series.b_value)
+    data.ImagePositionPatient = [_decimal(v) for v in position]
+    data.ImageOrientationPatient = [_decimal(v) for v in direction[:, :2].T.ravel()]
+    data.PixelSpacing = [_decimal(volume.spacing[1]), _decimal(volume.spacing[0])]
+    data.SliceThickness = data.SpacingBetweenSlices = _decimal(volume.spacing[2])
+    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
+    data.Rows, data.Columns, data.PixelRepresentation = rows, columns, 0
+    data.BitsAllocated, data.BitsStored, data.HighBit = 16, 12, 11
+    pixels = np.minimum(volume.array[index], 4095).astype("<u2")
+    data.SmallestImagePixelValue, data.LargestImagePixelValue = int(pixels.min()), int(pixels.max())
+    top = int(np.percentile(pixels, 99)) + 1
+    data.WindowCenter, data.WindowWidth = top // 2, max(top, 2)
+    data.PixelData = pixels.tobytes()
+    return data
+
+
+def _encoded(data: Dataset) -> bytes:
+    meta = FileMetaDataset()
+    meta.MediaStorageSOPClassUID = data.SOPClassUID
+    meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    # The library would write its own version here, and other bytes with every release.
+    meta.ImplementationClassUID = UID(_uid("cad simulate"))
+    meta.ImplementationVersionName = "CAD_SIMULATE"
+    stream = BytesIO()
+    file = FileDataset(stream, data, file_meta=meta, preamble=b"\0" * 128)
+    file.save_as(stream, enforce_file_format=True)
+    return stream.getvalue()
+
+
+def _uid(*parts: object) -> str:
+    digest = hashlib.sha256("/".join(map(str, ("cad simulate", *parts))).encode()).digest()
+    return f"2.25.{int.from_bytes(digest[:15], 'big')}"
+
+
+def _clock(seconds: float) -> str:
+    whole, micro = divmod(round((_START + seconds) * 1_000_000), 1_000_000)
+    return f"{whole // 3600:02d}{whole // 60 % 60:02d}{whole % 60:02d}.{micro:06d}"
+
+
+def _decimal(value: float) -> str:
+    """Return a decimal string of at most 16 characters."""
+    return f"{float(value) + 0.0:.9g}"

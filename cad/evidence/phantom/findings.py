@@ -1,0 +1,269 @@
+"""Regions of interest: how many, what they are, how malignant, where, and what they are made of.
+
+Every region has a latent: the probit of its severity, the share of the way from its zone's tissue
+to cancer. The latent drives T1, T2, ADC, Ktrans, ve and vp; nothing here knows of a feature.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import norm
+
+from cad.evidence.phantom import params
+from cad.evidence.phantom.anatomy import Anatomy, vary
+from cad.evidence.phantom.shapes import Shape, ripples
+from cad.mri.imaging.volume import triple
+
+# 49 patients hold 350 regions, 66 of them cancer, as in the clinical study [N14] V-B.
+BLOCK = 49
+REGIONS = (5, 9, 7, 8, 6, 10, 5) * 7
+CANCERS = (0,) * 7 + (1,) * 23 + (2,) * 14 + (3,) * 5
+GAP = 1.0
+"""Smallest distance between two regions, mm."""
+POINTS, CANDIDATES = 1500, 24
+CROSSED = ("PZ", "TZ", "rim TZ", "CZ", "AFS")
+"""Zones through whose borders a cancer grows."""
+_DIRECTIONS = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]], float)
+
+
+@dataclass(frozen=True)
+class TrueRegion:
+    """Hold one region of interest as it is in the phantom.
+
+    Parameters
+    ----------
+    number : int
+        From 1, in the order drawn.
+    kind : str
+        ``cancer`` or a key of :data:`cad.evidence.phantom.params.BENIGN`.
+    zone : str
+        PZ, TZ or AFS.
+    isup : int
+        ISUP grade; 0 for benign tissue.
+    latent : float
+        Hidden malignancy, from which tissue and scores are made: the normal quantile (probit) of
+        the severity, a number from 0 (like the zone's own tissue) to 1 (like cancer).
+    radius : float
+        Equivalent radius, mm.
+    shapes : list of Shape
+        Shapes to paint, such as a capsule; the last is the region itself.
+    tissue : Tissue
+        Parameters of the region's tissue.
+    """
+
+    number: int
+    kind: str
+    zone: str
+    isup: int
+    latent: float
+    radius: float
+    shapes: list[Shape]
+    tissue: params.Tissue
+
+    @property
+    def malignant(self) -> bool:
+        """Return whether histology found cancer."""
+        return self.isup > 0
+
+
+def case_mix(seed: int, index: int) -> tuple[int, int]:
+    """Return a simulated patient's number of regions, and how many of them are cancers.
+
+    Every 49 patients have exactly 350 regions and 66 cancers. A patient's two numbers depend on the
+    seed and the index only, never on how many patients are made.
+
+    Parameters
+    ----------
+    seed, index : int
+        Seed of the cohort, and number of the patient from 0.
+    """
+    block, place = divmod(index, BLOCK)
+    rng = np.random.default_rng([seed, 0x5EED, block])
+    regions = rng.permutation(np.array(REGIONS))[place]
+    return int(regions), int(rng.permutation(np.array(CANCERS))[place])
+
+
+def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, np.ndarray]:
+    """Draw random points in a box about the gland; regions get their centres from these.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws.
+    anatomy : Anatomy
+        Anatomy of the patient.
+
+    Returns
+    -------
+    points : ndarray, shape (n, 3)
+        x (to the left), y (to the back) and z (to the head) from the gland's centre, mm.
+    zones : ndarray of str, shape (n,)
+        Zone of each point; empty outside the gland.
+    """
+    points = rng.uniform(-1, 1, (POINTS, 3)) * np.array(anatomy.axes) * np.array([1, 1, 0.72])
+    return points, zones_at(anatomy, points)
+
+
+def draw_regions(
+    rng: np.random.Generator,
+    anatomy: Anatomy,
+    cloud: tuple[np.ndarray, np.ndarray],
+    count: int,
+    cancers: int,
+) -> list[TrueRegion]:
+    """Draw the regions of one patient, at a distance from each other.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws. The same number is drawn wherever the regions find room.
+    anatomy : Anatomy
+        Anatomy of the patient, in whose zones the regions must fit.
+    cloud : (ndarray, ndarray)
+        Points and zones from :func:`draw_cloud`.
+    count, cancers : int
+        Number of regions, and how many of them are malignant.
+
+    Returns
+    -------
+    list of TrueRegion
+        Numbered from 1; fewer than ``count`` where there is no room.
+    """
+    regions: list[TrueRegion] = []
+    malignant = rng.permutation(np.arange(count) < cancers)
+    streams = [np.random.default_rng(rng.integers(2**63)) for _ in range(count)]
+    # Cancers, which are larger, choose their room first; numbers say nothing of that.
+    for number in sorted(range(count), key=lambda k: not malignant[k]):
+        for attempt in range(12):  # what finds no room is drawn smaller
+            bad, scale = bool(malignant[number]), 0.94**attempt
+            region = _draw(streams[number], anatomy, cloud, number + 1, bad, scale, regions)
+            if region is not None:
+                regions.append(region)
+                break
+    return sorted(regions, key=lambda region: region.number)
+
+
+def _draw(
+    rng: np.random.Generator,
+    anatomy: Anatomy,
+    cloud: tuple[np.ndarray, np.ndarray],
+    number: int,
+    malignant: bool,
+    scale: float,
+    others: list[TrueRegion],
+) -> TrueRegion | None:
+    """Draw one region, or None where no free place was found for it."""
+    if malignant:
+        kind, finding = "cancer", params.CANCER
+        isup = int(rng.choice(5, p=params.ISUP_SHARES)) + 1
+        severity = params.CANCER_SEVERITY[isup]
+        zone = "PZ" if rng.random() < params.CANCER_IN_PZ else "TZ"
+    else:
+        kinds = list(params.BENIGN)
+        weights = np.array([params.BENIGN[name].weight for name in kinds])
+        kind = kinds[int(rng.choice(len(kinds), p=weights / weights.sum()))]
+        finding, isup = params.BENIGN[kind], 0
+        severity, zone = finding.severity, finding.zones[0]
+    latent = float(norm.ppf(severity) + rng.normal(0, params.LATENT_SD))
+    group = "cancer" if malignant else "benign"
+    middle, spread = params.RADIUS_MM[group]
+    drawn = middle * np.exp(rng.normal(0, spread))
+    radius = float(np.clip(drawn, *params.RADIUS_LIMITS_MM) * scale)
+    axes = radius * np.exp(rng.normal(0, 0.10, 3)) * np.array(params.PROPORTIONS[group])
+    centre = _place(rng, anatomy, cloud, zone, axes, malignant, others)
+    if centre is None:
+        return None
+    tissue = _tissue(rng, anatomy.tissues[zone], finding, latent)
+    # A cancer grows through the borders of zones; benign findings keep to theirs.
+    within = (zone, *(z for z in CROSSED if malignant and z != zone))
+    angle = float(_along(anatomy, np.array(centre))) + float(rng.uniform(-0.3, 0.3))
+    waves, name = ripples(rng, 0.10, 2.2 * float(axes.min())), f"roi {number}"
+    shapes = [Shape(name, centre, triple(axes), name, within, angle, waves)]
+    if finding.capsule:
+        rim = Shape("capsule", centre, triple(axes + 0.8), within[0], within, angle, waves)
+        shapes.insert(0, rim)
+    return TrueRegion(number, kind, zone, isup, latent, radius, shapes, tissue)
+
+
+def _tissue(
+    rng: np.random.Generator, native: params.Tissue, finding: params.Finding, latent: float
+) -> params.Tissue:
+    """Mix zone and cancer by severity (geometric mean), the finding's factors and noise."""
+    severity = float(norm.cdf(latent))
+    cancer = params.TISSUES["cancer"]
+    shift = {}
+    for name, sd in params.UNEXPLAINED.items():
+        toward = severity * np.log(getattr(cancer, name) / getattr(native, name))
+        shift[name] = float(toward + np.log(getattr(finding, name, 1.0)) + rng.normal(0, sd))
+    mixed = vary(native, shift)
+    texture = native.texture + severity * (cancer.texture - native.texture)
+    return replace(mixed, texture=texture, septa=(1 - severity) * native.septa)
+
+
+def _along(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
+    """Return the angle (radians about z) of the capsule's tangent beside points (..., 3) in mm."""
+    a, b, _ = anatomy.axes
+    return np.arctan2(points[..., 0] / a**2, -points[..., 1] / b**2)
+
+
+def _place(
+    rng: np.random.Generator,
+    anatomy: Anatomy,
+    cloud: tuple[np.ndarray, np.ndarray],
+    zone: str,
+    axes: np.ndarray,
+    crossing: bool,
+    others: list[TrueRegion],
+) -> tuple[float, float, float] | None:
+    """Return a centre in the zone, most of the region inside it, clear of the others.
+
+    A region that is ``crossing`` borders of zones lies in the gland with most of it.
+    """
+    points, zones = cloud
+    free = zones == zone
+    for other in others:
+        taken = other.shapes[-1]
+        gap = np.linalg.norm(points - np.array(taken.centre), axis=1)
+        free &= gap >= axes.max() + max(taken.axes) + GAP
+    candidates = rng.permutation(points[free])[:CANDIDATES]
+    if not len(candidates):
+        return None
+    angle = _along(anatomy, candidates)[:, None]
+    u, v, w = (0.75 * axes * _DIRECTIONS).T
+    turned = (np.cos(angle) * u - np.sin(angle) * v, np.sin(angle) * u + np.cos(angle) * v)
+    offsets = np.stack([*turned, np.broadcast_to(w, turned[0].shape)], axis=-1)
+    around = zones_at(anatomy, (candidates[:, None] + offsets).reshape(-1, 3))
+    inside = (around != "") if crossing else (around == zone)
+    fitting = np.flatnonzero(
+        inside.reshape(len(candidates), -1).sum(axis=1) >= 5 - (zone in ("PZ", "AFS"))
+    )
+    if not len(fitting):
+        return None
+    return triple(candidates[fitting[0]])
+
+
+def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
+    """Return the zone in which each point lies.
+
+    Parameters
+    ----------
+    anatomy : Anatomy
+        Anatomy of the patient.
+    points : ndarray, shape (n, 3)
+        x (to the left), y (to the back) and z (to the head) from the gland's centre, mm.
+
+    Returns
+    -------
+    ndarray of str, shape (n,)
+        Name of the zone, such as ``PZ``; empty outside the gland.
+    """
+    x, y, z = points.T
+    zones = np.full(len(points), "", dtype="U8")
+    for shape in anatomy.shapes:
+        if not shape.zone:  # what surrounds the gland is painted before it
+            continue
+        inside = shape.level(x, y, z) < 1.0
+        if shape.within:
+            inside &= np.isin(zones, shape.within)
+        zones[inside] = shape.zone
+    return zones

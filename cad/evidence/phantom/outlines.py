@@ -1,0 +1,124 @@
+"""Regions as readers outline them on T2: shifted, larger or smaller, some in one slice only."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cad.evidence.phantom import params
+from cad.evidence.phantom.findings import TrueRegion
+from cad.evidence.phantom.readers import READERS
+from cad.evidence.phantom.scene import View
+from cad.evidence.phantom.shapes import Shape, ripples
+from cad.mri.imaging.drawn import fill
+
+# An outline that an image cannot measure is drawn this much larger, as often as it needs; after so
+# many times in all of its slices.
+_LARGER, _TIMES, _TIMES_IN_ONE = 1.08, 16, 6
+
+
+def draw_outlines(
+    rng: np.random.Generator, views: list[View], regions: list[TrueRegion], gland: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Draw every reader's label map of a patient's regions.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws; every region takes the same number of them.
+    views : list of View
+        The view of the T2 grid, on which the outlines are drawn, then those of the other images.
+    regions : list of TrueRegion
+        Labels are 1, 2, ... in this order.
+    gland : ndarray of bool, shape of the T2 grid
+        Voxels of the gland; no outline goes beyond them.
+
+    Returns
+    -------
+    dict of str to ndarray of uint8
+        By reader id, a label map with the shape of the T2 grid. A voxel gets a region's label where
+        the outline fills at least half of it. An outline that would be too small to be measured in
+        one of the images is drawn larger; where there is no room for that, the region has no label.
+    """
+    view, grids = views[0], [other.volume(np.empty(other.grid.shape)) for other in views]
+    maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
+    for label, region in enumerate(regions, start=1):
+        # A matter of the region: all readers do the same.
+        single = rng.random() < params.ONE_SLICE_SHARE
+        for reader in READERS:
+            shape = _redrawn(rng, region.shapes[-1], reader.error)
+            labels = maps[reader.reader_id]
+            for times in range(_TIMES):
+                window, share = _share(view, _scaled(shape, _LARGER**times))
+                inside = (share >= 0.5) & gland[window] & (labels[window] == 0)
+                if single and times < _TIMES_IN_ONE and inside.any():
+                    areas = inside.sum(axis=(1, 2))
+                    inside[np.arange(len(areas)) != areas.argmax()] = False
+                mask = view.volume(np.zeros(labels.shape, bool))
+                mask.array[window] = inside
+                if inside.any() and not any(fill(mask, grid).too_little for grid in grids):
+                    labels[window][inside] = label
+                    break
+    return maps
+
+
+def true_labels(view: View, regions: list[TrueRegion], least: float = 0.5) -> np.ndarray:
+    """Return the label map of the true regions, before any reader draws them.
+
+    Parameters
+    ----------
+    view : View
+        The scene on the grid of the map.
+    regions : list of TrueRegion
+        The regions; labels are 1, 2, ... in this order.
+    least : float
+        Share of a voxel that a region has to fill.
+
+    Returns
+    -------
+    ndarray of uint8, shape of the grid
+    """
+    labels = np.zeros(view.grid.shape, np.uint8)
+    for label, region in enumerate(regions, start=1):
+        window, share = _share(view, region.shapes[-1])
+        labels[window][(share >= least) & (labels[window] == 0)] = label
+    return labels
+
+
+def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
+    """Return the region as a reader with this error sees it."""
+    dx, dy = rng.normal(0, params.OUTLINE_SHIFT_MM * error, 2)
+    size = float(np.exp(rng.normal(0, params.OUTLINE_SIZE_SD * error)))
+    x, y, z = shape.centre
+    shape = _scaled(shape, size)
+    waves = (*shape.waves, *ripples(rng, params.OUTLINE_WAVES * error, min(shape.axes), 2))
+    return replace(shape, centre=(x + float(dx), y + float(dy), z), waves=waves)
+
+
+def _scaled(shape: Shape, factor: float) -> Shape:
+    """Return a shape with its semi-axes multiplied."""
+    a, b, c = shape.axes
+    return replace(shape, axes=(a * factor, b * factor, c * factor))
+
+
+def _share(view: View, shape: Shape) -> tuple[tuple[slice, slice, slice], np.ndarray]:
+    """Return the part of the grid that a shape may touch, and its share of each voxel there."""
+    reach, high = shape.reach()
+    windows, lattice = [], []
+    for axis, step, centre, half, count in zip(
+        view.seen[::-1],
+        view.grid.spacing[::-1],
+        shape.centre[::-1],
+        (high, reach, reach),
+        view.supersample,
+        strict=True,
+    ):
+        first, last = np.searchsorted(axis, (centre - half - step, centre + half + step))
+        windows.append(slice(int(first), int(last)))
+        offsets = ((np.arange(count) + 0.5) / count - 0.5) * step
+        lattice.append((axis[first:last, None] + offsets).ravel())
+    z, y, x = lattice
+    inside = shape.level(x[None, None, :], y[None, :, None], z[:, None, None]) < 1.0
+    n = [w.stop - w.start for w in windows]
+    k = view.supersample
+    parted = inside.reshape(n[0], k[0], n[1], k[1], n[2], k[2])
+    return (windows[0], windows[1], windows[2]), parted.mean(axis=(1, 3, 5))

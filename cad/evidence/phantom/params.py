@@ -1,0 +1,183 @@
+"""Tissue at 3 T, regions and outlines: what the phantom is made of, with every value's source.
+
+Frozen before any learner saw a cohort simulated so; a value changes only when its source was
+misread or docs/phantom.md shows that real images differ.
+
+Sources
+-------
+[S13] Simpkin et al., Br J Radiol 86 (2013) 20120469: PZ, TZ and tumour T2 149 +- 49, 125 +- 26,
+      97 +- 23 ms; ADC 1680 +- 215, 1478 +- 139, 1030 +- 205 (1e-6 mm2/s).
+[L11] Liu et al., Magn Reson Med 65 (2011) 1400: T2 100 +- 10 ms malignant, 114 +- 23 suspicious but
+      benign, 149 +- 32 normal, 3 T.
+[H11] Hambrock et al., Radiology 259 (2011) 453: median ADC of PZ cancer falls from about 1300 (low)
+      over 1070 (intermediate) to 940 (high Gleason grade), +- 300.
+[N08] Noworolski et al., Magn Reson Imaging 26 (2008) 1071: glandular tissue 1570 +- 150, stromal
+      1180 +- 200; stroma enhances more.
+[C16] TZ carcinoma against BPH nodules, J Comput Assist Tomogr (2016), PMID
+      26760185: ADC cancer 1019, encapsulated BPH 1338, non-encapsulated BPH 1272; no kinetic
+      parameter separates them.
+[E19] Eurasian J Med 51 (2019) 31: ADC of prostatitis is 1.28 times that of cancer.
+[A20] AJR Am J Roentgenol (2020), "Prostatitis, the great mimicker": ve higher in prostatitis,
+      Ktrans and kep lower than in cancer.
+[R10] Rosenkrantz et al., J Magn Reson Imaging 31 (2010) 1387: haemorrhagic benign PZ lies between
+      tumour and benign PZ in T2 and ADC (AUC .97, .96 against tumour).
+[K17] Central zone looks like cancer: ADC 1036 against 1072, PMC4807133.
+[B04] de Bazelaire et al., Radiology 230 (2004) 652: T1 and T2 at 3 T of prostate (1597, 74 ms),
+      muscle (898, 29; others report up to 1412, 50), fat and marrow (about 370 .. 590, 50 .. 70).
+[Y17] Yu et al., Radiology 283 (2017) 729: T1 of normal PZ 2247 +- 450, of cancer 1628 +- 344 ms.
+[O07] Ocak et al., AJR Am J Roentgenol 189 (2007) W192: Ktrans and kep at 3 T, cancer above PZ.
+[G17] Gill et al., Sci Rep 7 (2017) 12727: diffusion images are displaced against T2 by 4.4 +- 1.1
+      mm in distorted, 1.9 +- .6 mm in undistorted examinations (what outlining leaves).
+[J23] Jeganathan et al., Biomedicines 11 (2023) 3309: Dice of three readers' outlines of one lesion
+      on T2 .51; [R13] Radiat Oncol 8 (2013) 183: kappa index of six readers on T2 .61.
+[C20] Coskun et al., Istanbul Med J 22 (2021) 31: median size of 154 patients' lesions 12 mm.
+[P22] 459 expert outlines of significant cancers in 425 men of the PI-CAI challenge (public labels):
+      quartiles .45, 1.07, 2.57 mL, 3, 4, 7 slices of 3 to 3.6 mm, 13, 17, 24 mm across; one slice
+      in 6 %; glands 31, 42, 57 mL.
+[F20] Song et al., PLoS One 15 (2020) e0237587: benign outlines of 133 men .17, .22, .27 mL; the
+      volume alone tells them from 127 men's significant cancers with AUC .865.
+[PX]  measured in the two PROSTATEx patients that docs/phantom.md compares with.
+[P06] Parker et al., Magn Reson Med 56 (2006) 993: arterial input function.
+[--]  no measurement found: a plausible value, chosen once.
+
+S13, L11, N08, C16, E19, A20, R10, K17, G17, J23, R13 and C20 were read in their abstracts; H11,
+B04, Y17, O07 are given as they are commonly quoted. Ktrans, ve and vp differ by a factor of two and
+more between studies (input function, T1, model): the table takes values in their middle, cancer
+above PZ as in O07.
+"""
+
+from dataclasses import dataclass
+
+from cad.base.terms.beside import table_beside
+
+
+@dataclass(frozen=True)
+class Tissue:
+    """Hold the mean parameters of one tissue.
+
+    Parameters
+    ----------
+    t1, t2 : float
+        Seconds.
+    adc : float
+        1e-6 mm2/s.
+    density : float
+        Proton density relative to water.
+    ktrans : float
+        1/min.
+    ve, vp : float
+        Volume fractions.
+    texture : float
+        Standard deviation of log T2 from place to place; ADC and Ktrans vary in proportion.
+    septa : float
+        How much the septa (thin fibrous walls) in the tissue differ from it: from 0, not at all, to
+        1, as much as fibrous stroma does.
+    """
+
+    t1: float
+    t2: float
+    adc: float
+    density: float
+    ktrans: float
+    ve: float
+    vp: float
+    texture: float
+    septa: float = 0.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Describe one kind of region of interest, such as prostatitis.
+
+    A region's parameters lie between those of the zone's tissue and those of cancer.
+
+    Parameters
+    ----------
+    zones : tuple of str
+        Zones of the gland in which the finding arises.
+    severity : float
+        Mean share (0 to 1) of the way from the zone's tissue to cancer, from published ADC:
+        log(ADC zone / ADC finding) / log(ADC zone / ADC of "cancer").
+    t1, t2, adc, ktrans, ve : float
+        Factors by which these parameters are then multiplied: a finding is not just weak cancer.
+    capsule : bool
+        Whether a dark rim surrounds the region.
+    weight : float
+        Relative frequency among the benign regions.
+    """
+
+    zones: tuple[str, ...]
+    severity: float
+    t1: float = 1.0
+    t2: float = 1.0
+    adc: float = 1.0
+    ktrans: float = 1.0
+    ve: float = 1.0
+    capsule: bool = False
+    weight: float = 1.0
+
+
+_TABLES = table_beside(__file__)
+TISSUES = {name: Tissue(*row) for name, row in _TABLES["tissues"].items()}
+BENIGN = {
+    name: Finding(**{**row, "zones": tuple(row["zones"])})
+    for name, row in _TABLES["benign"].items()
+}
+CANCER = Finding(("PZ", "TZ"), 0.0)
+# Size is signal, as in men: equivalent radius in mm, median and logarithmic spread, of benign
+# regions (F20, larger by what outlines of small regions lose) and of cancers (P22); limits of what
+# is drawn at all; proportions of the semi-axes along the capsule, across it and along z (P22).
+RADIUS_MM = {"benign": (3.8, 0.20), "cancer": (6.8, 0.52)}
+RADIUS_LIMITS_MM = (2.8, 20.0)
+PROPORTIONS = {"benign": (1.10, 0.95, 1.00), "cancer": (1.28, 0.76, 1.03)}
+# Gland in mL: median, logarithmic spread, limits (P22).
+GLAND_ML, GLAND_SD, GLAND_LIMITS_ML = 42.0, 0.45, (18.0, 110.0)
+# H11 in a PZ of 1680: 1300 -> .38, 1070 -> .66, 940 -> .85; ISUP 1 .. 5 placed on that line.
+CANCER_SEVERITY = {1: 0.40, 2: 0.60, 3: 0.70, 4: 0.80, 5: 0.86}
+# Shares of ISUP 1 .. 5 at prostatectomy, and of cancers in the PZ (about 70 % by McNeal).
+ISUP_SHARES = (0.22, 0.38, 0.20, 0.10, 0.10)
+CANCER_IN_PZ = 0.72
+# Spread of the latent (probit of severity) about its mean, and of what it does not explain.
+LATENT_SD = 0.50
+UNEXPLAINED = {"t1": 0.06, "t2": 0.12, "adc": 0.09, "ktrans": 0.30, "ve": 0.18, "vp": 0.25}
+# From patient to patient, logarithm: all of the gland's T2, ADC and Ktrans move together.
+PATIENT_SD = {"t1": 0.05, "t2": 0.12, "adc": 0.06, "ktrans": 0.25, "ve": 0.10, "vp": 0.15}
+
+# Unevenness: lengths (mm) over which tissue is alike, and the share of the variance of the longer
+# one; part of it is common to T2, ADC and Ktrans; ADC and Ktrans vary by this much of T2's (PX).
+TEXTURE_MM = (1.3, 6.0)
+TEXTURE_LONG = 0.80
+TEXTURE_COMMON = 0.5
+TEXTURE_ADC, TEXTURE_KTRANS = 0.35, 0.35
+# Septa are sheets where a random field of this length (mm) changes sign; half-thickness in mm, and
+# what they are made of: T2 (s), ADC (1e-6 mm2/s). [--]
+SEPTA_MM, SEPTUM_HALF_MM = 1.6, 0.4
+SEPTUM_T2, SEPTUM_ADC = 0.055, 1000.0
+
+# Blood that a biopsy left in the PZ outside of any region: share of men, patches, radius (mm) [--];
+# factors on T1, T2 and ADC (R10).
+HAEMORRHAGE_SHARE, HAEMORRHAGE_PATCHES, HAEMORRHAGE_RADIUS_MM = 0.3, (1, 4), (2.0, 6.0)
+HAEMORRHAGE = {"t1": 0.60, "t2": 0.80, "adc": 0.85}
+
+# Gas in the rectum shifts diffusion images along y: mean (mm) over the gland, beyond what outlining
+# leaves (G17); it fades over this depth (mm) from the rectal wall. [--]
+DISTORTION_MM = (2.5, 1.1)
+DISTORTION_DEPTH_MM, DISTORTION_MEAN = 25.0, 0.5
+
+# Motion in the dynamic series: drift (mm a minute, x and y; PX moves .02 and .13), and in some men
+# one jump (mm). [--]
+DRIFT_MM_MIN = (0.08, 0.15)
+JUMP_SHARE, JUMP_MM = 0.25, 1.0
+# All of a dynamic frame wavers by this share of its signal (PX).
+FRAME_SD = 0.010
+
+# How a reader's outline differs from the region: shift (mm along x and y), logarithm of its size,
+# both for a reader with error 1 (readers.py); two readers then agree with a Dice of .55 to .6 (J23,
+# R13). Share of regions outlined in their largest slice only. [--]
+OUTLINE_SHIFT_MM, OUTLINE_SIZE_SD, OUTLINE_WAVES = 3.0, 0.35, 0.12
+ONE_SLICE_SHARE = 0.06  # P22
+
+RELAXIVITY = 4.5  # 1/(s mM), gadolinium chelate at 3 T
+HAEMATOCRIT = 0.42
+# Whole-blood concentration at dose: scale of P06 and its spread over patients (logarithm).
+INPUT_SCALE_SD = 0.12

@@ -1,0 +1,136 @@
+"""The phantom's own forward model: kinetics and magnetisation.
+
+Written apart from :mod:`cad.mri.features.perfusion` on purpose, so that simulated curves are a test
+of the fits and not of one shared mistake.
+"""
+
+import numpy as np
+
+FINE_STEP = 0.5
+"""Largest step (s) between samples of the arterial curve inside the convolution."""
+
+# Parker et al., Magn Reson Med 56 (2006) 993, Table 1: mM min, min, min; alpha mM, rates 1/min.
+_GAUSSIANS = ((0.809, 0.17046, 0.0563), (0.330, 0.365, 0.132))
+_ALPHA, _BETA, _S, _TAU = 1.050, 0.1685, 38.078, 0.483
+
+
+def parker(times: np.ndarray, delay: float) -> np.ndarray:
+    """Return Parker's population arterial curve: mM of contrast agent in whole blood.
+
+    Parameters
+    ----------
+    times : ndarray
+        Seconds.
+    delay : float
+        Arrival of the bolus, in seconds on the same clock; the curve is zero before it.
+
+    Returns
+    -------
+    ndarray, shape of ``times``
+
+    References
+    ----------
+    Parker et al., Magn Reson Med 56 (2006) 993.
+    """
+    t = (np.asarray(times, float) - delay) / 60.0
+    after = np.maximum(t, 0.0)
+    curve = _ALPHA * np.exp(-_BETA * after) / (1.0 + np.exp(-_S * (after - _TAU)))
+    for area, centre, width in _GAUSSIANS:
+        peak = area / (width * np.sqrt(2.0 * np.pi))
+        curve += peak * np.exp(-0.5 * ((after - centre) / width) ** 2)
+    return np.where(t >= 0.0, curve, 0.0)
+
+
+def extended_tofts(
+    times: np.ndarray,
+    fine_times: np.ndarray,
+    plasma: np.ndarray,
+    ktrans: np.ndarray,
+    ve: np.ndarray,
+    vp: np.ndarray,
+) -> np.ndarray:
+    """Return the tissue concentration by exact integration between the samples of the plasma curve.
+
+    C(t) = vp Cp(t) + Ktrans int Cp(s) exp(-Ktrans/ve (t - s)) ds with Cp linear between samples.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Times (s) of the result; each is one of ``fine_times``.
+    fine_times : ndarray, shape (n_fine,)
+        Times (s) of the plasma curve, evenly spaced.
+    plasma : ndarray, shape (n_fine,)
+        Plasma curve Cp, mM.
+    ktrans : ndarray, shape (n,)
+        Ktrans of each tissue, 1/min.
+    ve, vp : ndarray, shape (n,)
+        Volume fractions of each tissue, ve > 0.
+
+    Returns
+    -------
+    ndarray, shape (n, n_times)
+        Concentration of contrast agent, mM; a row per tissue.
+    """
+    step = (fine_times[1] - fine_times[0]) / 60.0
+    kep = np.maximum(np.asarray(ktrans, float) / ve, 1e-6)
+    x = kep * step
+    decay = np.exp(-x)
+    # Weights of the old and the new sample in the integral over one step of a linear input.
+    new = (x - 1.0 + decay) / (kep * x)
+    old = (1.0 - decay) / kep - new
+    small = x < 1e-4
+    new = np.where(small, step / 2, new)
+    old = np.where(small, step / 2, old)
+    wanted = set(np.searchsorted(fine_times, times - 1e-9).tolist())
+    integral = np.zeros(len(kep))
+    out = np.empty((len(times), len(kep)))
+    row = 0
+    for i in range(len(fine_times)):
+        if i and (plasma[i] or plasma[i - 1] or row):
+            integral = integral * decay + old * plasma[i - 1] + new * plasma[i]
+        if i in wanted:
+            out[row] = ktrans * integral + vp * plasma[i]
+            row += 1
+    return out.T
+
+
+def fine_grid(times: np.ndarray) -> np.ndarray:
+    """Return evenly spaced times, among them every frame, for integrals over the input curve.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_frames,)
+        Times of the frames in seconds, evenly spaced.
+
+    Returns
+    -------
+    ndarray
+        Seconds, at most ``FINE_STEP`` apart.
+    """
+    parts = int(np.ceil((times[1] - times[0]) / FINE_STEP))
+    return np.linspace(times[0], times[-1], (len(times) - 1) * parts + 1)
+
+
+def spoiled_gradient_echo(
+    t1: np.ndarray, density: np.ndarray, repetition_time: float, flip_angle: float
+) -> np.ndarray:
+    """Return the steady-state signal of a spoiled gradient echo, without T2* decay.
+
+    T1 and repetition time are in s, the flip angle in degrees; the arrays broadcast. The
+    signal is in units of ``density``, the proton density.
+    """
+    angle = np.radians(flip_angle)
+    e1 = np.exp(-repetition_time / t1)
+    signal: np.ndarray = density * np.sin(angle) * (1.0 - e1) / (1.0 - np.cos(angle) * e1)
+    return signal
+
+
+def spin_echo(
+    t1: np.ndarray, t2: np.ndarray, density: np.ndarray, repetition_time: float, echo_time: float
+) -> np.ndarray:
+    """Return the signal of a (turbo) spin echo with 90 degree excitation.
+
+    All times are in s; the arrays broadcast. The signal is in units of ``density``, the proton
+    density.
+    """
+    return density * (1.0 - np.exp(-repetition_time / t1)) * np.exp(-echo_time / t2)

@@ -1,0 +1,79 @@
+"""What the two sites' scanners do: grids, timing, angles and noise."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from cad.base.terms.beside import table_beside
+
+
+class Grid(NamedTuple):
+    """Hold the voxels of one acquisition.
+
+    Parameters
+    ----------
+    shape : (n_z, n_y, n_x)
+        Number of voxels.
+    spacing : (x, y, z)
+        Voxel size, mm.
+    """
+
+    shape: tuple[int, int, int]
+    spacing: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Hold one site's examination.
+
+    Parameters
+    ----------
+    site : str
+        Name in ``participants.tsv``.
+    t2, adc, dce : Grid
+        Grids of the three modalities; flip-angle images lie on the dynamic grid.
+    t2_times : (float, float)
+        TR and TE, s.
+    b_values : (float, float)
+        The two b-values of the diffusion images, s/mm2.
+    dce_times : (float, float)
+        TR and interval between frames, s.
+    frames : int
+        Number of dynamic frames.
+    flip : float
+        Flip angle of the dynamic series, degrees.
+    flips : tuple of float
+        Flip angles of the images from which T1 is measured, degrees.
+    noise : (float, float, float)
+        Standard deviation of the noise relative to the signal of normal PZ: T2, diffusion (b = 0),
+        dynamic frames; flip-angle images have half of the last.
+    supersample : (z, y, x)
+        Points per voxel over which the tissues are averaged.
+    texture_half : (x, y, z)
+        Half edges (mm) of the box beyond which the tissues' texture repeats.
+    """
+
+    site: str
+    t2: Grid
+    adc: Grid
+    dce: Grid
+    t2_times: tuple[float, float]
+    b_values: tuple[float, float]
+    dce_times: tuple[float, float]
+    frames: int
+    flip: float
+    flips: tuple[float, ...]
+    noise: tuple[float, float, float]
+    supersample: tuple[int, int, int] = (2, 2, 2)
+    texture_half: tuple[float, float, float] = (100.0, 90.0, 50.0)
+
+
+def _protocol(words: dict[str, Any]) -> Protocol:
+    made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
+    for name in ("t2", "adc", "dce"):
+        made[name] = Grid(*map(tuple, made[name]))
+    return Protocol(**made)
+
+
+_TABLES = table_beside(__file__)
+FULL, SAMPLE, LIGHT = (tuple(map(_protocol, _TABLES[name])) for name in ("full", "sample", "light"))
+"""As clinics have them; small enough to travel with the project; too coarse to be looked at."""

@@ -1,0 +1,98 @@
+"""Four simulated readers: what they see of the latent, and the score they give.
+
+A reader sees the region's conspicuous severity, errs together with the others (the image shows all
+of them the same misleading detail) and on his own, leans to one side, and cuts the result into the
+five-point Likert scale. Nobody looks at a feature.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cad.base.terms.beside import table_beside
+from cad.evidence.phantom.findings import TrueRegion
+
+SCALE = "likert5"
+NORMAL_LATENT = -1.65
+"""Latent of inconspicuous tissue: what a region fades into when it is hard to see."""
+
+
+class Reader(NamedTuple):
+    """Hold how one simulated reader scores.
+
+    A reader sees a region's latent (its hidden malignancy, a probit) with errors, and scores that.
+
+    Parameters
+    ----------
+    reader_id : str
+        As in ``readers.tsv``.
+    expert : bool
+        Declared expertise.
+    error : float
+        Standard deviation of the error that is this reader's alone, in units of the latent.
+    shared : float
+        Factor on the error that all readers of a region have in common.
+    bias : float
+        Shift of the perceived latent: above 0 the reader calls more regions malignant.
+    spread : float
+        Factor on the percept's distance from score 2|3: above 1, scores 1 and 5 are more frequent.
+    missing : float
+        Share of regions that the reader did not score.
+    """
+
+    reader_id: str
+    expert: bool
+    error: float
+    shared: float
+    bias: float
+    spread: float
+    missing: float
+
+
+READERS = tuple(Reader(**row) for row in table_beside(__file__))
+COMMON_ERROR = 0.30
+"""Standard deviation of the common error for a conspicuous region; twice that for a faint one."""
+CUTS = (-1.10, -0.45, 0.05, 0.55)
+"""Boundaries of the scores 1 to 5 on the perceived latent."""
+
+
+def conspicuity(region: TrueRegion) -> float:
+    """Return how well a region can be seen, from .55 (small) to 1 (large).
+
+    Parameters
+    ----------
+    region : TrueRegion
+        The region; only its radius is used.
+    """
+    return float(np.clip(0.4 + region.radius / 12.0, 0.55, 1.0))
+
+
+def score(rng: np.random.Generator, regions: list[TrueRegion]) -> pd.DataFrame:
+    """Draw the scores that every reader gives to one patient's regions.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws.
+    regions : list of TrueRegion
+        Numbered from 1.
+
+    Returns
+    -------
+    DataFrame
+        One row per region and reader: ``roi_id`` (str), ``reader_id``, ``scale``, ``score`` (1 to
+        5, or NaN where it is missing).
+    """
+    rows = []
+    for number, region in enumerate(regions, start=1):
+        seen = conspicuity(region)
+        visible = NORMAL_LATENT + seen * (region.latent - NORMAL_LATENT)
+        common = rng.normal(0, COMMON_ERROR) * (2.0 - seen)
+        for reader in READERS:
+            percept = visible + reader.bias + reader.shared * common + rng.normal(0, reader.error)
+            middle = CUTS[1]
+            cut = int(np.searchsorted(CUTS, middle + reader.spread * (percept - middle)))
+            skipped = rng.random() < reader.missing
+            rows.append((str(number), reader.reader_id, SCALE, np.nan if skipped else cut + 1.0))
+    return pd.DataFrame(rows, columns=["roi_id", "reader_id", "scale", "score"])

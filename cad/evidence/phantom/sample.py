@@ -1,0 +1,70 @@
+"""``python -m cad.evidence.phantom.sample [FOLDER]`` writes ``sample_data`` again.
+
+The bytes are equal where zlib and the processor's instruction set are; elsewhere a voxel in a
+million may differ by one grey level, and compressed files by their packing.
+"""
+
+import sys
+from pathlib import Path
+
+from cad.base.files import write_atomic
+from cad.base.transactions import claimed, commit, is_ours, stage
+from cad.evidence.phantom.dicom import write_dicom
+from cad.evidence.phantom.protocols import SAMPLE
+from cad.evidence.phantom.readers import SCALE
+from cad.evidence.phantom.simulator import latent_auc, make_patient, present, write_cohort
+from cad.folders.cohort import COHORT
+from cad.mri.imaging.nifti import write_volume
+
+# The first seed from 10 on: nothing was chosen.
+PATIENTS, SEED = 12, 10
+DICOM_INDEX = 0
+"""Which patient (from 0) is also there as DICOM."""
+DICOM_ID = "Sample0001"
+
+
+def write_sample(out: Path) -> None:
+    """Replace the content of a folder by the sample cohort, and one of its studies as DICOM.
+
+    Parameters
+    ----------
+    out : Path
+        The cohort folder; the DICOM study goes to ``dicom/`` in it.
+    """
+    with claimed(out, COHORT), stage(out) as scratch:
+        build = scratch / "sample"
+        write_cohort(build, PATIENTS, SEED, SAMPLE)
+        _write_study(build / "dicom" / DICOM_ID)
+        new = {path.name: path for path in build.iterdir()}
+        old = {path.name for path in out.iterdir() if not is_ours(path.name)}
+        commit(out, new, gone=old - set(new))
+
+
+def _write_study(folder: Path) -> None:
+    """Write DICOM series, and beside them the masks and scores that import rules pick up."""
+    patient = make_patient(SEED, DICOM_INDEX, SAMPLE)
+    study = patient.study
+    write_dicom(folder, patient, next(p for p in SAMPLE if p.site == patient.site), DICOM_ID)
+    write_volume(folder / "rois.nii.gz", present(study.roi_map))
+    write_volume(folder / "gland.nii.gz", present(study.gland))
+    write_volume(folder / "vessel.nii.gz", present(study.vessel))
+    scored = patient.scores.dropna(subset=["score"])
+    lines = ["patient_id,roi_id,reader_id,scale,score"]
+    lines += [
+        f"{DICOM_ID},{row.roi_id},{row.reader_id},{SCALE},{row.score:g}"
+        for row in scored.itertuples()
+    ]
+    write_atomic(folder / "scores.csv", ("\n".join(lines) + "\n").encode())
+
+
+def main(folder: str = "sample_data") -> None:
+    """Write the sample cohort into a folder, and print the AUC of its latent malignancy.
+
+    The latent is what simulated readers perceive with errors; without errors they had this AUC.
+    """
+    write_sample(Path(folder))
+    print(f"wrote {folder}; AUC of the latent malignancy {latent_auc(Path(folder)):.3f}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,251 @@
+"""From anatomy to images: every modality on its own grid, as its scanner would have made it.
+
+Each voxel is averaged over a lattice of points (partial volume), modulated by the tissue's texture,
+its septa and the coil's sensitivity, and is read out (:mod:`cad.evidence.phantom.acquisition`).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cad.evidence.phantom import params, physics
+from cad.evidence.phantom.acquisition import acquire, distort, draw_motion
+from cad.evidence.phantom.protocols import Protocol
+from cad.evidence.phantom.scene import BACKGROUND, View
+from cad.mri.imaging.volume import Dynamic, Volume
+
+_T2_LEVEL, _DIFFUSION_LEVEL, _DCE_LEVEL = 220.0, 300.0, 100.0
+"""Stored signal of normal PZ without bias: noise is a few grey levels, as scanners store it."""
+VENOUS_SPREAD = 6.0
+"""Seconds by which the venous curve lags and is smoothed."""
+
+
+class Injection(NamedTuple):
+    """Hold when the contrast agent arrives, and how strong its curve is.
+
+    Parameters
+    ----------
+    arrival, delay : float
+        Seconds from the first frame until the agent is in the femoral artery, and from there
+        until it is in the prostate.
+    scale : float
+        Factor by which the population's arterial curve is multiplied.
+    """
+
+    arrival: float
+    delay: float
+    scale: float
+
+
+def draw_injection(rng: np.random.Generator) -> Injection:
+    """Draw when the contrast agent arrives, and how strong its arterial curve is.
+
+    It reaches the femoral artery 20 to 40 s after the first frame, and the prostate 1 to 5 s later.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws.
+    """
+    return Injection(
+        float(rng.uniform(20, 40)),
+        float(rng.uniform(1, 5)),
+        float(np.exp(rng.normal(0, params.INPUT_SCALE_SD))),
+    )
+
+
+def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generator) -> Volume:
+    """Return the T2-weighted image of a view, stored as unsigned 16-bit integers.
+
+    Parameters
+    ----------
+    view : View
+        Scene on the T2 grid.
+    protocol : Protocol
+        Times and noise.
+    gain : float
+        Factor on all intensities, different from patient to patient: T2 has no absolute scale.
+    rng : Generator
+        Source of the random noise.
+    """
+    table = view.scene.table()
+    repetition, echo = protocol.t2_times
+    t1, t2, density = _columns(table, "t1", "t2", "density")
+    signal = physics.spin_echo(t1, t2, density, repetition, echo)
+    # T2 exp(a g) changes the signal by exp(-TE/T2 (exp(-a g) - 1)); what decays within a fraction
+    # of the echo time has no texture to be seen.
+    decay = view.average(np.array([min(echo / t.t2, 2.5) for t in table]))
+    uneven = view.average(_columns(table, "texture")[0]) * view.field(0)
+    fibrous = view.average(
+        np.array([t.septa * max(echo / params.SEPTUM_T2 - echo / t.t2, 0.0) for t in table])
+    )
+    usual = _columns([params.TISSUES["PZ"]], "t1", "t2", "density")
+    level = _T2_LEVEL * gain / physics.spin_echo(usual[0], usual[1], usual[2], repetition, echo)[0]
+    clean = level * view.average(signal) * view.sensitivity()
+    clean *= np.exp(-decay * np.expm1(-uneven) - fibrous * view.septa())
+    return view.volume(_stored(acquire(clean, protocol.noise[0] * _T2_LEVEL * gain, rng)))
+
+
+def diffusion_images(
+    view: View, protocol: Protocol, rng: np.random.Generator
+) -> tuple[Volume, list[tuple[float, Volume]]]:
+    """Return the ADC map (1e-6 mm2/s) of a view and the diffusion images that it is computed from.
+
+    Parameters
+    ----------
+    view : View
+        Scene on the diffusion grid.
+    protocol : Protocol
+        b-values and noise.
+    rng : Generator
+        Source of the random noise.
+
+    Returns
+    -------
+    adc : Volume
+        Computed from the two noisy images, as a scanner does.
+    images : list of (float, Volume)
+        b-value (s/mm2) and image, by increasing b-value.
+    """
+    table = view.scene.table()
+    adc = np.array([t.adc for t in table]) * 1e-6
+    echo = 0.07
+    density = np.array([t.density * np.exp(-echo / t.t2) for t in table])
+    # Fat is suppressed in echo-planar imaging.
+    density[[t is view.scene.tissues[BACKGROUND] or t.t1 < 0.6 for t in table]] *= 0.08
+    mean_adc = view.average(adc * density) / np.maximum(view.average(density), 1e-6)
+    uneven = params.TEXTURE_ADC * view.average(_columns(table, "texture")[0]) * view.field(1)
+    fibrous = view.average(
+        np.array([t.septa * max(t.adc - params.SEPTUM_ADC, 0.0) for t in table]) * 1e-6
+    )
+    change = mean_adc * np.clip(uneven, -0.6, 0.6) - fibrous * view.septa()
+    shift = view.distortion()
+    reference = params.TISSUES["PZ"]
+    level = _DIFFUSION_LEVEL / (reference.density * np.exp(-echo / reference.t2))
+    sd = protocol.noise[1] * _DIFFUSION_LEVEL
+    images = []
+    for b in protocol.b_values:
+        clean = level * view.average(density * np.exp(-b * adc))
+        clean = distort(clean * np.exp(-b * change), shift, view.grid.spacing[1])
+        clean *= view.sensitivity()
+        # High b-values are averaged more often.
+        images.append(acquire(clean, sd / (1.0 if b < 400 else 2.0), rng))
+    low, high = protocol.b_values
+    value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
+    apparent = np.clip(value, 0, 4000)  # where nothing gives signal: of noise, as scanners store it
+    stored = [
+        (float(b), view.volume(_stored(image)))
+        for b, image in zip(protocol.b_values, images, strict=True)
+    ]
+    return view.volume(_stored(apparent)), stored
+
+
+def dynamic_images(
+    view: View, protocol: Protocol, injection: Injection, rng: np.random.Generator
+) -> tuple[Dynamic, list[tuple[float, Volume]]]:
+    """Return the dynamic series and flip-angle images on one grid.
+
+    Every tissue of a voxel enhances by its own parameters and the signals are averaged, so that
+    partial volume is in the signal and not in the parameters. The patient moves between frames.
+
+    Parameters
+    ----------
+    view : View
+        Scene on the dynamic grid.
+    protocol : Protocol
+        Times, flip angles and noise.
+    injection : Injection
+        Arrival and strength of the contrast agent.
+    rng : Generator
+        Source of the random noise and motion.
+
+    Returns
+    -------
+    dynamic : Dynamic
+        The dynamic contrast-enhanced series with its times.
+    flips : list of (float, Volume)
+        Flip angle (degrees) and image without contrast agent, in the protocol's order.
+    """
+    repetition, interval = protocol.dce_times
+    times = np.arange(protocol.frames) * interval
+    voxels, shares, t1, density, curves = _kinetics(view, times, injection)
+    n = int(np.prod(view.grid.shape))
+    sensitivity = view.sensitivity().ravel()
+    reference = params.TISSUES["PZ"]
+    level = _DCE_LEVEL / physics.spoiled_gradient_echo(
+        np.array(reference.t1), np.array(reference.density), repetition, protocol.flip
+    )
+    sd = protocol.noise[2] * _DCE_LEVEL
+    weight = shares * level * density
+    moved = draw_motion(rng, times) / np.array(view.grid.spacing[:2])
+    gain = 1.0 + rng.normal(0, params.FRAME_SD, len(times)) * (protocol.noise[2] > 0)
+    frames = np.empty((len(times), *view.grid.shape), np.uint16)
+    for i in range(len(times)):
+        now = 1.0 / (1.0 / t1 + params.RELAXIVITY * curves[:, i])
+        signal = weight * physics.spoiled_gradient_echo(
+            now, np.array(1.0), repetition, protocol.flip
+        )
+        clean = gain[i] * np.bincount(voxels, signal, n) * sensitivity
+        here = (float(moved[i, 1]), float(moved[i, 0]))
+        frames[i] = _stored(acquire(clean.reshape(view.grid.shape), sd, rng, here))
+    vfa = []
+    for flip in protocol.flips:
+        signal = weight * physics.spoiled_gradient_echo(t1, np.array(1.0), repetition, flip)
+        clean = np.bincount(voxels, signal, n) * sensitivity
+        image = acquire(clean.reshape(view.grid.shape), sd / 2, rng)
+        vfa.append((flip, view.volume(_stored(image))))
+    return Dynamic(frames, view.volume(frames[0]), times, repetition, protocol.flip), vfa
+
+
+def _kinetics(
+    view: View, times: np.ndarray, injection: Injection
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """List parts of voxels: flat voxel index, share, T1 (s), density, concentration (mM).
+
+    Concentration has shape (n_parts, n_times). Even tissues (without texture) share one curve.
+    """
+    table = view.scene.table()
+    fine = physics.fine_grid(times)
+    blood = injection.scale * physics.parker(fine, injection.arrival)
+    # The arterial curve, later and smoothed.
+    lag = np.arange(0, 6 * VENOUS_SPREAD, fine[1] - fine[0])
+    kernel = lag * np.exp(-lag / VENOUS_SPREAD)
+    venous = np.convolve(blood, kernel / kernel.sum())[: len(fine)]
+    later = (
+        injection.scale
+        * physics.parker(fine, injection.arrival + injection.delay)
+        / (1.0 - params.HAEMATOCRIT)
+    )
+    uneven = view.field(2).ravel()
+    voxel, number, share = view.parts()
+    column = {
+        name: np.array([getattr(t, name) for t in table])[number]
+        for name in ("t1", "density", "ktrans", "ve", "vp", "texture")
+    }
+    factor = np.exp(np.clip(params.TEXTURE_KTRANS * column["texture"] * uneven[voxel], -1.5, 1.5))
+    curves = np.empty((len(voxel), len(times)), np.float32)
+    names = np.array([BACKGROUND, *(shape.tissue for shape in view.scene.shapes)])[number]
+    gland = np.array([False, *(bool(s.zone) for s in view.scene.shapes)])[number]
+    curves[gland] = physics.extended_tofts(
+        times, fine, later, (column["ktrans"] * factor)[gland], column["ve"][gland],
+        column["vp"][gland],
+    )  # fmt: skip
+    # Around the gland one curve a tissue is enough.
+    for other in np.unique(names[~gland]):
+        here = (names == other) & ~gland
+        tissue = view.scene.tissues[str(other)]
+        if other in ("artery", "vein"):
+            curves[here] = np.interp(times, fine, blood if other == "artery" else venous)
+        else:
+            curves[here] = physics.extended_tofts(
+                times, fine, later, *(np.array([v]) for v in (tissue.ktrans, tissue.ve, tissue.vp))
+            )
+    return voxel, share, column["t1"], column["density"], curves
+
+
+def _columns(table: list[params.Tissue], *names: str) -> list[np.ndarray]:
+    return [np.array([getattr(tissue, name) for tissue in table]) for name in names]
+
+
+def _stored(signal: np.ndarray) -> np.ndarray:
+    return np.asarray(np.clip(np.rint(signal), 0, 32767).astype(np.uint16))

@@ -1,0 +1,318 @@
+"""What the scanners look at: shapes, tissue texture, coil; and a grid that looks at them.
+
+The gland's frame (x left, y back, z head, mm) is the image's own; ``Placement`` carries it into the
+patient. Arrays are (z, y, x).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.fft import fftfreq, irfftn, next_fast_len, rfftfreq, rfftn
+
+from cad.evidence.phantom import params
+from cad.evidence.phantom.protocols import Grid
+from cad.evidence.phantom.shapes import Shape, paint
+from cad.mri.imaging.volume import Volume, triple
+
+TEXTURE_STEP = 2.0
+"""Spacing (mm) of the random fields that make tissue uneven."""
+BACKGROUND = "fat"
+
+
+class Placement(NamedTuple):
+    """Hold position and orientation of the gland's frame in the patient: a tilted axial stack.
+
+    Parameters
+    ----------
+    centre : ndarray, shape (3,)
+        LPS mm of the gland's centre.
+    direction : ndarray, shape (3, 3)
+        Columns are the x, y, z axes of the gland's frame in LPS.
+    """
+
+    centre: np.ndarray
+    direction: np.ndarray
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Hold the simulated patient that images are made of: shapes, tissues, texture and coil.
+
+    Parameters
+    ----------
+    shapes : list of Shape
+        Organs, zones and regions, painted in this order over fat: later ones replace earlier ones.
+    tissues : dict of str to Tissue
+        Parameters of the tissues, by tissue name.
+    placement : Placement
+        Frame of the gland in the patient.
+    fields : ndarray, shape (4, n_z, n_y, n_x)
+        Standard normal random fields for T2, ADC, Ktrans and septa, on a lattice with a step of
+        ``TEXTURE_STEP`` mm.
+    field_origin : ndarray, shape (3,)
+        x, y, z (mm) of the lattice's first point.
+    bias : ndarray, shape (5,)
+        Coefficients of the log of the coil's sensitivity, for x, y, z, x squared and y squared,
+        with coordinates in units of 100 mm.
+    gas : (float, float) or None
+        Where (y, mm) gas in the rectum begins, and how far (mm) it shifts diffusion images there.
+    """
+
+    shapes: list[Shape]
+    tissues: dict[str, params.Tissue]
+    placement: Placement
+    fields: np.ndarray
+    field_origin: np.ndarray
+    bias: np.ndarray
+    gas: tuple[float, float] | None = None
+
+    def table(self) -> list[params.Tissue]:
+        """Return a list of tissues: fat first, then the tissue of each of ``shapes`` in order.
+
+        Its indices are the numbers that :func:`paint` gives to the points of a grid.
+        """
+        return [self.tissues[BACKGROUND], *(self.tissues[shape.tissue] for shape in self.shapes)]
+
+
+def draw_placement(rng: np.random.Generator) -> Placement:
+    """Draw how the stack of slices lies in the patient: tilted back, and a little rolled.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws.
+    """
+    tilt, roll = np.radians(rng.normal(-14, 5)), np.radians(rng.normal(0, 1.5))
+    about_x = np.array(
+        [[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]]
+    )
+    about_z = np.array(
+        [[np.cos(roll), -np.sin(roll), 0], [np.sin(roll), np.cos(roll), 0], [0, 0, 1]]
+    )
+    centre = np.round(np.array([0.0, 20.0, -40.0]) + rng.normal(0, [4, 8, 12]), 2)
+    return Placement(centre, about_x @ about_z)
+
+
+def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> np.ndarray:
+    """Draw smooth random fields of unit variance, which make tissue uneven.
+
+    The fields of T2, ADC and Ktrans vary on a short and a long scale and are correlated: Ktrans is
+    high where T2 and ADC are low, because dense tissue enhances more. The field of the septa is
+    independent. Beyond the box, the fields repeat.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws.
+    half : tuple of 3 floats
+        Half edges along x, y and z of the box that the lattice covers, mm.
+
+    Returns
+    -------
+    ndarray, shape (4, n_z, n_y, n_x)
+        Fields of T2, ADC, Ktrans and septa on a lattice with a step of ``TEXTURE_STEP`` mm.
+    """
+    size = [next_fast_len(int(np.ceil(2 * h / TEXTURE_STEP)), real=True) for h in half[::-1]]
+    squares = [(2 * np.pi * fftfreq(n, TEXTURE_STEP)) ** 2 for n in size]
+    squares[2] = (2 * np.pi * rfftfreq(size[2], TEXTURE_STEP)) ** 2
+    k2 = squares[0][:, None, None] + squares[1][:, None] + squares[2]
+
+    def kernel(length: float) -> np.ndarray:
+        """Return the filter of a field of this length that keeps white noise's variance."""
+        shape = np.exp(-0.5 * k2 * length**2)
+        full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()  # the half that rfftn leaves out
+        return np.asarray((shape * np.sqrt(np.prod(size) / full)).astype(np.float32))
+
+    short, long = (kernel(length) for length in params.TEXTURE_MM)
+    uneven = np.sqrt(1 - params.TEXTURE_LONG) * short + np.sqrt(params.TEXTURE_LONG) * long
+    # Both are filters of the same white noise: their correlation adds to the variance.
+    alike = float((short * long).sum() / np.sqrt((short**2).sum() * (long**2).sum()))
+    uneven /= np.sqrt(1 + 2 * np.sqrt(params.TEXTURE_LONG * (1 - params.TEXTURE_LONG)) * alike)
+    filters = [uneven, uneven, uneven, uneven, kernel(params.SEPTA_MM)]
+    noise = rng.standard_normal((5, *size), dtype=np.float32)
+    made = [irfftn(rfftn(w) * k, size) for w, k in zip(noise, filters, strict=True)]
+    common, single = np.sqrt(params.TEXTURE_COMMON), np.sqrt(1 - params.TEXTURE_COMMON)
+    mixed = [s * common * made[3] + single * f for s, f in zip((1, 1, -1), made[:3], strict=True)]
+    return np.stack([*mixed, made[4]])
+
+
+def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, float] | None:
+    """Draw how far gas in the rectum displaces diffusion images; None without gas.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws.
+    front : float or None
+        y in mm at which the gas begins; None where there is no gas.
+
+    Returns
+    -------
+    (float, float) or None
+        ``front``, and the displacement there along y, mm; its sign is that of the phase encoding.
+    """
+    shift = float(rng.normal(*params.DISTORTION_MM)) / params.DISTORTION_MEAN
+    return None if front is None else (front, max(shift, 0.0) * float(rng.choice([-1, 1])))
+
+
+class View:
+    """Look at a scene on one grid: where its voxels are and which tissues they hold.
+
+    Parameters
+    ----------
+    scene : Scene
+        The anatomy that the grid looks at.
+    grid : Grid
+        Number and size of the voxels.
+    shift : ndarray, shape (3,)
+        Centre of the grid in the gland's frame, mm: x, y, z.
+    moved : ndarray, shape (3,)
+        How far the patient moved before this acquisition, mm: x, y, z.
+    supersample : (z, y, x)
+        Number of sampling points in a voxel along each axis; values are averaged over them.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        grid: Grid,
+        shift: np.ndarray,
+        moved: np.ndarray,
+        supersample: tuple[int, int, int],
+    ) -> None:
+        self.scene, self.grid, self.supersample = scene, grid, supersample
+        counts = grid.shape[::-1]
+        self.axes = [
+            (np.arange(n) - (n - 1) / 2) * step + offset
+            for n, step, offset in zip(counts, grid.spacing, shift, strict=True)
+        ]
+        self.seen = [axis - move for axis, move in zip(self.axes, moved, strict=True)]
+
+    @cached_property
+    def points(self) -> np.ndarray:
+        """Return the number of the shape at every sampling point: 0 is fat, i + 1 is ``shapes[i]``.
+
+        uint8, shape (points per voxel, n_voxels); voxels in C order of the grid.
+        """
+        lattice = [
+            (axis[:, None] + ((np.arange(k) + 0.5) / k - 0.5) * step).ravel()
+            for axis, step, k in zip(
+                self.seen, self.grid.spacing, self.supersample[::-1], strict=True
+            )
+        ]
+        numbers = paint(self.scene.shapes, *lattice)
+        z, y, x = self.supersample
+        n_z, n_y, n_x = self.grid.shape
+        parted = numbers.reshape(n_z, z, n_y, y, n_x, x).transpose(1, 3, 5, 0, 2, 4)
+        return parted.reshape(z * y * x, n_z * n_y * n_x)
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the tissues of each voxel as three arrays with one entry per voxel and tissue.
+
+        The arrays hold the flat voxel index, the shape number, and the share (0 to 1) of the voxel
+        that the shape fills.
+        """
+        even = (self.points == self.points[0]).all(axis=0)
+        whole = np.flatnonzero(even)
+        mixed = np.flatnonzero(~even)
+        count = len(self.scene.shapes) + 1
+        keys = np.arange(len(mixed)) * count + self.points[:, mixed]
+        shares = np.bincount(keys.ravel(), minlength=len(mixed) * count) / len(self.points)
+        filled = np.flatnonzero(shares)
+        voxel = np.concatenate([whole, mixed[filled // count]])
+        number = np.concatenate([self.points[0, whole].astype(np.int64), filled % count])
+        return voxel, number, np.concatenate([np.ones(len(whole)), shares[filled]])
+
+    def volume(self, array: np.ndarray) -> Volume:
+        """Return an array of the grid's shape as a volume with its place in the patient (LPS)."""
+        corner = np.array([axis[0] for axis in self.axes])
+        placement = self.scene.placement
+        origin = placement.centre + placement.direction @ corner
+        return Volume(array, self.grid.spacing, triple(origin), placement.direction)
+
+    def average(self, values: np.ndarray) -> np.ndarray:
+        """Return the mean of a property over each voxel's sampling points: float32, (z, y, x).
+
+        ``values`` holds the property of each shape, indexed by shape number (0 is fat).
+        """
+        mean: np.ndarray = values.astype(np.float32)[self.points].mean(axis=0)
+        return mean.reshape(self.grid.shape)
+
+    def share(self, numbers: list[int]) -> np.ndarray:
+        """Return the share (0 to 1) of each voxel that some of the shapes fill together: (z, y, x).
+
+        ``numbers`` are shape numbers: 0 is fat, i + 1 is ``shapes[i]`` of the scene.
+        """
+        wanted = np.zeros(len(self.scene.shapes) + 1, np.float32)
+        wanted[numbers] = 1.0
+        return self.average(wanted)
+
+    def field(self, which: int) -> np.ndarray:
+        """Return one of the scene's random fields, interpolated at the voxels: (z, y, x).
+
+        ``which`` is 0 for T2, 1 for ADC, 2 for Ktrans and 3 for septa.
+        """
+        lattice = self.scene.fields[which]
+        weights = [
+            _linear_weights(axis, origin, size)
+            for axis, origin, size in zip(
+                self.seen, self.scene.field_origin, lattice.shape[::-1], strict=True
+            )
+        ]
+        out = np.tensordot(weights[2], lattice, axes=(1, 0))
+        out = np.moveaxis(np.tensordot(weights[1], out, axes=(1, 1)), 0, 1)
+        return np.tensordot(out, weights[0], axes=(2, 1))
+
+    def septa(self) -> np.ndarray:
+        """Return how much each voxel shows of septa (thin fibrous walls), less the mean: (z, y, x).
+
+        The share is about 0 to 1. Its mean is subtracted because a tissue's parameters are means
+        over gland and septa, so the result is negative between septa.
+
+        A septum is where the random field changes sign. A field that is smooth over a length s has
+        the slope 1 / (s sqrt 2) along an axis, which turns the septum's thickness into a range of
+        field values. In a large voxel that range is wider, and the septum is fainter by as much.
+        """
+        slope = 1.0 / (params.SEPTA_MM * np.sqrt(2.0))
+        thin = slope * np.sqrt(3.0) * params.SEPTUM_HALF_MM
+        wide = np.sqrt(thin**2 + slope**2 * sum(step**2 for step in self.grid.spacing) / 12.0)
+        mean = wide / np.sqrt(1.0 + wide**2)
+        return np.asarray(thin / wide * (np.exp(-0.5 * (self.field(3) / wide) ** 2) - mean))
+
+    def distortion(self) -> np.ndarray | None:
+        """Return how far gas shifts each voxel in diffusion images, mm along y, shape (z, y, x).
+
+        None for a scene without gas.
+        """
+        if self.scene.gas is None:
+            return None
+        front, shift = self.scene.gas
+        y, x = self.seen[1], self.seen[0]
+        depth = np.exp(-np.abs(y - front) / params.DISTORTION_DEPTH_MM)
+        plane = shift * depth[:, None] * np.exp(-0.5 * (x / params.DISTORTION_DEPTH_MM) ** 2)
+        return np.broadcast_to(plane, self.grid.shape)
+
+    def sensitivity(self) -> np.ndarray:
+        """Return the coil's sensitivity at each voxel, (z, y, x): about 1 at the gland."""
+        x, y, z = (axis / 100.0 for axis in self.axes)
+        c = self.scene.bias
+        log = (
+            (c[0] * x + c[3] * x**2)[None, None, :]
+            + (c[1] * y + c[4] * y**2)[None, :, None]
+            + (c[2] * z)[:, None, None]
+        )
+        return np.asarray(np.exp(log).astype(np.float32))
+
+
+def _linear_weights(axis: np.ndarray, origin: float, size: int) -> np.ndarray:
+    """Return weights (n_axis, size) of linear interpolation on a lattice that repeats."""
+    position = (axis - origin) / TEXTURE_STEP
+    lower = np.floor(position).astype(int)
+    part = (position - lower).astype(np.float32)
+    out = np.zeros((len(axis), size), np.float32)
+    rows = np.arange(len(axis))
+    out[rows, lower % size] += 1.0 - part
+    out[rows, (lower + 1) % size] += part
+    return out

@@ -1,0 +1,351 @@
+"""Simulated cohorts: one patient at a time, each from the seed and his number alone."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+
+from cad.base.errors import CadError
+from cad.base.files import write_atomic
+from cad.base.reading import read_frame
+from cad.base.transactions import claimed, commit, is_ours, stage
+from cad.evidence.phantom.anatomy import Anatomy, build_anatomy
+from cad.evidence.phantom.findings import TrueRegion, case_mix, draw_cloud, draw_regions
+from cad.evidence.phantom.outlines import draw_outlines, true_labels
+from cad.evidence.phantom.params import UNEXPLAINED
+from cad.evidence.phantom.protocols import FULL, LIGHT, Protocol
+from cad.evidence.phantom.readers import READERS, conspicuity, score
+from cad.evidence.phantom.scanner import diffusion_images, draw_injection, dynamic_images, t2_image
+from cad.evidence.phantom.scene import Scene, View, draw_fields, draw_gas, draw_placement
+from cad.folders.cohort import COHORT, write_tables
+from cad.mri.imaging.nifti import write_volume
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.study_files import reader_outline_path, write_study
+from cad.mri.imaging.volume import Volume
+
+# A voxel with at least this share of a region counts as nothing but the region.
+PURE = 0.95
+LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
+
+
+@dataclass(frozen=True)
+class Patient:
+    """Hold one simulated patient.
+
+    Parameters
+    ----------
+    study : Study
+        Images and masks.
+    site : str
+        Name of the site whose protocol was used.
+    regions : list of TrueRegion
+        The true regions; entry i has the label and the roi_id i + 1.
+    scores : DataFrame
+        ``roi_id``, ``reader_id``, ``scale``, ``score``; one row per region and reader.
+    outlines : dict of str to Volume
+        Each reader's label map on the T2 grid; the study's ``roi_map`` is that of the first reader.
+    zones : Volume
+        1 in the peripheral zone, 2 in the rest of the gland; on the T2 grid.
+    truth : Volume
+        Label map of the true regions on the T2 grid, with the labels of the outlines.
+    pure : Volume
+        Label map of the true regions on the dynamic grid; only voxels filled by a region.
+    """
+
+    study: Study
+    site: str
+    regions: list[TrueRegion]
+    scores: pd.DataFrame
+    outlines: dict[str, Volume]
+    zones: Volume
+    truth: Volume
+    pure: Volume
+
+
+T = TypeVar("T")
+
+
+def present(image: T | None) -> T:
+    """Return the image unchanged, and refuse None: every simulated study has its images.
+
+    Parameters
+    ----------
+    image : Volume or None
+        An image of the study.
+
+    Raises
+    ------
+    CadError
+        When ``image`` is None.
+    """
+    if image is None:
+        raise CadError("a simulated study has every image; this one was taken apart")
+    return image
+
+
+def simulate(out: Path, patients: int, seed: int, *, light: bool = False, jobs: int = 1) -> None:
+    """Write a simulated cohort.
+
+    Parameters
+    ----------
+    out : Path
+        Cohort folder; must be absent or empty.
+    patients : int
+        At least 1. 49 patients have 350 regions, 66 of them malignant (a few less where they
+        find no room).
+    seed : int
+        Patient ``i`` depends on the seed and ``i`` only.
+    light : bool
+        Coarse grids and few frames, for benchmarks of scale.
+    jobs : int
+        Number of processes.
+
+    Raises
+    ------
+    CadError
+        For a folder that holds something, or fewer than one patient.
+    """
+    write_cohort(out, patients, seed, LIGHT if light else FULL, jobs)
+
+
+def write_cohort(
+    out: Path, patients: int, seed: int, protocols: tuple[Protocol, ...], jobs: int = 1
+) -> None:
+    """Write a simulated cohort for given protocols; on an error no folder is left.
+
+    Parameters
+    ----------
+    out : Path
+        Cohort folder; must be absent or empty.
+    patients, seed : int
+        Number of patients, at least 1, and random seed.
+    protocols : tuple of Protocol
+        One examination protocol per site; each patient is of one of the sites.
+    jobs : int
+        Number of processes.
+
+    Raises
+    ------
+    CadError
+        For a folder that holds something, or fewer than one patient.
+    """
+    if patients < 1:
+        raise CadError(f"a cohort has at least one patient, asked for {patients}")
+    with claimed(out, COHORT), stage(out) as scratch:
+        if not all(is_ours(path.name) for path in out.iterdir()):
+            raise CadError(
+                "the folder to simulate into is not empty", file=out, hint="name a new one"
+            )
+        build = scratch / "cohort"
+        made = Parallel(n_jobs=jobs)(
+            delayed(_write_patient)(build, seed, index, protocols) for index in range(patients)
+        )
+        tables = [pd.concat([rows[k] for rows in made], ignore_index=True) for k in range(4)]
+        people, rois, scores, latent = tables
+        readers = pd.DataFrame(
+            {
+                "reader_id": [r.reader_id for r in READERS],
+                "expert": [int(r.expert) for r in READERS],
+            }
+        )
+        write_tables(
+            build,
+            participants=people,
+            readers=readers,
+            rois=rois,
+            scores=scores,
+            name=f"simulated prostate MRI, seed {seed}",
+            simulated=True,
+        )
+        text = latent.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n")
+        write_atomic(build / LATENT_FILE, text.encode())
+        commit(out, {path.name: path for path in sorted(build.iterdir())})
+
+
+def latent_auc(cohort: Path) -> float:
+    """Return the area under the ROC curve that a cohort's latent has against ISUP 1 or more.
+
+    The latent is the hidden malignancy from which a region's tissue and scores were simulated. A
+    reader who saw it without error would reach this AUC.
+
+    Parameters
+    ----------
+    cohort : Path
+        A simulated cohort.
+
+    Raises
+    ------
+    CadError
+        When the cohort has no latent (it is not simulated) or one class only.
+    """
+    path = cohort / LATENT_FILE
+    if not path.is_file():
+        raise CadError("no latent malignancy: not a simulated cohort", file=path)
+    table = read_frame(path, "\t")
+    positive = table.loc[table["isup"] > 0, "latent"].to_numpy()
+    negative = table.loc[table["isup"] == 0, "latent"].to_numpy()
+    if not len(positive) or not len(negative):
+        raise CadError("one class only: no area under a curve", file=path)
+    wins = (positive[:, None] > negative).mean() + 0.5 * (positive[:, None] == negative).mean()
+    return float(wins)
+
+
+def make_patient(
+    seed: int, index: int, protocols: tuple[Protocol, ...], *, even: bool = False
+) -> Patient:
+    """Make one simulated patient in memory.
+
+    Parameters
+    ----------
+    seed, index : int
+        Seed of the cohort, and number of the patient in it, from 0.
+    protocols : tuple of Protocol
+        One per site; the patient is of one of the sites.
+    even : bool
+        Leave out texture, so that a measurement can be checked against the tissue's parameter.
+    """
+    streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(7)
+    body, finding, reading, scene_rng, noise, plan, hand = map(np.random.default_rng, streams)
+    protocol = protocols[int(body.integers(len(protocols)))]
+    anatomy = build_anatomy(body)
+    regions = draw_regions(finding, anatomy, draw_cloud(finding, anatomy), *case_mix(seed, index))
+    scene = _scene(scene_rng, anatomy, regions, protocol)
+    if even:
+        scene = replace(scene, fields=np.zeros_like(scene.fields))
+    views = _views(plan, scene, protocol)
+    zones = _zones(views[0])
+    gland = zones.with_array(zones.array > 0)
+    drawn = draw_outlines(hand, views, regions, gland.array)
+    outlines = {name: views[0].volume(labels) for name, labels in drawn.items()}
+    regions, outlines = _outlined(regions, outlines)
+    injection, gain = draw_injection(scene_rng), float(np.exp(scene_rng.normal(0, 0.35)))
+    adc, diffusion = diffusion_images(views[1], protocol, noise)
+    dce, vfa = dynamic_images(views[2], protocol, injection, noise)
+    study_id = f"sub-{index + 1:04d}"
+    study = Study(
+        study_id,
+        study_id,
+        t2w=t2_image(views[0], protocol, gain, noise),
+        adc=adc,
+        dce=dce,
+        vfa=vfa,
+        vfa_repetition_time=protocol.dce_times[0],
+        diffusion=diffusion,
+        roi_map=outlines[READERS[0].reader_id],
+        rois=[Roi(str(i), i, region.zone) for i, region in enumerate(regions, start=1)],
+        gland=gland,
+        vessel=_vessel(views[2]),
+    )
+    scores = score(reading, regions)
+    truth = views[0].volume(true_labels(views[0], regions))
+    pure = views[2].volume(true_labels(views[2], regions, PURE))
+    return Patient(study, protocol.site, regions, scores, outlines, zones, truth, pure)
+
+
+def _scene(
+    rng: np.random.Generator, anatomy: Anatomy, regions: list[TrueRegion], protocol: Protocol
+) -> Scene:
+    """Draw what the scanners look at."""
+    placement, fields = draw_placement(rng), draw_fields(rng, protocol.texture_half)
+    bias = rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
+    bias[3:] = np.abs(bias[3:])  # surface coils: brighter towards the skin
+    return Scene(
+        [*anatomy.shapes, *(shape for region in regions for shape in region.shapes)],
+        anatomy.tissues | {region.shapes[-1].tissue: region.tissue for region in regions},
+        placement,
+        fields,
+        -np.array(protocol.texture_half),
+        bias,
+        draw_gas(rng, anatomy.gas_front),
+    )
+
+
+def _views(rng: np.random.Generator, scene: Scene, protocol: Protocol) -> list[View]:
+    """Plan T2, diffusion and dynamic series; the patient moves a little before the last two."""
+    shifts = rng.uniform(-2, 2, (3, 3))
+    moved = rng.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]])
+    return [
+        View(scene, grid, shift, move, protocol.supersample)
+        for grid, shift, move in zip(
+            (protocol.t2, protocol.adc, protocol.dce), shifts, moved, strict=True
+        )
+    ]
+
+
+def _outlined(
+    regions: list[TrueRegion], maps: dict[str, Volume]
+) -> tuple[list[TrueRegion], dict[str, Volume]]:
+    """Keep the regions that every reader outlined; labels are numbered anew, without gaps."""
+    seen = set.intersection(*({int(v) for v in np.unique(m.array)} for m in maps.values()))
+    renumber = np.zeros(len(regions) + 1, np.uint8)
+    kept = [label for label in range(1, len(regions) + 1) if label in seen]
+    renumber[kept] = np.arange(1, len(kept) + 1)
+    return [regions[label - 1] for label in kept], {
+        name: labels.with_array(renumber[labels.array]) for name, labels in maps.items()
+    }
+
+
+def _zones(view: View) -> Volume:
+    """Return 1 in the peripheral zone, 2 in the rest of the gland, regions included."""
+    zone = [""] * (len(view.scene.shapes) + 1)
+    for number, shape in enumerate(view.scene.shapes, start=1):
+        zone[number] = shape.within[0] if shape.zone.startswith("roi") else shape.zone
+    gland = view.share([i for i, name in enumerate(zone) if name])
+    outer = view.share([i for i, name in enumerate(zone) if name in ("PZ", "rim")])
+    inner = np.where(outer >= gland / 2, 1, 2)
+    return view.volume(np.where(gland >= 0.5, inner, 0).astype(np.uint8))
+
+
+def _vessel(view: View) -> Volume:
+    """Return the middle of one femoral artery: voxels that nothing else shares."""
+    arteries = [i for i, s in enumerate(view.scene.shapes, start=1) if s.tissue == "artery"]
+    # The left one is as good as the right; slices next to the edge suffer from inflow and wrap.
+    share = view.share(arteries[1:])
+    inside = share > 0.99
+    inside[:2] = inside[-2:] = False
+    if not inside.any():
+        inside = share >= share.max() - 1e-6
+    return view.volume(inside)
+
+
+def _write_patient(
+    out: Path, seed: int, index: int, protocols: tuple[Protocol, ...]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Write one study; returns its rows of participants, rois, scores and latent."""
+    patient = make_patient(seed, index, protocols)
+    name = patient.study.participant_id
+    write_study(out / name, patient.study)
+    for reader, labels in patient.outlines.items():
+        write_volume(reader_outline_path(out / name, name, reader), labels)
+    regions = patient.regions
+    ids = [str(i + 1) for i in range(len(regions))]
+    rois = pd.DataFrame(
+        {
+            "participant_id": name,
+            "roi_id": ids,
+            "label": range(1, len(regions) + 1),
+            "zone": [r.zone for r in regions],
+            "histology": ["malignant" if r.malignant else "benign" for r in regions],
+            "isup": [r.isup for r in regions],
+        }
+    )
+    latent = pd.DataFrame(
+        {
+            "participant_id": name,
+            "roi_id": ids,
+            "kind": [r.kind for r in regions],
+            "latent": [r.latent for r in regions],
+            "conspicuity": [conspicuity(r) for r in regions],
+            "radius": [r.radius for r in regions],
+            "isup": [r.isup for r in regions],
+            **{name: [getattr(r.tissue, name) for r in regions] for name in UNEXPLAINED},
+        }
+    )
+    people = pd.DataFrame({"participant_id": [name], "site": [patient.site], "sex": ["M"]})
+    scores = patient.scores.assign(participant_id=name)[
+        ["participant_id", "roi_id", "reader_id", "scale", "score"]
+    ]
+    return people, rois, scores, latent

@@ -1,0 +1,378 @@
+"""A cohort folder: who was examined, which regions, what the readers said, what histology found.
+
+A cohort is BIDS where BIDS speaks. Five tables carry everything that is not an image; this module
+reads them, checks every rule at the door and writes them back. A problem that concerns one patient
+excludes that patient and is kept in :attr:`Cohort.problems`; a problem of the whole is raised.
+"""
+
+import csv
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import CONTROL, each_cell, harmless, write_atomic
+from cad.base.reading import MAX_TABLE, read_bytes, read_frame, read_json, reading
+from cad.base.transactions import Kind, is_ours, pending, settle
+from cad.folders.cohort.patients import CHECK_FILE, KEY_FILE
+from cad.folders.cohort.rules import (
+    check_participants,
+    check_rois,
+    check_scores,
+    typed_participants,
+)
+from cad.learning.labels.scales import check_score
+from cad.mri.imaging.makers import SIMULATOR
+from cad.mri.imaging.plausibility import RANGES_FILE
+
+MISSING = "n/a"
+
+COLUMNS = {
+    "participants": ("participant_id",),
+    "readers": ("reader_id", "expert"),
+    "rois": ("participant_id", "roi_id", "label", "zone", "histology", "isup"),
+    "scores": ("participant_id", "roi_id", "reader_id", "scale", "score"),
+}
+"""What every table has to have, in its order."""
+_TRIES = 50
+_READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
+
+
+def _is_cohort(root: Path) -> bool:
+    """Tell a cohort from another dataset; of an import without any study there is less."""
+    if (root / "dataset_description.json").is_file():
+        return (root / "rois.tsv").is_file()
+    begun = root / Path(KEY_FILE).parent  # made before the first file is in it
+    if begun.is_dir() and all(is_ours(path.name) for path in begun.iterdir()):
+        return True
+    return any((root / name).is_file() for name in (CHECK_FILE, KEY_FILE, RANGES_FILE))
+
+
+COHORT = Kind("cohort", _is_cohort, marked=False)
+_DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
+# BIDS has no datatype for dynamic MRI, no region tables and no image of "high" b; its validator
+# must skip them. A pattern that ends in a slash does not skip a folder it knows no name for.
+_BIDSIGNORE = (
+    "perf\nmasks\ndicom\n*acq-highb_dwi*\nrois.tsv\nscores.tsv\nreaders.tsv\nplausible.json\n"
+)
+
+
+@dataclass(frozen=True)
+class StudyRef:
+    """Hold where one study's images lie and which regions belong to it.
+
+    Parameters
+    ----------
+    study_id : str
+        ``sub-XXX``, or ``sub-XXX_ses-YY`` where the patient has sessions.
+    participant_id : str
+        ``sub-XXX``.
+    session_id : str or None
+        ``ses-YY``.
+    folder : Path
+        Folder that holds ``anat``, ``dwi``, ``perf`` and ``masks``.
+    table : DataFrame
+        All rows of ``rois.tsv``. One table is shared by all studies, to save memory.
+    rows : ndarray of int
+        Positions in ``table`` of the study's regions; empty while none has been drawn.
+    """
+
+    study_id: str
+    participant_id: str
+    session_id: str | None
+    folder: Path
+    table: pd.DataFrame
+    rows: np.ndarray
+
+    @property
+    def rois(self) -> pd.DataFrame:
+        """Return the study's rows of ``rois.tsv``, one per region, with a new index from 0."""
+        return self.table.iloc[self.rows].reset_index(drop=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker needs this study's rows, not the cohort's.
+        return {**vars(self), "table": self.rois, "rows": np.arange(len(self.rows))}
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Hold the tables of a cohort, typed and checked.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder.
+    participants : DataFrame
+        ``participant_id``, ``site`` and whatever else the file holds; ``age``, ``psa``,
+        ``psa_density`` and ``prostate_volume`` as numbers.
+    readers : DataFrame
+        ``reader_id``, ``expert`` (bool).
+    rois : DataFrame
+        ``participant_id, roi_id, label`` (int), ``zone, histology, isup`` (NaN where n/a) and
+        ``session_id`` where there are sessions.
+    scores : DataFrame
+        ``participant_id, roi_id, reader_id, scale, score`` (float); missing scores are dropped.
+    problems : list of CadError
+        One for every broken rule that concerns a single patient.
+    simulated : bool
+        Whether the patients are simulated.
+    digest : str
+        SHA-256 of all TSV and JSON files in the cohort folder itself, as they were read.
+    """
+
+    root: Path
+    participants: pd.DataFrame
+    readers: pd.DataFrame
+    rois: pd.DataFrame
+    scores: pd.DataFrame
+    problems: list[CadError] = field(default_factory=list)
+    simulated: bool = False
+    digest: str = ""
+
+    def studies(self) -> list[StudyRef]:
+        """Return the studies of patients without problems, in the order of ``participants.tsv``."""
+        excluded = {problem.patient for problem in self.problems}
+        ids = self.participants["participant_id"].drop_duplicates()
+        rows = self.rois.groupby("participant_id", sort=False).indices
+        none = np.array([], dtype=int)
+        wanted = [patient for patient in ids if patient not in excluded]
+        return [ref for patient in wanted for ref in self._of(patient, rows.get(patient, none))]
+
+    def _of(self, patient: str, rows: np.ndarray) -> list[StudyRef]:
+        folder = self.root / patient
+        sessions = sorted(p.name for p in folder.glob("ses-*") if p.is_dir())
+        if not sessions:
+            return [StudyRef(patient, patient, None, folder, self.rois, rows)]
+        none = np.full(len(rows), "")
+        own = self.rois["session_id"].to_numpy()[rows] if "session_id" in self.rois else none
+        return [
+            StudyRef(
+                f"{patient}_{session}",
+                patient,
+                session,
+                folder / session,
+                self.rois,
+                rows[own == session],
+            )
+            for session in sessions
+        ]
+
+
+def read_cohort(root: Path) -> Cohort:
+    """Read and check the tables of a cohort folder.
+
+    Parameters
+    ----------
+    root : Path
+        Cohort folder (docs/cohort.md).
+
+    Returns
+    -------
+    Cohort
+        Its ``problems`` hold an error for every broken rule that concerns a single patient.
+
+    Raises
+    ------
+    CadError
+        When a table is missing, unreadable or lacks a column; when a broken rule concerns the whole
+        cohort; when an import keeps changing the tables while they are read.
+    """
+    if not root.is_dir():
+        raise CadError("no such cohort folder", file=root)
+    # An import may put new tables into place meanwhile: what was read counts only if nothing
+    # changed from before to after.
+    for _ in range(_TRIES):
+        settle(root)
+        before = _digest(root)
+        try:
+            cohort = _read_once(root)
+        except CadError:
+            if not pending(root) and _digest(root) == before:
+                raise
+            continue
+        if not pending(root) and _digest(root) == before:
+            return replace(cohort, digest=before)
+    raise CadError(
+        "the tables change while they are read", file=root, hint="wait until the import has ended"
+    )
+
+
+def _digest(root: Path) -> str:
+    """Return what tells the tables of one commit from those of another."""
+    files = [path for path in sorted([*root.glob("*.tsv"), *root.glob("*.json")]) if path.is_file()]
+    parts = [hashlib.sha256(read_bytes(path, MAX_TABLE)).hexdigest() for path in files]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _read_once(root: Path) -> Cohort:
+    simulated = is_simulated(root)
+    participants = _read(root, "participants")
+    readers = _typed_readers(root, _read(root, "readers"))
+    problems: list[CadError] = []
+    rois = _typed(root, "rois", {"label": "a positive integer", "isup": "a grade"}, problems)
+    scores = _typed(root, "scores", {"score": "a number"}, problems)
+    check_participants(root, participants, problems)
+    participants = typed_participants(root, participants, problems)
+    known = set(participants["participant_id"])
+    check_rois(root, rois, known, problems)
+    check_scores(root, scores, rois, known, set(readers["reader_id"]), problems)
+    scores = scores.dropna(subset=["score"]).reset_index(drop=True)
+    return Cohort(root, participants, readers, rois, scores, problems, simulated)
+
+
+def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
+    """Return a copy of a cohort with more readers' scores; nothing is written to its files.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        Not changed.
+    readings : sequence of str
+        Each ``sub-XXX/ROI/READER=SCORE``, where ROI and READER are ids and the score is a whole
+        number from 1 to 5 (``likert5``). The reader need not be in ``readers.tsv``.
+
+    Raises
+    ------
+    CadError
+        For a text of another form, a region that is not in the cohort, a score outside 1 to 5, or
+        a region that the reader has scored already.
+    """
+    rows = []
+    for text in readings:
+        found = _READING.fullmatch(text)
+        if found is None:
+            said = f"a reading is sub-XXX/ROI/READER=SCORE, found {text!r}"
+            raise CadError(said, hint="for example sub-0001/1/r1=4")
+        patient, roi, reader, score = found.groups()
+        with reading("", f"score {score!r} is no number"):
+            check_score("likert5", float(score))
+        if not ((cohort.rois["participant_id"] == patient) & (cohort.rois["roi_id"] == roi)).any():
+            raise CadError("the region is not in the cohort", patient=patient, roi=roi)
+        rows.append((patient, roi, reader, "likert5", float(score)))
+    new = pd.DataFrame(rows, columns=COLUMNS["scores"])
+    scores = pd.concat([cohort.scores, new], ignore_index=True) if rows else cohort.scores
+    twice = scores[scores.duplicated(["participant_id", "roi_id", "reader_id"])]
+    if len(twice):
+        row = twice.iloc[0]
+        said = f"reader {row['reader_id']} scored this ROI already"
+        raise CadError(said, patient=row["participant_id"], roi=row["roi_id"])
+    return replace(cohort, scores=scores)
+
+
+def write_tables(
+    root: Path,
+    *,
+    participants: pd.DataFrame,
+    readers: pd.DataFrame,
+    rois: pd.DataFrame,
+    scores: pd.DataFrame,
+    name: str = "cad cohort",
+    simulated: bool = False,
+) -> None:
+    """Write the tables and the BIDS description of a cohort; each file is whole or absent.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder; made if absent.
+    participants, readers, rois, scores : DataFrame
+        The content of each table, with the columns that :class:`Cohort` lists.
+    name : str
+        Name of the cohort in ``dataset_description.json``.
+    simulated : bool
+        Whether the patients are simulated. This is recorded in ``dataset_description.json``, and
+        all pages that are made from the cohort say so.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    made = {"GeneratedBy": [{"Name": SIMULATOR}]} if simulated else {}
+    description = json.dumps({**_DESCRIPTION, "Name": name, **made}, indent=2) + "\n"
+    write_atomic(root / "dataset_description.json", description.encode())
+    write_atomic(root / ".bidsignore", _BIDSIGNORE.encode())
+    tables = {"participants": participants, "readers": readers, "rois": rois, "scores": scores}
+    for table_name, table in tables.items():
+        # A spreadsheet would carry out a cell that begins like a formula.
+        text = each_cell(table, harmless).to_csv(
+            sep="\t", index=False, na_rep=MISSING, lineterminator="\n", quoting=csv.QUOTE_NONE
+        )
+        write_atomic(root / f"{table_name}.tsv", text.encode())
+
+
+def is_simulated(root: Path) -> bool:
+    """Return whether the cohort's description says that the simulator made its patients.
+
+    Raises
+    ------
+    CadError
+        When the description is missing or no JSON object.
+    """
+    path = root / "dataset_description.json"
+    try:
+        made = read_json(path).get("GeneratedBy")
+    except FileNotFoundError:
+        said = "not a cohort folder: dataset_description.json is missing"
+        hint = "make one with `cad import` or `cad simulate`"
+        raise CadError(said, file=path, hint=hint) from None
+    return isinstance(made, list) and {"Name": SIMULATOR} in made
+
+
+def _read(root: Path, name: str) -> pd.DataFrame:
+    path = root / f"{name}.tsv"
+    if not path.is_file():
+        raise CadError(f"the cohort has no {path.name}", file=path)
+    table = read_frame(
+        path, "\t", dtype=str, keep_default_na=False, na_values=[MISSING, ""], quoting=3
+    )
+    _refuse_control_characters(table, path)
+    absent = [column for column in COLUMNS[name] if column not in table.columns]
+    if absent:
+        said = f"missing column(s) {', '.join(absent)}; found {', '.join(map(str, table.columns))}"
+        hint = "columns are separated by tabs and named in the first line"
+        raise CadError(said, file=path, hint=hint)
+    for key in [c for c in ("participant_id", "roi_id", "reader_id") if c in COLUMNS[name]]:
+        if table[key].isna().any():
+            line = int(table[key].isna().to_numpy().argmax()) + 2
+            raise CadError(f"line {line} has no {key}", file=path)
+    return table
+
+
+def _refuse_control_characters(table: pd.DataFrame, path: Path) -> None:
+    """Refuse cells that would act on a terminal, or end a line of a table."""
+    for column in table.columns:
+        for line, cell in enumerate(table[column], start=2):
+            if isinstance(cell, str) and CONTROL.search(cell):
+                said = f"line {line} has a control character in {column}"
+                raise CadError(said, file=path, hint="write the cell without it")
+
+
+def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
+    path = root / "readers.tsv"
+    repeated = table["reader_id"][table["reader_id"].duplicated()]
+    if len(repeated):
+        raise CadError(f"reader {repeated.iloc[0]} is listed twice", file=path)
+    words = table["expert"].str.lower().fillna("0")
+    unknown = words[~words.isin(["0", "1", "true", "false", "yes", "no"])]
+    if len(unknown):
+        raise CadError(f"expert must be 1 or 0, found {unknown.iloc[0]!r}", file=path)
+    return table.assign(expert=words.isin(["1", "true", "yes"]))
+
+
+def _typed(
+    root: Path, name: str, numbers: dict[str, str], problems: list[CadError]
+) -> pd.DataFrame:
+    """Read a table with floats; text that is no number becomes NaN and a problem of its patient."""
+    table = _read(root, name)
+    for column, what in numbers.items():
+        values = pd.to_numeric(table[column], errors="coerce").astype(float)
+        for i in table.index[values.isna() & table[column].notna()]:
+            said = f"{column} {table.at[i, column]!r} is not {what}"
+            who = {"patient": table.at[i, "participant_id"], "roi": table.at[i, "roi_id"]}
+            problems.append(CadError(said, file=root / f"{name}.tsv", **who))
+        table[column] = values
+    return table

@@ -1,0 +1,272 @@
+"""Give source ids their BIDS labels, and keep track of where each study of a cohort lies."""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cad.base.errors import CadError
+from cad.base.files import write_atomic
+from cad.base.reading import read_bytes, read_json
+from cad.base.transactions import keep
+
+FIRST_SESSION = "ses-01"
+KEY_FILE = "sourcedata/pseudonym.key"
+CHECK_FILE = f"{KEY_FILE}.sha256"  # tells an exchanged key from the one that was made here
+SECRET = re.compile(rb"[0-9a-f]{32}")
+_HEX = 10
+PSEUDONYM = re.compile(rf"sub-P[0-9a-f]{{{_HEX}}}")
+_NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
+
+
+def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
+    """Return a function that tells whether a PatientID belongs to a participant of a cohort.
+
+    Only the secret key of a cohort with pseudonyms can prove this. A cohort without a key gives
+    None; the caller then has to compare PatientIDs.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder.
+
+    Returns
+    -------
+    callable or None
+        Takes the participant (``sub-XXX``) and a PatientID; returns True when both are the same
+        patient.
+
+    Raises
+    ------
+    CadError
+        When the key was changed.
+    """
+    if not (root / KEY_FILE).is_file():
+        return None
+    patients = Patients(root, "pseudonym", set())
+    patients.key()
+    return patients.same
+
+
+@dataclass(frozen=True)
+class Place:
+    """Hold where a study lies: patient, session (None without sessions) and the images' folder."""
+
+    participant_id: str
+    session_id: str | None
+    folder: Path
+
+    @property
+    def study_id(self) -> str:
+        """Return the study's id: ``sub-XXX``, or ``sub-XXX_ses-YY`` with a session."""
+        return self.participant_id + (f"_{self.session_id}" if self.session_id else "")
+
+
+class Patients:
+    """Keep track of the patients and studies of a cohort, and of where each study lies.
+
+    Studies are identified by StudyInstanceUID, read from the images' sidecars.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder.
+    labels : {"id", "pseudonym"}
+        How a patient's label ``sub-XXX`` is made: from the letters and digits of the PatientID, or
+        as a pseudonym with the cohort's secret key.
+    known : set of str
+        Participants of ``participants.tsv``; the folder of any other participant is ignored.
+    """
+
+    def __init__(self, root: Path, labels: Literal["id", "pseudonym"], known: set[str]) -> None:
+        self.root, self.labels, self.known = root, labels, known
+        self.studies: dict[str, Place] = {}
+        self.sources: dict[str, str | None] = {}
+        for folder in sorted(p for p in root.glob("sub-*") if p.name in known and p.is_dir()):
+            self.sources[folder.name] = None
+            # Without sessions the images lie in the patient's folder itself.
+            for home in sorted(p for p in folder.glob("ses-*") if p.is_dir()) or [folder]:
+                self._remember(folder.name, home)
+
+    def _remember(self, participant: str, home: Path) -> None:
+        for sidecar in sorted(home.glob("*/*.json")):
+            try:
+                entries = read_json(sidecar)
+            except CadError:
+                continue
+            uid, source = entries.get("StudyInstanceUID"), entries.get("SourcePatientID")
+            if uid:
+                session = home.name if home.name.startswith("ses-") else None
+                self.studies[str(uid)] = Place(participant, session, home)
+                self.sources[participant] = None if source is None else str(source)
+                return
+
+    def participant(self, patient_id: str) -> str:
+        """Return the label ``sub-XXX`` for a PatientID of the source; record no patient.
+
+        The label is a pseudonym, a keyed hash of the PatientID, or else the letters and digits of
+        the PatientID, as the object's ``labels`` says. For the first pseudonym of a cohort, the
+        secret key is made and written into the cohort.
+
+        Raises
+        ------
+        CadError
+            For an empty PatientID. With pseudonyms, when the key of existing ones is lost. Without
+            them, for a PatientID that has no letter or digit, or whose label already belongs to
+            another PatientID.
+        """
+        if not patient_id.strip():
+            raise CadError("the source has no PatientID", hint="give the study one")
+        if self.labels == "pseudonym":
+            digest = hmac.new(self.key(), patient_id.encode(), hashlib.sha256).hexdigest()
+            return f"sub-P{digest[:_HEX]}"
+        label = "sub-" + re.sub(r"[^A-Za-z0-9]", "", patient_id)
+        if label == "sub-":
+            raise CadError(f"PatientID {patient_id!r} has no letter or digit for a label")
+        known = self.sources.get(label, patient_id)
+        if known != patient_id:
+            raise CadError(
+                f"two source patients would both be {label}: PatientID {patient_id!r} and "
+                f"{'one of unknown source' if known is None else repr(known)}",
+                hint="set labels: pseudonym in the rules, or import into another cohort",
+            )
+        return label
+
+    def reader(self, name: str, declared: Collection[str]) -> str:
+        """Return a reader's id in the cohort: the name itself, or a pseudonym that hides it.
+
+        Parameters
+        ----------
+        name : str
+            The reader's name in the source.
+        declared : collection of str
+            Names that are kept. Any other name becomes a pseudonym if patients get pseudonyms too
+            (``labels``), unless it is a mere number such as ``r1`` or ``reader 2``.
+        """
+        if self.labels != "pseudonym" or name in declared or _NEUTRAL_READER.fullmatch(name):
+            return name
+        digest = hmac.new(self.key(), f"reader {name}".encode(), hashlib.sha256).hexdigest()
+        return f"r{digest[:_HEX]}"
+
+    def of(self, participant: str) -> list[Place]:
+        """Return the places of a patient's studies, in the order in which they were found."""
+        return [p for p in self.studies.values() if p.participant_id == participant]
+
+    def place(self, participant: str, several: bool) -> Place:
+        """Return where a patient's next study is to lie; nothing is written.
+
+        Parameters
+        ----------
+        participant : str
+            ``sub-XXX``.
+        several : bool
+            Whether the import brings more than one study of the patient; then even the first one
+            gets a session.
+        """
+        home = self.root / participant
+        taken = self.of(participant)
+        # A man's only study lies without a session, as BIDS allows.
+        if not taken and not several:
+            return Place(participant, None, home)
+        numbers = [int(p.session_id.removeprefix("ses-")) for p in taken if p.session_id]
+        # A study that lies without a session is the first and becomes ses-01.
+        session = f"ses-{max(numbers, default=1 if taken else 0) + 1:02d}"
+        return Place(participant, session, home / session)
+
+    def settle(self, place: Place, uid: str, patient_id: str) -> None:
+        """Remember in this object where a new study lies; nothing is written.
+
+        If the new study has a session, the patient's earlier study without a session is recorded as
+        ``ses-01``.
+
+        Parameters
+        ----------
+        place : Place
+            Where the study lies.
+        uid, patient_id : str
+            StudyInstanceUID and PatientID in the source.
+        """
+        if place.session_id:
+            for other, first in self.studies.items():
+                if first.participant_id == place.participant_id and first.session_id is None:
+                    home = first.folder / FIRST_SESSION
+                    self.studies[other] = Place(place.participant_id, FIRST_SESSION, home)
+        self.studies[uid] = place
+        self.sources[place.participant_id] = patient_id if self.labels == "id" else None
+
+    def first_session(self, participant: str, build: Path) -> bool:
+        """Copy a study without a session into ``ses-01`` of another folder, and rename the copies.
+
+        The name of every copy gets ``_ses-01`` after the patient's label.
+
+        Parameters
+        ----------
+        participant : str
+            ``sub-XXX``.
+        build : Path
+            The folder in which an import builds the patient's new files.
+
+        Returns
+        -------
+        bool
+            Whether there was a study without a session to copy.
+        """
+        alone = [p for p in self.of(participant) if p.session_id is None]
+        for old in alone:
+            for path in sorted(p for p in old.folder.rglob("*") if p.is_file()):
+                name = path.name.replace(participant, f"{participant}_{FIRST_SESSION}", 1)
+                target = build / FIRST_SESSION / path.relative_to(old.folder).with_name(name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                keep(path, target)
+        return bool(alone)
+
+    def same(self, participant: str, patient_id: str) -> bool:
+        """Tell whether a PatientID belongs to a participant.
+
+        It does if :meth:`participant` returns the participant's label for it, or if it is this
+        label itself.
+
+        Parameters
+        ----------
+        participant : str
+            The participant's label, ``sub-XXX``.
+        patient_id : str
+            PatientID of the source, or a label.
+        """
+        try:
+            return participant.strip() == patient_id.strip() or participant == self.participant(
+                patient_id
+            )
+        except CadError:
+            return False
+
+    def key(self) -> bytes:
+        """Return the cohort's own secret: without it a pseudonym cannot be traced to an id.
+
+        Raises
+        ------
+        CadError
+            When it is gone and the cohort has patients by its pseudonyms, or was changed.
+        """
+        path, check = self.root / KEY_FILE, self.root / CHECK_FILE
+        # A new key would make the same man another patient: one in training, one in test.
+        otherwise = "the next study of one of them would become another patient"
+        hint = "bring the key back from a backup, import into another cohort, remove by sub-P…"
+        if not path.is_file():
+            named = {*filter(PSEUDONYM.fullmatch, {*self.known, *self.sources})}
+            if named:
+                problem = f"{len(named)} patients are here by pseudonyms of a key that is gone"
+                raise CadError(f"{problem}: {otherwise}", file=path, hint=hint)
+            key = secrets.token_hex(16).encode()
+            write_atomic(check, hashlib.sha256(key).hexdigest().encode())
+            write_atomic(path, key, mode=0o600)
+        key = read_bytes(path, 2**10)
+        made = read_bytes(check, 2**10).decode() if check.is_file() else None
+        if not SECRET.fullmatch(key) or made not in (None, hashlib.sha256(key).hexdigest()):
+            problem = "not the key that the pseudonyms of the patients here were made with"
+            raise CadError(f"{problem}: {otherwise}", file=path, hint=hint)
+        return key

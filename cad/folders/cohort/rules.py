@@ -1,0 +1,211 @@
+"""What the tables of a cohort must hold, row by row."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.terms.beside import table_beside
+from cad.base.terms.sectors import SECTOR_NAMES
+from cad.learning.labels.scales import check_score
+
+ZONES = ("PZ", "TZ", "CZ", "AFS")
+HISTOLOGY = ("malignant", "benign")
+
+_PARTICIPANT = re.compile(r"sub-[A-Za-z0-9]+")
+_SESSION = re.compile(r"ses-[A-Za-z0-9]+")
+_TABLES = table_beside(__file__)
+_PLAUSIBLE: dict[str, list[float]] = _TABLES["plausible"]
+_MALE = ("m", "male", "o", "n/a")
+_LARGEST_LABEL = 2**31 - 1
+
+
+def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
+    """Collect what is wrong with the rows of ``participants.tsv``.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder, in which every patient has a folder of images.
+    table : DataFrame
+        The table as text. Optional columns: ``sex``, ``age`` in years, ``psa`` in ng/mL,
+        ``psa_density`` in ng/mL2 and ``prostate_volume`` in mL.
+    problems : list of CadError
+        An error is appended for each row and rule that it breaks.
+
+    Raises
+    ------
+    CadError
+        For a ``participant_id`` that is no BIDS label. It is raised and not collected, as no
+        patient can be named for it.
+    """
+    path = root / "participants.tsv"
+    for patient in table["participant_id"]:
+        # A label is the name of a folder: one with a slash or dots would lead out of the cohort.
+        if not _PARTICIPANT.fullmatch(patient):
+            raise CadError(
+                f"participant_id {patient!r} is not sub- and letters or digits", file=path
+            )
+        if not (root / patient).is_dir():
+            problems.append(
+                CadError("the patient has no image folder", file=root / patient, patient=patient)
+            )
+    for column, (low, high) in _PLAUSIBLE.items():
+        cells = table[column].dropna() if column in table else pd.Series(dtype=object)
+        for i in cells.index[~pd.to_numeric(cells, errors="coerce").between(low, high)]:
+            said = f"{column} {cells[i]} is no man's: {low:g} to {high:g} is allowed, or n/a"
+            problems.append(CadError(said, file=path, patient=table.at[i, "participant_id"]))
+    sexes = table["sex"].dropna().astype(str) if "sex" in table else pd.Series(dtype=str)
+    for i in sexes.index[~sexes.str.lower().isin(_MALE)]:
+        said = f"sex {sexes[i]!r}: a prostate is a man's"
+        problems.append(CadError(said, file=path, patient=table.at[i, "participant_id"]))
+    for patient in table["participant_id"][table["participant_id"].duplicated()].unique():
+        problems.append(CadError("the patient is listed twice", file=path, patient=patient))
+
+
+DENSITY_OFF, DENSITY_ROUNDED = 0.25, 0.02
+"""A stated density may differ from PSA / volume by this share, or by rounding (ng/mL2)."""
+
+
+def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
+    """Return ``participants.tsv`` with age, PSA, PSA density and prostate volume as numbers.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder, for messages.
+    table : DataFrame
+        The table as text; not changed.
+    problems : list of CadError
+        An error is appended for each patient whose PSA density contradicts PSA / prostate volume.
+
+    Returns
+    -------
+    DataFrame
+        A copy; values that are impossible or no number are NaN.
+    """
+    path, out = root / "participants.tsv", table.copy()
+    for name in _PLAUSIBLE.keys() & set(table.columns):
+        values = pd.to_numeric(table[name], errors="coerce").astype(float)
+        out[name] = values.where(values.between(*_PLAUSIBLE[name]))
+    if {"psa", "psa_density", "prostate_volume"} <= set(out.columns):
+        derived = out["psa"] / out["prostate_volume"]
+        gap = (out["psa_density"] - derived).abs()
+        for i in out.index[(gap > DENSITY_ROUNDED) & (gap > DENSITY_OFF * derived)]:
+            problems.append(
+                CadError(
+                    f"psa_density {out.at[i, 'psa_density']:g} contradicts psa "
+                    f"{out.at[i, 'psa']:g} / prostate_volume {out.at[i, 'prostate_volume']:g} = "
+                    f"{derived[i]:.3g} ng/mL2",
+                    file=path,
+                    patient=out.at[i, "participant_id"],
+                    hint="one of the three is wrong; write n/a for it",
+                )
+            )
+    return out
+
+
+def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[CadError]) -> None:
+    """Collect what is wrong with the rows of ``rois.tsv``.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder, for messages.
+    rois : DataFrame
+        Columns ``participant_id, roi_id, zone, histology`` as text, ``label`` and ``isup`` as
+        numbers; ``session_id`` and ``sector`` are optional.
+    known : set of str
+        The patients of ``participants.tsv``.
+    problems : list of CadError
+        An error is appended for each row and rule that it breaks.
+    """
+    session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
+    session = session.fillna("")
+    sector = rois["sector"] if "sector" in rois else pd.Series(None, index=rois.index, dtype=object)
+    # 'left mid PZpl' lies in PZ; CZ and AFS are zones themselves.
+    zone_of_sector = sector.astype("string").str.split(" ").str[-1].str.slice(0, 3)
+    zone_of_sector = zone_of_sector.where(zone_of_sector == "AFS", zone_of_sector.str.slice(0, 2))
+    label = rois["label"]
+    # Ids are unique within a man, labels within a study: every session has its own label map.
+    same_id = rois.duplicated(["participant_id", "roi_id"])
+    same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
+    listed, known_zone = sector.isin(SECTOR_NAMES), rois["zone"].isin(ZONES)
+    broken = {
+        "stranger": ~rois["participant_id"].isin(known),
+        "same_id": same_id,
+        "same_label": same_label & ~same_id,
+        "label": ~(label.between(1, _LARGEST_LABEL) & (label == label.round())),
+        "zone": rois["zone"].notna() & ~known_zone,
+        "sector": sector.notna() & ~listed,
+        "zone_of_sector": known_zone & listed & (rois["zone"] != zone_of_sector),
+        "histology": rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
+        "isup": rois["isup"].notna() & ~rois["isup"].isin(range(6)),
+        # Grade 0 is tissue without cancer; grade 1 is cancer, significant or not.
+        "benign_isup": (rois["isup"] >= 1) & (rois["histology"] == "benign"),
+        "session": (session != "") & ~session.str.fullmatch(_SESSION.pattern),
+    }
+    _apply(broken, rois, root / "rois.tsv", problems)
+
+
+def check_scores(
+    root: Path,
+    scores: pd.DataFrame,
+    rois: pd.DataFrame,
+    known: set[str],
+    readers: set[str],
+    problems: list[CadError],
+) -> None:
+    """Collect what is wrong with the rows of ``scores.tsv``.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder, for messages.
+    scores : DataFrame
+        Columns ``participant_id, roi_id, reader_id, scale``, and ``score`` as a number, NaN where
+        missing.
+    rois : DataFrame
+        Rows of ``rois.tsv``: the regions that may be scored.
+    known, readers : set of str
+        The patients of ``participants.tsv`` and the readers of ``readers.tsv``.
+    problems : list of CadError
+        An error is appended for each row and rule that it breaks.
+    """
+    distinct = scores[["scale", "score"]].drop_duplicates()
+    wrong = [_score_problem(scale, score) for scale, score in distinct.itertuples(index=False)]
+    scores = scores.merge(distinct.assign(wrong=wrong), how="left")
+    roi_of = pd.MultiIndex.from_frame(scores[["participant_id", "roi_id"]])
+    regions = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
+    patient_known = scores["participant_id"].isin(known)
+    broken = {
+        "stranger": ~patient_known,
+        "no_region": patient_known & ~roi_of.isin(regions),
+        "no_reader": ~scores["reader_id"].isin(readers),
+        "twice": scores.duplicated(["participant_id", "roi_id", "reader_id"]),
+        "score": scores["wrong"] != "",
+    }
+    _apply(broken, scores, root / "scores.tsv", problems)
+
+
+def _score_problem(scale: object, score: float) -> str:
+    if pd.isna(score):
+        return ""
+    try:
+        check_score(str(scale), score)
+    except CadError as error:
+        return str(error)
+    return ""
+
+
+def _apply(
+    broken: dict[str, pd.Series], table: pd.DataFrame, path: Path, problems: list[CadError]
+) -> None:
+    """Add one problem per row that breaks a rule; only those rows are visited."""
+    for rule, rows in broken.items():
+        for _, row in table[rows].iterrows():
+            said = _TABLES[path.stem][rule].format_map(row)
+            problems.append(
+                CadError(said, file=path, patient=row["participant_id"], roi=row["roi_id"])
+            )

@@ -1,0 +1,270 @@
+"""What names a patient, and which files of a folder bear one of these names."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import os
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.reading import (
+    MAX_ARRAYS,
+    check_inflation,
+    read_array,
+    read_bytes,
+    read_json,
+    read_parquet,
+    reading,
+)
+from cad.base.transactions import is_ours
+from cad.base.transactions.lock import LOCK
+
+_PIXELS = (".nii.gz", ".png")  # judged by name: what a picture shows is no text
+_LABEL = re.compile("sub-[A-Za-z0-9]+")
+_TAR = 257  # where a tar file says that it is one
+_UNKNOWN = b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"  # packed otherwise
+_NO_IDENTITY = "SOPClassUID"
+_LEAST = 512  # bytes that a packed file counts for, or millions of empty ones take minutes
+_SHORTEST = 5  # a shorter PatientID would be found in any number
+_UID = re.compile(rb"[0-9]+(?:\.[0-9]+){3,}")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Hold what names one patient: the BIDS label, the source's PatientID and the UIDs.
+
+    Parameters
+    ----------
+    participant : str
+        ``sub-XXX``.
+    source_ids : frozenset of str
+        PatientIDs of the source, where the import kept them.
+    uids : frozenset of str
+        UIDs of the patient's studies, series, frames of reference and instances.
+    given : str
+        The patient's id as the user gave it.
+    """
+
+    participant: str
+    source_ids: frozenset[str] = frozenset()
+    uids: frozenset[str] = frozenset()
+    given: str = ""
+
+    @classmethod
+    def of(cls, root: Path, participant: str, given: str = "") -> Names:
+        """Collect the names of a patient from the sidecars (JSON files beside the images).
+
+        Parameters
+        ----------
+        root : Path
+            The cohort folder.
+        participant : str
+            ``sub-XXX``.
+        given : str
+            The patient's id as the user gave it; looked for, too.
+        """
+        ids, uids = set[str](), set[str]()
+        for path in sorted((root / participant).rglob("*.json")):
+            try:
+                entries = read_json(path)
+            except CadError:  # it goes with the patient, whatever it says
+                continue
+            for key, value in entries.items():
+                texts = {str(one) for one in (value if isinstance(value, list) else [value])}
+                if key.endswith("PatientID"):
+                    ids |= {text.strip() for text in texts} - {"", "None"}
+                # The class of an object is the same for everybody's images.
+                elif key.rstrip("s").endswith("UID") and key != _NO_IDENTITY:
+                    uids |= texts
+        return cls(participant, frozenset(ids), frozenset(uids), given)
+
+    def bears(self, name: str) -> bool:
+        """Tell whether the name of a file or folder says that it is the patient's: it may go."""
+        label = self.participant
+        return name == label or name.startswith((f"{label}_", f"{label}."))
+
+    def hints(self, name: str) -> bool:
+        """Tell whether a name may mean the patient: letters may follow the label, ``sub-01seg``."""
+        label = rf"(?<![A-Za-z0-9]){re.escape(self.participant)}(?![0-9])"
+        return bool(re.search(label, name)) or self.within(name.encode(errors="replace"))
+
+    def within(self, content: bytes) -> bool:
+        """Tell whether a file's bytes contain the patient's label, a PatientID or a UID.
+
+        Each must stand alone, not inside a longer word.
+        """
+        ids = {word for word in (*self.source_ids, self.given) if len(word) >= _SHORTEST}
+        words = "|".join(re.escape(word) for word in sorted({self.participant, *ids}))
+        alone = re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])".encode(), content)
+        return bool(alone) or not self.uids.isdisjoint(map(bytes.decode, _UID.findall(content)))
+
+
+def named_places(folder: Path, names: Names) -> list[str]:
+    """Return the files and folders whose name says that they are the patient's.
+
+    Parameters
+    ----------
+    folder : Path
+        Looked through with everything below it; links are not followed.
+    names : Names
+        What the patient is called.
+
+    Returns
+    -------
+    list of str
+        Paths relative to the folder, sorted; what lies within one of them is not listed.
+    """
+    found: list[str] = []
+    open_ends = [folder]
+    while open_ends:
+        for path in sorted(open_ends.pop().iterdir()):
+            if names.bears(path.name):
+                found.append(path.relative_to(folder).as_posix())
+            elif path.is_dir() and not path.is_symlink() and not is_ours(path.name):
+                open_ends.append(path)
+    return sorted(found)
+
+
+def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
+    """Return the files of a folder that name the patient, in their names or in their bytes.
+
+    What a killed process left counts, too; what cannot be read is named with the reason, for nobody
+    can call it free. Links to folders are not followed.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder to search, with everything below it.
+    names : Names
+        The patient's names.
+    below : bool
+        Whether to look into patients' folders (``sub-*``), too.
+
+    Returns
+    -------
+    list of str
+        Paths relative to the folder, sorted; what lies within a folder of that name is not listed.
+    """
+    left = list[str]()
+
+    def blind(path: Path, why: str | None) -> None:
+        left.append(f"{path.relative_to(folder).as_posix()} (cannot be looked into: {why})")
+
+    walk = os.walk(folder, onerror=lambda error: blind(Path(error.filename), error.strerror))
+    for parent, folders, files in walk:
+        if not below and Path(parent) == folder:
+            folders[:] = [name for name in folders if not _LABEL.fullmatch(name)]
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            try:
+                if names.hints(path.name) or any(
+                    names.hints(name) or names.within(content) for name, content in _contents(path)
+                ):
+                    left.append(path.relative_to(folder).as_posix())
+            except CadError as error:
+                blind(path, error.problem)
+            except OSError as error:
+                blind(path, error.strerror)
+        folders[:] = [name for name in folders if not names.hints(name)]
+    return sorted(left)
+
+
+Spend = Callable[..., None]
+"""Take the size of a packed file and those of its contents from what may be unpacked."""
+
+
+def _budget(whole: int) -> Spend:
+    """Return what bounds all that is unpacked of one file of a size, at all depths together."""
+    total = 0
+
+    def spend(packed: int, *sizes: int) -> None:
+        nonlocal total
+        check_inflation(packed, sum(sizes), MAX_ARRAYS)
+        total += sum(max(size, _LEAST) for size in sizes)
+        check_inflation(whole, total // 2, MAX_ARRAYS)  # a packed tar is one content at two depths
+
+    return spend
+
+
+def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[tuple[str, bytes]]:
+    """Yield the files in a packed file, each with its name and bytes; any other file as it is.
+
+    By the first bytes, not by the name: a packed file in another is unpacked, too. Pictures come
+    without bytes. Call it inside :func:`cad.base.reading.reading`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file.
+    content : bytes
+        Its bytes.
+    spend : callable, optional
+        What bounds the contents of the file that this one is packed in.
+
+    Raises
+    ------
+    CadError
+        When it would fill the memory, or what is packed in it is too much in all.
+    """
+    spend = spend or _budget(len(content))
+    if name.endswith(_PIXELS):
+        yield name, b""
+    elif content[:2] == b"\x1f\x8b":
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:  # of one member or of several
+            inner = stream.read(MAX_ARRAYS + 1)
+        spend(len(content), len(inner))
+        yield from members(name.removesuffix(".gz"), inner, spend)
+    elif content[:4] == b"PK\3\4":
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            spend(len(content), *(one.file_size for one in archive.infolist()))
+            for entry in archive.infolist():
+                yield from members(entry.filename, archive.read(entry), spend)
+    elif content[_TAR : _TAR + 5] == b"ustar":
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
+            spend(len(content), *(one.size for one in tar.getmembers()))
+            for one in tar.getmembers():
+                packed = tar.extractfile(one) if one.isfile() else None
+                yield from members(one.name, packed.read() if packed else b"", spend)
+    elif content.startswith(_UNKNOWN):
+        raise CadError("packed as bzip2, xz, 7z or zstd, which are not unpacked")
+    else:
+        yield name, content
+
+
+def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield what can be looked through of a file: names and bytes, words of arrays as text."""
+    if path.name.endswith(_PIXELS) or path.name == LOCK or not path.is_file():
+        return
+    content = read_bytes(path, MAX_ARRAYS)
+    spend = _budget(len(content))
+    with reading(path, "not readable"):
+        for name, inner in members(path.name, content, spend):
+            yield name, _words(inner, spend)
+
+
+def _words(content: bytes, spend: Spend) -> bytes:
+    if content[:4] == b"PAR1":
+        from pyarrow.parquet import read_schema
+
+        table = read_parquet(content)
+        numbers = table.select_dtypes("floating")
+        # Fractions are no ids, and the text of measurements would fill the memory.
+        rest = table.drop(columns=numbers.columns[(numbers % 1 > 0).any()])
+        text: str = rest.to_csv(index=not isinstance(table.index, pd.RangeIndex))
+        spend(MAX_ARRAYS, table.size * 8, len(text))  # its own size was compared when it was read
+        footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
+        # Notes on columns are packed in the footer once more.
+        return text.encode() + footer + bytes(read_schema(io.BytesIO(content)).serialize())
+    if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return content + content.decode("utf-16", errors="replace").encode()
+    if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):  # four bytes a letter
+        return "\n".join(map(str, read_array(content).ravel())).encode(errors="replace")
+    return content

@@ -1,0 +1,53 @@
+"""One man under two ids: equal voxels in studies of different patients."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from cad.base.errors import CadError
+from cad.folders.cohort import StudyRef
+from cad.mri.imaging.belonging import voxel_hash
+from cad.mri.imaging.nifti import read_volume
+from cad.mri.imaging.study_files import image_path
+
+
+def twins(refs: Iterable[StudyRef]) -> list[CadError]:
+    """Find men who are in a cohort under two ids: equal voxels in T2 or ADC of two patients.
+
+    Equal voxels are found even if they are stored in another order or with another geometry. Files
+    that cannot be read are skipped without an error.
+
+    Parameters
+    ----------
+    refs : iterable of StudyRef
+        Studies of the cohort.
+
+    Returns
+    -------
+    list of CadError
+        One error for each pair of patients, to report; empty when there is none.
+    """
+    seen: dict[str, list[StudyRef]] = defaultdict(list)
+    for ref in refs:
+        for kind in ("t2w", "adc"):
+            path = image_path(ref.folder, ref.study_id, kind)
+            try:
+                if path.is_file():
+                    seen[voxel_hash(read_volume(path))].append(ref)
+            except (CadError, OSError):
+                continue
+    pairs = {
+        (first.participant_id, other.participant_id): other
+        for first, *others in seen.values()
+        for other in others
+        if other.participant_id != first.participant_id
+    }
+    return [
+        CadError(
+            f"its images are those of {first}, voxel by voxel: one man under two ids, of whom a "
+            "validation would train on one and test on the other",
+            file=other.folder,
+            patient=patient,
+            hint="remove one of both (cad cohort remove), or import the right images",
+        )
+        for (first, patient), other in pairs.items()
+    ]

@@ -1,0 +1,71 @@
+"""Leave patients out of a cohort that stays as it is on the disk."""
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import replace
+
+import pandas as pd
+
+from cad.folders.cohort import Cohort
+
+
+def labels_of(patients: Collection[str]) -> list[str]:
+    """Return patients as the tables call them: sorted, each once.
+
+    Parameters
+    ----------
+    patients : collection of str
+        ``sub-XXX`` or ``XXX``.
+
+    Returns
+    -------
+    list of str
+        ``sub-XXX``.
+    """
+    return sorted({f"sub-{patient.removeprefix('sub-')}" for patient in patients})
+
+
+def strangers(cohort: Cohort, patients: Collection[str]) -> list[str]:
+    """Return the patients of a list who are not in the cohort, to detect a mistyped id.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        As :func:`cad.folders.cohort.read_cohort` returns it.
+    patients : collection of str
+        ``sub-XXX`` or ``XXX``.
+
+    Returns
+    -------
+    list of str
+        ``sub-XXX``, sorted.
+    """
+    known = set(cohort.participants["participant_id"])
+    return [patient for patient in labels_of(patients) if patient not in known]
+
+
+def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
+    """Return a cohort without some patients, as if its tables had never held them.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        Stays as it is, as do its files.
+    patients : collection of str
+        Their ids, as :func:`labels_of` returns them; an id that is not in the cohort is ignored.
+    """
+    if not patients:
+        return cohort
+
+    def rest(table: pd.DataFrame) -> pd.DataFrame:
+        return table[~table["participant_id"].isin(patients)].reset_index(drop=True)
+
+    # Another digest, or a run that is resumed would keep results made with these patients.
+    return replace(
+        cohort,
+        participants=rest(cohort.participants),
+        rois=rest(cohort.rois),
+        scores=rest(cohort.scores),
+        problems=[problem for problem in cohort.problems if problem.patient not in patients],
+        digest=hashlib.sha256("\n".join([cohort.digest, *sorted(patients)]).encode()).hexdigest(),
+    )

@@ -1,0 +1,146 @@
+"""Name every file of a run folder once, and the one module that writes it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.base.reading import read_json
+from cad.base.transactions import Kind
+from cad.base.transactions.lock import LOCK
+
+
+class _File:
+    """Give the path of a file that every run folder has at most one of."""
+
+    def __init__(self, name: str, writer: str) -> None:
+        self.name, self.writer = name, writer
+
+    def __get__(self, folder: "RunFolder", owner: type | None = None) -> Path:
+        return folder.root / self.name
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Give the path of everything that a run writes.
+
+    Parameters
+    ----------
+    root : Path
+        The run folder.
+    """
+
+    root: Path
+
+    # The file that keeps other runs out.
+    lock = _File(LOCK, "cad.base.transactions.lock")
+    # The JSON lines that say what became of every study, for the next run.
+    memory = _File("resume.jsonl", "cad.run.execution.resume")
+    # The JSON lines that say what was done and how long it took.
+    log = _File("log.jsonl", "cad.run.execution.resume")
+    # The feature table, one row a region.
+    features = _File("features.parquet", "cad.run.stages.extract")
+    # The label table: what readers and histology say of every region.
+    labels = _File("labels.parquet", "cad.run.stages.aggregate")
+    # The result table, one row a region.
+    probabilities = _File("probabilities.csv", "cad.run.stages.emit")
+    # The result table, one row a man.
+    patients = _File("patients.csv", "cad.run.stages.emit")
+    # Which features moved each region's decision value.
+    explanations = _File("explanations.csv", "cad.run.stages.emit")
+    # The measures of the whole run.
+    metrics = _File("metrics.json", "cad.run.stages.emit")
+    # The studies and regions that failed.
+    failures = _File("failures.csv", "cad.run.stages.emit")
+    # Settings, versions, inputs and timings.
+    record = _File("run.json", "cad.run.stages.emit")
+    # The validation as text for a reviewer.
+    validation = _File("validation.md", "cad.run.stages.emit")
+    # The mark that everything above is whole and what it was made from.
+    complete = _File(".complete", "cad.run.stages.emit")
+    # The regions to have read next.
+    suggestions = _File("suggestions.csv", "cad.run.workflows.suggest")
+    # The comparison of models or pipelines.
+    comparison = _File("comparison.json", "cad.run.workflows.compare")
+
+    @property
+    def report(self) -> Path:
+        """Return the path of the folder with the HTML pages."""
+        return self.root / "report"
+
+    def study(self, study_id: str) -> Path:
+        """Return the path of one study's npz file: features, slices, curves and fits."""
+        return self.root / "studies" / f"{study_id}.npz"
+
+    def fold_features(self, key: str) -> Path:
+        """Return the path of the T2 features that were measured on one fold's intensity scale.
+
+        ``key`` identifies that scale (:attr:`cad.mri.imaging.standardise.NyulScale.key`).
+        """
+        return self.root / "folds" / f"{key}.npy"
+
+    def map_image(self, study_id: str) -> Path:
+        """Return the path of a study's probability map, a NIfTI image on the T2 grid."""
+        return self.root / "maps" / f"{study_id}_probability.nii.gz"
+
+    def map_display(self, study_id: str) -> Path:
+        """Return the path of the probability map as the study's page shows it, an npz file."""
+        return self.root / "maps" / f"{study_id}_display.npz"
+
+    def page(self, name: str) -> Path:
+        """Return the path of a page by its file name."""
+        return self.report / name
+
+    def figure(self, name: str) -> Path:
+        """Return the path of a figure of the index page, by its name without ``.svg``."""
+        return self.root / "figures" / f"{name}.svg"
+
+
+WRITERS = {
+    **{name: one.writer for name, one in vars(RunFolder).items() if isinstance(one, _File)},
+    "study": "cad.run.stages.study",
+    "fold_features": "cad.run.model.fold_features",
+    "map_image": "cad.run.workflows.probability_map",
+    "map_display": "cad.run.workflows.probability_map",
+    "page": "cad.run.reports.pages",
+    "figure": "cad.run.reports.pages",
+}
+"""Attribute of :class:`RunFolder` to the module that alone writes such a file."""
+
+
+def of_every_run(folder: RunFolder) -> list[Path]:
+    """Return the paths of the files that every run has, whatever command made it.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    """
+    return [
+        getattr(folder, name)
+        for name, module in WRITERS.items()
+        if module.startswith("cad.run.stages.") and isinstance(vars(RunFolder)[name], _File)
+    ]
+
+
+def _is_result(command: str) -> Callable[[Path], bool]:
+    """Recognise a run that an earlier version wrote; before its end it does not say of what."""
+
+    def holds(root: Path) -> bool:
+        folder = RunFolder(root)
+        try:
+            record = read_json(folder.record)
+        except (OSError, CadError):
+            return folder.memory.is_file()
+        return "cad_version" in record and record.get("kind") == command
+
+    return holds
+
+
+RUNS = {
+    command: Kind(f"result of `cad {command}`", _is_result(command))
+    for command in ("run", "train", "predict")
+}
+"""What a run folder may be of, by the command."""
+
+COMPARISON = Kind("comparison", lambda root: RunFolder(root).comparison.is_file())

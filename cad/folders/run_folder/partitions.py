@@ -1,0 +1,129 @@
+"""Read the tables of several run folders as one, such as a hospital's runs month by month."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from cad.base.errors import CadError
+from cad.base.reading import parquet_columns, read_parquet, reading
+from cad.folders.run_folder.folder import RunFolder
+from cad.folders.run_folder.records import read_record
+from cad.folders.run_folder.tables import KEYS
+from cad.mri.columns import columns_stated
+
+LABELS = ["y", "eta", "p", "truth"]
+"""Columns of the joined table that are no features.
+
+:data:`cad.folders.run_folder.tables.KEYS` are none either.
+"""
+# What a number of one run must share with the same number of another to mean the same.
+_SHARED = ("images", "features", "labels")
+# Settings whose outcome depends on all patients of a run, and the values that do not.
+_OF_ALL = {
+    ("images", "t2_standardisation"): ("none", "zscore", "reference"),
+    ("labels", "consensus"): ("mean",),
+}
+
+
+def read_partitions(root: Path) -> pd.DataFrame:
+    """Join the regions' features and labels of all run folders in a folder.
+
+    Only the columns of features and labels are read, one run after the other; columns that say how
+    a region was measured stay on the disk.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of finished runs of `cad run` or `cad train`, or one such run.
+
+    Returns
+    -------
+    DataFrame
+        One row per measured region: ``participant_id``, ``study_id``, ``roi_id``, the features,
+        then ``y``, ``eta``, ``p`` and ``truth`` as in ``labels.parquet``. A feature that a run
+        lacks is NaN there.
+
+    Raises
+    ------
+    CadError
+        For a folder without a run, a run that is not finished, runs of different settings, features
+        or labels that depend on the other patients of the run, or a patient in two runs.
+    """
+    folders = _runs(root)
+    wanted = [*KEYS, *columns_stated(_same_settings(folders))]
+    parts: list[pd.DataFrame] = []
+    owner: dict[str, RunFolder] = {}
+    for folder in folders:
+        features = _read(folder.features, wanted)
+        for patient in features["participant_id"].unique():
+            if patient in owner:
+                raise CadError(
+                    f"also in {owner[patient].root}: a patient may be in one run only, else folds "
+                    "would train on the patients that they test",
+                    file=folder.features,
+                    patient=patient,
+                    hint="run all studies of a patient together, or move one of the runs away",
+                )
+            owner[patient] = folder
+        region = ["participant_id", "roi_id"]
+        labels = _read(folder.labels, [*region, *LABELS])
+        parts.append(features.merge(labels, on=region, how="left"))
+    order = [*(name for name in wanted if any(name in part for part in parts)), *LABELS]
+    joined = pd.concat(parts, ignore_index=True)[order]
+    pa.default_memory_pool().release_unused()  # it keeps as much as the joined table takes
+    return joined
+
+
+def _runs(root: Path) -> list[RunFolder]:
+    """Return the finished runs in a folder, or the folder itself; refuse one that is not whole."""
+    folders = [RunFolder(path) for path in (root, *sorted(root.iterdir()))]
+    runs = [folder for folder in folders if folder.features.is_file()]
+    if not runs:
+        raise CadError(
+            "no run of `cad run` or `cad train` in this folder, which has features.parquet",
+            file=root,
+        )
+    for folder in runs:
+        if not (folder.complete.is_file() and folder.labels.is_file()):
+            raise CadError(
+                "not a finished run with labels",
+                file=folder.root,
+                hint="finish it with the command that began it, or move it away",
+            )
+    return runs
+
+
+def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
+    """Return the settings of all runs; refuse those that make one column mean two things."""
+    first, *others = folders
+    settings: dict[str, Any] = read_record(first)["settings"]
+    if others:
+        for (section, key), good in _OF_ALL.items():
+            value = settings[section][key]
+            if value not in good:
+                raise CadError(
+                    f"{section}.{key} = {value}: its values depend on all patients of the run, so "
+                    "that those of two runs cannot be joined",
+                    file=first.record,
+                    hint=f"run again with {section}.{key} one of {', '.join(good)}",
+                )
+    for folder in others:
+        own = read_record(folder)["settings"]
+        for section in _SHARED:
+            for key, value in own[section].items():
+                if settings[section].get(key) != value:
+                    raise CadError(
+                        f"{section}.{key} is {value}, and {settings[section].get(key)} in "
+                        f"{first.root}: the tables do not mean the same",
+                        file=folder.record,
+                        hint="run one of them again with the other's settings",
+                    )
+    return settings
+
+
+def _read(path: Path, wanted: list[str]) -> pd.DataFrame:
+    with reading(path, "not a readable table"):
+        present = set(parquet_columns(path))
+        return read_parquet(path, [name for name in wanted if name in present])

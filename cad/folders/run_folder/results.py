@@ -1,0 +1,406 @@
+"""Read a run folder as its pages see it: typed rows, nothing recomputed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject
+from cad.base.reading import read_rows, reading
+from cad.folders.run_folder.folder import RunFolder
+from cad.folders.run_folder.records import read_metrics, read_record
+from cad.folders.run_folder.tables import LIKE, NEITHER, refuse_earlier
+from cad.mri.columns import Column, columns_stated
+
+
+@dataclass(frozen=True)
+class RegionResult:
+    """Hold one row of ``probabilities.csv``.
+
+    Parameters
+    ----------
+    patient, study, roi : str
+        ``participant_id``, ``study_id``, ``roi_id``.
+    label : int
+        Value in the label map.
+    zone, label_kind, histology, isup : str
+        Empty where unknown.
+    decision : str
+        The decision that the page states: ``malignant``, ``refer`` or ``benign``; empty without a
+        probability.
+    decision_model : str
+        The decision by the two thresholds alone.
+    decision_reason : list of str
+        What speaks against the thresholds' decision, so that ``refer`` is stated; empty where
+        nothing does.
+    truth : bool or None
+        Whether histology says malignant by ``labels.isup_min``; None where it does not tell.
+    probability, decision_value, p, eta : float or None
+        The classifier's probability and decision value; the readers' mean and spread.
+    scores : list of (str, str)
+        Reader and score, as given.
+    with_tool : list of (str, float)
+        Reader, and the probability of malignancy given the reader's score and the classifier.
+    patient_probability : float or None
+        Probability that the patient has any cancer of ISUP 2 or more.
+    warnings : list of str
+        What the run said about this region.
+    plausible : list of str or None
+        Conformal set at 90 % confidence; None where the run made none.
+    readers_mean, gap : float or None
+        The mean of ``reader_values``, and its distance from ``probability``.
+    apart : str
+        The gap in words: ``agree``, ``apart`` or ``far apart``; empty without a gap.
+    suspicion : float or None
+        The larger of ``probability`` and ``readers_mean``; where the readers contradict the
+        decision, the highest of their values takes the place of their mean.
+    patient_decision : str
+        The decision on the patient, the same on all of the patient's regions.
+    model : str
+        Name of the trained model that scored the region; empty for a run that cross-validates.
+    reader_values : list of (str, float)
+        Reader, and the score as probability of malignancy.
+    scales : dict of str to str
+        Reader, and the name of the scale on which the reader scored.
+    unlike : str
+        Groups of features in which the region is unlike the training regions; empty if none.
+    compared : bool
+        Whether the region was compared with the training regions at all.
+    sector : str
+        Sector as a person stated it in ``rois.tsv``; empty where nobody did.
+    psa, age : float or None
+        The patient's PSA (ng/mL) and age (years).
+    readers_agree : str
+        ``agree``, ``differ`` or ``are split``; empty for fewer than two readers.
+    among : (float, float) or None
+        Lower and upper limit of the share of malignant regions among the training regions with a
+        similar probability.
+    outline : (float, float) or None
+        Lower and upper limit of the probability when the region is outlined otherwise; None where
+        this was not asked for.
+    outlines : str
+        The outlines behind ``outline``: ``20 redrawn``, or names of readers.
+    """
+
+    patient: str
+    study: str
+    roi: str
+    label: int
+    zone: str
+    probability: float | None
+    decision: str
+    decision_model: str
+    decision_reason: list[str]
+    decision_value: float | None
+    p: float | None
+    eta: float | None
+    label_kind: str
+    histology: str
+    isup: str
+    truth: bool | None
+    scores: list[tuple[str, str]]
+    with_tool: list[tuple[str, float]]
+    patient_probability: float | None
+    warnings: list[str]
+    plausible: list[str] | None
+    readers_mean: float | None
+    gap: float | None
+    apart: str
+    suspicion: float | None
+    patient_decision: str
+    model: str
+    reader_values: list[tuple[str, float]] = field(default_factory=list)
+    scales: dict[str, str] = field(default_factory=dict)
+    unlike: str = ""
+    compared: bool = False
+    sector: str = ""
+    psa: float | None = None
+    age: float | None = None
+    readers_agree: str = ""
+    among: tuple[float, float] | None = None
+    outline: tuple[float, float] | None = None
+    outlines: str = ""
+
+    @property
+    def histology_words(self) -> str:
+        """Say what histology says, its grade, and whether the run counts it as malignant."""
+        grade = f", ISUP {self.isup}" if self.isup not in ("", "0") else ""
+        if self.histology == "malignant" and self.truth is not True:
+            return f"cancer{grade} (not counted as malignant)"
+        return f"{self.histology}{grade}" if self.histology else ""
+
+
+@dataclass(frozen=True)
+class Man:
+    """Hold one row of ``patients.csv``: the result for one patient.
+
+    Parameters
+    ----------
+    patient : str
+        ``participant_id``.
+    probability : float or None
+        Probability of any cancer of ISUP 2 or more; None where no model gives one.
+    decision, decision_model : str
+        The decision that the page states, and the decision by the thresholds alone. Both are empty
+        without any probability.
+    decision_reason : list of str
+        What speaks against the thresholds' decision.
+    basis : str
+        Source of the decision: ``probability`` of the patient, or ``regions`` where no model gave
+        a probability of the patient.
+    limits : (float, float) or None
+        The two thresholds: benign below the first, malignant above the second.
+    unknown : str
+        Values that the model uses and that are missing for this patient, such as ``age, PSA``.
+    truth : bool or None
+        Whether histology found ISUP 2 or more; None where it does not tell.
+    age, psa, psa_density : float or None
+        Years, ng/mL, ng/mL2, as given.
+    """
+
+    patient: str
+    probability: float | None
+    decision: str
+    decision_model: str
+    decision_reason: list[str]
+    basis: str
+    limits: tuple[float, float] | None
+    unknown: str
+    truth: bool | None
+    age: float | None
+    psa: float | None
+    psa_density: float | None
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Hold one row of ``explanations.csv``: a feature that moved the decision value.
+
+    Parameters
+    ----------
+    feature, unit : str
+        Name and unit of the feature.
+    value : float or None
+        The region's value.
+    delta : float
+        Change of the decision value when the feature goes from the training median to ``value``.
+    percentile : float or None
+        Percentile of ``value`` among the training rows.
+    group : str
+        Family to which the feature belongs.
+    contribution : float or None
+        Effect of the whole family on the log odds, compared with the average training region; it
+        stands on one row of the family only.
+    average : float or None
+        Log odds of the average training region.
+    """
+
+    feature: str
+    value: float | None
+    unit: str
+    delta: float
+    percentile: float | None
+    group: str = ""
+    contribution: float | None = None
+    average: float | None = None
+
+
+Row = TypeVar("Row", RegionResult, Man, Reason)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Hold everything a run folder says, without its images.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run folder.
+    run, metrics : dict
+        ``run.json`` and ``metrics.json``; the latter empty where there is none.
+    regions : list of RegionResult
+        In the order of ``probabilities.csv``.
+    failures : list of dict
+        Rows of ``failures.csv``.
+    reasons : dict
+        Explanations of each region by ``(study, roi)``, most important first.
+    men : dict of str to Man
+        Rows by ``participant_id``; empty for a run without ``patients.csv``.
+    """
+
+    folder: RunFolder
+    run: JsonObject
+    metrics: JsonObject
+    regions: list[RegionResult]
+    failures: list[dict[str, str]]
+    reasons: dict[tuple[str, str], list[Reason]] = field(default_factory=dict)
+    men: dict[str, Man] = field(default_factory=dict)
+
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """Return the columns of the run's feature table, by name."""
+        return columns_stated(self.run.get("settings") or {})
+
+    def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
+        """Return the thresholds of the model that scored a region, else those of the run.
+
+        Below the first a probability means benign, above the second malignant. The result is None
+        where the run states neither.
+        """
+        with reading(self.folder.record, "thresholds are two numbers"):
+            # Several models may have scored one run, each with thresholds of its own.
+            models = (self.run.get("model") or {}).get("models") or {}
+            stated = (models.get(region.model) or {}).get("thresholds")
+            return (float(stated[0]), float(stated[1])) if stated else self.thresholds
+
+    @property
+    def thresholds(self) -> tuple[float, float] | None:
+        """Return the run's two thresholds, benign below and malignant above; None if not stated."""
+        with reading(self.folder.root, "thresholds are two numbers"):
+            stated = self.run.get("decision_thresholds")
+            return (float(stated[0]), float(stated[1])) if stated else None
+
+
+def read_results(root: Path) -> Results:
+    """Read a run folder.
+
+    Parameters
+    ----------
+    root : Path
+        Run folder with at least ``run.json`` and ``probabilities.csv``.
+
+    Raises
+    ------
+    CadError
+        For a folder that is no run folder, or a file of it that cannot be read.
+    """
+    folder = RunFolder(root)
+    run = read_record(folder)
+    metrics = read_metrics(folder)
+    rows = _table(folder.probabilities, needed=True)
+    # A table without rows has nothing that a page could state wrongly.
+    refuse_earlier(rows[0] if rows else ("decision_model",), folder.probabilities)
+    return Results(
+        folder=folder,
+        run=run,
+        metrics=metrics,
+        regions=[_region(row, folder.probabilities) for row in rows],
+        failures=_table(folder.failures),
+        reasons=_reasons(folder.explanations),
+        men={row["participant_id"]: _man(row) for row in _table(folder.patients)},
+    )
+
+
+def number(text: Any) -> float | None:
+    """Return a table's cell as a number; None where it is empty, no number or not finite."""
+    try:
+        value = float(text)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value if abs(value) < float("inf") else None
+
+
+def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
+    if not path.is_file():
+        if needed:
+            raise CadError(f"no {path.name}: this is not a finished run", file=path)
+        return []
+    return read_rows(path)
+
+
+def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
+    """Return a row; what is not given is read by its field's type from the cell of its name."""
+    cells = {
+        one.name: _CELLS[one.type](row.get(one.name))
+        for one in fields(kind)
+        if one.name not in other
+    }
+    return kind(**cells, **other)
+
+
+def _region(row: dict[str, str], path: Path) -> RegionResult:
+    for column in ("participant_id", "study_id", "roi_id"):
+        if not row.get(column):
+            raise CadError(f"a row without {column}", file=path)
+    plausible, unlike = _known(row.get("plausible")), _known(row.get("unlike"))
+    return _made(
+        RegionResult,
+        row,
+        patient=row["participant_id"],
+        study=row["study_id"],
+        roi=row["roi_id"],
+        label=int(number(row.get("label")) or 0),
+        isup=_whole(row.get("isup")),
+        plausible=[w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
+        scales=dict(_scores(row.get("scales"))),
+        # Empty in the file means that nobody compared, LIKE that the comparison showed nothing:
+        # compared keeps them apart.
+        unlike=unlike if unlike != LIKE else "",
+        compared=bool(unlike),
+        among=_ends(row, "probability_low", "probability_high"),
+        outline=_ends(row, "outline_low", "outline_high"),
+    )
+
+
+def _ends(row: dict[str, str], *names: str) -> tuple[float, float] | None:
+    low, high = (number(row.get(name)) for name in names)
+    return None if low is None or high is None else (low, high)
+
+
+def _man(row: dict[str, str]) -> Man:
+    return _made(Man, row, patient=row["participant_id"], limits=_ends(row, "lower", "upper"))
+
+
+def _true(text: str | None) -> bool | None:
+    value = number(text)
+    return None if value is None else value == 1.0
+
+
+def _values(text: str | None) -> list[tuple[str, float]]:
+    return [(r, value) for r, part in _scores(text) if (value := number(part)) is not None]
+
+
+def _parts(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(";") if part.strip()]
+
+
+def _known(text: str | None) -> str:
+    return "" if text in (None, "n/a", "nan", "NaN") else str(text)
+
+
+def _whole(text: str | None) -> str:
+    value = number(text)
+    return _known(text) if value is None else f"{value:g}"
+
+
+def _scores(text: str | None) -> list[tuple[str, str]]:
+    parts = (part.rpartition("=") for part in _parts(text))
+    return [(reader or "reader", score) for reader, _, score in parts]
+
+
+_CELLS: dict[Any, Callable[[str | None], Any]] = {
+    str: _known,
+    float | None: number,
+    bool | None: _true,
+    list[str]: _parts,
+    list[tuple[str, str]]: _scores,
+    list[tuple[str, float]]: _values,
+}
+"""How a cell is read, by the type of the field that it becomes."""
+
+
+def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:
+    found: dict[tuple[str, str], list[tuple[float, Reason]]] = {}
+    for row in _table(path):
+        delta = number(row.get("delta"))
+        if delta is None:
+            continue
+        reason = _made(Reason, row, delta=delta)
+        key = (row.get("study_id", ""), row.get("roi_id", ""))
+        found.setdefault(key, []).append((number(row.get("rank")) or 0.0, reason))
+    return {
+        key: [reason for _, reason in sorted(items, key=lambda item: item[0])]
+        for key, items in found.items()
+    }

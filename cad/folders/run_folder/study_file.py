@@ -1,0 +1,283 @@
+"""Write and read one study's file: features, what the page shows, and what folds need."""
+
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, write_atomic
+from cad.base.reading import open_arrays, parse_json, reading
+from cad.folders.run_folder.folder import RunFolder
+from cad.folders.run_folder.tables import Failure
+
+# Level 3 takes less than half the time of the default 6 for 1.4 % more bytes.
+_LEVEL = 3
+
+
+def write_measured(
+    path: Path,
+    *,
+    key: str,
+    participant_id: str,
+    study_id: str,
+    rows: pd.DataFrame,
+    provenance: pd.DataFrame,
+    notes: list[str],
+    failures: list[Failure],
+    gaps: Mapping[str, Mapping[str, str]],
+    arrays: Mapping[str, np.ndarray],
+) -> None:
+    """Write what was measured on one study.
+
+    Parameters
+    ----------
+    path : Path
+        ``studies/<study_id>.npz``.
+    key : str
+        Hash of everything that the content was made from.
+    participant_id, study_id : str
+        The patient's and the study's identifiers.
+    rows : DataFrame
+        ``participant_id, roi_id`` and the features, one row a region.
+    provenance : DataFrame
+        How each region was measured: text or numbers, in the order of ``rows``.
+    notes : list of str
+        Sentences for the study's page.
+    failures : list of Failure
+        Regions that could not be measured.
+    gaps : mapping of str to mapping
+        By ROI id, then by image: the reason why this image does not measure the region, while
+        another image does.
+    arrays : mapping of str to ndarray
+        Further arrays: those of the page, and those from which folds measure T2 features again.
+    """
+    names = [c for c in rows.columns if c not in ("participant_id", "roi_id")]
+    record = {
+        "participant_id": participant_id,
+        "study_id": study_id,
+        "notes": notes,
+        "failures": [vars(f) for f in failures],
+        "gaps": gaps,
+    }
+    content = {
+        **arrays,
+        "features": rows[names].to_numpy(float),
+        "feature_names": np.array(names, dtype=str),
+        "roi_ids": np.array(rows["roi_id"].astype(str).tolist(), dtype=str),
+        "record": np.array(json.dumps(record, sort_keys=True)),
+        "provenance": np.array(provenance.to_json(orient="split", index=False)),
+        "key": np.array(key),
+    }
+    write_atomic(path, _npz(content))
+
+
+@contextmanager
+def open_study(path: Path) -> Iterator[Any]:
+    """Open a study's npz file in a ``with`` block, to read arrays by name.
+
+    Yields
+    ------
+    mapping of str to ndarray
+        An array is read when its name is looked up.
+
+    Raises
+    ------
+    CadError
+        When the file is damaged. Other errors of the code in the block are reported so, too.
+    """
+    with reading(path, "the study's file is damaged"), open_arrays(path) as archive:
+        yield archive
+
+
+def study_key(path: Path) -> str | None:
+    """Return the hash of everything that a study's file was made from.
+
+    Parameters
+    ----------
+    path : Path
+        ``studies/<study_id>.npz``.
+
+    Returns
+    -------
+    str or None
+        None where the file is missing or damaged.
+    """
+    try:
+        with open_study(path) as archive:
+            return str(archive["key"])
+    except (CadError, OSError):
+        return None
+
+
+def study_failures(path: Path) -> list[Failure]:
+    """Return the regions of a study that could not be measured, from the path of its npz file."""
+    with open_study(path) as archive:
+        return [Failure(**failure) for failure in parse_json(str(archive["record"]))["failures"]]
+
+
+def study_gaps(folder: RunFolder, study_id: str) -> dict[str, dict[str, str]]:
+    """Return why some images do not measure a region that other images of the study do.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+
+    Returns
+    -------
+    dict of str to dict of str to str
+        The reason by ROI id and image; empty where the study has no file.
+    """
+    path = folder.study(study_id)
+    if not path.is_file():  # of an earlier model's training table
+        return {}
+    with open_study(path) as archive:
+        gaps = parse_json(str(archive["record"])).get("gaps", {})
+        return {str(roi): dict(images) for roi, images in gaps.items()}
+
+
+def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]:
+    """Return what a patient's page shows of each region: medians, volume, fit.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+
+    Returns
+    -------
+    dict of str to dict
+        One dictionary of values by ROI id; empty where the study has no file.
+
+    Raises
+    ------
+    CadError
+        For a damaged file.
+    """
+    path = folder.study(study_id)
+    if not path.is_file():
+        return {}
+    with open_study(path) as archive:
+        return {str(roi["roi_id"]): dict(roi) for roi in parse_json(str(archive["meta"]))["rois"]}
+
+
+def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
+    """Read the features of all regions from study files into one table.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Study files.
+
+    Returns
+    -------
+    DataFrame
+        ``participant_id, study_id, roi_id`` and features, one row a region, in the order of
+        ``paths``. Columns come in the order in which they first appear; NaN where a study lacks
+        one.
+    """
+    keys: dict[str, list[str]] = {"participant_id": [], "study_id": [], "roi_id": []}
+    blocks: list[np.ndarray] = []
+    columns: list[tuple[str, ...]] = []
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for path in paths:
+        with open_study(path) as archive:
+            record = parse_json(str(archive["record"]))
+            blocks.append(archive["features"])
+            names = tuple(archive["feature_names"].tolist())
+            # One tuple for all studies of the same columns: ten thousand copies would fill the
+            # memory.
+            columns.append(known.setdefault(names, names))
+            rois = archive["roi_ids"].tolist()
+        keys["roi_id"] += rois
+        for key in ("participant_id", "study_id"):
+            keys[key] += [record[key]] * len(rois)
+    every = list(dict.fromkeys(name for group in known for name in group))
+    places = {group: np.array([every.index(n) for n in group], dtype=int) for group in known}
+    values = np.full((len(keys["roi_id"]), len(every)), np.nan)
+    last = len(values)
+    while blocks:  # from the end, so that each block is given back as soon as it is copied
+        block, group = blocks.pop(), columns.pop()
+        values[last - len(block) : last, places[group]] = block
+        last -= len(block)
+    table = pd.DataFrame(values, columns=every, copy=False)
+    for i, (key, texts) in enumerate(keys.items()):
+        table.insert(i, key, pd.Series(texts, dtype=str))
+    return table
+
+
+def read_provenance(paths: Iterable[Path]) -> pd.DataFrame:
+    """Read how each row of :func:`region_rows` was measured.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        The same study files in the same order.
+
+    Returns
+    -------
+    DataFrame
+        Rows in the order of :func:`region_rows`; columns in the order of first appearance.
+    """
+    tables = []
+    for path in paths:
+        with open_study(path) as archive:
+            content = parse_json(str(archive["provenance"]))
+            index = range(len(archive["roi_ids"]))
+            tables.append(pd.DataFrame(content["data"], columns=content["columns"], index=index))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def write_map_display(folder: RunFolder, study_id: str, shown: np.ndarray, model: str) -> None:
+    """Write the probability map as the page shows it.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+    shown : ndarray, shape (n_slices, n_rows, n_columns)
+        Probability on the page's slices, NaN where there is none.
+    model : str
+        Name of the model that gave the probability.
+    """
+    content = {"probability": shown, "model": np.array(model)}
+    write_atomic(folder.map_display(study_id), _npz(content))
+
+
+def read_map_display(folder: RunFolder, study_id: str) -> np.ndarray | None:
+    """Return the probability on the page's slices, as :func:`write_map_display` wrote it.
+
+    Returns
+    -------
+    ndarray, shape (n_slices, n_rows, n_columns), or None
+        NaN where there is no probability; None where there is no file.
+    """
+    path = folder.map_display(study_id)
+    if not path.is_file():
+        return None
+    with open_study(path) as archive:
+        shown: np.ndarray = archive["probability"]
+    return shown
+
+
+def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return what ``numpy.savez_compressed`` would, made in half the time."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
+    return stream.getvalue()

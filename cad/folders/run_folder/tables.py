@@ -1,0 +1,215 @@
+"""Write and read the tables of a run folder; each file is whole or absent."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, TypedDict
+
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import parquet_bytes, typed, write_atomic, write_csv
+from cad.base.reading import parquet_columns, read_frame, read_rows
+from cad.base.terms.beside import table_beside
+from cad.folders.run_folder.folder import RunFolder
+
+KEYS = ["participant_id", "study_id", "roi_id"]
+"""What names a region."""
+
+LIKE = "like"
+"""Stands in the column ``unlike`` of a region that was compared and is like the training."""
+NEITHER = "neither"
+"""Stands in the column ``plausible`` of a region that fits no class at 90 % confidence."""
+
+VENN_ABERS = ("probability_low", "probability_high")
+"""Between what shares of the training's regions so judged were malignant; empty without histology
+of both classes."""
+
+_COLUMNS = table_beside(__file__)
+FAILURE_COLUMNS, PROBABILITY_COLUMNS, PATIENT_COLUMNS, EXPLANATION_COLUMNS, OUTLINE_COLUMNS = (
+    tuple[str, ...](_COLUMNS[table])
+    for table in ("failures", "probabilities", "patients", "explanations", "outlines")
+)
+"""The last stand in ``probabilities.csv`` where a prediction was asked how far outlines move it."""
+
+
+class Explanation(TypedDict):
+    """Hold the effect of one feature on a region's decision value.
+
+    Parameters
+    ----------
+    rank : int
+        From 1 for the feature with the largest effect.
+    feature : str
+        Name of the feature.
+    value : float
+        The region's value.
+    delta : float
+        Change of the decision value when the feature goes from the training median to ``value``.
+    percentile : float
+        Percentile of ``value`` among the training rows, 0 to 100.
+    """
+
+    rank: int
+    feature: str
+    value: float
+    delta: float
+    percentile: float
+
+
+class ExplanationRow(Explanation):
+    """Hold a row of ``explanations.csv``: an explanation with its region and family of features.
+
+    ``group`` is the family. ``contribution`` is the effect of the whole family on the log odds; it
+    stands on one row of the family and is None on the others. ``average`` is the log odds of the
+    average training region.
+    """
+
+    participant_id: str
+    study_id: str
+    roi_id: str
+    unit: str
+    group: str
+    contribution: float | None
+    average: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Hold a row of ``failures.csv``: a study or a region that gave no result, and why.
+
+    ``stage`` is the stage of the run that failed, and ``hint`` says what to do. ``status`` is
+    ``awaiting ROI`` where no region has been drawn yet, else ``failed``.
+    """
+
+    participant_id: str
+    study_id: str
+    roi_id: str
+    stage: str
+    reason: str
+    hint: str = ""
+    status: Literal["failed", "awaiting ROI"] = "failed"
+
+
+def write_features(folder: RunFolder, table: pd.DataFrame) -> None:
+    """Write ``features.parquet``, the features with one row a region."""
+    write_atomic(folder.features, parquet_bytes(table))
+
+
+def count_features(folder: RunFolder, columns: Collection[str]) -> int:
+    """Return how many feature columns ``features.parquet`` has; keys and provenance do not count.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    columns : collection of str
+        Names of all columns that are features, see :func:`cad.mri.columns.columns_of`.
+    """
+    return len({*parquet_columns(folder.features)} & {*columns})
+
+
+def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
+    """Write ``labels.parquet``: what readers and histology say of every region."""
+    write_atomic(folder.labels, parquet_bytes(table))
+
+
+def write_probabilities(folder: RunFolder, table: pd.DataFrame) -> None:
+    """Write ``probabilities.csv``, the results with one row a region."""
+    asked = [name for name in (*OUTLINE_COLUMNS, "confidence") if name in table]
+    write_csv(folder.probabilities, table, [*PROBABILITY_COLUMNS, *asked])
+
+
+def read_probabilities(folder: RunFolder) -> pd.DataFrame:
+    """Read ``probabilities.csv``; identifiers stay text.
+
+    Raises
+    ------
+    CadError
+        When the file is missing, or an earlier version wrote it.
+    """
+    if not folder.probabilities.is_file():
+        raise CadError("the run has no probabilities.csv", file=folder.probabilities)
+    text = ("participant_id", "study_id", "roi_id", "zone")
+    table = read_frame(folder.probabilities, dtype=dict.fromkeys(text, str))
+    refuse_earlier(table.columns, folder.probabilities)
+    return table
+
+
+def refuse_earlier(columns: Collection[str], path: Path) -> None:
+    """Refuse ``probabilities.csv`` of an earlier version, whose decisions mean something else.
+
+    Parameters
+    ----------
+    columns : collection of str
+        Names of the table's columns.
+    path : Path
+        The file, for the error message.
+
+    Raises
+    ------
+    CadError
+        When there is no column ``decision_model``.
+    """
+    if "decision_model" not in columns:
+        raise CadError(
+            "written by an earlier version, whose pages stated other decisions than this table",
+            file=path,
+            hint="make the run anew",
+        )
+
+
+def write_patients(folder: RunFolder, men: pd.DataFrame) -> None:
+    """Write ``patients.csv``: one row a patient, the highest probability of cancer first."""
+    order = men.reset_index().sort_values("probability", ascending=False, kind="stable")
+    given = {name: order[f"given_{name}"] for name in ("age", "psa", "psa_density")}
+    write_csv(folder.patients, order.assign(**given), PATIENT_COLUMNS)
+
+
+def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:
+    """Write ``explanations.csv``: the features that moved each region's decision value."""
+    write_csv(folder.explanations, pd.DataFrame(rows), EXPLANATION_COLUMNS)
+
+
+def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
+    """Write ``failures.csv``: one row per study or region that failed; no row if none did."""
+    write_csv(folder.failures, pd.DataFrame([asdict(f) for f in failures]), FAILURE_COLUMNS)
+
+
+def read_failures(folder: RunFolder) -> list[Failure]:
+    """Read the rows of ``failures.csv``."""
+    awaiting = "awaiting ROI"
+    return [
+        typed(Failure, {**row, "status": awaiting if row["status"] == awaiting else "failed"})
+        for row in read_rows(folder.failures, FAILURE_COLUMNS)
+    ]
+
+
+def write_suggestions(folder: RunFolder, table: pd.DataFrame) -> None:
+    """Write ``suggestions.csv``: the regions that should be read next."""
+    write_csv(folder.suggestions, table, list(table.columns))
+
+
+def by_region(scores: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
+    """Join all readers' values of each region into one text, such as ``r1=3; r2=4``.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        One row per reader and region: ``participant_id, roi_id, reader_id`` and ``column``.
+    column : str
+        Name of the column with the readers' values.
+    name : str
+        Name of the new column with the joined text.
+
+    Returns
+    -------
+    DataFrame
+        ``participant_id, roi_id`` and ``name``, one row a region.
+    """
+    texts = [
+        f"{reader}={value:g}" if isinstance(value, float) else f"{reader}={value}"
+        for reader, value in zip(scores["reader_id"], scores[column], strict=True)
+    ]
+    grouped = scores.assign(**{name: texts}).groupby(["participant_id", "roi_id"], sort=False)
+    return grouped[name].agg("; ".join).reset_index()

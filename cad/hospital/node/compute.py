@@ -1,0 +1,137 @@
+"""Compute one study: import, predict, and the objects for the archive.
+
+:func:`compute` runs in a supervised process (:class:`cad.run.execution.pool.Caller`), whose limits
+hold for the study as a whole; everything in it is done there and then. What it imports late is
+heavy, and the process that receives has no use for it.
+"""
+
+import logging
+import shutil
+import time
+import warnings
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.base.files import write_atomic
+from cad.base.settings import DecisionSettings, read_settings
+from cad.base.share import find
+from cad.base.transactions import owned
+from cad.folders.cohort import patients, read_cohort
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.tables import read_failures
+from cad.hospital.node.names import node_key
+from cad.hospital.node.settings import NodeSettings
+from cad.run.execution.options import HERE
+
+RULES, COHORT, RUN, OBJECTS = "configs/import", "cohort", "run", "dicom"
+
+
+def ready(settings: NodeSettings) -> None:
+    """Read the import rules, the costs and the models of a node, to check that they can be used.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        All settings of the node.
+
+    Raises
+    ------
+    CadError
+        Naming what cannot be used.
+    """
+    from cad.dicom.into.rules import ImportRules
+    from cad.run.model.bundle import load_bundle
+
+    read_settings(ImportRules, find(RULES, settings.rules, ".yaml"))
+    if settings.decision is not None:
+        read_settings(DecisionSettings, find("configs/decision", settings.decision, ".yaml"))
+    for model in settings.models:
+        load_bundle(find("models", model))
+
+
+def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, float]:
+    """Import a study that has arrived, predict its regions and write the results for the archive.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        Rules, models and costs.
+    incoming : Path
+        The study's folder of received files.
+    work : Path
+        The study's folder; ``cohort``, ``run`` and ``run/dicom`` are written below it.
+
+    Returns
+    -------
+    int
+        Number of DICOM objects made; 0 where the study awaits its regions.
+    float
+        Seconds that it took.
+
+    Raises
+    ------
+    CadError
+        For the first problem that prevents a result. A region without a probability is no such
+        problem while another region has one.
+    """
+    from cad.run.pipeline import predict_cohort
+    from cad.run.workflows.delivery import deliver
+    from cad.run.workflows.imports import import_cohort
+
+    logging.disable()  # what libraries say quotes headers
+    warnings.simplefilter("ignore")
+    start = time.perf_counter()
+    if work.exists() and not work.is_dir():  # would be waited out as the machine's trouble
+        raise CadError("no folder, where the study's results belong", file=work, hint="delete it")
+    cohort, run = work / COHORT, work / RUN
+    # Made anew: of an image that was imported before all of it had come, the rest would be missing.
+    if cohort.is_dir():
+        with owned(cohort):  # refused where a worker of a killed node is still at it
+            pass
+        shutil.rmtree(cohort)
+    # One pseudonym in all studies of the node.
+    write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
+    imported = import_cohort(str(incoming), cohort, find(RULES, settings.rules, ".yaml"), HERE)
+    _first(imported.failures)
+    if imported.awaiting:
+        return 0, time.perf_counter() - start
+    _first(read_cohort(cohort).problems)  # of the images import and prediction say what is wrong
+    found = predict_cohort(list(settings.models), cohort, run, HERE, decision=settings.decision)
+    _first([CadError(f.reason, hint=f.hint) for f in found.failures if not f.roi_id])
+    shutil.rmtree(run / OBJECTS, ignore_errors=True)  # of an earlier generation
+    with owned(run):
+        _, failures = deliver(run, cohort, None, "")
+    _first(failures)
+    return len(objects(work)), time.perf_counter() - start
+
+
+def without_probability(work: Path) -> CadError | None:
+    """Return an error that names a study's regions without a probability; None where all have one.
+
+    Parameters
+    ----------
+    work : Path
+        The study's folder of cohort and run.
+    """
+    try:
+        failures = read_failures(RunFolder(work / RUN))
+    except (CadError, OSError):  # it came back from a backup in part
+        return None
+    named = "; ".join(f"ROI {f.roi_id}: {f.reason}" for f in failures)
+    return CadError(f"a region has no probability: {named}") if failures else None
+
+
+def objects(work: Path) -> list[Path]:
+    """Return the files of the DICOM objects that a study's result consists of.
+
+    Parameters
+    ----------
+    work : Path
+        The study's folder of cohort and run.
+    """
+    return sorted((work / RUN / OBJECTS).glob("*.dcm"))
+
+
+def _first(problems: list[CadError]) -> None:
+    if problems:
+        raise problems[0]

@@ -1,0 +1,366 @@
+"""Keep instances that arrive: each is acknowledged once its file and queue row are safe."""
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cad.base.errors import CadError, MachineError
+from cad.base.files import flush_names, make_folder
+from cad.base.reading import MAX_IMAGE, check_file
+from cad.hospital.node import instance
+from cad.hospital.node.log import tell
+from cad.hospital.node.names import KEY, KEY_FILE, is_key, key_of, node_key, study_folder, wording
+from cad.hospital.node.queue import Queue, QueueError
+from cad.hospital.node.settings import NodeSettings
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.pool import Caller
+
+INCOMING, STUDIES = "incoming", "studies"
+SPOOL, FETCHING = ".spool", ".fetching"
+"""Where an instance, or a polled study, lies in ``incoming`` until all of it has come."""
+_APART_SECONDS = 120.0
+LEAST_BYTES = 2**26  # without which no study can be computed, whatever `reserve_gigabytes` is
+_CHUNK = 2**20
+Returned = TypeVar("Returned")
+
+
+class DuplicateInstance(CadError):
+    """Report an instance whose UID another instance with a different content has already."""
+
+
+class Inbox:
+    """Keep received instances, each in the folder of its study; safe for several threads.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        The node's folder and limits.
+    queue : Queue
+        Gets a row for each instance.
+
+    Raises
+    ------
+    CadError
+        When the folder holds instances but not the node's secret, from which their file names were
+        made, or another one than at its first start.
+    """
+
+    def __init__(self, settings: NodeSettings, queue: Queue) -> None:
+        self.settings, self.queue, self.home = settings, queue, settings.home
+        studies = list(self.home.glob(f"{INCOMING}/[!.]*"))
+        if studies and not (self.home / KEY_FILE).is_file():
+            text = f"{len(studies)} studies are here under the names of a secret that is gone"
+            hint = (f"bring the file back from a backup, or move {INCOMING} and {STUDIES} away "
+                    "and send the studies again")  # fmt: skip
+            raise CadError(text, file=self.home / KEY_FILE, hint=hint)
+        self._secret, self._lock = node_key(self.home), threading.Lock()
+        memory = settings.studies.memory_limit
+        limits = ExecutionOptions(time_limit=_APART_SECONDS, memory_limit=memory)
+        self._apart = Caller(limits, MachineError)  # which says nothing of the file
+        self._one_apart = threading.Lock()
+        lost = not queue.instances()
+        if (lost and self._is_another()) or not queue.is_secret(key_of(self._secret, KEY_FILE)):
+            text = "another secret than the one that the studies here are named under"
+            hint = (f"bring it, or an exchanged {queue.path.name}, back from a backup, or move "
+                    f"both, {INCOMING} and {STUDIES} away and send the studies again")  # fmt: skip
+            raise CadError(text, file=self.home / KEY_FILE, hint=hint)
+        self.spool = self.home / INCOMING / SPOOL
+        for left in (self.spool, self.home / INCOMING / FETCHING):  # by a killed node
+            shutil.rmtree(left, ignore_errors=True)
+        make_folder(self.spool, mode=0o700)
+        for folder in (self.spool.parent, self.home):  # a node killed before it could flush them
+            flush_names(folder)
+
+    def _is_another(self) -> bool:
+        """Tell whether images say that their folders were named under another secret."""
+        another = False
+        for path in self.home.glob(f"{INCOMING}/{KEY}/[!.]*.dcm"):
+            with suppress(CadError, OSError):
+                if key_of(self._secret, self._head(path).study) == path.parent.name:
+                    return False
+                another = True
+        return another
+
+    @contextmanager
+    def copied(self, source: Path) -> Iterator[Path]:
+        """Copy a file into the node's folder, for :meth:`keep`; delete the copy if it is not kept.
+
+        A context manager; the copy is deleted when it ends, unless it was moved.
+
+        Parameters
+        ----------
+        source : Path
+            File to copy; it stays as it is.
+
+        Yields
+        ------
+        Path
+            The copy.
+
+        Raises
+        ------
+        CadError
+            When the source is not a regular file, or is larger than any image.
+        OSError
+            When the disk is full, or nearly.
+        """
+        check_file(source, MAX_IMAGE)
+        make_folder(self.spool, mode=0o700)  # it may be gone
+        handle, name = tempfile.mkstemp(dir=self.spool)
+        try:
+            with os.fdopen(handle, "wb") as copy, source.open("rb") as stream:
+                while chunk := stream.read(_CHUNK):
+                    self.check_room()
+                    copy.write(chunk)
+            yield Path(name)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+    def keep(
+        self, path: Path, sender: str, peer: str = "", announced: tuple[str, str] | None = None
+    ) -> int:
+        """Keep an instance safely; return its size in bytes, or 0 where it was here before.
+
+        Returns only when the file is on the disk under its name, and its row in the queue.
+
+        Parameters
+        ----------
+        path : Path
+            A file below ``incoming``; it is moved from there when the instance is new, or its
+            file here is damaged, else left there.
+        sender, peer : str
+            AE title or folder that sent it, and the sender's address.
+        announced : tuple of str, optional
+            SOPClassUID and SOPInstanceUID that the file must have.
+
+        Raises
+        ------
+        CadError
+            When the file is not the instance announced or was cut off, or a UID is not valid.
+        DuplicateInstance
+            When an instance of the same UID and another content, or of another study, is here.
+        OSError
+            When the disk is full, or nearly.
+        """
+        head = self._head(path)
+        if announced is not None and announced != (head.sop_class, head.uid):
+            raise CadError("an instance that is not the one announced")
+        instance.require_whole(path, head.sop_class)
+        study, key = key_of(self._secret, head.study), key_of(self._secret, head.uid)
+        digest, place = instance.digest_of(path), self.incoming(study) / f"{key}.dcm"
+        with self._lock:  # one name at a time; the disk would not be faster with two
+            before = self.queue.digest(key)
+            here = self._file_of(key, place) if before is not None else None
+            # Sent again after its file was lost or damaged, it is as new.
+            if here is None or (
+                here == place and before == digest and not instance.is_whole(here, digest)
+            ):
+                return self._enter(path, place, head, digest, sender, peer)
+            if here == place:  # before the lock is given to the sweep: comparing may take long
+                self.queue.still_wanted(study, time.time())
+        if before == digest or (here == place and self.apart(instance.same_content, here, path)):
+            return 0
+        raise DuplicateInstance("another instance of a name that is here already")
+
+    def _file_of(self, key: str, place: Path) -> Path | None:
+        """Return the file of an instance: at its place, or in another study's folder."""
+        if place.is_file():
+            return place
+        return next(self.home.glob(f"{INCOMING}/*/{key}.dcm"), None)
+
+    def _enter(
+        self, path: Path, place: Path, head: instance.Head, digest: bytes, sender: str, peer: str
+    ) -> int:
+        """Put an instance into place, and its row into the queue."""
+        size, study = path.stat().st_size, place.parent.name
+        new = not place.parent.is_dir()
+        if path != place:
+            self.check_room()
+            os.chmod(path, 0o600)
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+            make_folder(place.parent)
+            os.replace(path, place)
+            flush_names(place.parent)
+        now = time.time()
+        due = now + self.settings.studies.quiet_seconds
+        asks = not head.ours  # our own result, forwarded to us, asks for nothing
+        instance = (place.stem, head.modality, size, digest)
+        self.queue.arrived(instance, study, sender, now, due, asks=asks, peer=peer)
+        if new:
+            tell("study opened", study=study, sender=sender)
+        return size
+
+    def _head(self, path: Path) -> instance.Head:
+        return instance.head_of(path) or self.apart(instance.deflated_head, path)
+
+    def head(self, study: str) -> instance.Head:
+        """Read the header of one of a study's instances.
+
+        Parameters
+        ----------
+        study : str
+            The study's key: the pseudonym of its StudyInstanceUID.
+
+        Raises
+        ------
+        CadError
+            When no instance is there, or it cannot be read.
+        """
+        path = min(self.incoming(study).glob("*.dcm"), default=None)
+        if path is None:
+            raise CadError("no instance of the study is on the disk", hint="send the study again")
+        return self._head(path)
+
+    def apart(self, function: Callable[..., Returned], *arguments: Any) -> Returned:
+        """Call a function in another process, whose time and memory are limited; return its result.
+
+        Meant for functions that unpack a file, which may fill the memory.
+
+        Parameters
+        ----------
+        function : callable
+            The function.
+        *arguments : object
+            Its arguments.
+
+        Raises
+        ------
+        CadError
+            The function's own error.
+        MachineError
+            When the process was killed or exceeded a limit, which says nothing of the file.
+        """
+        with self._one_apart:
+            return self._apart(function, *arguments)
+
+    def check_room(self) -> None:
+        """Check that the disk has room for more instances.
+
+        Raises
+        ------
+        OSError
+            When less than the setting `reserve_gigabytes` is free.
+        """
+        least = max(self.settings.receiver.reserve_gigabytes * 1e9, LEAST_BYTES)
+        if shutil.disk_usage(self.home).free < least:
+            raise OSError(28, "less than `reserve_gigabytes` is left on the disk")
+
+    def check_spool(self) -> None:
+        """Check that what comes can be written; make its folder again where that is gone.
+
+        Raises
+        ------
+        OSError
+            When nothing can be written.
+        """
+        make_folder(self.spool, mode=0o700)
+        with tempfile.TemporaryFile(dir=self.spool) as trial:
+            trial.write(b"?")
+
+    def incoming(self, study: str) -> Path:
+        """Return the folder of a study's received files; ``study`` is its key (pseudonym)."""
+        return study_folder(self.home, INCOMING, study)
+
+    def work(self, study: str) -> Path:
+        """Return the folder of a study's cohort and run; ``study`` is its key (pseudonym)."""
+        return study_folder(self.home, STUDIES, study)
+
+    def take_stock(self) -> tuple[int, int]:
+        """Make queue and disk agree: enter instances without a row, remove rows without a file.
+
+        Returns
+        -------
+        tuple of int
+            Number of instances entered into the queue, and number removed from it.
+        """
+        rows, came, gone = self.queue.instances(), 0, 0
+        here = sorted(self.home.glob(f"{INCOMING}/[!.]*"))
+        folders = {folder.name: {path.stem: path for path in folder.glob("[!.]*.dcm")}
+                   for folder in here if is_key(folder.name)}  # fmt: skip
+        if len(folders) < len(here):  # they stay as they are, and their names may be a patient's
+            tell("not the node's, in incoming", files=len(here) - len(folders))
+        for study in rows.keys() - folders.keys():
+            gone += len(rows.pop(study))
+            self.sweep(study)
+        for study, files in folders.items():
+            if lost := rows.get(study, set()) - files.keys():
+                self.queue.lost(lost)
+                rows[study] -= lost
+                gone += len(lost)
+                tell("instances are gone from the disk", study=study, instances=len(lost))
+        taken = set[str]().union(*rows.values())
+        for study, files in folders.items():
+            for key in sorted(files.keys() - rows.get(study, set())):
+                try:
+                    self._take_up(files[key], taken)
+                    came += 1
+                except QueueError:
+                    raise
+                except (CadError, OSError) as error:
+                    tell("file left out", study=study, code=wording(error)["code"])
+        return came, gone
+
+    def _take_up(self, path: Path, taken: set[str]) -> None:
+        """Enter a file into the queue, and its instance into those that are taken."""
+        if path.stem in taken:  # by an earlier version; the row would move to and fro for ever
+            raise CadError("a file whose instance another study has")
+        head, study = self._head(path), path.parent.name
+        if (study, path.stem) != (key_of(self._secret, head.study), key_of(self._secret, head.uid)):
+            raise CadError("a file that has not the name of its instance")
+        # The node may have been killed between the file's name and its flush.
+        flush_names(path.parent)
+        flush_names(path.parent.parent)
+        self._enter(path, path, head, instance.digest_of(path), "", "")
+        taken.add(path.stem)
+        if any(self.work(study).glob("run/dicom/*.dcm")):
+            self.queue.was_sent(study)
+
+    def sweep(self, study: str, before: float | None = None) -> bool:
+        """Remove everything of a study; return whether it was removed.
+
+        Parameters
+        ----------
+        study : str
+            The study's key: the pseudonym of its StudyInstanceUID.
+        before : float, optional
+            Seconds since 1970; a study that was not done or failed before this time is kept. By
+            default the study is removed in any state.
+        """
+        with self._lock:
+            if before is not None and not self.queue.outdated(before, study):
+                return False
+            sweep_study(self.home, self.queue, study)
+            return True
+
+    def close(self) -> None:
+        """End the process of :meth:`apart`."""
+        self._apart.__exit__()
+
+
+def sweep_study(home: Path, queue: Queue, study: str) -> None:
+    """Remove everything that the node keeps of a study: result, images, rows of the queue.
+
+    The received files are removed last, because they tell whose study it was: a removal that is
+    cut short can be repeated.
+
+    Parameters
+    ----------
+    home : Path
+        The node's folder.
+    queue : Queue
+        Its queue.
+    study : str
+        The study's key: the pseudonym of its StudyInstanceUID.
+    """
+    for folder in (study_folder(home, part, study) for part in (STUDIES, INCOMING)):
+        if folder.exists():
+            shutil.rmtree(folder)
+            flush_names(folder.parent)
+    queue.forget(study)

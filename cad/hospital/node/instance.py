@@ -1,0 +1,242 @@
+"""Know an instance by its file: by a bounded part of its header, and never unpacked here.
+
+What is deflated, or packed otherwise than an instance of the same name that is here, is opened by
+:func:`deflated_head` and :func:`same_content`, in a process with limits.
+"""
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydicom
+from pydicom.dataset import Dataset
+from pydicom.filereader import read_dataset
+from pydicom.tag import Tag
+from pydicom.uid import UID as TransferSyntax
+from pydicom.uid import DeflatedExplicitVRLittleEndian
+
+from cad.base.errors import CadError
+from cad.base.reading import MAX_IMAGE, check_file, reading
+from cad.dicom.archive.interface import MODALITIES, UID
+from cad.dicom.own import OWN_MODEL_NAME
+from cad.mri.imaging.elements import PIXELS, Read, TooManyElements, data_set, elements
+
+_LONGEST = 2**10  # bytes of an element that is read
+_WANTED = (
+    "SOPClassUID", "SOPInstanceUID", "Modality", "ManufacturerModelName", "PatientID",
+    "StudyInstanceUID",
+)  # fmt: skip
+_ROWS, _SPECTRA = 0x00280010, 0x56000020
+# By the names of their classes; of the segmentations a surface alone has none.
+_OF_PIXELS = re.compile("Image Storage|Parametric Map Storage|(?<!Surface )Segmentation Storage")
+
+
+@dataclass(frozen=True)
+class Head:
+    """Hold the parts of an instance's header that a node needs.
+
+    Parameters
+    ----------
+    study, uid, sop_class : str
+        StudyInstanceUID, SOPInstanceUID and SOPClassUID.
+    modality : str
+        Modality if it is one that the node uses, else ``other``.
+    ours : bool
+        Whether the instance is a result that this program wrote.
+    patient : str
+        PatientID.
+    """
+
+    study: str
+    uid: str
+    sop_class: str
+    modality: str
+    ours: bool
+    patient: str
+
+
+def head_of(path: Path) -> Head | None:
+    """Read an instance's header, in little memory whatever the file holds.
+
+    Parameters
+    ----------
+    path : Path
+        A DICOM file.
+
+    Returns
+    -------
+    Head or None
+        None where the data set is deflated: see :func:`deflated_head`.
+
+    Raises
+    ------
+    CadError
+        When the file is not DICOM, or has not its UIDs among its first elements.
+    """
+    with reading(path, "not a readable DICOM file"), _opened(path) as (stream, at, syntax):
+        if syntax == DeflatedExplicitVRLittleEndian:
+            return None
+        return _judged(_picked(stream, at, syntax))
+
+
+def require_whole(path: Path, sop_class: str) -> None:
+    """Refuse an instance whose file was cut off: it would keep the whole one out.
+
+    A deflated one that was cut off cannot be inflated, and is not looked at here.
+
+    Parameters
+    ----------
+    path : Path
+        A DICOM file.
+    sop_class : str
+        Its SOPClassUID, which says whether it has pixels.
+
+    Raises
+    ------
+    CadError
+        When the file ends within an element, or before the pixels of an image.
+    """
+    pixels = _OF_PIXELS.search(pydicom.uid.UID(sop_class, pydicom.config.IGNORE).name) is not None
+    with reading(path, "not a readable DICOM file"), _opened(path) as (stream, at, syntax):
+        if syntax == DeflatedExplicitVRLittleEndian:
+            return
+        with suppress(TooManyElements):  # thousands of frames: it takes too long to tell
+            for tag, *_ in elements(*_read(stream), at, syntax):
+                if tag in (_SPECTRA, *PIXELS):
+                    return  # what lies behind them says nothing
+                pixels |= tag == _ROWS
+            if pixels:
+                raise CadError("the file ends before the pixels of its image", hint="send it again")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, int, TransferSyntax]]:
+    """Open a file, and tell where its data set begins and how that is written."""
+    check_file(path, MAX_IMAGE)
+    with path.open("rb") as stream:
+        yield stream, *data_set(*_read(stream))
+
+
+def _read(stream: io.BufferedReader) -> tuple[Read, int]:
+    """Return how to read a file anywhere, in little memory whatever it holds, and its size."""
+    file = stream.fileno()
+    return lambda at, count: os.pread(file, count, at), os.fstat(file).st_size
+
+
+def _picked(stream: io.BufferedReader, at: int, syntax: TransferSyntax) -> Dataset:
+    """Return the elements that say whose an instance is."""
+    read, size = _read(stream)
+    tags = {int(Tag(name)) for name in ("SpecificCharacterSet", *_WANTED)}
+    kept = dict[int, bytes]()
+    for tag, begin, end in elements(read, size, at, syntax, max(tags)):
+        if tag in tags:
+            if end - begin > _LONGEST:
+                raise CadError(f"an element {Tag(tag)} of {end - begin} bytes")
+            kept[tag] = read(begin, end - begin)
+    short = io.BytesIO(b"".join(kept.values()))
+    return read_dataset(short, syntax.is_implicit_VR, syntax.is_little_endian)
+
+
+def deflated_head(path: Path) -> Head:
+    """Read the header of an instance whose data set is deflated (compressed as a whole).
+
+    Inflating may fill the memory: call it in a process of its own.
+
+    Parameters
+    ----------
+    path : Path
+        A DICOM file.
+
+    Raises
+    ------
+    CadError
+        When the file is not DICOM, or its UIDs or patient are missing.
+    """
+    with reading(path, "not a readable DICOM file"):
+        return _judged(pydicom.dcmread(path, stop_before_pixels=True))
+
+
+def _judged(found: Dataset) -> Head:
+    said = {name: str(found.get(name) or "") for name in _WANTED}
+    study, uid = said["StudyInstanceUID"], said["SOPInstanceUID"]
+    if not UID.fullmatch(study) or not UID.fullmatch(uid):
+        raise CadError("an instance whose study or own name is no UID")
+    modality = said["Modality"] if said["Modality"] in MODALITIES else "other"
+    ours = said["ManufacturerModelName"] == OWN_MODEL_NAME
+    return Head(study, uid, said["SOPClassUID"], modality, ours, said["PatientID"].strip())
+
+
+def digest_of(path: Path) -> bytes:
+    """Return the SHA-256 of a DICOM file without its file meta information.
+
+    The file meta says which program wrote the file: the same instance, sent twice, may differ
+    there.
+
+    Parameters
+    ----------
+    path : Path
+        A DICOM file.
+    """
+    with _opened(path) as (stream, at, _):
+        stream.seek(at)
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+def is_whole(path: Path, digest: bytes) -> bool:
+    """Tell whether a file still has the data set that it was kept with.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which the disk may have damaged.
+    digest : bytes
+        What :func:`digest_of` returned for it.
+    """
+    with suppress(CadError), reading(path, "damaged on the disk"):
+        return digest_of(path) == digest
+    return False
+
+
+def same_content(one: Path, other: Path) -> bool:
+    """Tell whether two files hold the same instance, even in different transfer syntaxes.
+
+    Decoding may fill the memory: call it in a process of its own.
+
+    Parameters
+    ----------
+    one, other : Path
+        DICOM files.
+    """
+    with reading(one, "not readable as DICOM"):
+        return _plain(one) == _plain(other)
+
+
+def _plain(path: Path) -> bytes:
+    """Return a data set written plainly: pixels unpacked, implicit VR, lengths stated."""
+    check_file(path, MAX_IMAGE)
+    dataset = pydicom.dcmread(path)
+    if dataset.file_meta.TransferSyntaxUID.is_compressed and "PixelData" in dataset:
+        dataset.decompress(generate_instance_uid=False)
+    if not dataset.file_meta.TransferSyntaxUID.is_little_endian and dataset.BitsAllocated == 16:
+        swapped = bytearray(dataset.PixelData)
+        swapped[::2], swapped[1::2] = swapped[1::2], swapped[::2]
+        dataset.PixelData = bytes(swapped)
+    _state_lengths(dataset)
+    stream = io.BytesIO()
+    plain = Dataset({tag: dataset[tag] for tag in sorted(dataset.keys()) if tag.element})
+    pydicom.dcmwrite(stream, plain, implicit_vr=True, little_endian=True)
+    return stream.getvalue()
+
+
+def _state_lengths(dataset: Any) -> None:
+    for element in dataset:
+        element.is_undefined_length = False
+        for item in element.value if element.VR == "SQ" else ():
+            item.is_undefined_length_sequence_item = False
+            _state_lengths(item)

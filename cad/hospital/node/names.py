@@ -1,0 +1,169 @@
+"""Take identities out: keys in place of UIDs, and errors in the program's own words.
+
+Only two places of a node hold identities: ``incoming/``, the files as they came, and ``studies/``,
+the cohorts made of them and the full text of what went wrong. Queue, log, metrics and status page
+know a study by its key and an error by its code and the words of the program at that place, with
+``…`` where a value stood: nothing that was read can be among them.
+"""
+
+import ast
+import errno
+import hashlib
+import hmac
+import importlib.util
+import os
+import re
+import secrets
+import traceback
+from functools import cache
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.base.files import write_atomic
+from cad.base.reading import MAX_YAML, read_bytes
+from cad.folders.cohort.patients import SECRET
+
+KEY_FILE, REASON_FILE = "node.key", "reason.txt"
+_HEX = 16
+KEY = "[0-9a-f]" * _HEX
+"""What a key looks like: as a regular expression, and as SQL's GLOB."""
+_STATUS = "0x…"
+_PACKAGE = Path(__file__).parents[2]
+
+
+def node_key(home: Path) -> bytes:
+    """Return the node's secret, from which pseudonyms are made; write one where there is none.
+
+    Parameters
+    ----------
+    home : Path
+        The node's folder.
+
+    Raises
+    ------
+    CadError
+        When the file does not hold what this function writes.
+    """
+    path = home / KEY_FILE
+    if not path.is_file():
+        write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
+    secret = read_bytes(path, 2**10)
+    if not SECRET.fullmatch(secret):
+        problem = f"{len(secret)} bytes that are no node's secret: it is 32 digits of 0-9 and a-f"
+        raise CadError(problem, file=path, hint="bring the file back from a backup")
+    return secret
+
+
+def key_of(secret: bytes, name: str) -> str:
+    """Return the pseudonym of a UID or file name, to use in file names, queue, log and pages.
+
+    Parameters
+    ----------
+    secret : bytes
+        The node's secret (:func:`node_key`).
+    name : str
+        The UID or file name to hide.
+    """
+    return hmac.new(secret, os.fsencode(name), hashlib.sha256).hexdigest()[:_HEX]
+
+
+def is_key(name: str) -> bool:
+    """Tell whether a name has the form of a key (:func:`key_of`)."""
+    return re.fullmatch(KEY, name) is not None
+
+
+def study_folder(home: Path, part: str, key: str) -> Path:
+    """Return the folder of a study: ``home/part/key``.
+
+    Parameters
+    ----------
+    home : Path
+        The node's folder.
+    part : str
+        ``incoming`` or ``studies``.
+    key : str
+        The pseudonym of the study's StudyInstanceUID.
+
+    Raises
+    ------
+    CadError
+        For what is no key: empty or a path, it would lead to the folders of other studies.
+    """
+    if not is_key(key):
+        raise CadError(f"{key!r} is no study's key: that is {_HEX} digits of 0-9 and a-f")
+    return home / part / key
+
+
+def wording(error: BaseException) -> dict[str, str]:
+    """Return the parts of an error that name no patient, for the log and the queue.
+
+    Parameters
+    ----------
+    error : BaseException
+        Its message may quote a DICOM header.
+
+    Returns
+    -------
+    dict of str to str
+        ``code``: the line of the program that raised it (``module:line``), or the system's name of
+        the error; ``reason`` and ``hint``: the program's own words there, without any value.
+    """
+    if isinstance(error, CadError):
+        problem, hint = _words(error.place)
+        code, reason = error.place, _filled(problem, error.problem)
+        return {"code": code, "reason": reason, "hint": _filled(hint, error.hint)}
+    if isinstance(error, OSError) and error.errno:
+        code = errno.errorcode.get(error.errno, "OSError")
+        return {"code": code, "reason": os.strerror(error.errno), "hint": ""}
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if frame.filename.startswith(str(_PACKAGE))]
+    place = f" {Path(ours[-1].filename).stem}:{ours[-1].lineno}" if ours else ""
+    code = type(error).__name__ + place
+    return {"code": code, "reason": "a fault of the program", "hint": "report the code"}
+
+
+@cache
+def _words(place: str) -> tuple[str, str]:
+    """Return the constant words of the message and the hint of an error raised at a place."""
+    module, _, line = place.rpartition(":")
+    for call in _calls(module):  # the outermost one of a line comes first
+        name = ast.unparse(call.func).rpartition(".")[2]
+        if call.lineno == int(line) and (name[:1].isupper() or name == "kind"):
+            hint = next((one.value for one in call.keywords if one.arg == "hint"), None)
+            return _constant(call.args[0]), _constant(hint) if hint is not None else ""
+    return "…", ""
+
+
+@cache
+def _calls(module: str) -> list[ast.Call]:
+    try:
+        source = importlib.util.find_spec(module)
+        tree = ast.parse(read_bytes(Path(str(source and source.origin)), MAX_YAML))
+    except (CadError, ImportError, OSError, SyntaxError, ValueError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+
+
+def _constant(node: ast.expr) -> str:
+    """Return an expression's text with ``…`` for whatever is not written in the program.
+
+    A status that the program formats as four hexadecimal digits is ``0x…``: it is a number.
+    """
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_constant(part) for part in node.values)
+    if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
+        return _STATUS if _constant(node.format_spec) == "#06x" else "…"
+    return "…"
+
+
+def _filled(words: str, said: str) -> str:
+    """Return the program's words with the statuses that an error says there."""
+    if _STATUS not in words:
+        return words
+    pattern = re.escape(words).replace(_STATUS, "(0x[0-9a-f]{4})").replace("…", ".*?")
+    match = re.match(pattern, said, flags=re.DOTALL)
+    for status in match.groups() if match is not None else ():
+        words = words.replace(_STATUS, status, 1)
+    return words

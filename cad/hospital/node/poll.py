@@ -1,0 +1,120 @@
+"""Ask an archive at intervals for new studies, and fetch their new series."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cad.base.errors import CadError, MachineError
+from cad.base.files import make_folder
+from cad.dicom.archive.client import connect
+from cad.dicom.archive.interface import FoundSeries
+from cad.hospital.node.inbox import FETCHING, INCOMING, Inbox
+from cad.hospital.node.log import tell
+from cad.hospital.node.names import key_of, node_key, wording
+from cad.hospital.node.queue import QueueError
+from cad.hospital.node.settings import ArchiveSettings, PollSettings
+
+SENDER = "poll"
+
+
+class Poller:
+    """Ask an archive for new studies and fetch their series into the inbox.
+
+    A series is fetched once, and again when it has more instances. Nothing in the archive is
+    changed.
+
+    Parameters
+    ----------
+    settings : PollSettings
+        Archive to ask, interval, and which studies.
+    archive : ArchiveSettings
+        Archive of the results: its address and limits count where ``settings`` names none.
+    inbox : Inbox
+        Takes the instances.
+    """
+
+    def __init__(self, settings: PollSettings, archive: ArchiveSettings, inbox: Inbox) -> None:
+        self.settings, self.inbox = settings, inbox
+        address = settings.address or archive.address
+        limits = settings.limits or archive.limits
+        self.archive = connect(address, settings.aet or archive.aet, limits)
+        self._secret, self._next = node_key(inbox.home), 0.0
+        self._scratch = inbox.home / INCOMING / FETCHING
+
+    def look(self) -> bool:
+        """Ask the archive and fetch new series, if the interval since the last query is over.
+
+        An error is logged and tried again at the next query.
+
+        Returns
+        -------
+        bool
+            Whether a new instance was kept; False at once where the interval is not over.
+        """
+        if time.monotonic() < self._next:
+            return False
+        self._next = time.monotonic() + self.settings.every_seconds
+        since = datetime.now(UTC) - timedelta(days=self.settings.days)
+        taken = False
+        with self._said():
+            recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
+            for uid, series in recent.items():
+                # What is no UID may be no text either, and says so as its own study.
+                with self._said(study=key_of(self._secret, uid.encode(errors="replace").decode())):
+                    taken = self._look_at(series) or taken
+        return taken
+
+    def _look_at(self, series: list[FoundSeries] | CadError) -> bool:
+        """Fetch what is new of one study."""
+        if isinstance(series, CadError):
+            raise series
+        seen = self.inbox.queue.seen
+        new = [one for one in series if not seen(self._name(one), one.instances, 0)]
+        return bool(new) and self._take(new)
+
+    @contextmanager
+    def _said(self, **facts: str) -> Iterator[None]:
+        """Say why something was not fetched: it is tried again the next time."""
+        try:
+            yield
+        except QueueError:
+            raise
+        except Exception as error:
+            tell("poll failed", **facts, **wording(error))
+
+    def _take(self, series: list[FoundSeries]) -> bool:
+        """Fetch a study's new series, all or none, and keep their instances."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        make_folder(self._scratch, mode=0o700)
+        try:
+            self.archive.fetch(series, self._scratch)
+            lost = list[MachineError]()
+            taken = [self._keep(path, lost) for path in sorted(self._scratch.rglob("*.dcm"))]
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        if lost:
+            raise lost[0]
+        for one in series:
+            self.inbox.queue.see(self._name(one), one.instances, 0)
+        return any(taken)
+
+    def _keep(self, path: Path, lost: list[MachineError]) -> bool:
+        """Keep one instance; one that differs from what is here is left out, and said.
+
+        What the machine was too short for goes to ``lost``: it must not keep the others out.
+        """
+        try:
+            return self.inbox.keep(path, SENDER) > 0
+        except QueueError:
+            raise
+        except MachineError as error:
+            lost.append(error)
+        except CadError as error:
+            tell("instance refused", sender=SENDER, **wording(error))
+        return False
+
+    def _name(self, series: FoundSeries) -> str:
+        return key_of(self._secret, series.series_uid)

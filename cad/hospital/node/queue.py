@@ -1,0 +1,581 @@
+"""The queue on disk: which instances are safe, and how far every study is.
+
+SQLite in a folder of the node; every change is one transaction, on the disk before it returns. A
+study moves ``receiving → queued → computing → sending → done``, aside to ``awaiting ROI`` or
+``failed``; whatever arrives for it brings it back to ``receiving`` and one further ``generation``,
+and what was begun for an earlier generation settles nothing.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cad.base.errors import CadError
+from cad.base.reading import read_text
+from cad.hospital.node.names import KEY
+
+RECEIVING, QUEUED, COMPUTING, AWAITING = "receiving", "queued", "computing", "awaiting ROI"
+SENDING, DONE, FAILED = "sending", "done", "failed"
+STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
+_VERSION = 4
+_SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES)
+# A row that is against the schema was not written by this program.
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR,
+           sqlite3.SQLITE_CONSTRAINT)  # fmt: skip
+
+
+def _columns(database: sqlite3.Connection) -> list[tuple[str, str]]:
+    query = (
+        "SELECT tables.name, columns.name FROM sqlite_master AS tables "
+        "JOIN pragma_table_info(tables.name) AS columns WHERE tables.type = 'table' ORDER BY 1, 2"
+    )
+    return database.execute(query).fetchall()
+
+
+# The columns that a sound queue has, from the schema itself.
+with closing(sqlite3.connect(":memory:")) as _fresh:
+    _fresh.executescript(_SCHEMA)
+    _COLUMNS = _columns(_fresh)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Hold one study of the queue; times are seconds since 1970.
+
+    Parameters
+    ----------
+    key : str
+        The pseudonym of its StudyInstanceUID.
+    state : str
+        "receiving", "queued", "computing", "sending", "done",
+        "awaiting ROI" or "failed".
+    generation : int
+        How many instances have asked for a result so far.
+    sender : str
+        AE title or folder that it came from.
+    opened, changed, due : float
+        Time of the first arrival, of the last arrival, and of the next step.
+    attempts : int
+        Tries of the present step.
+    sendings : int
+        Tries of sending since the study came.
+    returned : int
+        Objects that were sent to the archive.
+    computed : float or None
+        Seconds that computing took.
+    settled : float or None
+        Time at which the study was done or failed.
+    reason, hint : str
+        What went wrong last, and what the user can do; empty where nothing did.
+    """
+
+    key: str
+    state: str
+    generation: int
+    sender: str
+    opened: float
+    changed: float
+    due: float
+    attempts: int
+    sendings: int
+    returned: int
+    computed: float | None
+    settled: float | None
+    reason: str
+    hint: str
+
+
+class QueueError(CadError):
+    """Report that the queue cannot be read or written; no study is the cause."""
+
+
+class DamagedQueue(QueueError):
+    """Report that the queue's file is not a sound database.
+
+    A start of the node then makes a new queue from the files in ``incoming``.
+    """
+
+
+class Queue:
+    """Keep the node's queue in a SQLite file; safe for several threads of one process.
+
+    Parameters
+    ----------
+    path : Path
+        The database file, made when absent.
+
+    Raises
+    ------
+    DamagedQueue
+        From here and from every method, when the file is not a sound database.
+    QueueError
+        From here and from every method, when the file cannot be read or written: a full disk, a
+        refused permission.
+    CadError
+        When a later version of the program wrote the queue.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # One connection for all threads: SQLite's own locks would make them fail instead of wait.
+        self._lock = threading.RLock()
+        self._held: set[str] = set()
+        with self._sound():
+            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _open(self) -> None:
+        # Damage is found now, while a queue can be made anew, and not in the middle of a study. An
+        # index that says otherwise than its table would hide a study: `quick_check` overlooks it.
+        (verdict,) = self._db.execute("PRAGMA integrity_check(1)").fetchone()
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if verdict != "ok" or version < 0:
+            raise sqlite3.DatabaseError("not as it was written")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        # An acknowledged instance must outlive a power cut: every commit is flushed.
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA secure_delete = ON")  # what a patient's rows held is overwritten
+        if version > _VERSION:
+            text = f"the queue has format {version}, this version knows {_VERSION}"
+            hint = "install the version of cad that wrote it, or a later one"
+            raise CadError(text, file=self.path, hint=hint)
+        if version != _VERSION:
+            self._make_tables()
+        if _columns(self._db) != _COLUMNS:
+            raise sqlite3.DatabaseError("it has other tables than a queue")
+        for table in dict(_COLUMNS):  # words that are none end it here
+            self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - ours
+
+    def _make_tables(self) -> None:
+        """Make the tables, with the rows that those of an earlier version have."""
+        had = set(_columns(self._db)).intersection(_COLUMNS)
+        names = {table: ", ".join(sorted(c for t, c in had if t == table)) for table, _ in had}
+        aside = "".join(f"ALTER TABLE {table} RENAME TO old_{table};" for table in names)
+        copied = "".join(
+            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM old_{table};"  # noqa: S608 - ours
+            f"DROP TABLE old_{table};"
+            for table, columns in names.items()
+        )
+        # Tables and version in one transaction: a kill leaves the old format or the new one.
+        made = f"{aside} {_SCHEMA} {copied} PRAGMA user_version = {_VERSION};"
+        self._db.executescript(f"BEGIN; {made} COMMIT;")
+
+    def close(self) -> None:
+        """Close the database; every change is on the disk already."""
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Turn what the database raises into the project's errors."""
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            # The low byte is the primary code of SQLite's extended ones.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+            raise (DamagedQueue if code in _DAMAGE else QueueError)(
+                f"the queue cannot be read or written: {error}",
+                file=self.path,
+                hint="free disk space, permissions? The next start makes a damaged queue anew",
+            ) from error
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        """Make one transaction."""
+        with self._sound(), self._lock:
+            # The write lock at once: a reader that becomes a writer could fail half way.
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # a full disk may have ended it already
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._sound(), self._lock:
+            return self._db.execute(query, values).fetchall()
+
+    def _do(self, query: str, *values: Any) -> int:
+        """Change rows in one transaction; return how many."""
+        with self._change() as db:
+            return db.execute(query, values).rowcount
+
+    def digest(self, instance: str) -> bytes | None:
+        """Return the hash of an instance's data set; None for an instance that is not in the queue.
+
+        Parameters
+        ----------
+        instance : str
+            The instance's key: the pseudonym of its SOPInstanceUID.
+        """
+        rows = self._rows("SELECT digest FROM instance WHERE key = ?", instance)
+        return rows[0][0] if rows else None
+
+    def arrived(
+        self,
+        instance: tuple[str, str, int, bytes],
+        study: str,
+        sender: str,
+        now: float,
+        due: float,
+        *,
+        asks: bool = True,
+        peer: str = "",
+    ) -> None:
+        """Enter an instance that is on the disk, and its study where that is new.
+
+        Parameters
+        ----------
+        instance : tuple
+            Key (pseudonym of the SOPInstanceUID), modality, size in bytes, hash of the data set.
+        study : str
+            The study's key: the pseudonym of its StudyInstanceUID.
+        sender, peer : str
+            AE title or folder that sent the instance, and the sender's address.
+        now, due : float
+            Time of arrival, and when the study is to be looked at, in seconds since 1970.
+        asks : bool
+            Whether the study is to be computed (again) because of this instance.
+        """
+        key, kind, size, digest = instance
+        with self._change() as db:
+            # Replaced, not refused: an instance that was lost on the disk is sent again.
+            row = (key, study, kind, size, digest, now, sender, peer)
+            db.execute("INSERT OR REPLACE INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            db.execute(
+                "INSERT INTO study (key, state, generation, sender, opened, changed, due) "
+                "VALUES (?, ?, 0, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (study, RECEIVING, sender, now, now, due),
+            )
+            if asks:
+                db.execute(
+                    "UPDATE study SET state = ?, generation = generation + 1, changed = ?, "
+                    "due = ?, attempts = 0, reason = '', hint = '' WHERE key = ?",
+                    (RECEIVING, now, due, study),
+                )
+
+    @contextmanager
+    def claimed(self, state: str, into: str, now: float) -> Iterator[Entry | None]:
+        """Take the study that has waited longest in a state, and hold it until the block ends.
+
+        The study moves into the state ``into``, and the attempt is counted. No other thread is
+        given a study that is held. A study that is in ``into`` and held by no thread was left there
+        by a fault: it is given out again.
+
+        Parameters
+        ----------
+        state, into : str
+            State in which the study waits, and state in which it is worked on.
+        now : float
+            Seconds since 1970; a study that is due later is not taken.
+
+        Yields
+        ------
+        Entry or None
+            None where no study waits.
+        """
+        # What a fault left in the middle of a step is nobody's: without this it would stay there.
+        orphan = into if into != state else ""
+        with self._lock:  # a claim whose commit fails holds nothing
+            with self._change() as db:
+                query = (
+                    "UPDATE study SET state = ?, attempts = attempts + 1, "  # noqa: S608
+                    "sendings = sendings + ? WHERE key = (SELECT key FROM study "
+                    "WHERE (state = ? AND due <= ? OR state = ?) "
+                    f"AND key NOT IN ({', '.join('?' * len(self._held))}) "
+                    "ORDER BY due, opened LIMIT 1) RETURNING *"
+                )
+                values = into, into == SENDING, state, now, orphan, *self._held
+                row = db.execute(query, values).fetchone()
+                entry = Entry(*row) if row else None
+            if entry is not None:
+                self._held.add(entry.key)
+        try:
+            yield entry
+        finally:
+            if entry is not None:
+                with self._lock:
+                    self._held.discard(entry.key)
+
+    def settle(self, entry: Entry, state: str, now: float, **values: Any) -> bool:
+        """Move a claimed study on to another state, unless an instance of it arrived meanwhile.
+
+        Parameters
+        ----------
+        entry : Entry
+            The study as it was claimed.
+        state : str
+            The new state.
+        now : float
+            Seconds since 1970.
+        **values : object
+            Further columns of the study to set, such as ``due`` or ``reason``.
+
+        Returns
+        -------
+        bool
+            True where the study was moved, False where more of it has arrived.
+        """
+        values = {"due": now, "attempts": 0, "reason": "", "hint": "", **values}
+        # The sweep counts keep_days from here.
+        if state in (DONE, FAILED):
+            values["settled"] = now
+        names = ", ".join(f"{name} = ?" for name in values)
+        query = (
+            f"UPDATE study SET state = ?, {names} "  # noqa: S608 - our own names
+            # An instance that has come since raised the generation: this result is of less.
+            "WHERE key = ? AND state = ? AND generation = ?"
+        )
+        own = entry.key, entry.state, entry.generation
+        return self._do(query, state, *values.values(), *own) == 1
+
+    def ask(self, entry: Entry, number: str) -> None:
+        """Record that the archive was asked to promise that it keeps a study's result.
+
+        Parameters
+        ----------
+        entry : Entry
+            The study.
+        number : str
+            Transaction UID of the request; the archive's answer carries it.
+        """
+        self._do("INSERT INTO asked VALUES (?, ?, ?)", number, entry.key, entry.generation)
+
+    def promised(self, number: str) -> Entry | None:
+        """Return the study that a storage commitment request was about.
+
+        Parameters
+        ----------
+        number : str
+            Transaction UID from the archive's answer.
+
+        Returns
+        -------
+        Entry or None
+            None where the study is no longer being sent, or more of it has arrived since.
+        """
+        query = (
+            "SELECT study.* FROM study JOIN asked ON asked.study = study.key "
+            "AND asked.generation = study.generation WHERE asked.number = ? AND state = ?"
+        )
+        rows = self._rows(query, number, SENDING)
+        return Entry(*rows[0]) if rows else None
+
+    def put_right(self, now: float, longest: float) -> int:
+        """Correct times that lie in the future because the clock was wrong.
+
+        Parameters
+        ----------
+        now : float
+            The present time, in seconds since 1970; no arrival and no end may be later.
+        longest : float
+            Seconds; a study that is due more than these after ``now`` becomes due now.
+
+        Returns
+        -------
+        int
+            Number of studies that were corrected.
+        """
+        query = (
+            "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "
+            "settled = min(settled, ?1), due = CASE WHEN due > ?2 THEN ?1 ELSE due END "
+            "WHERE max(opened, changed, coalesce(settled, 0)) > ?1 OR due > ?2"
+        )
+        return self._do(query, now, now + longest)
+
+    def instances(self) -> dict[str, set[str]]:
+        """Return the keys of all instances in the queue, by the key of their study."""
+        kept: dict[str, set[str]] = {key: set() for (key,) in self._rows("SELECT key FROM study")}
+        for study, key in self._rows("SELECT study, key FROM instance"):
+            if study in kept:
+                kept[study].add(key)
+        return kept
+
+    def lost(self, instances: set[str]) -> None:
+        """Remove instances whose files are gone; when they are sent again they count as new.
+
+        Parameters
+        ----------
+        instances : set of str
+            Their keys: pseudonyms of the SOPInstanceUIDs.
+        """
+        with self._change() as db:
+            db.executemany("DELETE FROM instance WHERE key = ?", [(key,) for key in instances])
+
+    def was_sent(self, study: str) -> None:
+        """Note that a part of a study's result may be in the archive already.
+
+        The next sending asks the archive for its objects first and leaves these out.
+        """
+        self._do("UPDATE study SET sendings = max(sendings, 1) WHERE key = ?", study)
+
+    def last_line(self) -> str:
+        """Return the SHA-256 of the audit trail's last line; empty where none was noted."""
+        rows = self._rows("SELECT sha256 FROM trail")
+        return str(rows[0][0]) if rows else ""
+
+    def note_line(self, sha256: str) -> None:
+        """Remember the SHA-256 of the audit trail's last line, so that its removal is detected."""
+        self._do("INSERT OR REPLACE INTO trail VALUES (1, ?)", sha256)
+
+    def is_secret(self, fingerprint: str) -> bool:
+        """Tell whether the node's secret is that of the first start; the first one is kept.
+
+        Parameters
+        ----------
+        fingerprint : str
+            What the secret is known by.
+        """
+        self._do("INSERT OR IGNORE INTO secret VALUES (1, ?)", fingerprint)
+        return self._rows("SELECT fingerprint FROM secret") == [(fingerprint,)]
+
+    def recover(self, *, retry_failed: bool) -> int:
+        """Queue the studies again whose computing was cut off when the node was killed.
+
+        Studies that were being sent become due at once and are not counted.
+
+        Parameters
+        ----------
+        retry_failed : bool
+            Also queue the studies that failed.
+
+        Returns
+        -------
+        int
+            Number of studies that were queued.
+        """
+        with self._change() as db:
+            # SQL wants two marks either way.
+            again = (COMPUTING, FAILED) if retry_failed else (COMPUTING, COMPUTING)
+            query = "UPDATE study SET state = ?, due = 0 WHERE state IN (?, ?)"
+            moved = db.execute(query, (QUEUED, *again))
+            db.execute("UPDATE study SET due = 0 WHERE state = ?", (SENDING,))
+            return moved.rowcount
+
+    def count_of(self, study: str, kind: str) -> int:
+        """Return how many instances of one modality (``kind``) the queue has of a study."""
+        query = "SELECT count(*) FROM instance WHERE study = ? AND kind = ?"
+        return int(self._rows(query, study, kind)[0][0])
+
+    def senders(self, study: str) -> list[dict[str, Any]]:
+        """Return who sent a study's instances.
+
+        Returns
+        -------
+        list of dict
+            One for each sender: ``title`` (AE title or folder), ``peer`` (address) and
+            ``instances`` (how many).
+        """
+        query = (
+            "SELECT sender, peer, count(*) FROM instance WHERE study = ? AND sender != '' "
+            "GROUP BY sender, peer ORDER BY sender, peer"
+        )
+        names = ("title", "peer", "instances")
+        return [dict(zip(names, row, strict=True)) for row in self._rows(query, study)]
+
+    def seen(self, name: str, size: int, time: int) -> bool:
+        """Tell whether a file, or a series of an archive, was taken and has not changed since.
+
+        Parameters
+        ----------
+        name : str
+            Pseudonym of the file's path, or of the SeriesInstanceUID.
+        size : int
+            Size of the file in bytes, or number of instances of the series.
+        time : int
+            Time of the file's last change in nanoseconds, or 0 for a series.
+        """
+        query = "SELECT 1 FROM exported WHERE name = ? AND size = ? AND time = ?"
+        return bool(self._rows(query, name, size, time))
+
+    def see(self, name: str, size: int, time: int) -> None:
+        """Remember a file, or a series of an archive, as taken.
+
+        Parameters
+        ----------
+        name : str
+            Pseudonym of the file's path, or of the SeriesInstanceUID.
+        size : int
+            Size of the file in bytes, or number of instances of the series.
+        time : int
+            Time of the file's last change in nanoseconds, or 0 for a series.
+        """
+        self._do("INSERT OR REPLACE INTO exported VALUES (?, ?, ?)", name, size, time)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of studies in each state, by state."""
+        found = dict(self._rows("SELECT state, count(*) FROM study GROUP BY state"))
+        return {state: found.get(state, 0) for state in STATES}
+
+    def totals(self, since: float) -> dict[str, float]:
+        """Return totals for the status page.
+
+        Parameters
+        ----------
+        since : float
+            Seconds since 1970; ``done`` and ``wait`` count the studies that were done after it.
+
+        Returns
+        -------
+        dict of str to float
+            ``instances`` and ``bytes`` that are kept, objects ``sent`` to the archive, studies
+            ``done``, and ``wait``: mean seconds from a study's last arrival until it was done.
+        """
+        instances, size = self._rows("SELECT count(*), coalesce(sum(bytes), 0) FROM instance")[0]
+        (sent,) = self._rows("SELECT coalesce(sum(returned), 0) FROM study")[0]
+        query = "SELECT count(*), coalesce(avg(settled - changed), 0) FROM study WHERE state = ? "
+        done, wait = self._rows(query + "AND settled >= ?", DONE, since)[0]
+        return {"instances": instances, "bytes": size, "sent": sent, "done": done, "wait": wait}
+
+    def latest(self, states: tuple[str, ...], limit: int = 20) -> list[Entry]:
+        """Return the studies in some states, at most ``limit``, the latest end or arrival first."""
+        marks = ", ".join("?" * len(states))
+        query = (
+            f"SELECT * FROM study WHERE state IN ({marks}) "  # noqa: S608 - marks only
+            "ORDER BY coalesce(settled, changed) DESC LIMIT ?"
+        )
+        return [Entry(*row) for row in self._rows(query, *states, limit)]
+
+    def still_wanted(self, study: str, now: float) -> None:
+        """Count the days for which a done or failed study is kept from ``now`` on.
+
+        ``now`` is in seconds since 1970.
+
+        Called when the study is being sent again.
+        """
+        self._do("UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL", now, study)
+
+    def outdated(self, before: float, study: str = "") -> list[str]:
+        """Return the keys of studies that were done or failed before a time.
+
+        Parameters
+        ----------
+        before : float
+            Seconds since 1970.
+        study : str
+            Look at the study of this key only; empty for all studies.
+        """
+        query = "SELECT key FROM study WHERE state IN (?, ?) AND settled < ? AND ? IN ('', key)"
+        return [key for (key,) in self._rows(query, DONE, FAILED, before, study)]
+
+    def shrink(self) -> None:
+        """Rewrite the database file, so that nothing of removed rows stays in it."""
+        with self._sound(), self._lock:
+            self._db.execute("VACUUM")
+
+    def forget(self, study: str) -> None:
+        """Remove the rows of a study and of its instances, after their files were removed."""
+        with self._change() as db:
+            db.execute("DELETE FROM instance WHERE study = ?", (study,))
+            db.execute("DELETE FROM asked WHERE study = ?", (study,))
+            db.execute("DELETE FROM study WHERE key = ?", (study,))

@@ -1,0 +1,183 @@
+"""Receive by DICOM networking: C-ECHO and C-STORE, from those that are allowed to send.
+
+An instance is spooled to the disk as it comes and acknowledged when
+:meth:`cad.hospital.node.inbox.Inbox.keep` has returned. The receiver computes nothing, unpacks
+nothing and waits for no computing: that happens in other processes.
+"""
+
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, _config, evt
+from pynetdicom.dimse_primitives import C_STORE
+
+from cad.base.errors import CadError, MachineError
+from cad.base.reading import reading
+from cad.dicom.archive.dimse import COMMITMENT, FETCHED
+from cad.dicom.archive.listener import listen, silence
+from cad.dicom.archive.tls import answering
+from cad.hospital.node.inbox import DuplicateInstance, Inbox
+from cad.hospital.node.log import tell
+from cad.hospital.node.names import wording
+from cad.hospital.node.queue import QueueError
+
+VERIFICATION = "1.2.840.10008.1.1"
+_SUCCESS, _OUT_OF_RESOURCES, _DUPLICATE, _CANNOT_UNDERSTAND = 0x0000, 0xA700, 0x0111, 0xC000
+_PROCESSING_FAILURE = 0x0110
+_LOOK_BYTES = 2**24  # after so many of them it is asked whether there is room for more
+_LAST_ANSWER = 0.5  # seconds for an acknowledgement to leave after its instance is safe
+
+
+Promised = Callable[[str, dict[str, int]], None]
+"""Take an archive's answer: our number, and each object that it keeps (0) or does not (why)."""
+
+
+class Receiver:
+    """Receive DICOM instances from the callers that the settings allow, until :meth:`stop`.
+
+    Parameters
+    ----------
+    inbox : Inbox
+        Keeps the instances; its settings name port, title and callers.
+    promised : callable
+        Called with an archive's answer to a storage commitment request: the transaction UID, and a
+        dict by SOPInstanceUID, of 0 or the code of the reason why the archive does not keep the
+        object.
+    """
+
+    def __init__(self, inbox: Inbox, promised: Promised = lambda number, objects: None) -> None:
+        self._promised = promised
+        self.settings, self.inbox = inbox.settings.receiver, inbox
+        self.refused = 0
+        self._busy, self._stopping = 0, False
+        self._change = threading.Condition()
+        # By association, which the library drops without telling us.
+        self._left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        # The library writes what comes to the disk, there.
+        tempfile.tempdir, _config.STORE_RECV_CHUNKED_DATASET = str(inbox.spool), True
+        entity = AE(ae_title=self.settings.aet)
+        entity.require_called_aet = True
+        entity.require_calling_aet = list(self.settings.callers)
+        entity.maximum_associations = self.settings.associations
+        entity.network_timeout = entity.dimse_timeout = self.settings.idle_seconds
+        entity.acse_timeout = self.settings.idle_seconds
+        entity.add_supported_context(VERIFICATION)
+        for kind in FETCHED:  # what is fetched elsewhere is taken here
+            # Any encoding: nothing is unpacked here, and a refused syntax is a lost image.
+            entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
+        if inbox.settings.archive.commitment:  # there the archive has the role of the SCP
+            entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
+        handlers = [
+            (evt.EVT_CONN_OPEN, self._opened), (evt.EVT_DATA_RECV, self._came),
+            (evt.EVT_C_ECHO, lambda event: _SUCCESS), (evt.EVT_C_STORE, self._store),
+            (evt.EVT_N_EVENT_REPORT, self._reported),
+        ]  # fmt: skip
+        encryption = answering(files) if (files := self.settings.tls) else None
+        where = self.settings.host, self.settings.port
+        self._entity = entity
+        self._server = listen(entity, where, handlers, encryption, self._turned_away)
+        self.address = where[0], int(self._server.server_address[1])
+
+    def stop(self) -> None:
+        """Stop receiving: finish and acknowledge instances in progress, refuse further ones."""
+        with self._change:
+            self._stopping = True
+            # What is being written is acknowledged; a sender that waits longer sends again.
+            self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
+        time.sleep(_LAST_ANSWER)
+        silence(self._entity, self._server)
+        tempfile.tempdir, _config.STORE_RECV_CHUNKED_DATASET = None, False
+
+    def _store(self, event: evt.Event) -> int:
+        with self._change:
+            if self._stopping:
+                return _OUT_OF_RESOURCES
+            # Counted under the lock that stop() takes: none slips in after it has looked.
+            self._busy += 1
+        try:
+            return self._keep(event)
+        finally:
+            with self._change:
+                self._busy -= 1
+                self._change.notify_all()
+
+    def _keep(self, event: evt.Event) -> int:
+        association: Any = event.assoc
+        sender, request = association.requestor.ae_title, cast(C_STORE, event.request)
+        if self._left.get(association, -1.0) < 0:  # cut: nobody can be told that it is safe
+            return _OUT_OF_RESOURCES
+        announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
+        try:
+            self.inbox.keep(event.dataset_path, sender, association.peer, announced)
+        # A full disk must not look like a stored instance.
+        except (OSError, QueueError, MachineError) as error:
+            return self._refuse(sender, error, _OUT_OF_RESOURCES)
+        except DuplicateInstance as error:
+            return self._refuse(sender, error, _DUPLICATE)
+        except Exception as error:
+            known = isinstance(error, CadError)
+            return self._refuse(sender, error, _CANNOT_UNDERSTAND if known else _PROCESSING_FAILURE)
+        return _SUCCESS
+
+    def _reported(self, event: evt.Event) -> tuple[int, None]:
+        """Take an archive's answer to our request for storage commitment (PS3.4 J.3.3)."""
+        sender = event.assoc.requestor.ae_title
+        try:
+            with reading(f"what {sender} reports", "not readable as DICOM"):
+                said = event.event_information
+                kept = said.get("ReferencedSOPSequence") or []
+                objects = {str(item.ReferencedSOPInstanceUID): 0 for item in kept}
+                for item in said.get("FailedSOPSequence") or []:
+                    reason = int(item.get("FailureReason") or _PROCESSING_FAILURE)
+                    objects[str(item.ReferencedSOPInstanceUID)] = reason
+                number = str(said.TransactionUID)
+            self._promised(number, objects)
+        except Exception as error:
+            return self._refuse(sender, error, _PROCESSING_FAILURE), None
+        return _SUCCESS, None
+
+    def _refuse(self, sender: str, error: Exception, status: int) -> int:
+        self._count()
+        tell("instance refused", sender=sender, status=f"{status:#06x}", **wording(error))
+        return status
+
+    def _count(self) -> None:
+        with self._change:
+            self.refused += 1
+
+    def _turned_away(self, address: str, **facts: str) -> None:
+        self._count()
+        tell("association refused", address=address, **facts)
+
+    def _opened(self, event: evt.Event) -> None:
+        """Count what comes over the connection from now on."""
+        self._left[event.assoc] = self.settings.association_gigabytes * 1e9
+        with suppress(OSError):  # said for each instance that cannot be written
+            self.inbox.check_spool()
+
+    def _came(self, event: evt.Event) -> None:
+        """Count the bytes of a connection, and cut one that brings too much."""
+        data: Any = event.data
+        before = self._left.get(event.assoc, 0.0)
+        left = self._left[event.assoc] = before - len(data)
+        try:
+            if left < 0:
+                raise CadError("an association brings more than `association_gigabytes`")
+            # Asking the file system at each packet would cost more than the packet.
+            if before // _LOOK_BYTES != left // _LOOK_BYTES:
+                self.inbox.check_room()
+        except (CadError, OSError) as error:
+            # Marked first: an instance that is whole in the buffer must not be acknowledged any
+            # more.
+            self._left[event.assoc] = -1.0
+            self._refuse(event.assoc.requestor.ae_title, error, 0)
+            transport: Any = event.assoc.dul.socket
+            with suppress(OSError, AttributeError):
+                transport.socket.shutdown(socket.SHUT_RDWR)
+                transport.socket.close()  # the library closes none that is shut down

@@ -1,0 +1,116 @@
+"""Return a study's result to the archive: once, and only proof counts."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.dicom.archive.client import connect
+from cad.folders.cohort.patients import patient_proof
+from cad.hospital.node.compute import COHORT, objects
+from cad.hospital.node.instance import Head, head_of, require_whole
+from cad.hospital.node.settings import ArchiveSettings
+
+
+def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
+    """Store a study's result objects in the archive; return how many were sent.
+
+    Parameters
+    ----------
+    settings : ArchiveSettings
+        The archive.
+    work : Path
+        The study's folder of cohort and run.
+    ask_first : bool
+        Ask which objects the archive has, and leave these out. Equal results have equal UIDs
+        (:mod:`cad.dicom.out.results`).
+
+    Raises
+    ------
+    CadError
+        When the archive does not prove for every object that it is stored.
+    """
+    archive = connect(settings.address, settings.aet, settings.limits)
+    wanted = objects(work)
+    if ask_first:
+        wanted = archive.missing(wanted)
+    if wanted:
+        archive.store(wanted, patient_proof(work / COHORT))
+    return len(wanted)
+
+
+def ask_promise(settings: ArchiveSettings, work: Path, number: str) -> None:
+    """Ask the archive for storage commitment (PS3.4 J) of a study's objects.
+
+    Parameters
+    ----------
+    settings : ArchiveSettings
+        The archive.
+    work : Path
+        The study's folder of cohort and run.
+    number : str
+        Transaction UID of the request; the archive's answer carries it.
+
+    Raises
+    ------
+    CadError
+        When the archive cannot be asked, or does not support storage commitment.
+    """
+    connect(settings.address, settings.aet, settings.limits).commit(objects(work), number)
+
+
+def result_is_whole(work: Path) -> bool:
+    """Tell whether a study's result is there, and none of its objects was cut off.
+
+    Parameters
+    ----------
+    work : Path
+        The study's folder of cohort and run.
+    """
+    with suppress(CadError):
+        heads = {path: head_of(path) for path in objects(work)}
+        for path, head in heads.items():
+            require_whole(path, head.sop_class if head else "")
+        return bool(heads)
+    return False
+
+
+def broken(work: Path, answered: dict[str, int]) -> list[str]:
+    """Return the reasons why objects of a study are not kept, from the archive's answer.
+
+    Parameters
+    ----------
+    work : Path
+        The study's folder of cohort and run.
+    answered : dict of str to int
+        By SOPInstanceUID: 0 where the archive promises to keep the object, else its failure reason.
+
+    Returns
+    -------
+    list of str
+        For each object that is not kept the failure code in hexadecimal, or ``not named`` where the
+        answer says nothing of it; empty where every object will be kept.
+    """
+    heads = [head_of(path) for path in objects(work)]
+    codes = [answered.get(head.uid) if head is not None else None for head in heads]
+    return ["not named" if code is None else f"{code:#06x}" for code in codes if code != 0]
+
+
+def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
+    """Return how many MR images the archive has of a study.
+
+    Parameters
+    ----------
+    settings : ArchiveSettings
+        The archive.
+    head : Head
+        Header of any instance of the study.
+
+    Raises
+    ------
+    CadError
+        When the archive cannot be asked.
+    """
+    if not head.patient:  # the import will say so
+        return 0
+    series = connect(settings.address, settings.aet, settings.limits).find(head.patient)
+    return sum(s.instances for s in series if s.study_uid == head.study and s.modality == "MR")

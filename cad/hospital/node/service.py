@@ -1,0 +1,461 @@
+"""Run a node: threads that each move studies one step on, until a signal ends them."""
+
+import logging
+import shutil
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from pydicom.uid import generate_uid
+
+from cad.base.errors import CadError, MachineError
+from cad.base.files import make_folder, write_atomic
+from cad.base.processes import silence_children
+from cad.base.transactions.lock import locked
+from cad.base.version import __version__
+from cad.dicom.archive.client import connect
+from cad.hospital.node import queue as states
+from cad.hospital.node.compute import compute, objects, ready, without_probability
+from cad.hospital.node.inbox import LEAST_BYTES, Inbox
+from cad.hospital.node.log import tell
+from cad.hospital.node.names import REASON_FILE, wording
+from cad.hospital.node.poll import Poller
+from cad.hospital.node.queue import DamagedQueue, Entry, Queue, QueueError
+from cad.hospital.node.receiver import Receiver
+from cad.hospital.node.send import (
+    ask_promise,
+    broken,
+    images_in_archive,
+    result_is_whole,
+    send_back,
+)
+from cad.hospital.node.settings import NodeSettings
+from cad.hospital.node.status import StatusPage
+from cad.hospital.node.trail import Trail
+from cad.hospital.node.watch import Watcher
+from cad.run.audit.trail import DamagedTrail
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.pool import Caller
+
+QUEUE = "queue.sqlite"
+_PAUSE = 0.5  # seconds between looks at the queue
+_TROUBLE = 5.0  # seconds until a step is tried again that the machine refused
+_CLOCK_SECONDS = 60.0  # by more than that nobody sets a clock that is right
+_SWEEP_SECONDS = 3600.0
+_HOUR, _DAY = 3600.0, 86400.0
+
+
+def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool = False) -> int:
+    """Receive, compute and return studies until SIGTERM or SIGINT; return the exit code.
+
+    If the disk is full at the start, wait until it has room.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        All settings of the node.
+    retry_failed : bool
+        Compute failed studies again.
+    new_trail : bool
+        Begin another audit trail where the last one is gone; by default that is an error.
+
+    Returns
+    -------
+    int
+        0 after a signal, 1 after a fault that ended the node.
+
+    Raises
+    ------
+    CadError
+        For unusable settings, a changed or missing audit trail, and when another node uses
+        the same folder.
+    """
+    silence_children()  # what libraries say quotes headers
+    logging.disable()
+    warnings.simplefilter("ignore")
+    threading.excepthook = _said_of_a_thread
+    connect(settings.archive.address, settings.archive.aet, settings.archive.limits)  # usable?
+    part = settings.studies
+    limits = ExecutionOptions(1, time_limit=part.time_limit, memory_limit=part.memory_limit)
+    computers = [Caller(limits) for _ in range(part.jobs)]
+    computers[0](ready, settings)
+    make_folder(settings.home, mode=0o700)
+    trouble = ""
+    while True:
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(settings.home))
+                node = Node(settings, retry_failed=retry_failed, new_trail=new_trail)
+            except (OSError, QueueError) as error:
+                if shutil.disk_usage(settings.home).free >= LEAST_BYTES:
+                    raise
+                trouble = _tell_once(trouble, "start waits", error)
+            else:
+                return node.run(computers)
+        time.sleep(_TROUBLE)
+
+
+class Node:
+    """Hold the parts of a running node: queue, inbox, audit trail, receiver and status page.
+
+    Making a node starts the receiver and the page and recovers the queue; :meth:`run` starts the
+    threads.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        All settings of the node.
+    retry_failed : bool
+        Compute failed studies again.
+    new_trail : bool
+        Begin another audit trail where the last one is gone; by default that is an error.
+    """
+
+    def __init__(
+        self, settings: NodeSettings, *, retry_failed: bool, new_trail: bool = False
+    ) -> None:
+        self.settings = settings
+        with ExitStack() as undo:  # a start that fails is tried again in this process
+            self.queue = _sound_queue(settings.home / QUEUE)
+            undo.callback(self.queue.close)
+            self.inbox = Inbox(settings, self.queue)
+            undo.callback(self.inbox.close)
+            came, gone = self.inbox.take_stock()
+            again = self.queue.recover(retry_failed=retry_failed)
+            self._clock = 0.0
+            self._set_clock()
+            self.trail = Trail(settings, self.queue, new=new_trail)
+            undo.pop_all()
+        watch, poll = settings.watch, settings.poll
+        self.watcher = Watcher(watch, self.inbox) if watch else None
+        self.poller = Poller(poll, settings.archive, self.inbox) if poll else None
+        self.receiver = Receiver(self.inbox, self.promised)
+        self.page = StatusPage(settings, self.queue, self.receiver)
+        self.stop, self.code, self._swept = threading.Event(), 0, 0.0
+        host, port = self.receiver.address
+        tell("started", version=__version__, host=host, port=port, page=self.page.port, again=again,
+             found=came, gone=gone)  # fmt: skip
+
+    def run(self, computers: list[Caller]) -> int:
+        """Start all threads and wait until a signal or a fault ends the node.
+
+        Parameters
+        ----------
+        computers : list of Caller
+            One supervised process for each study that is computed at the same time.
+
+        Returns
+        -------
+        int
+            Exit code: 0 after a signal, 1 after a fault.
+        """
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, lambda *_: self.stop.set())
+        steps: list[Callable[[], bool]] = [self.complete_one, self.send_one, self.sweep]
+        steps += [one.look for one in (self.watcher, self.poller) if one is not None]
+        for step in (*steps, *map(self._computing, computers)):
+            self._thread(step)
+        self.stop.wait()
+        self.receiver.stop()
+        self.page.stop()
+        try:
+            self.trail.note("stop")
+        except (CadError, OSError) as error:
+            self.code = 1
+            tell("not written down", **wording(error))
+        tell("stopped", code=self.code)
+        return self.code
+
+    def _thread(self, step: Callable[[], bool]) -> None:
+        """Do a step again and again, with pauses.
+
+        A study's trouble is that study's (:meth:`_one`). What the machine refuses (a full disk) is
+        waited out; a damaged trail or queue, and a fault of ours, end the node.
+        """
+
+        def repeat() -> None:
+            trouble = ""
+            while not self.stop.is_set():
+                try:
+                    if not step():
+                        self.stop.wait(_PAUSE)
+                    trouble = ""
+                except (DamagedTrail, DamagedQueue) as error:
+                    self._fault(error)
+                except (CadError, OSError) as error:
+                    trouble = _tell_once(trouble, "step waits", error)
+                    self.stop.wait(_TROUBLE)
+                except BaseException as error:  # a thread that is gone must not look like a node
+                    self._fault(error)
+
+        threading.Thread(target=repeat, daemon=True).start()
+
+    def _fault(self, error: BaseException) -> None:
+        """End the node for what it cannot go on with."""
+        if not self.stop.is_set():
+            tell("fault", kind=type(error).__name__, **wording(error))
+            self.code = 1
+            self.stop.set()
+
+    def _one(
+        self,
+        state: str,
+        into: str,
+        work: Callable[[Entry], None],
+        failed: Callable[[Entry, Exception], None],
+    ) -> bool:
+        """Do a step of the study that waits longest; whatever is raised is that study's failure."""
+        with self.queue.claimed(state, into, time.time()) as entry:
+            if entry is None:
+                return False
+            try:
+                work(entry)
+            except (DamagedTrail, QueueError):
+                raise
+            except Exception as error:
+                failed(entry, error)
+            return True
+
+    def complete_one(self) -> bool:
+        """Look whether one study is complete, and queue it for computing if so.
+
+        A study is due when nothing of it has come for the time in the settings. With the setting
+        `count` its images are compared with the archive's: if some are missing, it is looked at
+        again later, and fails after `wait_hours`.
+
+        Returns
+        -------
+        bool
+            Whether a study was due.
+        """
+        return self._one(states.RECEIVING, states.RECEIVING, self._complete, self._asked_later)
+
+    def _asked_later(self, entry: Entry, error: Exception) -> None:
+        self._later(entry, self.settings.studies.quiet_seconds, error)
+
+    def _complete(self, entry: Entry) -> None:
+        now, studies = time.time(), self.settings.studies
+        if studies.count:
+            there = images_in_archive(self.settings.archive, self.inbox.head(entry.key))
+            here = self.queue.count_of(entry.key, "MR")
+            if here < there:
+                short = CadError(
+                    "the archive has more images of the study than have come",
+                    hint="send the study again",
+                )
+                tell("incomplete", study=entry.key, here=here, there=there)
+                if now - entry.changed > studies.wait_hours * _HOUR:
+                    self._failed(entry, short)
+                else:
+                    self._asked_later(entry, short)
+                return
+        if self.queue.settle(entry, states.QUEUED, now):
+            tell("complete", study=entry.key, seconds=round(now - entry.opened, 1))
+
+    def _computing(self, call: Caller) -> Callable[[], bool]:
+        """Return a step that computes one study, always in the same supervised process."""
+
+        def work(entry: Entry) -> None:
+            places = self.inbox.incoming(entry.key), self.inbox.work(entry.key)
+            made, seconds = call(compute, self.settings, *places)
+            if made:
+                self.trail.predicted(entry, places[1])
+            took, state = round(seconds, 2), states.SENDING if made else states.AWAITING
+            if self.queue.settle(entry, state, time.time(), computed=took):
+                tell("computed", study=entry.key, seconds=took, state=state)
+
+        def failed(entry: Entry, error: Exception) -> None:
+            try:
+                self.inbox.check_room()
+            except OSError as full:
+                error = full
+            if isinstance(error, OSError | MachineError):  # the study is not at fault
+                self._later(entry, self._patience(entry), error, states.QUEUED)
+            else:
+                self._failed(entry, error)
+
+        return lambda: self._one(states.QUEUED, states.COMPUTING, work, failed)
+
+    def send_one(self) -> bool:
+        """Send one result to the archive; if that fails, plan another try.
+
+        Returns
+        -------
+        bool
+            Whether a result was due.
+        """
+        return self._one(states.SENDING, states.SENDING, self._send, self._not_sent)
+
+    def _send(self, entry: Entry) -> None:
+        work = self.inbox.work(entry.key)
+        if not result_is_whole(work):  # HOME came back from a backup in part, or was damaged
+            self.queue.settle(entry, states.QUEUED, time.time())
+            return
+        sent = send_back(self.settings.archive, work, ask_first=entry.sendings > 1)
+        if sent or not self.settings.archive.commitment:
+            self.trail.sent(entry, work, "stored")
+        if self.settings.archive.commitment:
+            self._ask_promise(entry, work, sent)
+        else:
+            self._done(entry, sent, entry.returned + sent)
+
+    def _not_sent(self, entry: Entry, error: Exception) -> None:
+        if wording(error)["reason"] != entry.reason:  # not at every try
+            try:
+                self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
+            except (DamagedTrail, QueueError):
+                raise
+            except Exception as fault:  # half a run folder must not hold the queue
+                tell("not written down", study=entry.key, **wording(fault))
+        self._later(entry, self._patience(entry), error)
+
+    def _done(self, entry: Entry, sent: int, returned: int) -> None:
+        now, work = time.time(), self.inbox.work(entry.key)
+        lost = without_probability(work)
+        said = self._said(entry, lost) if lost is not None else {}
+        if self.queue.settle(entry, states.DONE, now, returned=returned, **said):
+            tell("done", study=entry.key, sent=sent, seconds=round(now - entry.changed, 1))
+
+    def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
+        """Ask the archive to promise to keep what it has stored, and wait for its answer."""
+        number = str(generate_uid(prefix=None))
+        self.queue.ask(entry, number)  # the answer may come before the request returns
+        try:
+            ask_promise(self.settings.archive, work, number)
+        except (CadError, OSError) as error:
+            self._later(entry, self._patience(entry), error, returned=entry.returned + sent)
+            return
+        wait = max(self.settings.archive.commitment_seconds, self._patience(entry))
+        now = time.time()
+        if self.queue.settle(
+            entry, entry.state, now, due=now + wait, attempts=entry.attempts,
+            returned=entry.returned + sent,
+            reason="stored; the archive has not promised to keep it yet",
+            hint="it reports to receiver.aet at receiver.port: it has to know both",
+        ):  # fmt: skip
+            tell("asked", study=entry.key, sent=sent, wait=round(wait, 1), tries=entry.attempts)
+
+    def promised(self, number: str, answered: dict[str, int]) -> None:
+        """Handle an archive's answer to a storage commitment request.
+
+        The study is done when every object will be kept; otherwise the archive is asked again
+        later.
+
+        Parameters
+        ----------
+        number : str
+            Transaction UID of the request.
+        answered : dict of str to int
+            By SOPInstanceUID: 0 where the archive promises to keep the object, else its failure
+            reason.
+        """
+        entry = self.queue.promised(number)
+        if entry is None:  # answered before, or more of the study has come since
+            tell("promise of another time", objects=len(answered))
+            return
+        work = self.inbox.work(entry.key)
+        problems = broken(work, answered)
+        if not problems:
+            try:
+                self.trail.sent(entry, work, "committed")
+            except DamagedTrail as fault:  # the library would swallow it
+                self._fault(fault)
+                raise
+            self._done(entry, len(objects(work)), entry.returned)
+            return
+        tell("not promised", study=entry.key, codes=sorted(set(problems)))
+        error = CadError(
+            "the archive does not promise to keep every object of the result",
+            hint="the log has the codes, those of DICOM PS3.4 J.4.2; it is asked again",
+        )
+        self._later(entry, self._patience(entry), error)
+
+    def _patience(self, entry: Entry) -> float:
+        """Return the seconds until the next try: twice as many each time, up to a limit."""
+        part = self.settings.archive
+        wait: float = min(part.retry_seconds * 2.0 ** min(entry.attempts - 1, 30), part.retry_most)
+        return wait
+
+    def _failed(self, entry: Entry, error: Exception) -> None:
+        if self.stop.is_set():  # the process was ended under it: the next start computes it
+            return
+        said = self._said(entry, error)
+        if self.queue.settle(entry, states.FAILED, time.time(), **said):
+            tell("failed", study=entry.key, code=wording(error)["code"], **said)
+
+    def _later(
+        self, entry: Entry, wait: float, error: Exception, state: str = "", **values: int
+    ) -> None:
+        said = self._said(entry, error)
+        more = {"due": time.time() + wait, "attempts": entry.attempts, **said, **values}
+        if self.queue.settle(entry, state or entry.state, time.time(), **more):
+            tell("waits", study=entry.key, wait=round(wait, 1), tries=entry.attempts,
+                 code=wording(error)["code"], **said)  # fmt: skip
+
+    def _said(self, entry: Entry, error: Exception) -> dict[str, str]:
+        """Return what may be said of an error; all of it stays in the study's own folder."""
+        with suppress(OSError):
+            text = f"{wording(error)['code']}\n{error}\n".encode(errors="replace")
+            write_atomic(self.inbox.work(entry.key) / REASON_FILE, text, mode=0o600)
+        words = wording(error)
+        return {"reason": words["reason"], "hint": words["hint"]}
+
+    def sweep(self) -> bool:
+        """Remove studies that were done or failed longer ago than the setting `keep_days`.
+
+        They are looked for at intervals, not in every call. Every call also corrects the queue's
+        times if the system clock was changed. The result is always False: there is never more to do
+        at once.
+        """
+        self._set_clock()
+        if time.monotonic() - self._swept >= _SWEEP_SECONDS or not self._swept:
+            self._swept = time.monotonic()
+            before = time.time() - self.settings.studies.keep_days * _DAY
+            for study in self.queue.outdated(before):
+                try:
+                    if self.inbox.sweep(study, before):
+                        tell("swept", study=study)
+                except OSError as error:  # the studies behind it are swept all the same
+                    tell("not swept", study=study, **wording(error))
+        return False
+
+    def _set_clock(self) -> None:
+        """Put the queue's times right at the start, and when the clock was set."""
+        ahead = time.time() - time.monotonic()
+        if abs(ahead - self._clock) > _CLOCK_SECONDS:
+            part = self.settings
+            longest = max(part.studies.quiet_seconds, part.archive.retry_most,
+                          part.archive.commitment_seconds)  # fmt: skip
+            if wrong := self.queue.put_right(time.time(), longest + _CLOCK_SECONDS):
+                tell("clock", studies=wrong)
+        self._clock = ahead
+
+
+def _tell_once(trouble: str, event: str, error: Exception) -> str:
+    """Say why something is tried again, unless it is for the same reason; return the reason."""
+    words = wording(error)
+    if words["code"] != trouble:
+        tell(event, wait=_TROUBLE, **words)
+    return words["code"]
+
+
+def _said_of_a_thread(given: threading.ExceptHookArgs) -> None:
+    """Say that a library's thread has ended; the default prints the words of the error."""
+    tell("thread ended", **wording(given.exc_value or given.exc_type()))
+
+
+def _sound_queue(path: Path) -> Queue:
+    """Open the queue; one that is damaged is put aside and made anew of what lies here."""
+    try:
+        return Queue(path)
+    except DamagedQueue:
+        aside = f"{path.name}.damaged-{time.time_ns()}"
+        for suffix in ("-wal", "-shm", ""):
+            with suppress(FileNotFoundError):
+                path.with_name(path.name + suffix).rename(path.with_name(aside + suffix))
+        tell("queue made anew", damaged=aside)
+        return Queue(path)

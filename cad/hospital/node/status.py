@@ -1,0 +1,207 @@
+"""Show how far everything is: a page, Prometheus text and a health answer, on loopback only."""
+
+import json
+import shutil
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+
+from cad.base.reading import read_json, read_rows
+from cad.base.version import __version__
+from cad.dicom.archive.listener import cut
+from cad.folders.run_folder import RunFolder
+from cad.hospital.node import queue as states
+from cad.hospital.node.compute import RUN
+from cad.hospital.node.inbox import STUDIES
+from cad.hospital.node.log import tell
+from cad.hospital.node.names import study_folder, wording
+from cad.hospital.node.queue import Queue
+from cad.hospital.node.receiver import Receiver
+from cad.hospital.node.settings import NodeSettings
+
+_MEN = 100  # the last, over whom drift is told
+_HOUR = 3600.0
+_SECONDS, _CONNECTIONS = 10.0, 16  # for a request, however it drips; at once
+_HOSTS = ("127.0.0.1", "localhost")
+_PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+
+
+class _Server(ThreadingHTTPServer):
+    """Serve at most so many requests at once, each for at most so long."""
+
+    daemon_threads, request_queue_size = True, 4 * _CONNECTIONS  # a full queue costs seconds
+
+    def __init__(self, *given: Any) -> None:
+        self._lock, self._open = threading.Lock(), list[socket.socket]()
+        super().__init__(*given)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            for oldest in self._open[: max(0, len(self._open) - _CONNECTIONS + 1)]:
+                cut(oldest)
+            self._open.append(request)
+        late = threading.Timer(_SECONDS, cut, [request])
+        late.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            late.cancel()
+            with self._lock:
+                self._open.remove(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that has gone."""
+
+
+class StatusPage:
+    """Serve a status page, metrics and a health answer over HTTP on 127.0.0.1, read only.
+
+    Serving starts at once, in a thread. The paths are ``/``, ``/metrics`` (Prometheus) and
+    ``/health`` (JSON).
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        The page's port, and the node's folder.
+    queue : Queue
+        The node's queue of studies, whose states are shown.
+    receiver : Receiver
+        The node's receiver, which counts what it refused.
+    """
+
+    def __init__(self, settings: NodeSettings, queue: Queue, receiver: Receiver) -> None:
+        self.settings, self.queue, self.receiver = settings, queue, receiver
+        answers = {"/": self._page, "/metrics": self._metrics, "/health": self._health}
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = _SECONDS
+
+            def do_GET(self) -> None:
+                # Another page in the operator's browser may call here by a name of its own.
+                host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host")
+                answer = answers.get(self.path)
+                if host not in _HOSTS or answer is None:
+                    self.send_error(404 if host in _HOSTS else 421)
+                    return
+                try:
+                    kind, text = answer()
+                except Exception as error:  # the page must not hide that something is wrong
+                    code = wording(error)["code"]
+                    tell("page failed", code=code)
+                    self.send_error(503, code)
+                    return
+                body = text.encode()
+                self.send_response(200)
+                self.send_header("Content-Type", f"{kind}; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.send_header(
+                    "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"
+                )
+                self.send_header("X-Content-Type-Options", "nosniff")
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing: the log is the node's."""
+
+        self._server = _Server(("127.0.0.1", settings.status.port), Handler)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _free(self) -> int:
+        return shutil.disk_usage(self.settings.home).free
+
+    def _health(self) -> tuple[str, str]:
+        free = self._free() / 1e9
+        status = "ok" if free > self.settings.receiver.reserve_gigabytes else "disk nearly full"
+        try:
+            self.receiver.inbox.check_spool()
+        except OSError as error:
+            status = f"nothing can be received: {wording(error)['code']}"
+        said = {"status": status, "version": __version__, "studies": self.queue.counts()}
+        return "application/json", json.dumps(said) + "\n"
+
+    def _men(self) -> tuple[dict[str, float], dict[str, str]]:
+        """Return what drift shows first in the last men: decided and cancers, beside the promise.
+
+        Cancers are counted where a man's histology came along. The second value says, by study, why
+        its results cannot be read: they are swept, damaged, or half in a backup.
+        """
+        men = list[tuple[str, float | None, float | None]]()  # decision, truth, probability
+        shares, unread = list[float](), dict[str, str]()
+        for entry in self.queue.latest((states.DONE,), _MEN):
+            run = RunFolder(study_folder(self.settings.home, STUDIES, entry.key) / RUN)
+            try:
+                rows = read_rows(run.patients, ("probability", "decision", "truth"))
+                men += [(row["decision"], _chance(row["truth"]), _chance(row["probability"]))
+                        for row in rows if row["decision"]]  # fmt: skip
+                share = _chance(read_json(run.metrics)["patient_level"]["promised_share"])
+                shares += [] if share is None else [share]
+            except Exception as error:  # whatever its files hold, the others are shown
+                unread[entry.key] = wording(error)["code"]
+        both = [(truth, chance) for _, truth, chance in men
+                if truth is not None and chance is not None]  # fmt: skip
+        decided = sum(decision in ("benign", "malignant") for decision, *_ in men)
+        found = {"all": float(len(men)), "decided": float(decided)}
+        if shares:
+            found["decided as promised"] = len(men) * sum(shares) / len(shares)
+        if both:
+            found |= {
+                "with histology": float(len(both)),
+                "with cancer": sum(truth for truth, _ in both),
+                "with cancer as promised": sum(chance for _, chance in both),
+            }
+        if unread:
+            found["with results that cannot be read"] = float(len(unread))
+        return found, unread
+
+    def _metrics(self) -> tuple[str, str]:
+        text = self._filled("metrics.txt", refused=self.receiver.refused, last=_MEN)
+        return "text/plain; version=0.0.4", f"{text}\n"
+
+    def _page(self) -> tuple[str, str]:
+        now = time.time()
+        active = (states.RECEIVING, states.QUEUED, states.COMPUTING, states.SENDING)
+        text = self._filled(
+            "page.html",
+            version=__version__,
+            tables=[
+                ("Under way", self.queue.latest(active)),
+                ("Awaiting regions", self.queue.latest((states.AWAITING,))),
+                ("Failed", self.queue.latest((states.FAILED,))),
+                ("Done", self.queue.latest((states.DONE,))),
+            ],
+            ago=lambda moment: f"{(now - moment) / 60:.0f} min",
+        )
+        return "text/html", text
+
+    def _filled(self, template: str, **more: Any) -> str:
+        men, unread = self._men()
+        return _PAGES.get_template(template).render(
+            counts=self.queue.counts(),
+            totals=self.queue.totals(time.time() - _HOUR),
+            free=self._free(),
+            men=men,
+            unread=unread,
+            **more,
+        )
+
+
+def _chance(cell: Any) -> float | None:
+    """Return a number between 0 and 1 from a table's cell or JSON; None where there is none."""
+    if cell in ("", None):
+        return None
+    value = float(cell)
+    if not 0 <= value <= 1:
+        raise ValueError("not between 0 and 1")
+    return value

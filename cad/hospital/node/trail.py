@@ -1,0 +1,154 @@
+"""Write a node's audit trail: who sent what, which model scored it, and what was returned.
+
+The lines are those of ``cad predict --audit`` and ``cad report --send --audit``
+(:mod:`cad.run.audit.entries`); ``cad audit verify`` checks them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, flush_names
+from cad.base.version import __version__
+from cad.hospital.node.compute import RUN, objects
+from cad.hospital.node.queue import Entry, Queue
+from cad.hospital.node.settings import NodeSettings
+from cad.run.audit.entries import audit_delivery, audit_prediction
+from cad.run.audit.trail import DamagedTrail, append, verify
+
+FILE = "audit.jsonl"
+_TAIL = 4096
+
+
+def _place(settings: NodeSettings) -> Path:
+    """Return where the trail is; ``HOME/audit.jsonl`` leads to one that is elsewhere.
+
+    So a withdrawal finds it by the folder alone.
+
+    Raises
+    ------
+    CadError
+        When the node has a trail in its folder already: one trail would become two.
+    """
+    inside = settings.home / FILE
+    if settings.audit is None or settings.audit.resolve() == inside.resolve():
+        return inside
+    if inside.is_file() and not inside.is_symlink():
+        raise CadError(
+            f"the node's audit trail is here, and `audit` names {settings.audit}",
+            file=inside,
+            hint=f"move it (mv {inside} {settings.audit}): the chain of its lines goes on there",
+        )
+    inside.unlink(missing_ok=True)
+    inside.symlink_to(settings.audit.resolve())
+    flush_names(settings.home)
+    return settings.audit
+
+
+class Trail:
+    """Add lines to a node's audit trail; each is on the disk before its method returns.
+
+    The whole trail is verified at the start against the last hash, which the queue keeps. Lines
+    that were changed, or cut off at the end, are detected.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        Where the trail lies.
+    queue : Queue
+        Keeps the hash of the last line.
+    new : bool
+        Begin another trail where the last one is gone; if False, its loss raises the error.
+
+    Raises
+    ------
+    DamagedTrail
+        From here and from every method, when the trail is not as it was written.
+    """
+
+    def __init__(self, settings: NodeSettings, queue: Queue, *, new: bool = False) -> None:
+        self.path, self._to = _place(settings), settings.archive.address
+        self._queue = queue
+        self._end = 0, b""  # where our last line ended, and what stood before that
+        last = queue.last_line()
+        if new and not self.path.exists():
+            self.note("start", after=last)
+            return
+        if last or self.path.exists():
+            problems = verify(self.path, last).problems if self.path.exists() else ["it is gone"]
+            if problems:
+                raise DamagedTrail(
+                    f"the audit trail is not what was written: {problems[0]}",
+                    file=self.path,
+                    hint="`cad audit verify` names every line; bring the trail back from a backup, "
+                    "or move it away and begin another with --new-trail",
+                )
+        self.note("start")
+
+    def note(self, event: str, **facts: object) -> None:
+        """Add a line about the node itself, such as its start.
+
+        Parameters
+        ----------
+        event : str
+            Name of the event.
+        **facts
+            Further names and values of the line.
+        """
+        entry = {"event": event, "cad_version": __version__, **facts}
+        self._noted(lambda: append(self.path, entry))
+
+    def predicted(self, entry: Entry, work: Path) -> None:
+        """Add a line that a study was scored; call it before its DICOM results are sent.
+
+        Parameters
+        ----------
+        entry : Entry
+            The study in the queue.
+        work : Path
+            The study's folder on the node; its run folder lies in it.
+        """
+        self._noted(lambda: audit_prediction(self.path, work / RUN, *self._origin(entry)))
+
+    def sent(self, entry: Entry, work: Path, outcome: str) -> None:
+        """Add a line that a study's DICOM results were sent.
+
+        Parameters
+        ----------
+        entry : Entry
+            The study in the queue.
+        work : Path
+            The study's folder on the node; its run folder lies in it.
+        outcome : str
+            How the sending ended: ``stored``, ``not all stored`` or ``committed``.
+        """
+        (who, more), sent = self._origin(entry), objects(work)
+        self._noted(
+            lambda: audit_delivery(self.path, work / RUN, sent, who, self._to, outcome, more)
+        )
+
+    def _noted(self, add: Callable[[], str]) -> None:
+        """Add lines, but not to a trail that lacks our last one: they would cover that."""
+        end, tail = self._end
+        if end and (not self.path.exists() or self._tail(end) != tail):
+            raise DamagedTrail(
+                "the audit trail was cut off, changed or taken away while the node ran",
+                file=self.path,
+                hint="bring it back from a backup, or begin another with --new-trail",
+            )
+        if last := add():
+            self._queue.note_line(last)
+            end = self.path.stat().st_size
+            self._end = end, self._tail(end)
+
+    def _tail(self, end: int) -> bytes:
+        """Return the bytes before a place of the trail; others may have added lines behind it."""
+        with self.path.open("rb") as stream:
+            stream.seek(max(0, end - _TAIL))
+            return stream.read(min(end, _TAIL))
+
+    def _origin(self, entry: Entry) -> tuple[str, JsonObject]:
+        """Return who sent a study: its AE titles, and each with its peer."""
+        senders = self._queue.senders(entry.key) or [{"title": entry.sender}]
+        titles = sorted({str(sender["title"]) for sender in senders})
+        return ", ".join(titles), {"senders": senders, "node_key": entry.key}

@@ -1,0 +1,119 @@
+"""Watch a folder to which a site exports: a file is taken when it has stopped changing."""
+
+import os
+import time
+from pathlib import Path
+
+from cad.base.errors import CadError, MachineError
+from cad.base.files import state_of
+from cad.base.reading import kind_of
+from cad.hospital.node.inbox import Inbox
+from cad.hospital.node.log import tell
+from cad.hospital.node.names import key_of, node_key, wording
+from cad.hospital.node.queue import DamagedQueue, QueueError
+from cad.hospital.node.settings import WatchSettings
+
+SENDER = "folder"
+
+
+class Watcher:
+    """Look for new files in a watched folder, and copy them into the node's inbox.
+
+    Nothing in the folder is changed.
+
+    Parameters
+    ----------
+    settings : WatchSettings
+        The folder, and how long a file must stay the same before it is taken.
+    inbox : Inbox
+        Where received DICOM files are kept.
+    """
+
+    def __init__(self, settings: WatchSettings, inbox: Inbox) -> None:
+        self.settings, self.inbox = settings, inbox
+        self._secret = node_key(inbox.home)
+        self._quiet: dict[str, tuple[int, int, float]] = {}
+        self._told: dict[str, str] = {}
+
+    def look(self) -> bool:
+        """Look through the folder once, and take each new file that has stopped changing.
+
+        Returns
+        -------
+        bool
+            Whether a new DICOM instance was put into the inbox.
+
+        Raises
+        ------
+        CadError
+            When the folder is gone: a network share that is lost must not look like an empty
+            folder.
+        OSError
+            When the folder cannot be listed.
+        """
+        folder = self.settings.folder
+        if not folder.is_dir():
+            raise CadError("no such folder to watch", file=folder)
+        taken, still = False, dict[str, tuple[int, int, float]]()
+        told = dict[str, str]()
+
+        def waits(path: Path, error: Exception) -> None:
+            """Say once why a file or folder has to wait; it is tried again the next time."""
+            key, code = self._key(path), wording(error)["code"]
+            if self._told.get(key) != code:
+                tell("file waits", sender=SENDER, file=key, code=code)
+            told[key] = code
+
+        def unreadable(error: OSError) -> None:
+            if Path(error.filename) == folder:
+                raise error
+            waits(Path(error.filename), error)
+
+        for place, _, names in os.walk(folder, onerror=unreadable):
+            for name in names:
+                path = Path(place) / name
+                try:
+                    taken = self._look_at(path, still) or taken
+                except DamagedQueue:
+                    raise
+                except Exception as error:
+                    waits(path, error)
+        self._quiet, self._told = still, told
+        return taken
+
+    def _key(self, path: Path) -> str:
+        return key_of(self._secret, str(path.relative_to(self.settings.folder)))
+
+    def _look_at(self, path: Path, still: dict[str, tuple[int, int, float]]) -> bool:
+        """Take one file if it is new and at rest; tell whether anything of it was new."""
+        if kind_of(path):  # a pipe would be waited on for ever
+            return False
+        key, now = self._key(path), state_of(path)
+        if self.inbox.queue.seen(key, *now):
+            return False
+        size, changed, since = self._quiet.get(key, (-1, -1, 0.0))
+        if (size, changed) != now:
+            since = time.monotonic()
+        if time.monotonic() - since < self.settings.quiet_seconds:
+            still[key] = (*now, since)
+            return False
+        still[key] = (*now, since)  # should it have to wait
+        try:
+            taken = self._take(path, key, now)
+        except MachineError:  # each try takes seconds of a process
+            still[key] = (*now, time.monotonic())
+            raise
+        self.inbox.queue.see(key, *now)
+        return taken
+
+    def _take(self, path: Path, key: str, now: tuple[int, int]) -> bool:
+        """Take one file; what is no DICOM, or not wanted, is left alone and said once."""
+        try:
+            with self.inbox.copied(path) as copy:
+                # What changed meanwhile is looked at again, as it is then.
+                return state_of(path) == now and self.inbox.keep(copy, SENDER) > 0
+        except (QueueError, MachineError):
+            raise
+        except CadError as error:
+            tell("file left out", sender=SENDER, file=key, code=wording(error)["code"])
+            return False

@@ -1,0 +1,186 @@
+"""Remove a patient who withdrew from a node: received files, results, and rows of the queue."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.base.transactions import is_ours
+from cad.base.transactions.lock import locked
+from cad.dicom.archive.interface import SamePatient
+from cad.folders.cohort.traces import Names, named_places
+from cad.hospital.node.inbox import FETCHING, INCOMING, SPOOL, STUDIES, sweep_study
+from cad.hospital.node.instance import Head, deflated_head, head_of
+from cad.hospital.node.names import KEY_FILE, is_key
+from cad.hospital.node.queue import Queue
+from cad.hospital.node.service import QUEUE
+from cad.hospital.node.trail import FILE
+from cad.run.audit.trail import append
+
+_OURS = {INCOMING, STUDIES, KEY_FILE, FILE, f"{FILE}.key",
+         *(QUEUE + end for end in ("", "-wal", "-shm", "-journal"))}  # fmt: skip
+"""What a node keeps in its folder, besides what it locks, puts aside, or names in its settings."""
+
+
+class NodeHome:
+    """Remove patients from the folder of a stopped node.
+
+    :func:`cad.run.audit.withdrawal.withdraw` uses it.
+
+    Parameters
+    ----------
+    home : Path
+        The node's folder.
+
+    Raises
+    ------
+    CadError
+        When the folder is not a node's.
+    """
+
+    def __init__(self, home: Path) -> None:
+        if not (home / QUEUE).is_file():
+            raise CadError(f"no node's folder: it has no {QUEUE}", file=home)
+        self.home, self.name = home, str(home)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lock the node's folder, so that the node cannot start while the block runs.
+
+        Raises
+        ------
+        CadError
+            When the node is running.
+        """
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(self.home))
+            except CadError as error:
+                text = "the node is running: what it holds of the patient would come back"
+                hint = "stop it first (systemctl stop cad-node), and start it afterwards"
+                raise CadError(text, file=self.home, hint=hint) from error
+            yield
+
+    def sweep(self, names: Names, same: SamePatient | None) -> int:
+        """Remove every study of a patient from the node; return how many studies were removed.
+
+        :meth:`studies` says which these are.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient, from the cohort.
+        same : callable or None
+            Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient
+            (:func:`cad.folders.cohort.patients.patient_proof`). None where the cohort has no secret
+            key.
+        """
+        queue = Queue(self.home / QUEUE)
+        try:
+            for half in (FETCHING, SPOOL):
+                shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
+            gone, _ = self._sorted(names, same)
+            if gone and (self.home / FILE).is_file():  # first: after a kill nobody knew them
+                queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": gone}))
+            for study in gone:
+                queue.forget(study)  # first: after a kill the files in incoming tell whose it was
+                sweep_study(self.home, queue, study)
+            kept = queue.instances()  # of others: a kill leaves an empty folder without rows
+            for place in self._places(INCOMING):
+                if place.name not in kept and not any(place.iterdir()):
+                    place.rmdir()
+            if gone:
+                queue.shrink()
+                for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # it has rows of before
+                    damaged.unlink()
+        finally:
+            queue.close()
+        return len(gone)
+
+    def studies(self, names: Names, same: SamePatient | None) -> list[str]:
+        """Return the keys of a patient's studies on the node, and what may be the patient's.
+
+        A study counts when one of its received files has the patient's PatientID or study UID; else
+        when a file or folder of its cohort or run is named after the patient, unless its images are
+        of another PatientID of that label. The PatientID may be one of ``names``, or one that
+        ``same`` accepts. What cannot be read, is not the node's, or has a PatientID of the
+        patient's label alone, may be the patient's.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient, from the cohort.
+        same : callable or None
+            Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
+            None where the cohort has no secret key.
+        """
+        theirs, doubtful = self._sorted(names, same)
+        return theirs + doubtful
+
+    def _sorted(self, names: Names, same: SamePatient | None) -> tuple[list[str], list[str]]:
+        """Return the keys of a patient's studies; and what may be the patient's, and why."""
+        # Several ids make one label: it decides only where the cohort does not know the ids.
+        label = names.participant.removeprefix("sub-")
+        ids = {names.given, *(names.source_ids or {names.given.removeprefix("sub-")})}
+
+        def is_theirs(head: Head) -> bool:
+            return (
+                head.patient in ids
+                or head.study in names.uids
+                or (same is not None and same(names.participant, head.patient))
+            )
+
+        theirs = {work.name for work in self._places(STUDIES) if named_places(work, names)}
+        doubtful = dict[str, str]()
+        for place in self._places(INCOMING):
+            heads = _heads(place)
+            if any(map(is_theirs, heads)):
+                theirs.add(place.name)
+            elif heads and names.source_ids:  # results of this label, made of another's images
+                theirs.discard(place.name)
+            elif any(re.sub("[^A-Za-z0-9]", "", head.patient) == label for head in heads):
+                theirs.discard(place.name)
+                doubtful[place.name] = "another PatientID of this label: give it, if it is theirs"
+            elif not heads and any(place.iterdir()):
+                doubtful[place.name] = "no file of it can be read"
+        for place in self._places(STUDIES):
+            if any(place.iterdir()) and not any((self.home / INCOMING / place.name).glob("*")):
+                doubtful[place.name] = "no file of it is in incoming"
+        strange = [place for place in sorted(self.home.iterdir()) if not self._is_ours(place)]
+        strange += self._places(INCOMING, ours=False) + self._places(STUDIES, ours=False)
+        for place in strange:
+            doubtful[place.relative_to(self.home).as_posix()] = "it is not the node's"
+        return sorted(theirs), [
+            f"{place} (whose it is cannot be told: {why})"
+            for place, why in doubtful.items()
+            if place not in theirs
+        ]
+
+    def _places(self, part: str, *, ours: bool = True) -> list[Path]:
+        """Return the folders of studies in a part of the home, or else what somebody put there."""
+        return [
+            place
+            for place in sorted((self.home / part).glob("*"))
+            if (is_key(place.name) and place.is_dir() and not place.is_symlink()) is ours
+        ]
+
+    def _is_ours(self, place: Path) -> bool:
+        """Tell whether something in the home is the node's own."""
+        trail = (self.home / FILE).resolve()  # `audit` may give it another name
+        return (
+            place.name in _OURS
+            or place.name.startswith(f"{QUEUE}.damaged-")
+            or (is_ours(place.name) and place.is_file())
+            or place.resolve() in (trail, trail.with_name(f"{trail.name}.key"))
+        )
+
+
+def _heads(folder: Path) -> list[Head]:
+    """Read the headers of a study's files, as far as they can be read."""
+    heads = []
+    for path in filter(Path.is_file, folder.rglob("*")):
+        with suppress(CadError, OSError):
+            heads.append(head_of(path) or deflated_head(path))
+    return heads

@@ -1,0 +1,411 @@
+"""Collect what readers exported into the cohort's scores, with every rule checked."""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, as_given, each_cell, harmless, write_atomic
+from cad.base.reading import (
+    MAX_JSON,
+    parse_json,
+    read_bytes,
+    read_frame,
+    read_json,
+    reading,
+    table_text,
+)
+from cad.base.settings import LabelSettings
+from cad.base.transactions import commit, owned, stage
+from cad.folders.cohort import MISSING, read_cohort
+from cad.hospital.reader_study.outlines import AGAIN, is_placed, outline_maps
+from cad.hospital.reader_study.study import ALONE, FORMAT, KEY, NOTE, WITH_TOOL
+from cad.learning.evaluation.readers.mrmc import obuchowski_rockette
+from cad.learning.labels.consensus import malignant
+from cad.learning.labels.scales import check_score, score_probability
+from cad.mri.imaging.nifti import write_volume
+from cad.mri.imaging.volume import Volume
+
+COLUMNS = ["participant_id", "roi_id", "reader_id", "session", "condition", "scale", "score",
+           "milliseconds", "note"]  # fmt: skip
+READINGS = "readings.tsv"
+"""Every reading that was collected, beside the study's key."""
+WHO = ["participant_id", "roi_id", "reader_id"]
+SAME = COLUMNS[:7]
+"""What makes two exported readings the same: all but its time and its note."""
+_FIELDS = {
+    "readings": ("", {"case", "roi", "score", "condition", "milliseconds"}, {"note"}),
+    "outlines": ("the outline of ", {"case", "roi", "image", "first", "shape", "runs"}, set()),
+}
+"""Of each part of an export: how errors name it, what it must have, and what it may have."""
+_LARGEST = 1e12
+
+
+def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str]:
+    """Add the files that readers exported to ``scores.tsv`` of the cohort and to ``readings.tsv``.
+
+    ``readings.tsv`` lies in the reader study's folder and keeps every reading, also those that were
+    collected before. ``scores.tsv`` gets the readings that were made without the tool (the model's
+    probability was not shown): a score that was ``n/a`` is filled in, new lines follow in the order
+    of ``rois.tsv``, and all other lines stay as they are. If a reading was exported with two
+    different scores, both go to ``readings.tsv`` and none to ``scores.tsv``, and a line of the
+    result says so.
+
+    Corrected outlines become label maps ``masks/<study>_desc-<reader>_rois.nii.gz``.
+
+    Parameters
+    ----------
+    root : Path
+        Cohort folder.
+    folder : Path
+        Folder of the reader study, which ``cad reading`` wrote, with ``reading.json``.
+    paths : sequence of Path
+        Exports, ``<reader>-session-<n>.jsonl``.
+
+    Returns
+    -------
+    list of str
+        Lines for the user: what is collected, missing and contradictory, and the comparison with
+        and without the tool.
+
+    Raises
+    ------
+    CadError
+        Before anything is written: for an export that was changed, of another study, of an unknown
+        reader, case or region, or with a score off its scale; and as
+        :func:`cad.hospital.reader_study.outlines.outline_maps`.
+    """
+    key = _key(folder / KEY)
+    exports = [read_export(path, key) for path in paths]
+    new = pd.DataFrame([row for e in exports for row in _rows(e, key)], columns=COLUMNS)
+    # Between reading the scores and writing them nobody else does.
+    with owned(root), owned(folder):
+        cohort = read_cohort(root)
+        rows = cohort.rois[WHO[:2]].itertuples(index=False, name=None)
+        place = {tuple(row): k for k, row in enumerate(rows)}
+        for patient, roi in new[WHO[:2]].itertuples(index=False, name=None):
+            if (patient, roi) not in place:
+                raise CadError("the region is not in the cohort any more", file=root / "rois.tsv",
+                               patient=patient, roi=roi)  # fmt: skip
+        readings = joined(_collected(folder / READINGS), new)
+        at = [place.get(tuple(row), len(place)) for row in readings[WHO[:2]].to_numpy()]
+        readings = (
+            readings.assign(at=at)
+            .sort_values(["reader_id", "session", "at"], kind="stable")
+            .drop(columns="at")
+        )
+        twice = readings[contradictory(readings)]
+        sure = readings.drop(twice.index).drop_duplicates(SAME)
+        path = root / "scores.tsv"
+        fresh = sure.merge(new[SAME].drop_duplicates())
+        text, kept = merged(table_text(path, "\t"), fresh[fresh["condition"] == ALONE], path)
+        maps = outline_maps(cohort, list(zip(paths, exports, strict=True)), key)
+        write_atomic(folder / READINGS, _tsv(readings).encode())
+        _commit(root, text, maps)
+    drawn = [f"corrected outlines: {name}" for name in maps]
+    against = [*_contradictions(twice), *kept]
+    return [*_said(readings, key), *drawn, *against, *_compared(sure, cohort.rois)]
+
+
+def _collected(path: Path) -> pd.DataFrame:
+    """Return the readings that were collected before; none without a file."""
+    if not path.is_file():
+        return pd.DataFrame(columns=COLUMNS)
+    with reading(path, "these are no collected readings", hint="move the file away"):
+        table = read_frame(path, "\t", dtype=str, keep_default_na=False)
+        return table[COLUMNS].astype({"session": int, "score": float, "milliseconds": int})
+
+
+def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """Join two tables of readings, and drop repeated rows.
+
+    Rows are of the same reading if they differ in nothing but ``milliseconds`` and ``note``; rows
+    with different scores are different readings, and all are kept. Of rows of one reading with the
+    same note, the one with the longest time is kept. A row without a note is dropped if the same
+    reading has a row with one.
+
+    Parameters
+    ----------
+    before, new : DataFrame
+        Readings that were collected before, and new ones, one row each: ``participant_id, roi_id,
+        reader_id, session, condition, scale, score, milliseconds, note``.
+    """
+    every = pd.concat([table for table in (before, new) if len(table)] or [new], ignore_index=True)
+    every = every.sort_values("milliseconds", kind="stable")
+    every = every.drop_duplicates([*SAME, "note"], keep="last")
+    return every[(every["note"] != MISSING) | ~every.duplicated(SAME, keep=False)]
+
+
+def contradictory(readings: pd.DataFrame) -> pd.Series:
+    """Mark the readings of one reader, region and session that have different scores.
+
+    Parameters
+    ----------
+    readings : DataFrame
+        One row per reading: ``participant_id, roi_id, reader_id, session, score`` and others.
+
+    Returns
+    -------
+    Series of bool
+        For each row, with the index of ``readings``.
+    """
+    scores: pd.Series = readings.groupby([*WHO, "session"])["score"].transform("nunique")
+    return scores > 1
+
+
+def _contradictions(twice: pd.DataFrame) -> list[str]:
+    """Name every reading that was exported with two scores; neither is a score of the cohort."""
+    return [
+        f"contradictory: reader {reader}, session {session}, {patient} region {roi} has scores "
+        f"{' and '.join(f'{score:g}' for score in dict.fromkeys(rows['score']))}: {READINGS} keeps "
+        "both, scores.tsv stays as it was; two people need two reader ids"
+        for (patient, roi, reader, session), rows in twice.groupby([*WHO, "session"], sort=False)
+    ]
+
+
+def _commit(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
+    """Put scores and label maps into the cohort together."""
+    with stage(root) as scratch:
+        new = {"scores.tsv": scratch / "scores.tsv"}
+        write_atomic(new["scores.tsv"], scores.encode())
+        for number, (name, labels) in enumerate(maps.items()):
+            new[name] = scratch / f"{number}.nii.gz"
+            write_volume(new[name], labels)
+        commit(root, new)
+
+
+def read_export(path: Path, key: JsonObject) -> JsonObject:
+    """Read one reader's export, check it against the reader study's key, and return its content.
+
+    Parameters
+    ----------
+    path : Path
+        The file that the page exported.
+    key : dict
+        Content of the reader study's ``reading.json``: its readers, sessions and cases.
+
+    Raises
+    ------
+    CadError
+        When the export was changed, is of another study, names an unknown reader, case or region,
+        or has a score off its scale.
+    """
+    with reading(path, "no whole export", hint=AGAIN):
+        content = _unchanged(path)
+        if content.get("format") != FORMAT:
+            raise CadError(f"not an export of {FORMAT!r}")
+        if content.get("study") != key["study"]:
+            raise CadError(
+                f"the export is of reader study {content.get('study')}, this folder is "
+                f"{key['study']}",
+                hint="give the folder whose pages the reader used",
+            )
+        if content.get("scale", key["scale"]) != key["scale"]:
+            raise CadError(f"the export is on another scale than {key['scale']}", hint=AGAIN)
+        _require_readings(content, key)
+        _require_outlines(content, key)
+        return content
+
+
+def _planned(
+    content: JsonObject, key: JsonObject, part: str
+) -> Iterator[tuple[JsonObject, str, str]]:
+    """Yield each reading or outline of an export with its name and the condition of its case.
+
+    Raises
+    ------
+    CadError
+        For one without its fields, of a case or region that is not the session's, or given twice.
+    """
+    who = (content.get("reader"), content.get("session"))
+    planned = {(s["reader"], s["session"]): dict(s["cases"]) for s in key["sessions"]}
+    if type(who[1]) is not int or who not in planned:
+        raise CadError(f"reader {who[0]}, session {who[1]} is not in this study")
+    of, fields, more = _FIELDS[part]
+    seen = set()
+    for one in content.get(part, []):
+        if not isinstance(one, dict) or set(one) - more != fields:
+            title = "an outline" if of else "a reading"
+            raise CadError(f"{title} has {', '.join(sorted(fields))}", hint=AGAIN)
+        code, roi = one["case"], one["roi"]
+        name = f"{code}, region {roi}"
+        if code not in planned[who] or roi not in key["cases"][code]["rois"]:
+            raise CadError(f"{of}{name} is not in this session", hint=AGAIN)
+        if (code, roi) in seen:
+            raise CadError(f"{of}{name} stands twice", hint=AGAIN)
+        seen.add((code, roi))
+        yield one, name, planned[who][code]
+
+
+def _require_readings(content: JsonObject, key: JsonObject) -> None:
+    """Check the readings of an export against the study's key."""
+    for one, name, condition in _planned(content, key, "readings"):
+        if one["condition"] != condition:
+            raise CadError(f"{one['case']} was planned {condition}", hint=AGAIN)
+        for field in ("score", "milliseconds"):
+            if type(one[field]) not in (int, float) or not 0 <= one[field] <= _LARGEST:
+                raise CadError(f"{name}: {field} is no number that a page writes", hint=AGAIN)
+        note = one.get("note", "")
+        if not isinstance(note, str) or len(note) > NOTE:
+            raise CadError(f"{name}: the note is no text of {NOTE} characters at most", hint=AGAIN)
+        check_score(key["scale"], float(one["score"]))
+
+
+def _require_outlines(content: JsonObject, key: JsonObject) -> None:
+    """Check the outlines of an export against the study's key, before any image is read."""
+    outlines = content.get("outlines", [])
+    if not isinstance(outlines, list) or (outlines and not key.get("outlines")):
+        raise CadError("this reader study asks for no outlines", hint=AGAIN)
+    for one, name, condition in _planned(content, key, "outlines"):
+        if condition != ALONE:
+            text = f"{one['case']} showed the tool: its outlines are no opinion of the reader's"
+            raise CadError(text, hint=AGAIN)
+        if not is_placed(one):
+            text = f"the outline of {name} has voxels outside of what the page showed"
+            raise CadError(text, hint=AGAIN)
+
+
+def _unchanged(path: Path) -> JsonObject:
+    """Return the content of an export whose second line proves the first."""
+    lines = read_bytes(path, MAX_JSON).split(b"\n")
+    content, proof = parse_json(lines[0]), parse_json(lines[1])
+    same = proof["crc32"] == f"{zlib.crc32(lines[0]):08x}"
+    whole = isinstance(content, dict) and isinstance(content.get("readings"), list)
+    if not same or not whole or any(line.strip() for line in lines[2:]):
+        raise CadError(
+            "the export was changed after the page wrote it",
+            hint=f"{AGAIN}; a correction is made there, or in scores.tsv after collecting",
+        )
+    return dict(content)
+
+
+def _key(path: Path) -> JsonObject:
+    try:
+        content = read_json(path)
+    except (CadError, OSError) as error:
+        raise CadError("no reader study", file=path, hint="make one with cad reading") from error
+    if content.get("format") != FORMAT:
+        raise CadError(f"not a reader study of {FORMAT!r}", file=path)
+    return content
+
+
+def _rows(export: JsonObject, key: JsonObject) -> list[tuple[object, ...]]:
+    reader, session = str(export["reader"]), int(export["session"])
+    return [
+        (
+            key["cases"][r["case"]]["participant_id"],
+            str(r["roi"]),
+            reader,
+            session,
+            r["condition"],
+            key["scale"],
+            float(r["score"]),
+            int(r["milliseconds"]),
+            " ".join(str(r.get("note", "")).split()) or MISSING,
+        )
+        for r in export["readings"]
+    ]
+
+
+def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:
+    """Return the text of ``scores.tsv`` with readings added; its other lines stay unchanged.
+
+    Parameters
+    ----------
+    text : str
+        Content of ``scores.tsv`` so far.
+    new : DataFrame
+        Readings to add, one row each: ``participant_id, roi_id, reader_id, scale, score``.
+    path : Path
+        Path of ``scores.tsv``, only for messages.
+
+    Returns
+    -------
+    text : str
+        Content with the new readings.
+    said : list of str
+        A message for each reading that was not added, as the file has a different score of the same
+        reader and region.
+    """
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = text.rstrip("\r\n").replace("\r\n", "\n").split("\n")
+    head = lines[0].split("\t")
+    column = {name: head.index(name) for name in COLUMNS if name in head}
+    known = {}
+    for k, line in enumerate(lines[1:], start=1):
+        cells = line.split("\t")
+        if len(cells) != len(head):
+            raise CadError(f"line {k + 1} has {len(cells)} cells of {len(head)}", file=path)
+        known[tuple(as_given(cells[column[c]]) for c in WHO)] = k
+    kept = []
+    for row in new.itertuples(index=False):
+        who = (row.participant_id, row.roi_id, row.reader_id)
+        values = {"participant_id": who[0], "roi_id": harmless(who[1]),
+                  "reader_id": harmless(who[2]), "scale": row.scale,
+                  "score": f"{row.score:g}"}  # fmt: skip
+        if who not in known:
+            known[who] = len(lines)
+            lines.append("\t".join(values.get(name, MISSING) for name in head))
+            continue
+        cells = lines[known[who]].split("\t")
+        before, scale = cells[column["score"]], cells[column["scale"]]
+        if before in (MISSING, ""):
+            for name, value in values.items():
+                cells[column[name]] = value
+            lines[known[who]] = "\t".join(cells)
+        elif scale != row.scale or float(before) != row.score:
+            kept.append(
+                f"contradictory: {path.name} has {scale} {before} by reader {who[2]} of {who[0]} "
+                f"region {who[1]} and keeps it, the export says {row.scale} {row.score:g}"
+            )
+    return end.join([*lines, ""]), kept
+
+
+def _tsv(readings: pd.DataFrame) -> str:
+    shown = readings.assign(score=[f"{score:g}" for score in readings["score"]])
+    return str(each_cell(shown, harmless).to_csv(sep="\t", index=False, lineterminator="\n"))
+
+
+def _said(readings: pd.DataFrame, key: JsonObject) -> list[str]:
+    given = readings.drop_duplicates([*WHO, "session"]).value_counts(["reader_id", "session"])
+    lines = []
+    for one in sorted(key["sessions"], key=lambda s: (s["reader"], s["session"])):
+        regions = sum(len(key["cases"][code]["rois"]) for code, _ in one["cases"])
+        n = int(given.get((one["reader"], one["session"]), 0))
+        state = "complete" if n == regions else f"{regions - n} missing"
+        lines.append(
+            f"reader {one['reader']}, session {one['session']}: {n} of {regions} regions, {state}"
+        )
+    return lines
+
+
+def _compared(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
+    """Return what the tool did for the readers, where both conditions were read."""
+    if set(readings["condition"]) != {ALONE, WITH_TOOL}:
+        return []
+    pairs = zip(readings["scale"], readings["score"], strict=True)
+    values = [score_probability(scale, score) for scale, score in pairs]
+    wide = readings.assign(value=values).pivot_table(
+        index=["participant_id", "roi_id"], columns=["condition", "reader_id"], values="value"
+    )
+    keys = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
+    truth = malignant(rois, LabelSettings().isup_min)
+    names = sorted(set(readings["reader_id"]))
+    wide = wide.reindex(index=keys)
+    ratings = np.array(
+        [[wide.get((c, r), pd.Series(np.nan, keys)).to_numpy() for r in names]
+         for c in (ALONE, WITH_TOOL)]
+    )  # fmt: skip
+    try:
+        found = obuchowski_rockette(truth, ratings, rois["participant_id"].to_numpy(str))
+    except CadError as error:
+        return [f"with and without the tool: not compared, {error.problem}"]
+    alone, tool = found.treatment_aucs
+    return [
+        f"with the tool AUC {tool:.3f}, alone {alone:.3f}: difference {found.difference:.3f} "
+        f"[{found.lower:.3f}, {found.upper:.3f}], p {found.p:.3g}, {found.n} regions, "
+        f"{len(names)} readers (Obuchowski–Rockette)"
+    ]

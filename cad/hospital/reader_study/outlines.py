@@ -1,0 +1,180 @@
+"""Make label maps of the outlines that readers corrected, with every rule checked."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject
+from cad.folders.cohort import Cohort
+from cad.hospital.reader_study.study import image_hash
+from cad.mri.imaging.drawn import fill
+from cad.mri.imaging.geometry import resample_mask
+from cad.mri.imaging.nifti import read_label_map
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.study_files import reader_outline_path
+from cad.mri.imaging.volume import Volume
+from cad.run.reports.images import turn
+from cad.run.stages.study import read_study_of
+
+AGAIN = "export it again from the reader's page"
+
+
+def outline_maps(
+    cohort: Cohort, contents: Sequence[tuple[Path, JsonObject]], key: JsonObject
+) -> dict[str, Volume]:
+    """Return label maps of the outlines that readers corrected and exported; write nothing.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        The cohort as it is now.
+    contents : sequence of (Path, dict)
+        Path and content of each export, as :func:`cad.hospital.reader_study.exports.read_export`
+        checked it.
+    key : dict
+        Content of the reader study's ``reading.json``.
+
+    Returns
+    -------
+    dict of str to Volume
+        One label map for each study and reader with outlines; the keys are file paths relative to
+        the cohort folder. Each map has the grid of the image on which the outlines were drawn. If
+        the cohort has a map of this reader already, its other regions are kept.
+
+    Raises
+    ------
+    CadError
+        Where the image is not the one that was drawn on; an outline is too small to be measured, or
+        lies beside the region that it corrects; two outlines of a reader share a voxel; or the
+        reader's map so far lies on another grid or has another outline of the region.
+    """
+    refs = {ref.study_id: ref for ref in cohort.studies()}
+    groups: dict[tuple[str, str], list[JsonObject]] = {}
+    for path, content in contents:
+        for one in content.get("outlines", []):
+            case, reader = key["cases"][one["case"]], str(content["reader"])
+            own = {**one, "path": path, "by": reader, "patient": case["participant_id"]}
+            groups.setdefault((str(case["study_id"]), reader), []).append(own)
+    maps: dict[str, Volume] = {}
+    studies: dict[str, Study] = {}
+    for (study_id, reader), outlines in sorted(groups.items()):
+        if study_id not in refs:
+            raise CadError("the study is not in the cohort any more", file=cohort.root,
+                           patient=study_id)  # fmt: skip
+        ref = refs[study_id]
+        study = studies.setdefault(study_id, read_study_of(ref))
+        path = reader_outline_path(ref.folder, study_id, reader)
+        place = path.relative_to(cohort.root).as_posix()
+        maps[place] = _with_outlines(_map_so_far(path, study), study, outlines, path)
+    return maps
+
+
+def is_placed(one: JsonObject) -> bool:
+    """Tell whether an exported outline consists of whole numbers that name each voxel once.
+
+    Parameters
+    ----------
+    one : dict
+        ``first``, ``shape``: first voxel and size of the shown part of the image, in the order z,
+        y, x. ``runs``: start and length of each run of voxels in this part, alternately.
+    """
+    for name, length in (("first", 3), ("shape", 3), ("runs", None)):
+        numbers = one[name]
+        if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
+            return False
+        if not all(type(n) is int and 0 <= n < 2**31 for n in numbers):
+            return False
+    runs, (depth, height, width) = one["runs"], one["shape"]
+    end = -1  # runs that touch would be one
+    for start, length in zip(runs[::2], runs[1::2], strict=False):
+        if start <= end or length < 1:
+            return False
+        end = start + length
+    return bool(runs) and len(runs) % 2 == 0 and end <= depth * height * width
+
+
+def _refusal(one: JsonObject, problem: str, hint: str = "") -> CadError:
+    """Return the error that names an outline."""
+    return CadError(f"the outline of {one['by']}: {problem}", file=one["path"],
+                    patient=one["patient"], roi=one["roi"], hint=hint)  # fmt: skip
+
+
+def _map_so_far(path: Path, study: Study) -> Volume:
+    """Return the reader's label map, empty where there is none, on the image's grid."""
+    image = study.anatomical
+    if not path.exists():
+        return image.with_array(np.zeros(image.shape, np.int32))
+    found = read_label_map(path)
+    if not found.same_grid(image):
+        raise CadError(
+            f"the reader's outlines lie on a grid of {found.shape}, the image on {image.shape}",
+            file=path,
+            patient=study.participant_id,
+            hint="move the file away, or leave the export out",
+        )
+    return found.with_array(found.array.astype(np.int32))
+
+
+def _with_outlines(
+    labels: Volume, study: Study, outlines: Sequence[JsonObject], path: Path
+) -> Volume:
+    """Return a reader's label map with outlines; what it holds is kept or the outline refused."""
+    array = labels.array.copy()
+    numbers = {roi.roi_id: roi.label for roi in study.rois}
+    for one in outlines:
+        if one["roi"] not in numbers:
+            raise _refusal(one, "the region is not in the cohort any more")
+        inside = _inside(one, study)
+        _require_correction(one, study, inside, numbers[one["roi"]])
+        known = array == numbers[one["roi"]]
+        if known.any() and not np.array_equal(known, inside):
+            raise _refusal(
+                one,
+                f"{path.name} has another outline of the region by this reader",
+                "one of both is right: move the file away, or leave the export out",
+            )
+        taken = set(np.unique(array[inside]).tolist()) - {0, numbers[one["roi"]]}
+        if taken:
+            problem = f"it shares voxels with the reader's outline of label {min(taken)}"
+            raise _refusal(one, problem, AGAIN)
+        array[inside] = numbers[one["roi"]]
+    small = array.max() <= np.iinfo(np.uint8).max
+    return labels.with_array(array.astype(np.uint8) if small else array)
+
+
+def _inside(one: JsonObject, study: Study) -> np.ndarray:
+    """Return an outline's voxels on the grid of the image it was drawn on, bool."""
+    image = study.anatomical
+    if one["image"] != image_hash(image):
+        raise _refusal(
+            one,
+            "it was drawn on another image than the study has now",
+            "bring the image back, or have the case read again: cad reading writes its page",
+        )
+    last = [a + n for a, n in zip(one["first"], one["shape"], strict=True)]
+    if any(end > n for end, n in zip(last, image.shape, strict=True)):
+        problem = f"what the page showed ends at voxel {last}, the image at {list(image.shape)}"
+        raise _refusal(one, problem, AGAIN)
+    page = np.zeros(one["shape"], bool)
+    flat = page.reshape(-1)
+    for start, length in zip(one["runs"][::2], one["runs"][1::2], strict=True):
+        flat[start : start + length] = True
+    whole = np.zeros(image.shape, bool)
+    part = tuple(slice(a, b) for a, b in zip(one["first"], last, strict=True))
+    whole[part] = page[turn(image.direction)]
+    return whole
+
+
+def _require_correction(one: JsonObject, study: Study, inside: np.ndarray, label: int) -> None:
+    """Refuse an outline that nothing can be measured in, or that is another region's."""
+    image = study.anatomical.with_array(inside)
+    too_little = fill(image, image).too_little
+    if too_little:
+        raise _refusal(one, f"it cannot be measured: {too_little}", AGAIN)
+    if study.roi_map is None:  # read_study refuses regions without one
+        return
+    given = resample_mask(study.roi_map.with_array(study.roi_map.array == label), image).array
+    if given.any() and not (given & inside).any():
+        raise _refusal(one, "it lies beside the region that it corrects", AGAIN)

@@ -1,0 +1,408 @@
+"""Write a reader study: pages on which several readers score a cohort, blinded, without a server.
+
+Every reader gets the cases in an order of their own, drawn from a seed, and sees nothing of the
+patient, of other readers, of histology and of the tool. With a tool there are two sessions: each
+reader reads half of the cases, drawn again, with its probability in the first and the other half in
+the second, so that case, reader and session are crossed with the tool
+(:mod:`cad.learning.evaluation.readers.mrmc`).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import jinja2
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, write_atomic, write_json
+from cad.base.reading import parse_json, read_frame, read_json, reading
+from cad.base.transactions import Kind, claimed
+from cad.folders.cohort import StudyRef, read_cohort
+from cad.folders.run_folder.results import read_results
+from cad.mri.features.perfusion.semiquantitative import find_bolus
+from cad.mri.features.snapshot import ENHANCEMENT, display_grid, snapshot
+from cad.mri.features.table import StudyFeatures
+from cad.mri.imaging.geometry import MIN_VOXELS, resample_mask
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.volume import Volume
+from cad.run.reports.images import StudyImages, oriented, viewers_of
+from cad.run.reports.pages import asset, template
+from cad.run.stages.study import read_study_of
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_case(
+    path: Path,
+    code: str,
+    images: StudyImages,
+    regions: Sequence[JsonObject],
+    drawn_on: JsonObject | None = None,
+) -> None:
+    """Write the slices and outlines of a case as a script, which the readers' pages load.
+
+    A page that is opened from a disk can load scripts, but no data files.
+
+    Parameters
+    ----------
+    path : Path
+        File to write, ``cases/<code>.js``.
+    code : str
+        Name of the case for readers; it says nothing of the patient.
+    images : StudyImages
+        The slices and the label map.
+    regions : sequence of dict
+        ``id`` and ``label`` of every region, and no score or result.
+    drawn_on : dict, optional
+        Result of :func:`drawn_on`, which an exported outline repeats. Without it, readers cannot
+        correct outlines.
+    """
+    data = viewers_of([images])[0] | {"regions": list(regions)}
+    if drawn_on is not None:
+        data["drawn_on"] = drawn_on
+    write_atomic(path, f"cadCase({json.dumps(code)}, {json.dumps(data)});\n".encode())
+
+
+def write_reader_page(path: Path, plan: JsonObject) -> None:
+    """Write the page of one reader's session, with the viewer and the script for scoring.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    plan : dict
+        Reader, session, scale, and the cases in their order; where its ``outlines`` is true, the
+        page also gets the script for correcting outlines.
+    """
+    pen = asset("outline.js", TEMPLATES) if plan.get("outlines") else ""
+    page: jinja2.Template = template("reading.html.j2", TEMPLATES)
+    text = page.render(
+        plan=plan,
+        note=NOTE,
+        style=asset("report.css") + asset("reading.css", TEMPLATES),
+        script=asset("viewer.js") + pen + asset("reading.js", TEMPLATES),
+    )
+    write_atomic(path, text.encode())
+
+
+SCALES = ("likert5", "pirads")
+FORMAT = "cad reading 1"
+KEY = "reading.json"
+READING = Kind("reader study", lambda folder: (folder / KEY).is_file())
+"""The study's key: what each case is. Readers need it not, collecting does."""
+ALONE, WITH_TOOL = "alone", "with_tool"
+WASH_OUT_DAYS = 28
+NOTE = 500  # characters
+LARGEST_LABEL = 254  # a page tells higher ones not apart
+
+
+@dataclass(frozen=True)
+class ReadingSettings:
+    """Hold the settings of a reader study.
+
+    Parameters
+    ----------
+    readers : tuple of str
+        Ids of readers in ``readers.tsv``; empty for all of them.
+    scale : str
+        ``likert5`` or ``pirads``: both have five steps.
+    seed : int
+        Random seed for the order of the cases and for the half that is read with the tool.
+    wash_out : int
+        Days between the two sessions of a reader.
+    outlines : bool
+        Whether readers may correct the regions' outlines where they read without the tool.
+    """
+
+    readers: tuple[str, ...] = ()
+    scale: str = "likert5"
+    seed: int = 0
+    wash_out: int = WASH_OUT_DAYS
+    outlines: bool = False
+
+
+def write_reading(
+    root: Path,
+    out: Path,
+    settings: ReadingSettings,
+    tool: Path | None = None,
+    order: Path | None = None,
+) -> list[str]:
+    """Write the pages of a reader study.
+
+    Parameters
+    ----------
+    root : Path
+        Cohort folder.
+    out : Path
+        Folder to write: a page for each reader and session, ``cases/`` and ``reading.json``.
+    settings : ReadingSettings
+        Readers, scale, seed.
+    tool : Path, optional
+        Run folder. With it there are two sessions, and each reader sees its probability on one half
+        of the cases in the first session and on the other half in the second.
+    order : Path, optional
+        ``suggestions.csv``: only its cases are read, in its order, by every reader.
+
+    Returns
+    -------
+    list of str
+        Lines for the user: what was written, and which studies could not be.
+
+    Raises
+    ------
+    CadError
+        For an unknown reader or scale, a folder that holds another study, no case at all, or a case
+        that the tool has not scored.
+    """
+    cohort = read_cohort(root)
+    readers = settings.readers or tuple(cohort.readers["reader_id"])
+    _check(readers, settings, set(cohort.readers["reader_id"]))
+    refs = _wanted([ref for ref in cohort.studies() if len(ref.rois)], order)
+    codes = _codes(refs, settings.seed)
+    cases = {
+        codes[ref.study_id]: {"participant_id": ref.participant_id, "study_id": ref.study_id,
+                              "rois": ref.rois["roi_id"].tolist()}
+        for ref in refs
+    }  # fmt: skip
+    told = {} if tool is None else _tool(tool, cases)
+    in_order = [codes[ref.study_id] for ref in refs]
+    sessions = _sessions(readers, in_order, settings, bool(told), ordered=order is not None)
+    key: JsonObject = {"format": FORMAT, **_asked(settings), "readers": list(readers),
+                       "cases": dict(sorted(cases.items())), "sessions": sessions}  # fmt: skip
+    key["study"] = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    with claimed(out, READING):
+        _refuse_another(out / KEY, key["study"])
+        lost = _write_cases(out, refs, codes, outlines=settings.outlines)
+        if len(lost) == len(refs):
+            raise CadError("no case could be written", file=root, hint="; ".join(lost.values()))
+        readable = set(cases) - set(lost)
+        for session in sessions:
+            name = f"{session['reader']}-session-{session['session']}.html"
+            write_reader_page(out / name, _plan(key, session, readable, told))
+        write_json(out / KEY, key)
+    n = f"{len(readable)} cases, {len(readers)} readers, {len(sessions)} pages in {out}"
+    return [n, *(f"left out: {text}" for text in lost.values())]
+
+
+def _asked(settings: ReadingSettings) -> JsonObject:
+    """Return the settings for the key; a study without outlines has the key it always had."""
+    return {name: v for name, v in asdict(settings).items() if name != "outlines" or v}
+
+
+def _codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:
+    """Return every study's code; drawn, so that it says nothing of its place in the cohort."""
+    shuffled = np.random.default_rng([seed, 0]).permutation(len(refs))
+    return {refs[at].study_id: f"case-{k:03d}" for k, at in enumerate(shuffled, start=1)}
+
+
+def _check(readers: Sequence[str], settings: ReadingSettings, known: set[str]) -> None:
+    if settings.scale not in SCALES:
+        raise CadError(f"scale {settings.scale!r} is none of {' '.join(SCALES)}")
+    if not readers or len(set(readers)) < len(readers):
+        raise CadError(f"readers must be named once each, found {', '.join(readers) or 'none'}")
+    for reader in readers:
+        if reader not in known:
+            raise CadError(
+                f"reader {reader} is not in readers.tsv", hint="add a line reader_id, expert"
+            )
+        if not all(c.isalnum() or c in "_-" for c in reader):
+            raise CadError(f"reader id {reader!r} names a file: letters, digits, - and _ only")
+
+
+def _wanted(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
+    """Return the cases; with suggestions those it names, the most valuable first."""
+    if order is None:
+        wanted = refs
+    else:
+        with reading(order, "no table of suggestions"):
+            named = read_frame(order, dtype=str)[["participant_id", "roi_id"]]
+        rank: dict[tuple[str, str], int] = {}
+        for k, pair in enumerate(named.itertuples(index=False)):
+            rank.setdefault((str(pair[0]), str(pair[1])), k)
+        best = {
+            ref.study_id: min(
+                (rank.get((ref.participant_id, roi), len(named)) for roi in ref.rois["roi_id"]),
+                default=len(named),
+            )
+            for ref in refs
+        }
+        wanted = sorted((r for r in refs if best[r.study_id] < len(named)),
+                        key=lambda r: best[r.study_id])  # fmt: skip
+    if not wanted:
+        raise CadError("no study with regions to read", hint="draw regions, or see cad check")
+    return wanted
+
+
+def _tool(run: Path, cases: Mapping[str, JsonObject]) -> dict[str, dict[str, float]]:
+    """Return the tool's probability of every region by case; a case without one is refused."""
+    known = {
+        (r.study, r.roi): r.probability
+        for r in read_results(run).regions
+        if r.probability is not None
+    }
+    told: dict[str, dict[str, float]] = {}
+    for code, case in cases.items():
+        found = {roi: known.get((case["study_id"], roi)) for roi in case["rois"]}
+        if None in found.values():
+            raise CadError(
+                "the tool has no probability of every region of this study",
+                file=run,
+                patient=case["participant_id"],
+                hint="give a run of this cohort that scored it, or leave the study out",
+            )
+        told[code] = {roi: round(p, 2) for roi, p in found.items() if p is not None}
+    return told
+
+
+def _sessions(
+    readers: Sequence[str],
+    codes: list[str],
+    settings: ReadingSettings,
+    told: bool,
+    *,
+    ordered: bool,
+) -> list[JsonObject]:
+    """Return every reader's sessions: codes in their order, each with its condition."""
+    found = []
+    for k, reader in enumerate(readers, start=1):
+        draw = np.random.default_rng([settings.seed, k])
+        first = set(draw.permutation(codes)[: len(codes) // 2].tolist()) if told else set()
+        for session in (1, 2) if told else (1,):
+            order = codes if ordered else draw.permutation(codes).tolist()
+            conditions = [
+                WITH_TOOL if told and (code in first) == (session == 1) else ALONE for code in order
+            ]
+            found.append(
+                {
+                    "reader": reader,
+                    "session": session,
+                    "cases": [list(pair) for pair in zip(order, conditions, strict=True)],
+                }
+            )
+    return found
+
+
+def _plan(
+    key: JsonObject, session: JsonObject, readable: set[str], told: dict[str, dict[str, float]]
+) -> JsonObject:
+    """Return what one page knows: cases by code, and the tool only where this session shows it."""
+    return {
+        "format": FORMAT,
+        "study": key["study"],
+        "reader": session["reader"],
+        "session": session["session"],
+        "scale": key["scale"],
+        "wash_out": key["wash_out"],
+        "outlines": bool(key.get("outlines")),
+        "least_voxels": MIN_VOXELS,
+        "cases": [
+            {
+                "code": code,
+                "condition": condition,
+                "rois": key["cases"][code]["rois"],
+                "tool": told[code] if condition == WITH_TOOL else None,
+            }
+            for code, condition in session["cases"]
+            if code in readable
+        ],
+    }
+
+
+def _write_cases(
+    out: Path, refs: Sequence[StudyRef], codes: Mapping[str, str], *, outlines: bool
+) -> dict[str, str]:
+    """Write every case's images; return by code what could not be read, and why."""
+    lost = {}
+    for ref in refs:
+        code = codes[ref.study_id]
+        try:
+            study = read_study_of(ref)
+        except CadError as error:
+            lost[code] = f"{ref.study_id}: {error.problem}"
+            continue
+        if outlines and max(roi.label for roi in study.rois) > LARGEST_LABEL:
+            lost[code] = f"{ref.study_id}: a label above {LARGEST_LABEL} cannot be drawn"
+            continue
+        shown = snapshot(study, _images_only(study))
+        meta = parse_json(str(shown.pop("meta")))
+        regions = [{"id": roi.roi_id, "label": min(roi.label, 255)} for roi in study.rois]
+        below = drawn_on(study) if outlines else None
+        write_case(out / "cases" / f"{code}.js", code, oriented(shown, meta), regions, below)
+    return lost
+
+
+def drawn_on(study: Study) -> JsonObject:
+    """Return the identity of a study's image and the part of it that a case's page shows.
+
+    An outline that is drawn on the page refers to both.
+
+    Parameters
+    ----------
+    study : Study
+        The case.
+
+    Returns
+    -------
+    dict
+        ``image``, a hash of the whole image's voxels and geometry; ``first`` and ``shape``, first
+        voxel and size of the part, in the order z, y, x of the stored image.
+    """
+    whole, shown = study.anatomical, display_grid(study)
+    first = np.round(whole.patient_to_index(np.array(shown.origin))).astype(int)[::-1]
+    return {"image": image_hash(whole), "first": first.tolist(), "shape": list(shown.shape)}
+
+
+def image_hash(image: Volume) -> str:
+    """Return a hash of an image's voxels and of its geometry, rounded to a thousandth of a mm.
+
+    Parameters
+    ----------
+    image : Volume
+        The image as the study's file stores it.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+    """
+    place = np.round(image.affine, 3) + 0.0  # no negative zero
+    voxels = np.ascontiguousarray(image.array)
+    return hashlib.sha256(place.tobytes() + voxels.tobytes()).hexdigest()[:16]
+
+
+def _images_only(study: Study) -> StudyFeatures:
+    """Return what a reader sees: the images, and how strongly each voxel enhances at its peak."""
+    nothing = StudyFeatures(pd.DataFrame({"roi_id": pd.Series(dtype=str)}))
+    if study.dce is None or study.roi_map is None:
+        return nothing
+    frames = study.dce.frames
+    inside = resample_mask(
+        study.roi_map.with_array(study.roi_map.array > 0), study.dce.grid
+    ).array.astype(bool)
+    if not inside.any():
+        return nothing
+    try:
+        bolus = find_bolus(study.dce.times, frames[:, inside].mean(axis=1))
+    except CadError:  # no bolus is seen: nothing enhances
+        return nothing
+    before = frames[: bolus.n_baseline].mean(axis=0, dtype=np.float32)
+    gain = frames.max(axis=0) / np.where(before > 0, before, np.inf) - (before > 0)
+    nothing.maps[ENHANCEMENT] = study.dce.grid.with_array(gain.astype(np.float32))
+    return nothing
+
+
+def _refuse_another(path: Path, study: str) -> None:
+    if not path.exists():
+        return
+    try:
+        same = read_json(path).get("study") == study
+    except CadError:
+        same = False
+    if not same:
+        problem = "the folder holds another reader study, whose exports need its key"
+        raise CadError(problem, file=path, hint="name another folder")

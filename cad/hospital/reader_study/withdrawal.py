@@ -1,0 +1,230 @@
+"""Sweep a reader study of a patient who withdrew: images, plans, key, exports and readings."""
+
+import json
+import re
+import zlib
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, write_atomic, write_json
+from cad.base.reading import (
+    MAX_ARRAYS,
+    MAX_JSON,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_text,
+    reading,
+)
+from cad.base.transactions import commit, is_ours, owned, stage
+from cad.dicom.archive.interface import SamePatient
+from cad.folders.cohort.traces import Names, members, traces
+from cad.hospital.reader_study.study import FORMAT, KEY, write_reader_page
+from cad.run.audit.withdrawal import rows_without
+
+_CASE = re.compile(r"(?:^|/)cases/[^/]+\.js$")
+_CODE = re.compile(rb"(?<![A-Za-z0-9])case-[0-9]+")
+_PLAN = re.compile(r'<script type="application/json" id="plan">(.*?)</script>', re.DOTALL)
+
+
+class ReadingFolder:
+    """Remove a withdrawn patient from one folder of a reader study.
+
+    Parameters
+    ----------
+    folder : Path
+        A reader study's folder, or another folder with exports of readers.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, str(folder)
+
+    @staticmethod
+    def below(folder: Path) -> list[Path]:
+        """Return the folders of reader studies: a folder itself or folders below it.
+
+        A folder with pages' cases (``cases/*.js``) or with readers' exports counts, too, under any
+        name and packed or not. Exports that lie inside a reader study are part of that study.
+        """
+        places = {path.parent for path in _files(folder, KEY)}
+        places |= {path.parents[1] for path in _files(folder, "cases/*.js")}
+        exports = {path.parent for path in _files(folder, "*") if _readings(path)}
+        return sorted(places | {one for one in exports if places.isdisjoint((one, *one.parents))})
+
+    def held(self) -> AbstractContextManager[None]:
+        """Return a context manager that keeps other processes from writing to the folder."""
+        return owned(self.folder)
+
+    def sweep(self, names: Names, same: SamePatient | None) -> int:
+        """Remove a patient's cases from all files of the folder; return how many cases.
+
+        Without the study's ``reading.json``, nothing is removed.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient; the label decides which cases are removed.
+        same
+            Not used here.
+
+        Raises
+        ------
+        CadError
+            For a key, a plan or an export that cannot be read: nothing is changed then.
+        """
+        if not (self.folder / KEY).is_file():
+            return 0
+        key = read_json(self.folder / KEY)
+        with reading(self.folder / KEY, "no reader study"):
+            whose = {code: str(case["participant_id"]) for code, case in key["cases"].items()}
+        codes = {code for code, participant in whose.items() if participant == names.participant}
+        with stage(self.folder) as scratch:
+            write_json(scratch / KEY, _without(key, codes))
+            new = {KEY: scratch / KEY}
+
+            def build(path: Path) -> Path:
+                place = path.relative_to(self.folder).as_posix()
+                return new.setdefault(place, scratch / str(len(new)))
+
+            for path in sorted(self.folder.glob("*.html")):
+                plan = _plan(path)
+                if plan is not None:
+                    write_reader_page(build(path), _without(plan, codes))
+            for path in _files(self.folder, "*"):
+                if path.suffix != ".jsonl" and not any(one.plain for one in _readings(path)):
+                    continue
+                write_atomic(build(path), _export(path, key["study"], codes))
+            for path in _files(self.folder, "*.tsv"):
+                write_atomic(build(path), rows_without(path, names.participant)[0].encode())
+            gone = [f"cases/{code}.js" for code in sorted(codes)]
+            commit(self.folder, new, [one for one in gone if (self.folder / one).exists()])
+        return len(codes)
+
+    def studies(self, names: Names, same: SamePatient | None) -> list[str]:
+        """Return the paths, in the folder, of files that hold or may hold data of a patient.
+
+        If ``reading.json`` is missing, nobody can tell whose cases and exports these are: all are
+        returned, with that remark; so is every file that names a case which it does not have (any
+        more), but for exports of another study.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient.
+        same
+            Not used here.
+        """
+        if (self.folder / KEY).is_file():
+            key = read_json(self.folder / KEY)
+            ours, kept = ("", None, key["study"]), set(key["cases"])
+
+            def is_held(path: Path) -> bool:
+                return any(one.study in ours and one.codes - kept for one in _parts(path))
+
+            held = list(filter(is_held, _files(self.folder, "*")))
+            cases, why = [], f"it names cases that {KEY} has no more: delete it"
+        else:
+            held = list(filter(_readings, _files(self.folder, "*")))
+            cases = ["cases/"] if (self.folder / "cases").is_dir() else []
+            why = f"whose they are, {KEY} says, which is not here"
+        blind = [*cases, *(path.relative_to(self.folder).as_posix() for path in held)]
+        return [*traces(self.folder, names), *(f"{name} ({why})" for name in blind)]
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files in and below a folder but what is being built there."""
+    paths = sorted(path for path in folder.rglob(pattern) if path.is_file())
+    return [path for path in paths if not any(map(is_ours, path.relative_to(folder).parts))]
+
+
+def _plan(page: Path) -> JsonObject | None:
+    """Return what a page of a reader study knows; None where the page is another one."""
+    with reading(page, "no page of a reader study"):
+        match = _PLAN.search(read_text(page))
+        return None if match is None else dict(parse_json(match[1]))
+
+
+def _without(content: JsonObject, codes: set[str]) -> JsonObject:
+    """Return a key, a plan or an export without some cases."""
+
+    def code(one: object) -> object:
+        if isinstance(one, list):
+            return one[0]
+        return (one.get("code") or one.get("case")) if isinstance(one, dict) else one
+
+    made = dict(content)
+    for name in ("cases", "readings", "outlines"):
+        part = made.get(name)
+        if isinstance(part, dict):
+            made[name] = {key: value for key, value in part.items() if key not in codes}
+        elif isinstance(part, list):
+            made[name] = [one for one in part if code(one) not in codes]
+    if "sessions" in made:
+        made["sessions"] = [_without(session, codes) for session in made["sessions"]]
+    return made
+
+
+class _Cases(NamedTuple):
+    """What a file names: the study (empty: unknown; None: it is no export or case), its codes."""
+
+    study: str | None
+    codes: set[str]
+    plain: bool
+
+
+def _readings(path: Path) -> list[_Cases]:
+    """Return the exports of readers that a file is or holds packed, and the pages' cases packed."""
+    return [one for one in _parts(path) if one.study is not None]
+
+
+def _parts(path: Path) -> list[_Cases]:
+    """Return which cases a file and all that is packed in it name.
+
+    A file that cannot be read holds nothing here: :func:`cad.folders.cohort.traces.traces` names
+    it.
+    """
+    if path.suffix == ".npz":  # arrays alone
+        return []
+    try:
+        with reading(path, "not readable"):
+            content = read_bytes(path, MAX_ARRAYS)
+            return [
+                _Cases(_study(name, inner), _codes(name, inner), inner is content)
+                for name, inner in members(path.name, content)
+            ]
+    except (CadError, OSError):
+        return []
+
+
+def _codes(name: str, content: bytes) -> set[str]:
+    return {code.decode() for code in _CODE.findall(name.encode(errors="replace") + b" " + content)}
+
+
+def _study(name: str, content: bytes) -> str | None:
+    """Return the study of an export; empty for a case that a page loads, None for another file."""
+    if _CASE.search(name):
+        return ""
+    try:
+        with reading(name, "not a readable export"):
+            said = parse_json(content[:MAX_JSON].split(b"\n", 1)[0])
+    except CadError:
+        return None
+    if not isinstance(said, dict) or said.get("format") != FORMAT:
+        return None
+    return str(said.get("study"))
+
+
+def _export(path: Path, study: str, codes: set[str]) -> bytes:
+    """Return an export without some cases, proved anew; another study's, or none, to the byte."""
+    content = read_bytes(path, MAX_JSON)
+    with reading(path, "no whole export", hint="collect it, or move it away"):
+        before = parse_json(content.split(b"\n")[0])
+        after = _without(before, codes)
+        if after == before or before["study"] != study:
+            return content
+        if any(content.split(b"\n")[2:]):
+            raise CadError("more than one export", hint="collect each alone, or move it away")
+        line = json.dumps(after, separators=(",", ":"), ensure_ascii=False).encode()
+        return line + b'\n{"crc32":"%08x"}\n' % zlib.crc32(line)

@@ -1,0 +1,1 @@
+"""Labels, learners and their evaluation: arrays in, probabilities and measures out."""

@@ -1,0 +1,197 @@
+"""What a run decided, and what its decisions and referrals cost."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.base.settings import DecisionSettings
+from cad.base.terms.text import interval_text
+from cad.learning.evaluation.decisions.reject import RejectPoint, reject_curve, reject_point
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.comparison import enough_patients, is_probability
+from cad.learning.evaluation.measures.intervals import (
+    Interval,
+    clustered_share,
+    share_design_effect,
+)
+
+DECISIONS = {0: "benign", -1: "refer", 1: "malignant"}
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Hold the lower threshold P- and the upper threshold P+ of a probability.
+
+    A region below P- is called benign, one above P+ malignant; any other is referred.
+    """
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Hold how error rate and cost change with the share of regions that are referred.
+
+    Parameters
+    ----------
+    against : str
+        Truth of the errors: ``histology``, or ``readers`` where too few regions have histology.
+    curve : dict of str to list of float
+        One value per point of the curve: ``reject_rate``, ``error_rate``, ``cost``, the thresholds
+        ``lower`` and ``upper``, and more
+        (:func:`cad.learning.evaluation.decisions.reject.reject_curve`).
+    """
+
+    against: str
+    curve: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Hold how many regions got one decision (benign, refer or malignant).
+
+    Parameters
+    ----------
+    n : int
+        Regions.
+    share : float
+        Share of the regions with a probability; NaN where no region has one.
+    malignant, benign, unknown : int
+        How many of the ``n`` are malignant or benign by histology, or have none.
+    """
+
+    n: int
+    share: float
+    malignant: int
+    benign: int
+    unknown: int
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Hold counts, predictive values, errors and cost of the decisions that one rule makes.
+
+    Parameters
+    ----------
+    scored : int
+        Regions with a probability.
+    decided : float
+        Share of the scored regions that are called benign or malignant; NaN without any.
+    decisions : dict of str to Counted
+        By decision: benign, refer, malignant.
+    npv, ppv : Interval or None
+        Negative and positive predictive value with patient-clustered intervals; None without a
+        decided region of known histology, or where histology changed the decisions.
+    point : RejectPoint or None
+        Errors and cost where histology is known.
+    sentence : str
+        Shares and predictive values, in words.
+    """
+
+    scored: int
+    decided: float
+    decisions: dict[str, Counted]
+    npv: Interval | None
+    ppv: Interval | None
+    point: RejectPoint | None
+    sentence: str
+
+
+def measure_decisions(
+    words: np.ndarray,
+    truth: np.ndarray,
+    patients: np.ndarray,
+    costs: DecisionSettings,
+    *,
+    seen: bool,
+) -> Decisions:
+    """Measure one rule's decisions: counts, shares, predictive values, errors and cost.
+
+    Parameters
+    ----------
+    words : ndarray of str, shape (n,)
+        Decisions: ``benign``, ``refer``, ``malignant``, or empty without a probability.
+    truth : ndarray, shape (n,)
+        1, 0, or NaN where histology does not tell.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    costs : DecisionSettings
+        Costs of errors and of referring a region.
+    seen : bool
+        Whether histology changed these decisions: their predictive values then mean nothing.
+    """
+    scored = words != ""
+    counts = {
+        word: Counted(
+            int((words == word).sum()),
+            float(np.mean(words[scored] == word)) if scored.any() else np.nan,
+            int((truth[words == word] == 1).sum()),
+            int((truth[words == word] == 0).sum()),
+            int(np.isnan(truth[words == word]).sum()),
+        )
+        for word in DECISIONS.values()
+    }
+    npv = ppv = point = None
+    known = scored & np.isfinite(truth)
+    if known.any() and not seen:
+        npv = _predictive_value("benign", 0, words[known], truth[known], patients[known])
+        ppv = _predictive_value("malignant", 1, words[known], truth[known], patients[known])
+        code = np.select([words[known] == word for word in DECISIONS.values()], list(DECISIONS))
+        point = reject_point(truth[known], code, costs)
+    parts = [f"{word} {part.n} ({part.share:.0%})" for word, part in counts.items() if scored.any()]
+    values = [
+        f"{name} predictive value {interval_text(value, 2)} of {int((words[known] == word).sum())}"
+        for name, word, value in (("negative", "benign", npv), ("positive", "malignant", ppv))
+        if value is not None
+    ]
+    sentence = "; ".join([", ".join(parts), *values])
+    decided = float(np.mean(words[scored] != "refer")) if scored.any() else np.nan
+    return Decisions(
+        int(scored.sum()), decided, counts, npv, ppv, point, sentence and f"{sentence}."
+    )
+
+
+def _predictive_value(
+    word: str, label: int, words: np.ndarray, truth: np.ndarray, patients: np.ndarray
+) -> Interval | None:
+    """Return the share of one decision's regions that histology confirms; None without any."""
+    own = words == word
+    if not own.any():
+        return None
+    # Of all known regions and not of this decision's: a few of them would estimate it badly.
+    effect = share_design_effect(truth, patients)
+    return clustered_share(truth[own] == label, patients[own], design_effect=effect)
+
+
+def reject_summary(
+    truth: np.ndarray,
+    consensus: np.ndarray,
+    score: np.ndarray,
+    patients: np.ndarray,
+    costs: DecisionSettings,
+) -> Reject | None:
+    """Measure how errors and cost change with the share of regions that are referred.
+
+    The truth is histology; if too few regions have it, the readers' mean is the truth of all.
+
+    Parameters
+    ----------
+    truth, consensus, score : ndarray, shape (n,)
+        Histology (1 or 0), the readers' mean and the learner's probability; NaN where unknown.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    costs : DecisionSettings
+        Costs of errors and of referring a region.
+
+    Returns
+    -------
+    Reject or None
+        None where neither truth is known for enough patients, or a score is outside [0, 1].
+    """
+    for against, y in (("histology", truth), ("readers", metrics.consensus_truth(consensus)[0])):
+        usable = np.isfinite(y) & np.isfinite(score)
+        y, q = y[usable], score[usable]
+        if enough_patients(y, patients[usable]) and is_probability(q):
+            return Reject(against, reject_curve(y, q, costs))
+    return None

@@ -1,0 +1,121 @@
+"""Fit a model's probabilities to a site: intercept and slope with a prior (docs/methods.md 8)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logit
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.metrics import CLIP
+from cad.learning.logistic import fit_logistic
+
+LEAST = 30
+"""Men with histology below whom nothing is fitted."""
+INTERCEPT_SD, SLOPE_SD = 1.0, 0.35
+"""Of the normal prior around 0 and 1."""
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """Hold a recalibration of log-odds: the new ones are ``intercept + slope * old``."""
+
+    intercept: float
+    slope: float
+
+    def probability(self, q: np.ndarray) -> np.ndarray:
+        """Return probabilities recalibrated for the site, in the shape of ``q``; NaN stays NaN."""
+        z = logit(np.clip(np.asarray(q, float), CLIP, 1 - CLIP))
+        moved: np.ndarray = expit(self.intercept + self.slope * z)
+        return moved
+
+
+def recalibration(
+    truth: np.ndarray, q: np.ndarray, men: np.ndarray, least: int = LEAST
+) -> Recalibration:
+    """Fit the recalibration of a model's log-odds to a site's regions, or to its men.
+
+    A row is a region or a man. The priors are normal: intercept ~ N(0, 1), slope ~ N(1, .35), the
+    second number being the standard deviation.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1 malignant, 0 benign; NaN where unknown.
+    q : ndarray, shape (n,)
+        The model's probability; NaN where it has none.
+    men : ndarray, shape (n,)
+        The man of every row.
+    least : int
+        Least number of men who have truth and probability.
+
+    Raises
+    ------
+    CadError
+        For fewer men, for rows of one class only, and where a higher probability goes with less
+        malignancy.
+    """
+    y, p, names = _known(truth, q, men)
+    count = len(np.unique(names))
+    if count < least:
+        raise CadError(
+            f"{count} men with histology and a probability, {least} are needed to recalibrate",
+            hint="wait for more histology; the model stays as it is",
+        )
+    if y.min() == y.max():
+        raise CadError(
+            f"all {len(y)} are {'malignant' if y[0] else 'benign'} by histology: nothing to "
+            "recalibrate with",
+            hint="wait for histology of the other kind; the model stays as it is",
+        )
+    a, b = fit_logistic(
+        np.column_stack([np.ones(len(p)), logit(np.clip(p, CLIP, 1 - CLIP))]), y,
+        mean=np.array([0.0, 1.0]), precision=np.array([INTERCEPT_SD, SLOPE_SD]) ** -2.0,
+    )  # fmt: skip
+    if b <= 0:
+        raise CadError(
+            f"the model ranks these {count} men the wrong way (slope {b:.2f}): it is no model here",
+            hint="check histology and outlines, or train on the site's own men",
+        )
+    return Recalibration(float(a), float(b))
+
+
+def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonObject:
+    """Return the calibration of probabilities before recalibration and after it, out of fold.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1 or 0 by histology, NaN where unknown.
+    q : ndarray, shape (n,)
+        The model's probabilities; NaN where it has none.
+    men : ndarray, shape (n,)
+        The man of every row; a row is recalibrated by a fit without its man.
+
+    Returns
+    -------
+    dict
+        ``men`` and ``n``, the numbers of men and rows; ``positive``, the malignant rows; ``before``
+        and ``after``: calibration intercept, slope and Brier score.
+    """
+    y, p, names = _known(truth, q, men)
+    moved = np.empty(len(p))
+    for man in np.unique(names):
+        rest = names != man
+        moved[~rest] = recalibration(y[rest], p[rest], names[rest], LEAST - 1).probability(p[~rest])
+    out: JsonObject = {"men": len(np.unique(names)), "n": len(y), "positive": int(y.sum())}
+    for name, values in (("before", p), ("after", moved)):
+        out[name] = {
+            "intercept": metrics.calibration_intercept(y, values),
+            "slope": metrics.calibration_slope(y, values),
+            "brier": metrics.brier(y, values),
+        }
+    return out
+
+
+def _known(
+    truth: np.ndarray, q: np.ndarray, men: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    use = np.isfinite(truth) & np.isfinite(q)
+    return truth[use], q[use], np.asarray(men)[use]

@@ -1,0 +1,164 @@
+"""Deciding, or referring to somebody else: error, reject rate, cost ([A14], docs/methods.md 3)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cad.base.errors import CadError
+from cad.base.settings import DecisionSettings
+
+
+@dataclass(frozen=True)
+class RejectPoint:
+    """Hold error rate, reject rate and cost of one rule's decisions on n regions.
+
+    Parameters
+    ----------
+    reject_rate, error_rate : float
+        Share of regions that are referred, and share that are decided wrongly; both of all n.
+    cost : float
+        (C_p FN + C_n FP + costs of the referred) / n; C_p is the cost of a false negative, C_n of a
+        false positive.
+    sensitivity, ppv : float
+        TP / (TP + FN) and TP / (TP + FP) among the decided regions; NaN where the denominator is 0.
+    tp, fp, tn, fn, referred_malignant, referred_benign : int
+        Numbers of regions: true and false positives, true and false negatives, and the malignant
+        and benign among the referred.
+    """
+
+    reject_rate: float
+    error_rate: float
+    cost: float
+    sensitivity: float
+    ppv: float
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+    referred_malignant: int
+    referred_benign: int
+
+
+def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
+    """Return a decision for every score: 1 malignant, 0 benign, -1 refer.
+
+    Scores and thresholds may be probabilities, or decision values with thresholds on the same
+    scale.
+
+    Parameters
+    ----------
+    score : array, shape (n,)
+        Probabilities or decision values; NaN is referred.
+    lower, upper : float or array, shape (n,)
+        Below the first is benign, above the second malignant; a score equal to a threshold is
+        referred.
+    """
+    s = np.asarray(score, dtype=float)
+    return np.where(s > upper, 1, np.where(s < lower, 0, -1))
+
+
+def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings) -> RejectPoint:
+    """Count errors and cost of decisions whose truth is known.
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        1 malignant, 0 benign.
+    decision : array, shape (n,)
+        1 malignant, 0 benign, -1 refer.
+    costs : DecisionSettings
+        Costs of errors and of referring a region.
+
+    Raises
+    ------
+    CadError
+        When there is nothing to measure, or truth or decision has another value.
+    """
+    y, d = np.asarray(truth, dtype=float), np.asarray(decision, dtype=float)
+    if len(y) == 0 or y.shape != d.shape:
+        raise CadError(f"nothing to measure: {len(y)} truths and {len(d)} decisions")
+    if not (np.isin(y, (0, 1)).all() and np.isin(d, (-1, 0, 1)).all()):
+        raise CadError("truth must be 0 or 1 and decisions 0, 1 or -1 (refer)")
+    n = len(y)
+    tp, fn = int(np.sum((d == 1) & (y == 1))), int(np.sum((d == 0) & (y == 1)))
+    fp, tn = int(np.sum((d == 1) & (y == 0))), int(np.sum((d == 0) & (y == 0)))
+    up, un = int(np.sum((d == -1) & (y == 1))), int(np.sum((d == -1) & (y == 0)))
+    spent = (
+        costs.false_negative * fn
+        + costs.false_positive * fp
+        + costs.refer_positive * up
+        + costs.refer_negative * un
+    )
+    return RejectPoint(
+        reject_rate=(up + un) / n,
+        error_rate=(fp + fn) / n,
+        cost=spent / n,
+        sensitivity=tp / (tp + fn) if tp + fn else float("nan"),
+        ppv=tp / (tp + fp) if tp + fp else float("nan"),
+        tp=tp,
+        fp=fp,
+        tn=tn,
+        fn=fn,
+        referred_malignant=up,
+        referred_benign=un,
+    )
+
+
+def reject_curve(
+    truth: ArrayLike, probability: ArrayLike, costs: DecisionSettings, points: int = 40
+) -> dict[str, list[float]]:
+    """Return error rate and cost by reject rate, from referring many regions to referring none.
+
+    Each point of the curve has its own thresholds: the best ones if the costs of referring were
+    multiplied by a number. This ``scale`` grows from near 0 to just below the value from which on
+    referring does not lower the cost. The ``cost`` of a point is counted with the costs as given.
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        1 malignant, 0 benign.
+    probability : array, shape (n,)
+        Probability of malignancy.
+    costs : DecisionSettings
+        Costs of errors and of referring a region.
+    points : int
+        Number of points of the curve.
+
+    Returns
+    -------
+    dict
+        Lists with one value per point: ``scale``; the thresholds ``lower`` and ``upper``;
+        ``reject_rate``, ``error_rate`` and ``cost``, per region of all n; ``sensitivity`` and
+        ``ppv``, of the decided regions only; and ``error_reject_ratio``, (E - E0) / R, with R the
+        reject rate, E the error rate and E0 the error rate when nothing is referred. A ratio of -.4
+        means that 40 % of the referred regions would have been decided wrongly; NaN where nothing
+        is referred.
+    """
+    use = costs.refer_positive / costs.false_negative + costs.refer_negative / costs.false_positive
+    scales = np.linspace(0, 1, points + 2)[1:-1] / use
+    names = ("reject_rate", "error_rate", "cost", "sensitivity", "ppv")
+    curve: dict[str, list[float]] = {
+        k: [] for k in ("scale", "lower", "upper", *names, "error_reject_ratio")
+    }
+    # At the scale where referring no longer lowers the cost, both thresholds are C_n / (C_n + C_p).
+    single = costs.false_positive / (costs.false_positive + costs.false_negative)
+    q = np.asarray(probability, dtype=float)
+    base = reject_point(truth, (q > single).astype(float), costs)
+    for scale in scales:
+        scaled = costs.model_copy(
+            update={
+                "refer_negative": scale * costs.refer_negative,
+                "refer_positive": scale * costs.refer_positive,
+            }
+        )
+        lower, upper = scaled.thresholds
+        point = reject_point(truth, decide(q, lower, upper), costs)
+        rejected = point.reject_rate
+        ratio = (point.error_rate - base.error_rate) / rejected if rejected else float("nan")
+        for name, value in (("scale", scale), ("lower", lower), ("upper", upper)):
+            curve[name].append(float(value))
+        for name in names:
+            curve[name].append(float(getattr(point, name)))
+        curve["error_reject_ratio"].append(ratio)
+    return curve

@@ -1,0 +1,250 @@
+"""Are two learners different, on the same patients and the same folds?
+
+The patient is resampled, or swapped, as a whole. DeLong is there for comparison and labelled
+ROI-level; [N14]'s bootstrap sign test is there to reproduce its tables and for nothing else.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.stats import binom, norm, rankdata
+
+from cad.base.errors import CadError
+from cad.learning.evaluation.measures.comparison import is_probability
+from cad.learning.evaluation.measures.intervals import auc_covariance, patient_resamples
+from cad.learning.evaluation.measures.table import MEASURES, Cases, Measure
+
+
+def compare_learners(
+    probabilities: Mapping[str, ArrayLike],
+    truth: ArrayLike,
+    groups: ArrayLike,
+    *,
+    target: ArrayLike | None = None,
+    measures: tuple[str, ...] = ("auc", "cross_entropy"),
+    resamples: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare every pair of learners on every measure.
+
+    Parameters
+    ----------
+    probabilities : mapping of str to array, shape (n,)
+        Out-of-fold probabilities of each learner.
+    truth : array, shape (n,)
+        0, 1, or NaN (left out).
+    groups : array, shape (n,)
+        The patient of every ROI.
+    target : array, shape (n,), optional
+        Probability that a learner's probabilities should match, such as the readers' mean. Measures
+        of probability are taken against it; the truth when not given.
+    measures : tuple of str
+        Names in :data:`~cad.learning.evaluation.measures.table.MEASURES`.
+    resamples, seed : int
+        Number of bootstrap resamples of patients, and of permutations; seed of both.
+
+    Returns
+    -------
+    DataFrame
+        A row per measure and pair, in columns: ``measure``; the learners ``a`` and ``b``;
+        ``value_a``, ``value_b`` and their ``difference``, a minus b; ``lower``, ``upper`` and
+        ``p_bootstrap``, the interval of the difference and its p-value by the patient-clustered
+        paired bootstrap; ``p_permutation``, from exchanging the two learners' values (ranks for the
+        AUC) in randomly chosen patients;
+        ``p_clustered`` and ``p_delong``, two-sided, AUC only, NaN for the others; ``n`` regions and
+        ``patients`` compared; ``p_holm`` and ``p_hochberg``, the permutation's p-value corrected
+        over the pairs of one measure.
+
+    Raises
+    ------
+    CadError
+        For fewer than two learners, an unknown measure, or no ROI that all learners predicted.
+    """
+    table = _on_common_rows(probabilities, truth, groups, target, measures)
+    rows = []
+    for measure in measures:
+        pairs = [
+            _compare(MEASURES[measure], (a, b), table, resamples, seed)
+            for a, b in combinations(table, 2)
+        ]
+        p = np.array([pair["p_permutation"] for pair in pairs])
+        for pair, p_holm, p_hochberg in zip(pairs, holm(p), hochberg(p), strict=True):
+            rows.append({**pair, "p_holm": p_holm, "p_hochberg": p_hochberg})
+    return pd.DataFrame(rows)
+
+
+def _on_common_rows(
+    probabilities: Mapping[str, ArrayLike],
+    truth: ArrayLike,
+    groups: ArrayLike,
+    target: ArrayLike | None,
+    measures: tuple[str, ...],
+) -> dict[str, Cases]:
+    """Return every learner's cases on the rows that all of them predicted."""
+    if len(probabilities) < 2:
+        raise CadError("a comparison needs two learners or more")
+    unknown = [m for m in measures if m not in MEASURES]
+    if unknown:
+        raise CadError(f"unknown measure {unknown[0]!r}, must be one of {', '.join(MEASURES)}")
+    table = {name: np.asarray(q, dtype=float) for name, q in probabilities.items()}
+    y = np.asarray(truth, dtype=float)
+    t = y if target is None else np.asarray(target, dtype=float)
+    usable = np.isfinite(y) & np.isfinite(t) & np.isfinite(np.array([*table.values()])).all(axis=0)
+    if not usable.any():
+        raise CadError("no ROI has a truth and a prediction by every learner")
+    code = np.unique(np.asarray(groups)[usable], return_inverse=True)[1]
+    return {
+        name: Cases(y[usable], t[usable], q[usable], code, is_probability(q[usable]))
+        for name, q in table.items()
+    }
+
+
+def holm(p: ArrayLike) -> np.ndarray:
+    """Return p-values adjusted for multiple tests by Holm's step-down rule, shape (n,).
+
+    Parameters
+    ----------
+    p : array, shape (n,)
+        NaN stays NaN and is not counted.
+    """
+    return _stepwise(np.asarray(p, dtype=float), down=True)
+
+
+def hochberg(p: ArrayLike) -> np.ndarray:
+    """Return p-values adjusted for multiple tests by Hochberg's step-up rule, shape (m,).
+
+    Parameters
+    ----------
+    p : array, shape (m,)
+        NaN stays NaN and is not counted.
+    """
+    return _stepwise(np.asarray(p, dtype=float), down=False)
+
+
+def paper_sign_test(
+    statistic: Callable[[np.ndarray], tuple[float, float]],
+    n: int,
+    resamples: int = 100,
+    seed: int = 0,
+) -> float:
+    """Return the p-value of a one-sided sign test over resampled test points, as in [N14] IV.
+
+    More resamples make any difference "significant": the test measures the resampling and not the
+    data. Use it for comparison with the paper's tables only.
+
+    Parameters
+    ----------
+    statistic : callable
+        Gets the row indices of a resample; returns the measure of the first learner and of the
+        second on these rows; larger is better.
+    n : int
+        Number of test points.
+    resamples : int
+        Number of resamples; 100 in the paper.
+    seed : int
+        Seed of the resampling.
+
+    Returns
+    -------
+    float
+        Probability that a fair coin gives at least as many wins as the first learner has. Resamples
+        with equal values are dropped; 1 when all are equal.
+    """
+    rng = np.random.default_rng(seed)
+    pairs = np.array([statistic(rng.integers(0, n, n)) for _ in range(resamples)])
+    difference = pairs[:, 0] - pairs[:, 1]
+    wins, losses = int(np.sum(difference > 0)), int(np.sum(difference < 0))
+    return float(binom.sf(wins - 1, wins + losses, 0.5))
+
+
+def _compare(
+    measure: Measure, names: tuple[str, str], table: dict[str, Cases], resamples: int, seed: int
+) -> dict[str, Any]:
+    """Return one row of :func:`compare_learners`, but for the corrected p-values."""
+    first, second = (table[name] for name in names)
+    group = first.patients
+    patients = len(np.unique(group))
+    values = [
+        measure.draws(first, weight) - measure.draws(second, weight)
+        for weight in patient_resamples(group, resamples, seed)
+    ]
+    draws = np.concatenate([*values, np.empty(0)])
+    draws = draws[np.isfinite(draws)]
+    enough = len(draws) and patients > 1
+    lower, upper = np.quantile(draws, [0.025, 0.975]) if enough else (np.nan, np.nan)
+    delong = clustered = float("nan")
+    if measure.name == "auc":
+        both = np.stack([first.score, second.score])
+        delong = _auc_p(first.truth, both, np.arange(len(first.truth)))
+        clustered = _auc_p(first.truth, both, group)
+    value_a, value_b = measure(first), measure(second)
+    return {
+        "measure": measure.name,
+        "a": names[0],
+        "b": names[1],
+        "value_a": value_a,
+        "value_b": value_b,
+        "difference": value_a - value_b,
+        "lower": float(lower),
+        "upper": float(upper),
+        "p_bootstrap": _two_sided(draws),
+        "p_permutation": _permutation_p(measure, first, second, resamples, seed),
+        "p_clustered": clustered,
+        "p_delong": delong,
+        "n": len(first.truth),
+        "patients": patients,
+    }
+
+
+def _permutation_p(
+    measure: Measure, first: Cases, second: Cases, permutations: int, seed: int
+) -> float:
+    """Swap the learners in random patients; exchangeable when they do not differ."""
+    a, b = first.score, second.score
+    if measure.needs == "score":
+        # Scores of two learners share no unit, their ranks do (Bandos et al. 2005).
+        a, b = rankdata(a), rankdata(b)
+    rng = np.random.default_rng([seed, 1])
+
+    def difference(swap: np.ndarray) -> float:
+        one = replace(first, score=np.where(swap, b, a))
+        return measure(one) - measure(replace(first, score=np.where(swap, a, b)))
+
+    observed = difference(np.zeros(len(a), dtype=bool))
+    if not np.isfinite(observed):
+        return float("nan")
+    swaps = rng.integers(0, 2, (permutations, int(first.patients.max()) + 1), dtype=np.int8) == 1
+    draws = np.array([difference(swap[first.patients]) for swap in swaps])
+    return (1 + int(np.sum(np.abs(draws) >= abs(observed) - 1e-12))) / (1 + permutations)
+
+
+def _auc_p(y: np.ndarray, scores: np.ndarray, group: np.ndarray) -> float:
+    theta, cov = auc_covariance(y, scores, group)
+    variance = cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]
+    if not np.isfinite(variance):
+        return float("nan")
+    if variance <= 1e-15:
+        return 1.0 if abs(theta[0] - theta[1]) < 1e-12 else float("nan")
+    return float(2 * norm.sf(abs(theta[0] - theta[1]) / np.sqrt(variance)))
+
+
+def _two_sided(draws: np.ndarray) -> float:
+    if len(draws) == 0:
+        return float("nan")
+    return float(min(1.0, 2 * (1 + min(np.sum(draws <= 0), np.sum(draws >= 0))) / (1 + len(draws))))
+
+
+def _stepwise(p: np.ndarray, down: bool) -> np.ndarray:
+    finite = np.flatnonzero(np.isfinite(p))
+    order = finite[np.argsort(p[finite], kind="stable")]
+    # The k-th smallest of m p-values counts m - k + 1 times; stepping keeps them in order.
+    scaled = p[order] * np.arange(len(order), 0, -1)
+    adjusted = np.maximum.accumulate(scaled) if down else np.minimum.accumulate(scaled[::-1])[::-1]
+    out = np.full(len(p), np.nan)
+    out[order] = np.minimum(adjusted, 1.0)
+    return out

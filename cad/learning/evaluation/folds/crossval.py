@@ -1,0 +1,507 @@
+"""Out-of-fold probabilities: everything that is fitted is fitted without the left-out patient.
+
+Learners are seen through scikit-learn's interface only: an unfitted estimator or pipeline that is
+cloned for every fold. What ``fit`` declares by name is passed on: ``eta`` to learners, ``groups``
+to whatever splits patients inside the fold.
+"""
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed
+from joblib.externals.loky.backend.context import get_start_method
+from joblib.parallel import get_active_backend
+from numpy.typing import ArrayLike
+from sklearn import get_config
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+from sklearn.utils.metadata_routing import get_routing_for_object
+from sklearn.utils.validation import has_fit_parameter
+from threadpoolctl import ThreadpoolController
+
+from cad.base.errors import CadError
+from cad.learning.evaluation.folds.unlabelled import labels_told
+from cad.learning.learners.base import RangeWarning
+
+Result = TypeVar("Result")
+_UNVALIDATED = (
+    "give more patients; what trains without validation is `validate.scheme: none` in a pipeline, "
+    "and `cad table train` for a table"
+)
+
+# Seconds of a process before its first piece: scikit-learn and the compiled kernels are loaded.
+START_SECONDS = 2.5
+# Seconds that the first piece may take for the same reason, in this process.
+FIRST_USE_SECONDS = 1.5
+
+
+def each_piece(
+    function: Callable[..., Result], pieces: Iterable[tuple[Any, ...]], n_jobs: int
+) -> Iterator[Result]:
+    """Call a function once for each piece of work; yield the results in the order of the pieces.
+
+    Pieces are done one after the other in this process. Once a piece takes so long that parallel
+    processes would save more time than it costs to start them, the remaining pieces go to them.
+    Where processes are forked, all pieces go to them at once. The results are the same.
+
+    Parameters
+    ----------
+    function : callable
+        Importable by name in another process.
+    pieces : iterable of tuple
+        The arguments of each call.
+    n_jobs : int
+        Number of processes, with joblib's meaning: -1 is one for each core.
+    """
+    waiting = list(pieces)
+    # A cluster's cores, whatever n_jobs says, where joblib's loops are sent to one.
+    most = get_active_backend()[0].effective_n_jobs(n_jobs)
+    allowed, each = FIRST_USE_SECONDS, math.inf if get_start_method() else 0.0
+    while waiting:
+        shared = min(most, len(waiting))
+        if shared > 1 and each * len(waiting) * (1 - 1 / shared) > START_SECONDS:
+            rest = (delayed(function)(*piece) for piece in waiting)
+            yield from Parallel(n_jobs=n_jobs, return_as="generator")(rest)
+            return
+        start = time.perf_counter()
+        result = function(*waiting.pop(0))
+        each = time.perf_counter() - start - allowed
+        yield result
+        allowed = 0.0
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Hold one fold: its left-out rows and the predictions for them by the model of the others.
+
+    Parameters
+    ----------
+    name : str
+        The left-out patient or site.
+    rows : ndarray of int
+        Left-out rows.
+    n_train : int
+        Labelled rows that the fold was fitted on.
+    n_unlabelled : int
+        Rows without a label from which a semi-supervised learner learned too.
+    probability, decision : ndarray, shape (len(rows),)
+        Probability of malignancy and decision value of the left-out rows; NaN where the fold failed
+        or the estimator has no such output.
+    selected : dict
+        Hyper-parameters that nested validation chose, empty without one.
+    features : list of int or None
+        Columns that feature selection kept; None when nothing was dropped.
+    warnings : list of str
+        Messages of the warnings of the fit, each once.
+    error : str
+        Why the fold failed; empty when it did not.
+    estimator : object or None
+        The fitted estimator; None unless ``keep_estimators`` was set.
+    """
+
+    name: str
+    rows: np.ndarray
+    n_train: int
+    probability: np.ndarray
+    decision: np.ndarray
+    selected: dict[str, Any] = field(default_factory=dict)
+    features: list[int] | None = None
+    warnings: list[str] = field(default_factory=list)
+    error: str = ""
+    estimator: Any = None
+    n_unlabelled: int = 0
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Hold out-of-fold predictions: each row is predicted by a model that did not see its patient.
+
+    Parameters
+    ----------
+    probability, decision : ndarray, shape (n,)
+        Probability of malignancy and decision value; NaN where the row's fold failed.
+    folds : list of Fold
+        One per left-out patient (or site), in sorted order of their names.
+    """
+
+    probability: np.ndarray
+    decision: np.ndarray
+    folds: list[Fold]
+
+
+# What a fit on some fold's rows may raise without costing the other folds.
+FIT_ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError)
+
+Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]
+
+
+class _Table(NamedTuple):
+    """Hold what all folds see; shapes (n,) beside ``X``, as :func:`out_of_fold` is given it."""
+
+    X: Any
+    y: np.ndarray
+    spread: np.ndarray | None
+    relabel: Relabel | None
+    group: np.ndarray
+    patient: np.ndarray
+
+
+def _read(
+    X: Any,
+    y: ArrayLike,
+    eta: ArrayLike | None,
+    relabel: Relabel | None,
+    groups: ArrayLike,
+    patients: ArrayLike | None,
+) -> tuple[_Table, np.ndarray]:
+    """Return the table, and the names of all that is left out in turn, sorted."""
+    labels = np.asarray(y, dtype=float)
+    spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
+    group = np.asarray(groups).astype(str)
+    # Sorted: results do not depend on the order of the rows in the cohort.
+    names = np.unique(group)
+    if len(group) != len(labels):
+        raise CadError(f"{len(labels)} labels but {len(group)} groups")
+    if len(names) < 2:
+        raise CadError(
+            f"only one group to leave out ({', '.join(names)}): validation needs two or more",
+            hint=_UNVALIDATED,
+        )
+    patient = group if patients is None else np.asarray(patients).astype(str)
+    return _Table(X, labels, spread, relabel, group, patient), names
+
+
+def out_of_fold(
+    estimator: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    groups: ArrayLike,
+    eta: ArrayLike | None = None,
+    patients: ArrayLike | None = None,
+    relabel: Relabel | None = None,
+    n_jobs: int = 1,
+    keep_estimators: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> OutOfFold:
+    """Return out-of-fold predictions: each group's are by a model fitted on the other groups.
+
+    Parameters
+    ----------
+    estimator : scikit-learn estimator or pipeline
+        Unfitted; cloned for each fold. Selection, scaling, imputation and nested validation belong
+        inside it.
+    X : array or DataFrame, shape (n, d), or callable
+        Features. A callable gets the indices of the training rows and returns the features of all
+        rows. It serves a standardisation that is itself fitted on the training patients
+        (docs/methods.md 7).
+    y : array, shape (n,)
+        Labels in [0, 1], soft or hard; NaN for no label. Rows without a label are predicted, too;
+        only semi-supervised learners are trained on them.
+    groups : array, shape (n,)
+        Rows of one group are left out together: the patient of every row, or the site.
+    eta : array, shape (n,), or float, optional
+        Uncertainty of y, passed to every ``fit`` that takes it.
+    patients : array, shape (n,), optional
+        Patient of every row, for splits inside the fold; ``groups`` when not given.
+    relabel : callable, optional
+        Gets the indices of the training rows and returns y and eta of all rows. It serves labels
+        that are themselves learned on the training patients (docs/methods.md 8).
+    n_jobs : int
+        Parallel folds, which change no result.
+    keep_estimators : bool
+        Whether each :class:`Fold` keeps its fitted estimator.
+    progress : callable, optional
+        Called with (folds done, folds in all), in order.
+
+    Raises
+    ------
+    CadError
+        When there is only one group, shapes disagree, or every fold failed.
+    """
+    table, names = _read(X, y, eta, relabel, groups, patients)
+    work = ((estimator, name, keep_estimators, *table) for name in names)
+    folds: list[Fold] = []
+    for fold in each_piece(_fit_fold, work, n_jobs):
+        folds.append(fold)
+        if progress is not None:
+            progress(len(folds), len(names))
+    return put_together(folds, len(table.y))
+
+
+def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
+    """Assign patients to folds at random; return the fold of every row, shape (n,).
+
+    Parameters
+    ----------
+    patients : array, shape (n,)
+        Patient of every row.
+    folds : int
+        Number of folds, at least 2 and at most the number of patients.
+    seed : int
+        Seed of the assignment.
+
+    Raises
+    ------
+    CadError
+        For a number of folds outside that range.
+    """
+    names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
+    if not 2 <= folds <= len(names):
+        raise CadError(
+            f"{folds} folds of {len(names)} patients: there must be 2 to {len(names)}",
+            hint="leave folds out to leave out one patient at a time",
+        )
+    # Sizes of folds differ by one patient at most, whatever their number of regions.
+    turn = np.random.default_rng(seed).permutation(len(names)) % folds
+    return np.array([f"fold {k + 1:0{len(str(folds))}d}" for k in turn])[code]
+
+
+def put_together(folds: list[Fold], n: int) -> OutOfFold:
+    """Collect the predictions of all folds into one prediction per row.
+
+    Parameters
+    ----------
+    folds : list of Fold
+        Each predicts the rows that it left out.
+    n : int
+        Number of rows in all.
+
+    Raises
+    ------
+    CadError
+        When every fold failed.
+    """
+    if all(fold.error for fold in folds):
+        raise CadError(
+            f"every fold failed, {len(folds)} in all; without {folds[0].name}: {folds[0].error}",
+            hint=_UNVALIDATED,
+        )
+    probability, decision = np.full(n, np.nan), np.full(n, np.nan)
+    for fold in folds:
+        probability[fold.rows] = fold.probability
+        decision[fold.rows] = fold.decision
+    return OutOfFold(probability, decision, folds)
+
+
+def fit_keywords(
+    estimator: Any, eta: np.ndarray | None, groups: np.ndarray | None
+) -> dict[str, Any]:
+    """Return ``eta`` and ``groups`` as keywords for ``estimator.fit``, if it has these parameters.
+
+    For a pipeline the keywords are ``step__eta`` and ``step__groups``, for every step whose ``fit``
+    has the parameter. With scikit-learn's metadata routing on, what the estimator requests is
+    returned.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+    eta, groups : ndarray, shape (n,), or None
+        Uncertainty of the labels, and the patient of every row; None is never passed on.
+    """
+    given = {"eta": eta, "groups": groups}
+    given = {name: value for name, value in given.items() if value is not None}
+    routed = get_config()["enable_metadata_routing"]
+    wanted = get_routing_for_object(estimator).consumes("fit", list(given)) if routed else set()
+    if routed or not isinstance(estimator, Pipeline):
+        return {n: v for n, v in given.items() if n in wanted or has_fit_parameter(estimator, n)}
+    return {
+        f"{step}__{name}": value
+        for step, part in estimator.steps
+        if part is not None and part != "passthrough"
+        for name, value in given.items()
+        if has_fit_parameter(part, name)
+    }
+
+
+def positive_probability(estimator: Any, X: Any) -> np.ndarray:
+    """Return a fitted estimator's probability of malignancy, shape (n,); NaN where it has none.
+
+    A learner's warning that rows lie outside the range of its training rows is suppressed; callers
+    give a warning of their own, with the names of the features.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+    X : array or DataFrame, shape (n, d)
+    """
+    if not hasattr(estimator, "predict_proba"):
+        return np.full(np.shape(X)[0], np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RangeWarning)
+        # The last class, as scikit-learn sorts them: the malignant one, or the larger label.
+        return np.asarray(estimator.predict_proba(X), dtype=float)[:, -1]
+
+
+def decision_value(estimator: Any, X: Any) -> np.ndarray:
+    """Return a fitted estimator's decision value, shape (n,); NaN where it has none.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+    X : array or DataFrame, shape (n, d)
+    """
+    if not hasattr(estimator, "decision_function"):
+        return np.full(np.shape(X)[0], np.nan)
+    return np.asarray(estimator.decision_function(X), dtype=float).ravel()
+
+
+def _fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
+    """Fit a clone of an estimator without one group, and predict that group.
+
+    The fold has the error instead of predictions where the fit failed. The parts of the table are
+    arguments of their own, since Dask sends a large argument once for all folds.
+    """
+    X, y, spread, relabel, group, patient = table
+    rows = np.flatnonzero(group == name)
+    others, read = group != name, ~np.isnan(y)
+    labelled = np.flatnonzero(others & read)
+    nothing = np.full(len(rows), np.nan)
+    # What an earlier fold has fitted must not be where this one starts.
+    fitted = clone(estimator)
+    if relabel is not None:
+        y, spread = relabel(labelled)
+    # Without a label a row trains only those learners that know what to do with it.
+    told = labels_told(estimator, np.where(read, y, np.nan))
+    train = np.flatnonzero(others & ~np.isnan(told))
+    keywords = fit_keywords(fitted, None if spread is None else spread[train], patient[train])
+    # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
+    with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            # Made from the labelled rows: unread regions must not move a scale that read ones are
+            # on.
+            made = X(labelled) if callable(X) else X
+            fitted.fit(_safe_indexing(made, train), told[train], **keywords)
+            test = _safe_indexing(made, rows)
+            last, test = _before_last(fitted, test)  # transformed once for both
+            probability, decision = positive_probability(last, test), decision_value(last, test)
+            # Of a search around the pipeline, or of a learner that searches by itself.
+            chosen = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
+        except FIT_ERRORS as error:
+            return Fold(name, rows, len(labelled), nothing, nothing, error=str(error))
+    return Fold(
+        name,
+        rows,
+        len(labelled),
+        probability,
+        decision,
+        selected={k: v.item() if isinstance(v, np.generic) else v for k, v in chosen.items()},
+        features=_kept_features(fitted),
+        warnings=sorted({str(w.message) for w in caught}),
+        estimator=fitted if keep else None,
+        n_unlabelled=len(train) - len(labelled),
+    )
+
+
+def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
+    """Return the last step of a fitted pipeline and the rows as it sees them."""
+    if not isinstance(fitted, Pipeline):
+        return fitted, X
+    for _, step in fitted.steps[:-1]:
+        if step is not None and step != "passthrough":
+            X = step.transform(X)
+    return fitted.steps[-1][1], X
+
+
+@cache
+def blas_threads() -> ThreadpoolController:
+    """Return threadpoolctl's controller, with which callers limit the threads of linear algebra."""
+    return ThreadpoolController()
+
+
+def _kept_features(fitted: Any) -> list[int] | None:
+    """Return the columns of X that every selecting step kept; None when nothing was dropped."""
+    best = getattr(fitted, "best_estimator_", fitted)
+    if not isinstance(best, Pipeline):
+        return None
+    kept = np.arange(best.n_features_in_)
+    for _, part in best.steps:
+        if not hasattr(part, "get_support"):
+            continue
+        # Imputers and scalers keep all columns; several selectors may follow each other.
+        support = np.asarray(part.get_support())
+        if len(support) != len(kept):
+            return None  # a step in between changed the columns: they have no names any more
+        kept = kept[support]
+    return [int(i) for i in kept] if len(kept) < best.n_features_in_ else None
+
+
+def folds_side_by_side(
+    estimators: Mapping[str, Any],
+    X: Any,
+    y: ArrayLike,
+    *,
+    groups: ArrayLike,
+    front: Pipeline | None = None,
+    eta: ArrayLike | None = None,
+    patients: ArrayLike | None = None,
+    relabel: Relabel | None = None,
+    fronts: Mapping[str, Any] | None = None,
+    n_jobs: int = 1,
+) -> dict[str, list[Fold]]:
+    """Return the folds of several estimators; each group is predicted by models of the others.
+
+    The results are, up to rounding, those of
+    :func:`cad.learning.evaluation.folds.crossval.out_of_fold` for ``Pipeline([*front.steps,
+    ("learner", estimator)])``. To save time, everything before the estimator (``X`` if callable,
+    ``relabel`` and ``front``) is computed once per fold for all estimators.
+
+    Parameters
+    ----------
+    estimators : mapping of str to estimator
+        Unfitted.
+    front : Pipeline, optional
+        Unfitted steps before each estimator. Their warnings are not kept.
+    fronts : mapping of str to Pipeline, optional
+        By name of the left-out group, the steps ``front`` already fitted on the same training rows
+        and labels. For other groups ``front`` is fitted here.
+    X, y, groups, eta, patients, relabel, n_jobs
+        As in :func:`out_of_fold`: features, labels, left-out group of every row, uncertainty of
+        labels, patient of every row, function that learns labels, parallel folds.
+
+    Returns
+    -------
+    dict of str to list of Fold
+        By name of the estimator, its folds; also for an estimator all of whose folds failed.
+
+    Raises
+    ------
+    CadError
+        When there is only one group, or shapes disagree.
+    """
+    table, names = _read(X, y, eta, relabel, groups, patients)
+    each, made = list(estimators.values()), fronts or {}
+    work = ((each, front, made.get(str(name)), name, *table) for name in names)
+    of_groups = list(each_piece(_fold_of_each, work, n_jobs))
+    return {name: [folds[i] for folds in of_groups] for i, name in enumerate(estimators)}
+
+
+def _fold_of_each(
+    estimators: Sequence[Any], front: Pipeline | None, made: Pipeline | None, name: str, *given: Any
+) -> list[Fold]:
+    table = _Table(*given)
+    others = table.group != name
+    rows, train = np.flatnonzero(~others), np.flatnonzero(others & ~np.isnan(table.y))
+    y, eta = (table.y, table.spread) if table.relabel is None else table.relabel(train)
+    try:
+        X = table.X(train) if callable(table.X) else table.X
+        with blas_threads().limit(limits=1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if made is None and front is not None:
+                spread = None if eta is None else eta[train]
+                keywords = fit_keywords(front, spread, table.patient[train])
+                made = clone(front).fit(_safe_indexing(X, train), y[train], **keywords)
+            X = X if made is None else made.transform(X)
+    except FIT_ERRORS as error:
+        nothing = np.full(len(rows), np.nan)
+        return [Fold(name, rows, len(train), nothing, nothing, error=str(error))] * len(estimators)
+    seen = table._replace(X=X, relabel=lambda _: (y, eta))
+    return [_fit_fold(estimator, name, False, *seen) for estimator in estimators]

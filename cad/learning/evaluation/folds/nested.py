@@ -1,0 +1,265 @@
+"""Hyper-parameters chosen inside a fold, by inner folds that keep patients whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.model_selection import GroupKFold
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cad.learning.evaluation.folds import crossval
+from cad.learning.evaluation.folds.unlabelled import UNLABELLED
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.scorers import mean_kl, soft_log_loss
+
+_Loss = Callable[[np.ndarray, np.ndarray], float]
+
+
+CRITERIA: dict[str, _Loss] = {
+    "cross-entropy": metrics.cross_entropy,
+    "brier": metrics.brier,
+    "kl": mean_kl,
+    "auc": lambda y, q: 1 - metrics.auc(metrics.consensus_truth(y)[0], q),
+}
+
+
+@dataclass(eq=False, repr=False)
+class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Choose parameters from a grid on inner folds that leave out whole patients.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+        Unfitted.
+    grid : dict of str to list
+        Values to try, by parameter of the estimator; for a pipeline, of its last step (or as
+        ``step__name``).
+        Among equally good points the first in grid order is kept, so list simple ones first.
+    criterion : {"cross-entropy", "auc", "kl", "brier"}
+        Cross-entropy, two-sided Kullback-Leibler distance (``kl``) and Brier score compare the
+        probability with the soft label; ``auc`` compares the ranking with the label thresholded
+        at .5. The criterion is averaged over the inner folds.
+    n_folds : int
+        Number of inner folds; all rows of a patient are in one fold.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        The chosen parameters.
+    best_estimator_ : estimator
+        The estimator with these parameters, fitted on all rows.
+    losses_ : ndarray, shape (n_points,)
+        Mean loss of each grid point over the inner folds (1 - AUC for ``auc``); infinite where a
+        fit failed.
+    points_ : list of dict
+        Grid points in the order of ``losses_``.
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True, "groups": True}
+
+    estimator: Any
+    grid: dict[str, list[Any]]
+    criterion: str = "cross-entropy"
+    n_folds: int = 5
+
+    def fit(
+        self, X: Any, y: ArrayLike, eta: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> PatientGridSearch:
+        """Choose the parameters on inner folds and refit on all rows.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Features.
+        y : array, shape (n,)
+            Labels in [0, 1]; -1 for unlabelled, where the estimator is semi-supervised.
+        eta : array, shape (n,), or float, optional
+            Uncertainty of y, passed to every ``fit`` that takes it.
+        groups : array, shape (n,), optional
+            Patient of every row; every row its own when not given.
+
+        Raises
+        ------
+        ValueError
+            For an unknown criterion, fewer patients than two, or when no grid point could be
+            fitted.
+        """
+        if self.criterion not in CRITERIA:
+            raise ValueError(f"criterion {self.criterion!r} is none of {', '.join(CRITERIA)}")
+        if y is None:
+            raise ValueError("PatientGridSearch requires y to be passed, but the target y is None")
+        X = self._checked(X)
+        labels = np.asarray(y, dtype=float)
+        spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
+        owner = np.arange(len(labels)) if groups is None else np.asarray(groups)
+        n_patients = len(np.unique(owner))
+        if n_patients < 2:
+            raise ValueError("nested validation needs at least two patients to train on")
+        self.points_ = [
+            dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())
+        ]
+        # The same folds for every point of the grid, so that their losses are paired.
+        splits = GroupKFold(min(self.n_folds, n_patients)).split(labels, groups=owner)
+        losses = [
+            _fold_losses(self, X, labels, spread, owner, train, test) for train, test in splits
+        ]
+        table = np.array(losses)
+        # A fold that cannot be measured (AUC of one class) says nothing about any point.
+        table = table[~np.isnan(table).any(axis=1)]
+        if len(table) == 0 or not np.isfinite(table.mean(axis=0)).any():
+            raise ValueError(
+                "no grid point could be fitted and measured in the inner folds: "
+                f"{len(self.points_)} points tried{_reason(self, X, labels, spread, owner)}"
+            )
+        self.losses_ = table.mean(axis=0)
+        self.best_params_ = self.points_[int(np.argmin(self.losses_))]
+        self.best_estimator_ = with_params(self.estimator, self.best_params_)
+        self.best_estimator_.fit(
+            X, labels, **crossval.fit_keywords(self.best_estimator_, spread, owner)
+        )
+        self.classes_ = getattr(self.best_estimator_, "classes_", np.array([0, 1]))
+        return self
+
+    @available_if(lambda self: self._has("predict_proba"))  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the chosen estimator's probabilities of the two classes, shape (n, 2)."""
+        check_is_fitted(self)
+        return np.asarray(self.best_estimator_.predict_proba(X))
+
+    @available_if(lambda self: self._has("decision_function"))  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the chosen estimator's decision values, shape (n,)."""
+        check_is_fitted(self)
+        return np.asarray(self.best_estimator_.decision_function(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the chosen estimator's classes, shape (n,)."""
+        check_is_fitted(self)
+        return np.asarray(self.best_estimator_.predict(X))
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return minus the mean cross-entropy of the chosen estimator, in nats: larger is better.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Features.
+        y : array, shape (n,)
+            Labels in [0, 1], soft or hard.
+        sample_weight : array, shape (n,), optional
+            Weight of every row in the mean; equal weights when not given.
+        """
+        check_is_fitted(self)
+        return float(soft_log_loss(self.best_estimator_, X, y, sample_weight=sample_weight))
+
+    def _checked(self, X: Any) -> Any:
+        """Return X as it is indexed and counted; what its values may be, the estimator knows."""
+        if hasattr(X, "iloc"):
+            return validate_data(self, X, skip_check_array=True)
+        return validate_data(self, X, dtype=None, ensure_all_finite=False, ensure_min_samples=2)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags = get_tags(self.estimator).input_tags
+        return tags
+
+    def _has(self, method: str) -> bool:
+        return hasattr(getattr(self, "best_estimator_", self.estimator), method)
+
+
+def with_params(estimator: Any, params: dict[str, Any]) -> Any:
+    """Return an unfitted copy of an estimator with parameters set.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+        Stays as it is.
+    params : dict of str to object
+        Values by name. For a pipeline, names without ``__`` are parameters of its last step.
+    """
+    new = clone(estimator)
+    if isinstance(new, Pipeline):
+        last = new.steps[-1][0]
+        params = {k if "__" in k else f"{last}__{k}": v for k, v in params.items()}
+    return new.set_params(**params)
+
+
+def _fold_losses(
+    search: PatientGridSearch,
+    X: Any,
+    y: np.ndarray,
+    eta: np.ndarray | None,
+    owner: np.ndarray,
+    train: np.ndarray,
+    test: np.ndarray,
+) -> list[float]:
+    """Return the loss of every grid point in one inner fold; a fixed front is fitted once."""
+    # Unread rows may be learned of, but there is nothing to measure them against.
+    test = test[np.ravel(y)[test] != UNLABELLED]
+    X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
+    inner_eta = None if eta is None else eta[train]
+    loss = CRITERIA[search.criterion]
+    learner, points = search.estimator, search.points_
+    try:
+        # Imputation, scaling and selection do not know the grid of the last step: once a fold.
+        if isinstance(learner, Pipeline) and len(learner.steps) > 1 and _only_last(learner, points):
+            front = Pipeline(clone(learner).steps[:-1])
+            # As outside: steps before the learner are fitted to rows with a label.
+            seen = np.flatnonzero(np.ravel(y)[train] != UNLABELLED)
+            keywords = crossval.fit_keywords(
+                front, None if inner_eta is None else inner_eta[seen], owner[train][seen]
+            )
+            front.fit(_safe_indexing(X_train, seen), y[train][seen], **keywords)
+            X_train, X_test = front.transform(X_train), front.transform(X_test)
+            learner = learner.steps[-1][1]
+            prefix = f"{search.estimator.steps[-1][0]}__"
+            points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
+    except crossval.FIT_ERRORS:
+        return [float("inf")] * len(points)
+    if hasattr(learner, "predict_grid"):  # what the points share is made once
+        try:
+            rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
+        except crossval.FIT_ERRORS:
+            return [float("inf")] * len(points)
+        # A point that fails in one fold is out: a mean over fewer folds would be of easier ones.
+        return [float("inf") if np.isnan(q).any() else loss(y[test], q) for q in rows]
+    out = []
+    for point in points:
+        fitted = with_params(learner, point)
+        try:
+            fitted.fit(X_train, y[train], **crossval.fit_keywords(fitted, inner_eta, owner[train]))
+            q = crossval.positive_probability(fitted, X_test)
+            # The other criteria compare with a probability, which a decision value is not.
+            if np.isnan(q).all() and search.criterion == "auc":
+                q = crossval.decision_value(fitted, X_test)
+            out.append(loss(y[test], q))
+        except crossval.FIT_ERRORS:
+            out.append(float("inf"))
+    return out
+
+
+def _reason(
+    search: PatientGridSearch, X: Any, y: np.ndarray, eta: np.ndarray | None, owner: np.ndarray
+) -> str:
+    """Return why the first grid point cannot be fitted to all rows; empty where it can."""
+    first = with_params(search.estimator, search.points_[0])
+    try:
+        first.fit(X, y, **crossval.fit_keywords(first, eta, owner))
+    except crossval.FIT_ERRORS as error:
+        return f"; the first says: {error}"
+    return ""
+
+
+def _only_last(pipeline: Pipeline, points: list[dict[str, Any]]) -> bool:
+    prefix = f"{pipeline.steps[-1][0]}__"
+    return all("__" not in name or name.startswith(prefix) for name in points[0])

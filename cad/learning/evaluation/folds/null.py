@@ -1,0 +1,454 @@
+"""The whole validation loop when labels say nothing about images (docs/methods.md 6).
+
+Labels change from one labelling to the next, features do not. So what a fold makes of features
+alone (imputation, ranks, scaling; a kernel, where the learner can fit many labellings on one) is
+made once a fold and not once a labelling. Steps that look at labels are fitted for each.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
+from sklearn import preprocessing
+from sklearn.base import clone
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject
+from cad.learning.evaluation.folds import crossval
+from cad.learning.evaluation.measures.metrics import auc, consensus_truth
+from cad.learning.learners.scaling import ClippedScaler, RankScaler
+
+# Steps that never look at labels. A list, because scikit-learn's tags say whether labels are
+# needed, not whether they are used.
+LABEL_FREE = (
+    SimpleImputer,
+    VarianceThreshold,
+    ClippedScaler,
+    RankScaler,
+    preprocessing.QuantileTransformer,
+    preprocessing.PowerTransformer,
+    preprocessing.StandardScaler,
+    preprocessing.RobustScaler,
+    preprocessing.MinMaxScaler,
+    preprocessing.MaxAbsScaler,
+)
+# Labellings that are fitted together: what is kept of one is as long as its rows.
+_TOGETHER = 500
+
+
+@dataclass(frozen=True)
+class SharedFolds:
+    """Predict left-out groups under many labellings of the same rows.
+
+    The steps of a fold that do not look at labels are fitted once for all labellings.
+
+    Parameters
+    ----------
+    front : Pipeline or None
+        Unfitted steps that never look at labels.
+    learner : estimator
+        Unfitted.
+    X : array or DataFrame, shape (n, d), or callable
+        Features. A callable gets the indices of the training rows and returns the features of all
+        rows.
+    groups, patients : ndarray, shape (n,)
+        Group of every row, whose rows are left out together; patient of every row.
+    """
+
+    front: Pipeline | None
+    learner: Any
+    X: Any
+    groups: np.ndarray
+    patients: np.ndarray
+
+    @classmethod
+    def of(
+        cls, estimator: Any, X: Any, y: np.ndarray, groups: np.ndarray, patients: np.ndarray
+    ) -> SharedFolds | None:
+        """Return the shared folds of an estimator; None where labellings cannot share work.
+
+        Work cannot be shared where a label is missing, because the training rows then change with
+        the labelling, and where the estimator is no pipeline whose steps before the last ignore
+        labels.
+
+        Parameters
+        ----------
+        estimator : estimator or pipeline
+            Unfitted.
+        X : array or DataFrame, shape (n, d), or callable
+            Features, as for the class.
+        y : ndarray, shape (n,)
+            Labels; NaN where missing.
+        groups, patients : ndarray, shape (n,)
+            Left-out group and patient of every row.
+        """
+        if np.isnan(y).any() or not isinstance(estimator, Pipeline) or estimator.memory is not None:
+            return None
+        front, learner = estimator.steps[:-1], estimator.steps[-1][1]
+        steps = [step for _, step in front if step is not None and step != "passthrough"]
+        # The very type: a subclass may have begun to look at labels.
+        if not all(type(step) in LABEL_FREE for step in steps) or not hasattr(learner, "fit"):
+            return None
+        return cls(Pipeline(front) if steps else None, learner, X, groups.astype(str), patients)
+
+    def scores(
+        self, labels: np.ndarray, etas: np.ndarray | None, n_jobs: int
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Fit and predict all folds under several labellings; yield the progress and the scores.
+
+        The labellings are done in parts. Something is yielded after each fold; scores come after
+        the last fold of a part.
+
+        Parameters
+        ----------
+        labels, etas : ndarray, shape (k, n)
+            k labellings of the n rows in [0, 1], and the uncertainties of these labels.
+        n_jobs : int
+            Parallel folds, which change no result.
+
+        Yields
+        ------
+        done : int
+            The folds done, converted into a number of labellings, for a display of progress.
+        scores : ndarray, shape (2, k_part, n)
+            Probabilities and decision values of one part of the labellings, NaN where a fold
+            failed. Before the last fold of the part, ``k_part`` is 0.
+        """
+        names = np.unique(self.groups)
+        for begin in range(0, len(labels), _TOGETHER):
+            part = slice(begin, begin + _TOGETHER)
+            y, eta = labels[part], None if etas is None else etas[part]
+            # A labelling's fit to all rows is near its fit to all but one patient.
+            starts = self._starts(y, eta)
+            work = (delayed(self._fold)(name, y, eta, starts) for name in names)
+            whole = np.full((2, *y.shape), np.nan)
+            folds = Parallel(n_jobs=n_jobs, return_as="generator")(work)
+            for k, (rows, scores) in enumerate(folds, start=1):
+                whole[:, :, rows] = scores
+                done = begin + len(y) * k // len(names)
+                # Rows of one fold alone make no AUC: scores are whole with the last fold.
+                yield done, whole if k == len(names) else whole[:, :0]
+
+    def _starts(self, labels: np.ndarray, etas: np.ndarray | None) -> np.ndarray | None:
+        """Return coefficients of fits to all rows, which folds start from; None without such."""
+        if not hasattr(self.learner, "predict_labellings"):
+            return None
+        with crossval.blas_threads().limit(limits=1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                everything = np.arange(len(self.groups))
+                X, new = self._features(everything, everything[:1])
+                # One new row is asked for, whose answer nobody reads: the coefficients are
+                # wanted.
+                predict = clone(self.learner).predict_labellings
+                coefficients: np.ndarray = predict(X, labels, new, etas)[2]
+            except crossval.FIT_ERRORS:
+                return None
+        return coefficients
+
+    def _features(self, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any]:
+        """Return training and left-out rows as the learner sees them."""
+        table = self.X(train) if callable(self.X) else self.X
+        X, new = _safe_indexing(table, train), _safe_indexing(table, test)
+        if self.front is None:
+            return X, new
+        front = clone(self.front)
+        return front.fit_transform(X), front.transform(new)
+
+    def _fold(
+        self, name: str, labels: np.ndarray, etas: np.ndarray | None, starts: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of one group and their scores, shape (2, k, rows)."""
+        test, train = np.flatnonzero(self.groups == name), np.flatnonzero(self.groups != name)
+        y, eta = labels[:, train], None if etas is None else etas[:, train]
+        scores = np.full((2, len(y), len(test)), np.nan)
+        with crossval.blas_threads().limit(limits=1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                X, new = self._features(train, test)
+                if starts is not None:
+                    many = clone(self.learner).predict_labellings
+                    scores[:] = many(X, y, new, eta, starts[:, train])[:2]
+                    return test, scores
+            except crossval.FIT_ERRORS:
+                return test, scores
+            for k, labelling in enumerate(y):
+                learner, spread = clone(self.learner), None if eta is None else eta[k]
+                keywords = crossval.fit_keywords(learner, spread, self.patients[train])
+                with suppress(*crossval.FIT_ERRORS):
+                    learner.fit(X, labelling, **keywords)
+                    probability = crossval.positive_probability(learner, new)
+                    scores[:, k] = probability, crossval.decision_value(learner, new)
+        return test, scores
+
+
+SCHEMES = ("between", "within")
+SIGNIFICANT = 0.05
+
+
+def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
+    """Return a permutation that exchanges labels between patients.
+
+    The rows are laid end to end, patient after patient in random order, rotated by a random number
+    of rows, and cut again into the patients' original numbers of rows. Thus labels of one patient
+    mostly stay together in one patient.
+
+    Parameters
+    ----------
+    groups : array, shape (n,)
+        The patient of every row.
+    rng : Generator
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        For every row the row whose label it receives.
+    """
+    code = np.unique(np.asarray(groups), return_inverse=True)[1]
+    order = np.argsort(code, kind="stable")
+    blocks = np.split(order, np.cumsum(np.bincount(code))[:-1])
+    # Shuffling rows would break up labels that come together in a patient, and narrow the null.
+    line = np.concatenate([blocks[i] for i in rng.permutation(len(blocks))])
+    source = np.empty(len(code), dtype=int)
+    # Without the rotation a patient at the start could only receive whole first blocks.
+    source[order] = np.roll(line, int(rng.integers(len(line))))
+    return source
+
+
+def permute_within(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
+    """Return a permutation that shuffles labels among the regions of each patient.
+
+    Parameters
+    ----------
+    groups : array, shape (n,)
+        The patient of every row.
+    rng : Generator
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        For every row the row whose label it receives.
+    """
+    code = np.unique(np.asarray(groups), return_inverse=True)[1]
+    source = np.arange(len(code))
+    for patient in range(int(code.max()) + 1):
+        rows = np.flatnonzero(code == patient)
+        source[rows] = rng.permutation(rows)
+    return source
+
+
+_PERMUTE: dict[str, Callable[[ArrayLike, np.random.Generator], np.ndarray]] = {
+    "between": permute_between,
+    "within": permute_within,
+}
+
+
+@dataclass(frozen=True)
+class NullScheme:
+    """Hold the AUCs of the validation under labels permuted by one scheme.
+
+    Parameters
+    ----------
+    aucs : ndarray, shape (n,)
+        AUC under each permutation; NaN where the validation failed.
+    failed : int
+        Number of permutations whose validation failed.
+    p : float
+        p-value (1 + b) / (1 + n), with b the number of permutations at or above the observed AUC; a
+        failed permutation counts as one of them.
+    lower, upper : float
+        Central 95 % of ``aucs``.
+    mean : float
+        Mean of ``aucs``.
+    evidence : str
+        What the test shows, in one sentence.
+    """
+
+    aucs: np.ndarray
+    failed: int
+    p: float
+    lower: float
+    upper: float
+    mean: float
+    evidence: str
+
+
+@dataclass(frozen=True)
+class PermutationNull:
+    """Hold the AUC of the whole validation loop, observed and under permuted labels.
+
+    Parameters
+    ----------
+    observed : float
+        AUC with the true labels.
+    n : int
+        Permutations of each scheme.
+    against : str
+        Truth of the AUC: ``histology``, or ``labels`` without histology.
+    schemes : dict of str to NullScheme
+        Results by name of the scheme: labels permuted ``between`` patients, or ``within`` each
+        patient.
+    """
+
+    observed: float
+    n: int
+    against: str
+    schemes: dict[str, NullScheme]
+
+    def as_dict(self) -> JsonObject:
+        """Return the content for ``metrics.json``: the fields, and a key for each scheme."""
+        common = {"observed": self.observed, "n": self.n, "against": self.against}
+        return {**common, **{name: asdict(part) for name, part in self.schemes.items()}}
+
+
+def permutation_null(
+    estimator: Any,
+    X: Any,
+    y: ArrayLike,
+    truth: ArrayLike,
+    *,
+    groups: ArrayLike,
+    n: int,
+    eta: ArrayLike | None = None,
+    patients: ArrayLike | None = None,
+    observed: float | None = None,
+    schemes: tuple[str, ...] = SCHEMES,
+    seed: int = 0,
+    n_jobs: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> PermutationNull:
+    """Repeat the whole validation under permuted labels; return its AUC each time.
+
+    Everything is fitted anew each time.
+
+    A permutation moves each region's label, uncertainty and truth together to another region;
+    features and patients stay in place.
+
+    Parameters
+    ----------
+    estimator, X, y, groups, eta, patients
+        Learner, features, labels, left-out group of every row, uncertainty of labels and patient of
+        every row, as in :func:`~cad.learning.evaluation.folds.crossval.out_of_fold`.
+    truth : array, shape (n_rois,)
+        Truth of the AUC: 1, 0 or NaN. Where all are NaN, labels above .5 are the positives.
+    n : int
+        Permutations of each scheme.
+    observed : float, optional
+        AUC with the true labels, where it is known already.
+    schemes : tuple of str
+        Names of the schemes: ``between`` moves labels between patients, ``within`` shuffles them
+        among the regions of each patient.
+    seed, n_jobs : int
+        Seed of the permutations, and parallel processes. Permutation k does not depend on ``n`` or
+        ``n_jobs``.
+    progress : callable, optional
+        Called with the number of permutations done and the number of all.
+
+    Raises
+    ------
+    CadError
+        For an unknown scheme, n < 1, truth of one class only, or no AUC with the true labels.
+    """
+    if n < 1 or any(scheme not in _PERMUTE for scheme in schemes):
+        raise CadError(f"permutation schemes are {', '.join(SCHEMES)} and n >= 1: {schemes}, {n}")
+    labels, classes = np.asarray(y, dtype=float), np.asarray(truth, dtype=float)
+    against = "histology" if np.isfinite(classes).any() else "labels"
+    if against == "labels":
+        # No histology: what the learner is told is then all that an AUC can be measured against.
+        classes = consensus_truth(labels)[0]
+    if not ((classes == 1).any() and (classes == 0).any()):
+        raise CadError("the truth has one class only: there is no AUC to permute")
+    spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
+    group = np.asarray(groups)
+    owner = group if patients is None else np.asarray(patients)
+    loop = partial(_loop, estimator=estimator, X=X, y=labels, groups=group, eta=spread,
+                   patients=owner)  # fmt: skip
+    if observed is None:
+        (observed,) = _aucs(loop(np.arange(len(labels))), classes[None])
+    if not np.isfinite(observed):
+        raise CadError("the validation gives no AUC with the true labels: nothing to compare")
+    # A stream of its own for each permutation: k is the same whatever n, order and processes.
+    sources = np.array(
+        [
+            _PERMUTE[scheme](owner, np.random.default_rng([seed, number, k]))
+            for number, scheme in enumerate(schemes)
+            for k in range(n)
+        ]
+    )
+    # None where a step looks at labels, or fits otherwise share nothing.
+    shared = SharedFolds.of(estimator, X, labels, group, owner.astype(str))
+    parts: Iterable[tuple[int, np.ndarray]]
+    if shared is None:
+        alone = Parallel(n_jobs=n_jobs, return_as="generator")(map(delayed(loop), sources))
+        parts = enumerate(alone, start=1)
+    else:
+        parts = shared.scores(labels[sources], None if spread is None else spread[sources], n_jobs)
+    aucs: list[float] = []
+    for done, scores in parts:
+        aucs += _aucs(scores, classes[sources[len(aucs) : len(aucs) + scores.shape[1]]])
+        if progress is not None:
+            progress(done, len(sources))
+    rows = np.reshape(aucs, (len(schemes), n))
+    results = {scheme: _scheme(observed, row) for scheme, row in zip(schemes, rows, strict=True)}
+    return PermutationNull(observed, n, against, results)
+
+
+def _loop(
+    source: np.ndarray,
+    estimator: Any,
+    X: Any,
+    y: np.ndarray,
+    groups: np.ndarray,
+    eta: np.ndarray | None,
+    patients: np.ndarray,
+) -> np.ndarray:
+    """Return the loop's scores, shape (2, 1, n), when row i has the labels of row ``source[i]``."""
+    spread = None if eta is None else eta[source]
+    try:
+        done = crossval.out_of_fold(
+            estimator, X, y[source], groups=groups, eta=spread, patients=patients
+        )
+    except CadError:
+        return np.full((2, 1, len(y)), np.nan)
+    return np.stack([done.probability, done.decision])[:, None]
+
+
+def _aucs(scores: np.ndarray, truth: np.ndarray) -> list[float]:
+    """Return the AUC of every labelling; NaN where its loop failed."""
+    found = []
+    for probability, decision, classes in zip(*scores, truth, strict=True):
+        # An AUC needs an order only, which a learner without probabilities has as well.
+        score = decision if np.isnan(probability).all() else probability
+        usable = np.isfinite(score) & np.isfinite(classes)
+        found.append(auc(classes[usable], score[usable]))
+    return found
+
+
+def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
+    usable = aucs[np.isfinite(aucs)]
+    failed = len(aucs) - len(usable)
+    # A loop that failed counts against: the true labels might have failed there, too.
+    p = (1 + int(np.sum(usable >= observed)) + failed) / (1 + len(aucs))
+    lower, upper = np.quantile(usable, [0.025, 0.975]) if len(usable) else (np.nan, np.nan)
+    evidence = "evidence" if p < SIGNIFICANT else "no evidence"
+    return NullScheme(
+        aucs=aucs,
+        failed=failed,
+        p=p,
+        lower=float(lower),
+        upper=float(upper),
+        mean=float(usable.mean()) if len(usable) else float("nan"),
+        evidence=f"{evidence} that images tell malignant from benign (p = {p:.3g})",
+    )

@@ -1,0 +1,357 @@
+"""Which learner is best, and is it more than chance? Learners beside each other on the same folds.
+
+Differences are paired and the patient is the unit: a loss is summed per patient, and the interval
+is Student's over patients (linearised for means), which holds at twenty patients where the
+percentile bootstrap falls short. The AUC's is Obuchowski's (1997).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.stats import t as student
+from sklearn.pipeline import Pipeline
+
+from cad.base.errors import CadError
+from cad.learning.evaluation.folds.crossval import Fold, Relabel, folds_side_by_side, put_together
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.intervals import auc_covariance
+
+CONSTANT, READERS = "constant", "readers' mean"
+_TITLES = {"readers": "the readers", "histology": "histology"}
+_NAMES = {"kl": "two-sided KL", "brier": "Brier"}
+MEASURED = {
+    "kl": metrics.kl,
+    "brier": metrics.brier,
+    "calibration_slope": metrics.calibration_slope,
+}
+# By what the sentence judges: the issue with readers is the probability, with histology too.
+_JUDGED_BY = {"readers": "kl", "histology": "brier"}
+
+
+class RivalRow(TypedDict):
+    """Hold one row of ``Rivals.table``: a learner's measure and its difference to the reference.
+
+    ``against`` is the truth (readers or histology) on ``n`` regions; ``lower`` and ``upper`` are
+    the 95 % interval of ``difference``; ``beyond_chance`` says whether the difference is larger
+    than chance, and ``note`` why a value is missing or doubtful.
+    """
+
+    against: str
+    measure: str
+    learner: str
+    n: int
+    value: float
+    difference: float
+    lower: float
+    upper: float
+    beyond_chance: bool
+    note: str
+
+
+class RivalTable(TypedDict):
+    """Hold the comparison of a learner with rivals, as it stands in ``metrics.json``.
+
+    ``reference`` is the learner that the others are compared with, ``table`` a list with a row per
+    truth, measure and learner, and ``sentence`` the result in words.
+    """
+
+    reference: str
+    sentence: str
+    table: list[RivalRow]
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """Hold the comparison of learners side by side.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Three columns say what a row is of: the truth (``against``: ``readers`` or ``histology``),
+        the ``measure`` (``kl``, ``brier``, ``auc`` or ``calibration_slope``) and the ``learner``.
+
+        The other columns are the number ``n`` of regions; the ``value`` of the measure; its
+        ``difference``, learner minus reference; ``lower`` and ``upper``, the 95 % interval of the
+        difference (paired, by patients); ``beyond_chance``, true where this interval leaves out 0;
+        and a ``note`` on why a value is missing or doubtful. Difference and interval are NaN for
+        the reference, for slopes and where nothing was predicted.
+    sentence : str
+        Which learner is best, and whether the difference is larger than chance.
+    probabilities : dict of str to ndarray, shape (n,)
+        Out-of-fold probabilities, NaN where a learner failed.
+    reference : str
+        Name of the learner that the others are compared with.
+    """
+
+    table: pd.DataFrame
+    sentence: str
+    probabilities: dict[str, np.ndarray]
+    reference: str
+
+
+def compare_with_rivals(
+    name: str,
+    probability: ArrayLike,
+    rivals: Mapping[str, Any],
+    X: Any,
+    y: ArrayLike,
+    groups: ArrayLike,
+    *,
+    eta: ArrayLike | None = None,
+    front: Pipeline | None = None,
+    target: ArrayLike | None = None,
+    truth: ArrayLike | None = None,
+    patients: ArrayLike | None = None,
+    relabel: Relabel | None = None,
+    fronts: Mapping[str, Any] | None = None,
+    n_jobs: int = 1,
+) -> Rivals:
+    """Validate rivals on the folds of a learner and compare all of them with it.
+
+    Parameters
+    ----------
+    name : str
+        The learner's name in the table.
+    probability : array, shape (n,)
+        The learner's out-of-fold probabilities; NaN where it has none.
+    rivals : mapping of str to estimator
+        Unfitted, by name; ``cad.learning.learners.rivals.rival_learners()`` has the rivals of every
+        validation.
+    X, y, groups, eta, patients, relabel, n_jobs
+        The arguments of :func:`cad.learning.evaluation.folds.crossval.out_of_fold` that gave
+        ``probability``: features, labels, left-out group of every row, and so on.
+    front, fronts
+        Unfitted steps before every rival, and the same steps fitted for each left-out group; see
+        :func:`cad.learning.evaluation.folds.crossval.folds_side_by_side`.
+    target : array, shape (n,), optional
+        The readers' mean probability, NaN where nobody read; ``y`` when not given.
+    truth : array, shape (n,), optional
+        Histology, 1, 0 or NaN.
+
+    Returns
+    -------
+    Rivals
+        Besides the rivals, the table has rows of a constant prediction (the mean of ``y`` in the
+        training folds) and, against histology, of the readers' mean. A rival that failed or warned
+        has a note that says so.
+
+    Raises
+    ------
+    CadError
+        When nothing was predicted, or nothing is known to compare with.
+    """
+    p = np.asarray(y, dtype=float)
+    believed = p if target is None else np.asarray(target, dtype=float)
+    folds = folds_side_by_side(rivals, X, p, groups=groups, front=front, fronts=fronts, eta=eta,
+                               patients=patients, relabel=relabel, n_jobs=n_jobs)  # fmt: skip
+    tried = {key: _predicted(rival, len(p)) for key, rival in folds.items()}
+    beside = {name: np.asarray(probability, dtype=float), **{k: q for k, (q, _) in tried.items()}}
+    beside[CONSTANT] = _constant(p, np.asarray(groups).astype(str))
+    if truth is not None:
+        beside[READERS] = believed
+    owner = groups if patients is None else patients
+    result = compare_probabilities(beside, owner, target=believed, truth=truth, reference=name)
+    notes = [tried[key][1] if key in tried else "" for key in result.table["learner"]]
+    return replace(result, table=result.table.assign(note=notes))
+
+
+def _predicted(folds: list[Fold], n: int) -> tuple[np.ndarray, str]:
+    """Return a rival's out-of-fold probabilities, NaN where it failed, and a note on its folds."""
+    try:
+        return put_together(folds, n).probability, _fold_note(folds)
+    except CadError as error:
+        return np.full(n, np.nan), str(error)
+
+
+def compare_probabilities(
+    probabilities: Mapping[str, ArrayLike],
+    groups: ArrayLike,
+    *,
+    reference: str,
+    target: ArrayLike | None = None,
+    truth: ArrayLike | None = None,
+) -> Rivals:
+    """Compare probabilities of the same regions, from any learners or pipelines.
+
+    Parameters
+    ----------
+    probabilities : mapping of str to array, shape (n,)
+        By name of the learner; NaN where it has none. Each learner is compared with the reference
+        on the regions that both predicted.
+    groups : array, shape (n,)
+        Patient of every region.
+    reference : str
+        The learner that others are compared with.
+    target : array, shape (n,), optional
+        The readers' mean probability, NaN where nobody read.
+    truth : array, shape (n,), optional
+        Histology, 1, 0 or NaN.
+
+    Raises
+    ------
+    CadError
+        When the reference is not in ``probabilities``, or neither target nor truth is known.
+    """
+    arrays = {name: np.asarray(q, dtype=float) for name, q in probabilities.items()}
+    if reference not in arrays:
+        raise CadError(f"no learner {reference!r} to compare with: {', '.join(arrays)}")
+    code = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]
+    goals = {"readers": target, "histology": truth}
+    rows: list[dict[str, object]] = []
+    for against, goal in goals.items():
+        if goal is None:
+            continue
+        aim = np.asarray(goal, dtype=float)
+        if np.isfinite(aim).any():
+            for learner, q in arrays.items():
+                # The readers' mean is what it would be measured against.
+                if not (against == "readers" and learner == READERS):
+                    rows += _rows(against, learner, q, arrays[reference], aim, code, reference)
+    if not rows:
+        raise CadError("neither readers' scores nor histology to compare learners with")
+    table = pd.DataFrame(rows).sort_values(
+        ["against", "measure"], key=lambda column: column.map(_ORDER), kind="stable"
+    )
+    table = table.reset_index(drop=True)
+    sentences = [_sentence(table, against, reference) for against in goals]
+    return Rivals(table, " ".join(text for text in sentences if text), arrays, reference)
+
+
+_ORDER = {"readers": 0, "histology": 1, "kl": 0, "brier": 1, "auc": 2, "calibration_slope": 3}
+
+
+def _rows(
+    against: str,
+    learner: str,
+    q: np.ndarray,
+    base: np.ndarray,
+    aim: np.ndarray,
+    code: np.ndarray,
+    reference: str,
+) -> list[dict[str, object]]:
+    predicted = np.isfinite(aim) & np.isfinite(q)
+    both = predicted & np.isfinite(base)
+    rows: list[dict[str, object]] = []
+    for measure in ("kl", "brier", "auc", "calibration_slope"):
+        if measure == "kl" and against == "histology":
+            continue  # of a certain truth it is the cross-entropy, whose clip would decide
+        if measure in ("auc", "calibration_slope") and learner == CONSTANT:
+            continue  # it only ranks folds, against their own patients
+        value = _value(measure, aim[predicted], q[predicted])
+        difference = lower = upper = np.nan
+        if learner != reference and both.any() and measure != "calibration_slope":
+            difference, lower, upper = _difference(
+                measure, aim[both], q[both], base[both], code[both]
+            )
+        rows.append(
+            {
+                "against": against,
+                "measure": measure,
+                "learner": learner,
+                "n": int(predicted.sum()),
+                "value": value,
+                "difference": difference,
+                "lower": lower,
+                "upper": upper,
+                "beyond_chance": bool(lower > 0 or upper < 0),
+                "note": "" if predicted.any() else "nothing predicted",
+            }
+        )
+    return rows
+
+
+def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
+    if len(aim) == 0:
+        return float("nan")
+    if measure == "auc":
+        return metrics.auc(metrics.consensus_truth(aim)[0], q)
+    return MEASURED[measure](aim, q)
+
+
+def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return one loss per region."""
+    if measure == "brier":
+        return np.asarray((aim - q) ** 2)
+    return metrics.divergences(aim, q)
+
+
+def _difference(
+    measure: str, aim: np.ndarray, q: np.ndarray, base: np.ndarray, code: np.ndarray
+) -> tuple[float, float, float]:
+    """Return learner minus reference with its 95 % interval over patients."""
+    patient = np.unique(code, return_inverse=True)[1]
+    n = int(patient.max()) + 1
+    if measure == "auc":
+        theta, cov = auc_covariance(metrics.consensus_truth(aim)[0], np.stack([q, base]), code)
+        value = float(theta[0] - theta[1])
+        variance = float(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1])
+    else:
+        sums = np.bincount(patient, _losses(measure, aim, q) - _losses(measure, aim, base), n)
+        size = np.bincount(patient, minlength=n).astype(float)
+        if measure == "kl":
+            value, rest, total = float(sums.sum()), sums - sums.mean(), 1.0
+        else:
+            total = float(size.sum())
+            value = float(sums.sum() / total)
+            rest = sums - value * size
+        variance = n / (n - 1) * float(rest @ rest) / total**2 if n > 1 else float("nan")
+    if n < 2 or not np.isfinite(variance):
+        return value, float("nan"), float("nan")
+    half = float(student.ppf(0.975, n - 1) * np.sqrt(max(variance, 0.0)))
+    return value, value - half, value + half
+
+
+def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
+    measure = _JUDGED_BY[against]
+    rows = table[(table["against"] == against) & (table["measure"] == measure)]
+    # Who predicted fewer regions would win a sum by staying silent.
+    rows = rows[np.isfinite(rows["value"]) & (rows["n"] == rows["n"].max())]
+    if rows.empty or reference not in set(rows["learner"]):
+        return ""
+    ranked = rows.sort_values("value", kind="stable")
+    best = ranked.iloc[0]
+    name, digits = _NAMES[measure], 1 if measure == "kl" else 3
+    value = float(rows.loc[rows["learner"] == reference, "value"].iloc[0])
+    start = f"Against {_TITLES[against]} ({name}, smaller is better)"
+    if best["learner"] == reference:
+        if len(ranked) == 1:
+            return f"{start} there is no rival to {reference}."
+        second = ranked.iloc[1]
+        verdict = "more than chance" if second["beyond_chance"] else "within chance"
+        return (
+            f"{start} {reference} is best, {value:.{digits}f}; next {second['learner']}, "
+            f"{second['value']:.{digits}f}, {verdict}."
+        )
+    verdict = "larger than chance" if best["beyond_chance"] else "within chance"
+    return (
+        f"{start} {best['learner']} is best, {best['value']:.{digits}f} against {value:.{digits}f} "
+        f"of {reference}: the difference is {verdict} "
+        f"([{best['lower']:.{digits}f}, {best['upper']:.{digits}f}])."
+    )
+
+
+def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Return for every region the mean label of the other groups."""
+    code = np.unique(group, return_inverse=True)[1]
+    read = np.isfinite(p)
+    sums = np.bincount(code, np.where(read, p, 0.0))
+    counts = np.bincount(code, read.astype(float))
+    left = counts.sum() - counts
+    mean = np.divide(sums.sum() - sums, left, out=np.full(len(sums), np.nan), where=left > 0)
+    return np.asarray(mean[code])
+
+
+def _fold_note(folds: list[Fold]) -> str:
+    """Return what went wrong in a rival's folds, empty when nothing did."""
+    failed = [fold for fold in folds if fold.error]
+    warned = [fold for fold in folds if fold.warnings]
+    notes = []
+    if failed:
+        notes.append(f"{len(failed)} of {len(folds)} folds failed: {failed[0].error}")
+    if warned:
+        notes.append(f"{len(warned)} of {len(folds)} folds warned: {warned[0].warnings[0]}")
+    return "; ".join(notes)

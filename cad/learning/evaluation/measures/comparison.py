@@ -1,0 +1,255 @@
+"""Predictions against one truth: every measure with its interval, rates at thresholds, curves."""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+import numpy as np
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import precision_recall_curve, roc_curve
+
+from cad.learning.evaluation.measures import intervals, metrics
+from cad.learning.evaluation.measures.intervals import Interval
+from cad.learning.evaluation.measures.table import MEASURES, Cases, measure_values
+
+FEW_PATIENTS = 10  # below, an interval over patients is too wide to mean anything
+CLASS_PATIENTS = 2  # patients that must have regions of each class before a curve is drawn
+
+
+class OperatingPoint(TypedDict):
+    """Hold counts and rates at one threshold: regions above it are called malignant.
+
+    ``tp``, ``fp``, ``tn`` and ``fn`` are numbers of regions: true and false positives, true and
+    false negatives. The rates, each with an interval, are ``sensitivity``, ``specificity``, and the
+    positive and negative predictive values ``ppv`` and ``npv``.
+    """
+
+    threshold: float
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+    sensitivity: Interval
+    specificity: Interval
+    ppv: Interval
+    npv: Interval
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Hold what is measured against one truth, on regions whose truth and score are known.
+
+    Parameters
+    ----------
+    n, patients, positive, negative : int
+        Regions, their patients, and the classes.
+    unknown, not_predicted : int
+        Regions without a truth; regions with a truth and without a score.
+    ties : int
+        Regions where the truth is the readers' mean and this mean is .5 (counted as benign).
+    warnings : list of str
+        Sentences that qualify the numbers, such as that there are few patients.
+    auc : Interval
+        AUC with the patient-clustered interval; the one to report.
+    auc_roi_level : Interval
+        AUC with DeLong's interval, which takes regions as independent.
+    auc_bootstrap : Interval
+        AUC with the interval from resampled patients.
+    measures : dict of str to Interval
+        Every other :data:`~cad.learning.evaluation.measures.table.MEASURES` by name.
+    operating_points : list of OperatingPoint
+        One for each threshold asked for; empty where the score is no probability.
+    roc, precision_recall, calibration_curve, decision_curve : dict of str to array, or None
+        The points of each curve; None unless two patients have malignant and two have benign
+        regions. The last two are None also where the score is no probability.
+    """
+
+    n: int
+    patients: int
+    positive: int
+    negative: int
+    unknown: int
+    not_predicted: int
+    ties: int
+    warnings: list[str]
+    auc: Interval
+    auc_roi_level: Interval
+    auc_bootstrap: Interval
+    measures: dict[str, Interval]
+    operating_points: list[OperatingPoint] = field(default_factory=list)
+    roc: dict[str, np.ndarray] | None = None
+    precision_recall: dict[str, np.ndarray] | None = None
+    calibration_curve: dict[str, list[float]] | None = None
+    decision_curve: dict[str, list[float]] | None = None
+
+
+def compare_with_truth(
+    truth: np.ndarray,
+    target: np.ndarray,
+    score: np.ndarray,
+    patients: np.ndarray,
+    *,
+    thresholds: tuple[float, ...],
+    bootstraps: int,
+    seed: int,
+    ties: int = 0,
+) -> Comparison | None:
+    """Measure a learner's scores against one truth; return None where no region has both.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1 malignant, 0 benign, NaN unknown.
+    target : ndarray, shape (n,)
+        Probability that a learner's probability should match: the truth, or the readers' mean.
+    score : ndarray, shape (n,)
+        Larger is more malignant; NaN where there is none. Scores may be of any scale, but if one
+        lies outside [0, 1], everything that needs a probability is left out.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    thresholds : tuple of float
+        Probabilities above which a region is called malignant: counts and rates are given for each.
+    bootstraps, seed : int
+        Number of bootstrap resamples of patients for the intervals, and their seed.
+    ties : int
+        Number of regions whose readers' mean is .5; only stored in the result.
+    """
+    judged, predicted = np.isfinite(truth), np.isfinite(score)
+    if not (judged & predicted).any():
+        return None
+    cases = _cases(truth, target, score, patients)
+    resampled = _intervals(cases, bootstraps, seed)
+    y, q, group = cases.truth, cases.score, cases.patients
+    curves = enough_patients(y, group)
+    of_probability = curves and cases.is_probability
+    return Comparison(
+        n=len(y),
+        patients=len(np.unique(group)),
+        positive=int(y.sum()),
+        negative=int((1 - y).sum()),
+        unknown=int((~judged).sum()),
+        not_predicted=int((judged & ~predicted).sum()),
+        ties=ties,
+        warnings=_warnings(cases),
+        auc=intervals.clustered_auc(y, q, group),
+        auc_roi_level=intervals.delong_auc(y, q),
+        auc_bootstrap=resampled["auc"],
+        measures={name: resampled[name] for name in MEASURES if name != "auc"},
+        operating_points=(
+            [_operating_point(cases, at) for at in thresholds] if cases.is_probability else []
+        ),
+        roc=roc_points(y, q) if curves else None,
+        precision_recall=_precision_recall(y, q) if curves else None,
+        calibration_curve=metrics.calibration_curve(y, q) if of_probability else None,
+        decision_curve=metrics.decision_curve(y, q) if of_probability else None,
+    )
+
+
+def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the ROC curve, from (0, 0) to (1, 1).
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        0 or 1.
+    score : ndarray, shape (n,)
+        Larger is more malignant.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (n_distinct + 1,)
+        ``fpr``, ``tpr``, ``threshold``: a region is called positive when its score is at or above
+        the threshold. The first threshold is infinite. Rates are NaN where their class is absent.
+    """
+    if not len(truth):
+        nothing = np.full(1, np.nan)
+        return {"fpr": nothing, "tpr": nothing, "threshold": np.full(1, np.inf)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)  # NaN says it
+        fpr, tpr, threshold = roc_curve(truth, score, drop_intermediate=False)
+    return {"fpr": fpr, "tpr": tpr, "threshold": threshold}
+
+
+def _precision_recall(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
+    """Return precision and recall from the highest threshold down; precision starts at 1."""
+    precision, recall, _ = precision_recall_curve(truth, score)
+    return {"precision": precision[::-1], "recall": recall[::-1]}
+
+
+def enough_patients(truth: np.ndarray, patients: np.ndarray) -> bool:
+    """Return whether each class has regions of at least two patients, as a curve needs.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        0 or 1.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    """
+    return min(len(np.unique(patients[truth == label])) for label in (0, 1)) >= CLASS_PATIENTS
+
+
+def is_probability(score: np.ndarray) -> bool:
+    """Return whether every score lies in [0, 1]."""
+    return bool(((score >= 0) & (score <= 1)).all())
+
+
+def _cases(truth: np.ndarray, target: np.ndarray, score: np.ndarray, patients: np.ndarray) -> Cases:
+    usable = np.isfinite(truth) & np.isfinite(score)
+    y, t, q = truth[usable], target[usable], score[usable]
+    return Cases(y, t, q, np.unique(patients[usable], return_inverse=True)[1], is_probability(q))
+
+
+def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
+    """Return every measure by name, with intervals from resampled patients."""
+    names = measure_values(cases, np.ones((1, len(cases.truth))))
+    resampled = intervals.bootstrap_intervals(
+        lambda weight: np.stack([*measure_values(cases, weight).values()], axis=1),
+        cases.patients,
+        bootstraps,
+        seed,
+    )
+    return dict(zip(names, resampled, strict=True))
+
+
+def _operating_point(cases: Cases, threshold: float) -> OperatingPoint:
+    """Count at a threshold; above it is called malignant. Intervals are those of decisions."""
+    sick, called, patients = cases.truth == 1, cases.score > threshold, cases.patients
+    effect = intervals.share_design_effect(cases.truth, patients)
+
+    def share(right: np.ndarray, among: np.ndarray) -> Interval:
+        return intervals.clustered_share(right[among], patients[among], design_effect=effect)
+
+    return {
+        "threshold": threshold,
+        "tp": int((called & sick).sum()),
+        "fp": int((called & ~sick).sum()),
+        "tn": int((~called & ~sick).sum()),
+        "fn": int((~called & sick).sum()),
+        "sensitivity": share(called, sick),
+        "specificity": share(~called, ~sick),
+        "ppv": share(sick, called),
+        "npv": share(~sick, ~called),
+    }
+
+
+def _warnings(cases: Cases) -> list[str]:
+    y, q, group = cases.truth, cases.score, cases.patients
+    if not enough_patients(y, group):
+        classes = [
+            f"{int((y == label).sum())} {name} (patients: {len(np.unique(group[y == label]))})"
+            for label, name in ((1, "malignant"), (0, "benign"))
+        ]
+        return [
+            f"not enough regions: {' and '.join(classes)}; without {CLASS_PATIENTS} patients of "
+            "each there is no curve and no interval of the AUC"
+        ]
+    texts = []
+    if np.ptp(q) == 0:
+        texts.append("all probabilities are equal: AUC is .5 by definition, no calibration slope")
+    if len(np.unique(group)) < FEW_PATIENTS:
+        texts.append(
+            f"{len(np.unique(group))} patients, fewer than {FEW_PATIENTS}: "
+            "intervals are too wide to mean anything"
+        )
+    return texts

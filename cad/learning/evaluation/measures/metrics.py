@@ -1,0 +1,520 @@
+"""Measures of discrimination and of probability, each a function (docs/methods.md 6).
+
+Arrays are one value per ROI. ``truth`` is 0 or 1; ``target`` is a probability in [0, 1] (what
+readers believed, or a certain 0 or 1); ``probability`` is what a learner says.
+
+A measure called with arrays counts every ROI once and returns a float. With ``weight``, shape
+(draws, n), which says how often each ROI counts in each draw of a resampling, it returns shape
+(draws,); arrays are then taken as they are: ``truth`` bool, nothing unknown. NaN where a measure is
+not defined.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Protocol, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logit, xlogy
+from scipy.stats import binomtest
+
+from cad.learning.logistic import fit_logistic
+
+CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
+
+
+class Measured(Protocol):
+    """Describe how a measure is called.
+
+    Called with two arrays of shape (n,), truth or target and score, it counts every region once and
+    returns a number. With ``weight``, shape (draws, n), it returns one value for each draw, shape
+    (draws,); the weights say how often each region counts in each draw of a resampling.
+    """
+
+    @overload
+    def __call__(self, truth: ArrayLike, score: ArrayLike, *others: Any) -> float: ...
+
+    @overload
+    def __call__(
+        self, truth: np.ndarray, score: np.ndarray, *others: Any, weight: np.ndarray
+    ) -> np.ndarray: ...
+
+
+def _measure(
+    read: Callable[[ArrayLike, ArrayLike], tuple[np.ndarray, np.ndarray]],
+) -> Callable[[Callable[..., np.ndarray]], Measured]:
+    """Return a decorator: without ``weight`` read two arrays and count every ROI once."""
+
+    def decorate(draws: Callable[..., np.ndarray]) -> Measured:
+        @wraps(draws)
+        def measure(truth: Any, score: Any, *others: Any, weight: Any = None) -> Any:
+            if weight is not None:
+                return draws(truth, score, *others, weight=weight)
+            y, s = read(truth, score)
+            return float(draws(y, s, *others, weight=np.ones((1, len(y))))[0])
+
+        return measure
+
+    return decorate
+
+
+def _known(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    t, s = np.asarray(target, dtype=float), np.asarray(score, dtype=float)
+    if t.shape != s.shape or t.ndim != 1:
+        raise ValueError(f"truth {t.shape} and score {s.shape} must be two equal one-dim. arrays")
+    if not ((t >= 0) & (t <= 1)).all():
+        raise ValueError("truth must lie in [0, 1]; leave out ROIs of unknown truth")
+    if np.isnan(s).any():
+        raise ValueError("scores must be known; leave out ROIs without one")
+    return t, s
+
+
+def _binary(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    y, s = _known(truth, score)
+    if not np.isin(y, (0.0, 1.0)).all():
+        raise ValueError("truth must be 0 or 1; leave out ROIs of unknown truth")
+    return y == 1, s
+
+
+def _floats(target: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
+
+
+def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Count the true and false positives at or above each threshold, from infinity down.
+
+    Parameters
+    ----------
+    y : ndarray of bool, shape (n,)
+        Whether each region is malignant.
+    s : ndarray, shape (n,)
+        Scores; larger is more malignant.
+    weight : ndarray, shape (draws, n)
+        How often each region counts in each draw.
+
+    Returns
+    -------
+    true, false : ndarray, shape (draws, n_distinct + 1)
+        Counts, one column per distinct score from the largest down. Before them stands a column of
+        zeros for an infinite threshold.
+    """
+    order = np.argsort(-s, kind="stable")
+    y, s, weight = y[order], s[order], weight[:, order]
+    # Regions of equal score are called together: no threshold parts them.
+    last = np.append(np.flatnonzero(np.diff(s)), len(s) - 1) if len(s) else np.array([], int)
+    none = np.zeros((len(weight), 1))
+    true = np.hstack([none, np.cumsum(weight * y, axis=1)[:, last]])
+    return true, np.hstack([none, np.cumsum(weight * ~y, axis=1)[:, last]])
+
+
+@_measure(_binary)
+def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the area under the ROC curve, ties counted one half; NaN where a class is absent.
+
+    Parameters
+    ----------
+    y, s : array, shape (n,)
+        Truth, 1 malignant or 0 benign, and score, larger for more malignant.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+    """
+    true, false = cumulative(y, s, weight)
+    pairs = np.diff(false) * (true[:, 1:] + true[:, :-1]) / 2
+    return _share(pairs.sum(axis=1), true[:, -1] * false[:, -1])
+
+
+@_measure(_binary)
+def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the sum of precision times the step in recall (AUPRC); NaN without positives.
+
+    Parameters
+    ----------
+    y, s : array, shape (n,)
+        Truth, 1 malignant or 0 benign, and score, larger for more malignant.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+    """
+    true, false = cumulative(y, s, weight)
+    called = true + false
+    # Precision is 1 by convention where nothing is called yet.
+    precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
+    steps: np.ndarray = np.sum(np.diff(_share(true, true[:, -1:])) * precision[:, 1:], axis=1)
+    return np.where(true[:, -1] > 0, steps, np.nan)
+
+
+@_measure(_binary)
+def patient_average_precision(
+    y: np.ndarray, s: np.ndarray, patients: ArrayLike, *, weight: np.ndarray
+) -> np.ndarray:
+    """Return the average precision over patients, the patient-level AUPRC of Saha et al. 2024.
+
+    A patient's score is the largest of the patient's regions, and a patient is malignant when one
+    of the regions is. NaN without a malignant patient.
+
+    Parameters
+    ----------
+    y, s : array, shape (n,)
+        Truth of every region, 1 malignant or 0 benign, and score, larger for more malignant.
+    patients : array, shape (n,)
+        The patient of every region.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling; a patient counts as often as the
+        patient's first region. With it the result has a value for each draw. The decorator makes it
+        optional: without it the result is a float.
+    """
+    _, first, code = np.unique(np.asarray(patients), return_index=True, return_inverse=True)
+    largest = np.full((2, len(first)), -np.inf)
+    np.maximum.at(largest[0], code, y)
+    np.maximum.at(largest[1], code, s)
+    return average_precision(largest[0] == 1, largest[1], weight=weight[:, first])
+
+
+@_measure(_binary)
+def partial_auc(
+    y: np.ndarray, s: np.ndarray, max_fpr: float = 0.2, *, weight: np.ndarray
+) -> np.ndarray:
+    """Return the area under the ROC curve up to the false-positive rate ``max_fpr``.
+
+    The area is rescaled so that chance has .5 and a perfect score 1 (McClish 1989).
+
+    Parameters
+    ----------
+    y, s : array, shape (n,)
+        Truth, 1 malignant or 0 benign, and score, larger for more malignant.
+    max_fpr : float
+        Largest false-positive rate, in (0, 1].
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+
+    Raises
+    ------
+    ValueError
+        When ``max_fpr`` is not in (0, 1].
+    """
+    if not 0 < max_fpr <= 1:
+        raise ValueError(f"max_fpr must be in (0, 1], found {max_fpr}")
+    true, false = cumulative(y, s, weight)
+    x, height = _share(false, false[:, -1:]), _share(true, true[:, -1:])
+    width, rise = np.diff(x), np.diff(height)
+    # A piece counts up to max_fpr; what it has risen by there is interpolated.
+    inside = np.clip(max_fpr - x[:, :-1], 0, width)
+    part = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
+    area: np.ndarray = np.sum(inside * (height[:, :-1] + part * rise / 2), axis=1)
+    chance = max_fpr**2 / 2
+    return 0.5 * (1 + (area - chance) / (max_fpr - chance))
+
+
+def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, int]:
+    """Turn the readers' mean into a truth: 1 above the threshold, 0 below it or on it.
+
+    Parameters
+    ----------
+    p : array, shape (n,)
+        The readers' mean; NaN where nobody read.
+    threshold : float
+        Largest probability that still counts as benign.
+
+    Returns
+    -------
+    truth : ndarray of float
+        1, 0, or NaN where ``p`` is NaN.
+    ties : int
+        How many values lie on the threshold (within 1e-9).
+    """
+    p = np.asarray(p, dtype=float)
+    tie = np.abs(p - threshold) <= 1e-9
+    return np.where(np.isnan(p), np.nan, ((p > threshold) & ~tie).astype(float)), int(tie.sum())
+
+
+@_measure(_binary)
+def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the share of regions whose probability lies on the same side of .5 as the truth.
+
+    Parameters
+    ----------
+    y, q : array, shape (n,)
+        Truth, 1 malignant or 0 benign, and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+    """
+    # .5 itself is called benign, as a consensus of .5 is.
+    return _share(weight @ ((q > 0.5) == y), weight.sum(axis=1))
+
+
+def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """Return every region's Kullback-Leibler distance of a probability from a target, shape (n,).
+
+    With target P and probability Q it is P ln(P/Q) + (1 - P) ln((1 - P)/(1 - Q)), in nats. P and Q
+    are clipped to [1e-6, 1 - 1e-6].
+
+    Parameters
+    ----------
+    target, probability : ndarray, shape (n,)
+        The target and the learner's probability of every region.
+    """
+    t, q = clipped(target), clipped(probability)
+    return np.asarray(xlogy(t, t / q) + xlogy(1 - t, (1 - t) / (1 - q)))
+
+
+@_measure(_floats)
+def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the two-sided Kullback-Leibler distance, in nats: the sum of :func:`divergences`.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+    """
+    # A sum, as in [N14]: it grows with the number of regions.
+    return _sum(weight, divergences(t, q))
+
+
+@_measure(_floats)
+def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the one-sided Kullback-Leibler distance: the sum of P ln(P/Q) over all regions.
+
+    P is the target, Q the probability ([N14] App. C). The sum can be negative, and Q = 1 everywhere
+    makes it small. Use it to compare with the paper's numbers only, not to choose a learner.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+    """
+    t, q = clipped(t), clipped(q)
+    return _sum(weight, xlogy(t, t / q))
+
+
+@_measure(_floats)
+def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return 1 minus the cosine of the angle between targets P and probabilities Q ([N14] App. C).
+
+    The error does not change when all probabilities are multiplied by one number. NaN when all
+    targets or all probabilities are 0.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+    """
+    return 1 - _share(_sum(weight, t * q), np.sqrt(_sum(weight, t * t) * _sum(weight, q * q)))
+
+
+@_measure(_floats)
+def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the mean cross-entropy -P ln Q - (1 - P) ln(1 - Q), in nats.
+
+    P is the target, Q the probability, clipped to [1e-6, 1 - 1e-6].
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+    """
+    q = clipped(q)
+    return -_share(_sum(weight, t * np.log(q) + (1 - t) * np.log(1 - q)), weight.sum(axis=1))
+
+
+@_measure(_floats)
+def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the Brier score: the mean squared difference of target and probability.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+    """
+    return _share(_sum(weight, (t - q) ** 2), weight.sum(axis=1))
+
+
+@_measure(_known)
+def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the intercept a of target ~ expit(a + logit(probability)), by maximum likelihood.
+
+    This is calibration in the large; 0 is right. NaN where the target is constant.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+    """
+    usable = _spread(t, weight) > 0
+    intercept = np.full(len(weight), np.nan)
+    if usable.any():
+        design, offset = np.ones((len(t), 1)), logit(clipped(q))
+        intercept[usable] = fit_logistic(design, t, weight=weight[usable], offset=offset)[:, 0]
+    return intercept
+
+
+@_measure(_known)
+def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the slope b of target ~ expit(a + b logit(probability)), fitted by cross-entropy.
+
+    1 is right; below 1 the probabilities are too extreme. A soft target is used as it is and not
+    thresholded at 1/2, which would ask for more extreme probabilities.
+
+    NaN where target or probability is constant, or where the classes of a hard target are separated
+    by the probability, which has no finite slope.
+
+    Parameters
+    ----------
+    t, q : array, shape (n,)
+        Target in [0, 1] (the readers' mean or the truth), and the learner's probability.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling. With it the result has a value
+        for each draw. The decorator makes it optional: without it the result is a float.
+    """
+    x = logit(clipped(q))
+    # Round-off alone tells closer probabilities apart, and a slope on it would be noise.
+    usable = (_spread(t, weight) > 0) & (_spread(x, weight) >= 1e-9)
+    # Only hard classes can be separated; one soft target keeps the slope finite.
+    hard = ~((weight > 0) & (t > 0) & (t < 1)).any(axis=1)
+    lowest, highest = _ends(x, weight * (t == 1))
+    below, above = _ends(x, weight * (t == 0))
+    usable &= ~(hard & ((lowest >= above) | (highest <= below)))
+    slope = np.full(len(weight), np.nan)
+    if usable.any():
+        design = np.column_stack([np.ones(len(t)), x])
+        slope[usable] = fit_logistic(design, t, weight=weight[usable])[:, 1]
+    return slope
+
+
+def calibration_curve(
+    truth: ArrayLike, probability: ArrayLike, bins: int = 10
+) -> dict[str, list[float]]:
+    """Return the observed share of malignant regions in groups of equal size, by probability.
+
+    Parameters
+    ----------
+    truth, probability : array, shape (n,)
+        0 or 1, and a learner's probability.
+    bins : int
+        Largest number of groups.
+
+    Returns
+    -------
+    dict
+        Lists with one value per group, by rising probability: ``predicted`` (mean probability),
+        ``observed`` (share of malignant), ``lower`` and ``upper`` (its Wilson 95 % interval, which
+        takes ROIs as independent) and ``n`` (regions). ROIs of equal probability stay in
+        one group, so there may be fewer groups than asked for.
+    """
+    y, q = _binary(truth, probability)
+    columns = ("predicted", "observed", "lower", "upper", "n")
+    curve: dict[str, list[float]] = {name: [] for name in columns}
+    if len(y) == 0:
+        return curve
+    # Edges are probabilities that occur, so that equal ones stay in one group.
+    edges = np.unique(np.quantile(q, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
+    group = np.searchsorted(edges, q, side="left")
+    for g in np.unique(group):
+        inside = group == g
+        n, k = int(inside.sum()), int(y[inside].sum())
+        lower, upper = binomtest(k, n).proportion_ci(method="wilson")
+        for name, value in zip(curve, (q[inside].mean(), k / n, lower, upper, n), strict=True):
+            curve[name].append(float(value))
+    return curve
+
+
+def decision_curve(
+    truth: ArrayLike, probability: ArrayLike, thresholds: ArrayLike | None = None
+) -> dict[str, list[float]]:
+    """Return the net benefit of treating by the model at each threshold (Vickers & Elkin 2006).
+
+    Parameters
+    ----------
+    truth, probability : array, shape (n,)
+        0 or 1, and a learner's probability.
+    thresholds : array, optional
+        Probabilities t from which on a region is treated; .01 to .99 when not given.
+
+    Returns
+    -------
+    dict
+        Lists with one value per threshold: ``threshold``, ``model`` (TP/N - FP/N * t/(1 - t) when
+        ROIs at or above t are treated), ``all`` (everyone treated), ``none`` (0).
+    """
+    y, q = _binary(truth, probability)
+    t = np.linspace(0.01, 0.99, 99) if thresholds is None else np.asarray(thresholds, dtype=float)
+    if len(y) == 0:
+        return {"threshold": [], "model": [], "all": [], "none": []}
+    odds = t / (1 - t)
+    called = q[None, :] >= t[:, None]
+    return {
+        "threshold": t.tolist(),
+        "model": (np.mean(called & y, axis=1) - np.mean(called & ~y, axis=1) * odds).tolist(),
+        "all": (y.mean() - (~y).mean() * odds).tolist(),
+        "none": np.zeros(len(t)).tolist(),
+    }
+
+
+def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return each value's rank among other patients' values: the share of these that is smaller.
+
+    Equal values count one half.
+
+    Both arguments come from one fold's model. Folds are pooled by these ranks and not by
+    probabilities: leaving out a man with cancer lowers every probability of his fold, so that
+    pooled probabilities would order men against the truth.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Log-odds or probabilities; NaN stays NaN.
+    others : ndarray, shape (m,)
+        The other patients' values, by the same model; NaN is not counted.
+    """
+    line = np.sort(others[np.isfinite(others)])
+    # Ties count half, as in the AUC.
+    below = np.searchsorted(line, values) + np.searchsorted(line, values, "right")
+    return np.where(np.isnan(values), np.nan, below / (2 * max(len(line), 1)))
+
+
+def clipped(values: np.ndarray) -> np.ndarray:
+    """Return probabilities clipped to [1e-6, 1 - 1e-6], so that their logarithms are finite."""
+    return np.asarray(np.clip(values, CLIP, 1 - CLIP))
+
+
+def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return weighted sums; numpy's, which do not depend on the number of threads."""
+    return np.asarray((weight * values).sum(axis=1))
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(whole > 0, part / whole, np.nan)
+
+
+def _ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and the largest value that counts; inf and -inf where none does."""
+    counts = weight > 0
+    low = np.where(counts, values, np.inf).min(axis=1, initial=np.inf)
+    return low, np.where(counts, values, -np.inf).max(axis=1, initial=-np.inf)
+
+
+def _spread(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return largest minus smallest value; 0 or less where none counts."""
+    low, high = _ends(values, weight)
+    return np.where(high >= low, high - low, 0.0)

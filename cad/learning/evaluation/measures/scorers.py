@@ -1,0 +1,35 @@
+"""Scores of probabilities against soft labels, for whatever in scikit-learn takes ``scoring``."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.metrics import make_scorer
+
+from cad.learning.evaluation.measures import metrics
+
+
+def mean_kl(target: ArrayLike, probability: ArrayLike) -> float:
+    """Return the two-sided Kullback-Leibler distance, mean over regions, in nats.
+
+    Papers print the sum (:func:`cad.learning.evaluation.measures.metrics.kl`), which grows with the
+    number of regions and so cannot be averaged over folds of different sizes.
+
+    Parameters
+    ----------
+    target, probability : array, shape (n,)
+        The soft label, and a learner's probability.
+    """
+    return metrics.kl(target, probability) / np.size(target)
+
+
+def _scorer(loss: Any) -> Any:
+    return make_scorer(loss, greater_is_better=False, response_method=("predict_proba", "predict"))
+
+
+soft_log_loss = _scorer(metrics.cross_entropy)
+"""Minus the mean cross-entropy: what a learner's own ``score`` is."""
+soft_brier = _scorer(metrics.brier)
+"""Minus the mean squared difference."""
+kl = _scorer(mean_kl)
+"""Minus the mean two-sided Kullback-Leibler distance."""

@@ -1,0 +1,141 @@
+"""The functions of the measures, and what each needs; their words are in
+:mod:`cad.base.terms.measures`.
+
+Whatever computes or compares a measure looks it up here by name. To add one, add a row to both and,
+where there is none yet, its function in :mod:`cad.learning.evaluation.measures.metrics`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from cad.base.terms.measures import MEASURES as WORDS
+from cad.base.terms.measures import MeasureWords
+from cad.learning.evaluation.measures import metrics
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Hold arrays with one value per region, of the regions whose truth and score are both known.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        0 or 1.
+    target : ndarray, shape (n,)
+        Probability in [0, 1] that a learner's probability should match: the truth, or the readers'
+        mean.
+    score : ndarray, shape (n,)
+        Larger is more malignant.
+    patients : ndarray of int, shape (n,)
+        Number of the patient of every region, 0 and up.
+    is_probability : bool
+        Whether the score is a probability; a ranker's is not.
+    """
+
+    truth: np.ndarray
+    target: np.ndarray
+    score: np.ndarray
+    patients: np.ndarray
+    is_probability: bool
+
+
+_Needs = Literal["score", "probability"]
+Function = Callable[[Cases, np.ndarray], np.ndarray]
+"""From :class:`Cases`, and how often each region counts in each draw, shape (draws, n), to an
+ndarray of shape (draws,); NaN where it is not defined."""
+
+
+@dataclass(frozen=True)
+class Measure(MeasureWords):
+    """Hold a measure of predictions: the function that computes it, and the words that show it.
+
+    The words are arguments of :class:`cad.base.terms.measures.MeasureWords`: ``name``, ``title``,
+    ``better`` (which values are), ``digits`` in a table, and ``headline``.
+
+    Parameters
+    ----------
+    function : Function
+        Gets the regions (:class:`Cases`) and how often each counts in each draw, shape (draws, n);
+        returns the measure of each draw, shape (draws,).
+    needs : {"score", "probability"}
+        "score" where any ranking can be measured; "probability" where scores that are no
+        probabilities give NaN.
+    """
+
+    needs: _Needs = "score"
+    function: Function = field(kw_only=True)
+
+    def __call__(self, cases: Cases) -> float:
+        """Return the value, NaN where the measure needs a probability and there is none."""
+        return float(self.draws(cases, np.ones((1, len(cases.truth))))[0])
+
+    def draws(self, cases: Cases, weight: np.ndarray) -> np.ndarray:
+        """Return the measure's value in each draw of a resampling, shape (draws,).
+
+        Parameters
+        ----------
+        cases : Cases
+            The regions.
+        weight : ndarray, shape (draws, n)
+            How often each region counts in each draw.
+        """
+        if self.needs == "probability" and not cases.is_probability:
+            return np.full(len(weight), np.nan)
+        return self.function(cases, weight)
+
+
+def _ranked(measure: metrics.Measured, *others: float) -> tuple[_Needs, Function]:
+    """Return the row of a measure of any score against the truth."""
+    return "score", lambda c, w: measure(c.truth == 1, c.score, *others, weight=w)
+
+
+def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
+    """Return the row of a measure of a probability against the target."""
+    return "probability", lambda c, w: measure(c.target, c.score, weight=w)
+
+
+_TABLE: dict[str, tuple[_Needs, Function]] = {
+    "auc": _ranked(metrics.auc),
+    "accuracy": ("probability", _ranked(metrics.accuracy)[1]),
+    "average_precision": _ranked(metrics.average_precision),
+    "patient_average_precision": (
+        "score",
+        lambda c, w: metrics.patient_average_precision(c.truth == 1, c.score, c.patients, weight=w),
+    ),
+    "partial_auc": _ranked(metrics.partial_auc, 0.2),
+    "kl": _soft(metrics.kl),
+    "kl_one_sided": _soft(metrics.kl_one_sided),
+    "alignment_error": _soft(metrics.alignment_error),
+    "cross_entropy": _soft(metrics.cross_entropy),
+    "brier": _soft(metrics.brier),
+    "calibration_intercept": _soft(metrics.calibration_intercept),
+    "calibration_slope": _soft(metrics.calibration_slope),
+}
+MEASURES: dict[str, Measure] = {
+    name: Measure(**vars(words), needs=_TABLE[name][0], function=_TABLE[name][1])
+    for name, words in WORDS.items()
+}
+"""Every measure of :data:`cad.base.terms.measures.MEASURES` with its function."""
+
+
+def measure_values(cases: Cases, weight: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Compute every measure in :data:`MEASURES`.
+
+    Parameters
+    ----------
+    cases : Cases
+        The regions.
+    weight : ndarray, shape (draws, n), optional
+        How often each region counts in each draw of a resampling; when not given, one draw in which
+        each region counts once.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (draws,)
+        By name of the measure, its value in each draw.
+    """
+    times = np.ones((1, len(cases.truth))) if weight is None else weight
+    return {name: measure.draws(cases, times) for name, measure in MEASURES.items()}

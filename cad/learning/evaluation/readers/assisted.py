@@ -1,0 +1,322 @@
+"""A reader with the tool: the probability of malignancy given a reader's score and the classifier.
+
+For reader r with score s and classifier's probability q (docs/methods.md 8),
+
+    logit P(malignant | s, q) = a_r + b_r s + c logit q,
+
+a_r and b_r the readers' common values plus the reader's own deviations, which a normal prior pulls
+towards nothing: partial pooling, so that a reader with few scored regions is taken for an average
+one. c has a prior around 1, plain addition of log-odds. Weights are fitted on regions with
+histology; a region's probability comes from weights fitted without its patient, and beyond 100
+patients without a hundredth of all patients, its own among them.
+
+Two things keep a useless tool from looking harmful. c is at least a small positive number: around 0
+the weight's sign would turn with the patient left out, against that patient. And AUCs rank each
+region among the other patients' regions under the same weights, because the probabilities of
+different folds do not share a scale: leaving a malignant patient out lowers the intercept, and a
+reader's many equal scores leave the order to it (docs/evidence.md has what each costs).
+"""
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+from scipy.special import expit, logit
+
+from cad.base.errors import CadError
+from cad.learning.evaluation.measures.intervals import Interval, clustered_auc
+from cad.learning.evaluation.measures.metrics import CLIP, ranked
+from cad.learning.evaluation.readers.mrmc import MRMC, obuchowski_rockette
+from cad.learning.logistic import fit_logistic
+
+FEW = 5  # regions of each class with histology, below which nothing is fitted
+LEAST_TOOL = 0.02  # smallest weight of the classifier: it still orders regions scored alike
+MOST_FITS = 100  # beyond, patients are left out together: time grows with n, not its square
+# Standard deviations of the prior, on scores and log-odds scaled to standard deviation 1.
+COMMON_SD, OWN_SD, TOOL_SD = 3.0, 0.5, 1.0
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Hold one reader's weights: how the score and the classifier's log-odds add up.
+
+    Parameters
+    ----------
+    intercept, score, tool : float
+        log-odds = intercept + score * s + tool * logit q, with s the reader's score as a
+        probability in [0, 1] and q the classifier's probability.
+    n, positive : int
+        Regions with histology that this reader had scored, and the malignant among them.
+    """
+
+    intercept: float
+    score: float
+    tool: float
+    n: int
+    positive: int
+
+    def probability(self, score: np.ndarray, classifier: np.ndarray) -> np.ndarray:
+        """Return the probability of malignancy given score and classifier, shape (n,).
+
+        Parameters
+        ----------
+        score : ndarray, shape (n,)
+            The reader's scores as probabilities.
+        classifier : ndarray, shape (n,)
+            The classifier's probabilities. The result is NaN where either of the two is.
+        """
+        q = np.clip(np.asarray(classifier, dtype=float), CLIP, 1 - CLIP)
+        s = np.asarray(score, dtype=float)
+        posterior: np.ndarray = expit(self.intercept + self.score * s + self.tool * logit(q))
+        return posterior
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """Hold the weights of every reader, and common weights for any other reader.
+
+    Parameters
+    ----------
+    readers : dict of str to Combination
+        By reader id.
+    anyone : Combination
+        The common weights, for a reader who is not in ``readers``.
+    """
+
+    readers: dict[str, Combination]
+    anyone: Combination
+
+    def probability(
+        self, reader: str, score: np.ndarray, classifier: np.ndarray
+    ) -> tuple[np.ndarray, str]:
+        """Return the probability of malignancy given a reader's scores and the classifier.
+
+        Parameters
+        ----------
+        reader : str
+            Reader id; one that is not in ``readers`` gets the common weights.
+        score, classifier : ndarray, shape (n,)
+            The reader's scores as probabilities in [0, 1], and the classifier's probabilities. The
+            result is NaN where either of the two is.
+
+        Returns
+        -------
+        probability : ndarray, shape (n,)
+        note : str
+            Says that the common weights were used; empty for a reader with weights.
+        """
+        combination = self.readers.get(reader)
+        if combination is not None:
+            return combination.probability(score, classifier), ""
+        note = f"reader {reader} is not among those the model knows: an average reader's weights"
+        return self.anyone.probability(score, classifier), note
+
+
+class WithTool(TypedDict):
+    """Hold a reader's AUC against histology: ``alone``, and ``with_tool`` by score and classifier.
+
+    Both AUCs have a confidence interval and are measured on the same ``n`` regions.
+    """
+
+    n: int
+    alone: Interval
+    with_tool: Interval
+
+
+@dataclass(frozen=True)
+class Assisted:
+    """Hold how readers' AUC changes when the classifier (the tool) is added to their scores.
+
+    Parameters
+    ----------
+    readers : dict of str to WithTool
+        By reader id.
+    combinations : Combinations or None
+        Weights fitted on all patients, for new cases; None where the weights of an earlier training
+        were used.
+    test : MRMC or None
+        Test of the readers with the tool against the same readers alone
+        (:func:`cad.learning.evaluation.readers.mrmc.obuchowski_rockette`).
+    note : str
+        Why there is no test; empty where there is one.
+    """
+
+    readers: dict[str, WithTool]
+    combinations: Combinations | None
+    test: MRMC | None
+    note: str
+
+    def sentence(self) -> str:
+        """Return whether the tool helps these readers, in one sentence."""
+        if self.test is None:
+            return f"Whether the tool helps readers was not tested: {self.note}."
+        test = self.test
+        change = f"{test.difference:+.3f} [{test.lower:+.3f}, {test.upper:+.3f}]"
+        if test.p < 0.05:
+            effect = "helps" if test.difference > 0 else "harms"
+        else:
+            effect = "is not shown to help or harm"
+        return (
+            f"The tool {effect} these readers: mean AUC {test.treatment_aucs[0]:.3f} alone, "
+            f"{test.treatment_aucs[1]:.3f} with it, difference {change}, p = {test.p:.2g}."
+        )
+
+
+def assist(
+    truth: np.ndarray,
+    scores: np.ndarray,
+    classifier: np.ndarray,
+    patients: np.ndarray,
+    names: list[str],
+    *,
+    given: np.ndarray | None = None,
+) -> tuple[Assisted, dict[str, np.ndarray]]:
+    """Combine every reader's scores with the classifier (the tool), and test whether it helps them.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1, 0, or NaN without histology.
+    scores : ndarray, shape (readers, n)
+        Readers' scores as probabilities in [0, 1]; NaN where a reader gave none.
+    classifier : ndarray, shape (n,)
+        Out-of-fold probability; NaN where there is none.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    names : list of str
+        Reader ids.
+    given : ndarray, shape (readers, n), optional
+        Readers' probabilities with the tool by the weights of an earlier training; nothing is
+        fitted then.
+
+    Returns
+    -------
+    assisted : Assisted
+        The readers' AUC alone and with the tool, and the test.
+    probability : dict of str to ndarray, shape (n,)
+        By reader id, the probability with the tool. Its weights were fitted without the region's
+        patient.
+
+    Raises
+    ------
+    CadError
+        Where histology, scores and probabilities meet on too few regions of a class.
+    """
+    table = np.asarray(scores, dtype=float)
+    if given is not None:
+        return _assisted(truth, table, given, given, patients, names, None)
+    combinations = fit_combinations(truth, table, classifier, names)
+    probability, rank = np.full(table.shape, np.nan), np.full(table.shape, np.nan)
+    fit = np.unique(patients, return_inverse=True)[1] % MOST_FITS
+    for left_out in np.unique(fit):
+        out = fit == left_out
+        others = fit_combinations(truth[~out], table[:, ~out], classifier[~out], names)
+        for j, name in enumerate(names):
+            # Of all rows: the others are needed too, to be ranked among under the same weights.
+            values = others.readers[name].probability(table[j], classifier)
+            probability[j, out] = values[out]
+            # Without truth or without the tool a row ranks all the same; the tests choose their
+            # rows.
+            rank[j, out] = ranked(values[out], values[~out])
+    return _assisted(truth, table, probability, rank, patients, names, combinations)
+
+
+def _assisted(
+    truth: np.ndarray,
+    table: np.ndarray,
+    probability: np.ndarray,
+    rank: np.ndarray,
+    patients: np.ndarray,
+    names: list[str],
+    combinations: Combinations | None,
+) -> tuple[Assisted, dict[str, np.ndarray]]:
+    """Measure readers alone (table) and with the tool (rank, which orders the regions)."""
+    if not (np.isfinite(rank) & np.isfinite(truth)).any():
+        raise CadError("no region has histology, a reader's score and a probability with the tool")
+    readers: dict[str, WithTool] = {}
+    for j, name in enumerate(names):
+        use = np.isfinite(truth) & np.isfinite(rank[j])
+        y, of = truth[use], patients[use]
+        readers[name] = {
+            "n": int(use.sum()),
+            "alone": clustered_auc(y, table[j, use], of),
+            "with_tool": clustered_auc(y, rank[j, use], of),
+        }
+    test, note = None, ""
+    try:
+        # Both treatments on the same cases, or the difference would be between cases.
+        alone = np.where(np.isfinite(rank), table, np.nan)
+        test = obuchowski_rockette(truth, np.stack([alone, rank]), patients)
+    except CadError as error:
+        note = str(error)
+    return Assisted(readers, combinations, test, note), dict(zip(names, probability, strict=True))
+
+
+def fit_combinations(
+    truth: np.ndarray, scores: np.ndarray, classifier: np.ndarray, names: list[str]
+) -> Combinations:
+    """Fit, for every reader, the weights of the score and of the classifier's log-odds.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1, 0, or NaN without histology.
+    scores : ndarray, shape (readers, n)
+        Readers' scores as probabilities in [0, 1]; NaN where a reader gave none.
+    classifier : ndarray, shape (n,)
+        Out-of-fold probability; NaN where there is none.
+    names : list of str
+        Reader ids.
+
+    Raises
+    ------
+    CadError
+        Where histology, scores and probabilities meet on too few regions of a class.
+    """
+    reader, row = np.nonzero(np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier))
+    y = truth[row]
+    # Regions, not readings: four scores of one region are one truth.
+    rows_by_class = [len(np.unique(row[y == label])) for label in (0, 1)]
+    if min(rows_by_class) < FEW:
+        raise CadError(
+            f"{rows_by_class[1]} malignant and {rows_by_class[0]} benign regions have histology, "
+            f"a reader's score and a probability; weights of readers need {FEW} of each"
+        )
+    s, z = scores[reader, row], logit(np.clip(classifier[row], CLIP, 1 - CLIP))
+    middle, scale = _scale(s), _scale(z)
+    both = np.column_stack([np.ones(len(y)), (s - middle[0]) / middle[1]])
+    # A reader's two deviations have columns of their own, zero in the others' rows.
+    deviating = np.zeros((len(y), len(names), 2))
+    deviating[np.arange(len(y)), reader] = both
+    design = np.hstack([both, deviating.reshape(len(y), -1)])
+    precision = np.r_[1e-4, COMMON_SD**-2, np.full(2 * len(names), OWN_SD**-2)]
+    centred = z - scale[0]
+    # c is fitted on the log-odds in standard deviations; its prior is 1 on the log-odds themselves.
+    beta = fit_logistic(
+        np.column_stack([design, centred / scale[1]]),
+        y,
+        mean=np.r_[np.zeros(design.shape[1]), scale[1]],
+        precision=np.r_[precision, TOOL_SD**-2],
+    )
+    tool = beta[-1] / scale[1]
+    # Fitted again with c held: the readers' own weights belong to the c that is used.
+    if tool < LEAST_TOOL:
+        tool = LEAST_TOOL
+        beta = fit_logistic(design, y, offset=tool * centred, precision=precision)
+    deviations = beta[2 : 2 + 2 * len(names)].reshape(-1, 2)
+
+    def combination(weights: np.ndarray, of: np.ndarray) -> Combination:
+        b = weights[1] / middle[1]
+        # Back from standardised scores: the weights take scores and log-odds as they are.
+        a = weights[0] - b * middle[0] - tool * scale[0]
+        return Combination(float(a), float(b), float(tool), len(of), int(of.sum()))
+
+    parts = {
+        name: combination(beta[:2] + deviations[j], y[reader == j]) for j, name in enumerate(names)
+    }
+    return Combinations(parts, combination(beta[:2], y))
+
+
+def _scale(values: np.ndarray) -> tuple[float, float]:
+    """Return mean and standard deviation, 1 where there is no variation."""
+    return float(values.mean()), float(values.std()) or 1.0

@@ -1,0 +1,145 @@
+"""What the readers allow: how well they know the truth, and each other.
+
+Nobody learns from readers to be right where they scatter. Their ceiling is three things: how well
+their mean predicts histology, how well one reader predicts the others, and how much of the
+classifier's distance to their mean is their own scatter (docs/methods.md 8).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.intervals import Interval, bootstrap_intervals, clustered_auc
+from cad.learning.labels.pooled import mean_of_known
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Hold how well any classifier could agree with these readers, and how well this one does.
+
+    Parameters
+    ----------
+    auc : Interval
+        AUC of the mean of all readers against histology, with a patient-clustered interval. (The
+        table of rivals has the mean of only those readers whose scores are learned from.)
+    brier : float
+        Brier score of that mean; NaN without histology.
+    classifier_auc : Interval
+        AUC of the classifier on the same regions.
+    against_others : dict of str to dict
+        For each reader id a dict with three keys. ``brier``: mean squared distance of the reader's
+        score to the mean score of the other readers. ``classifier_brier``: the same of the
+        classifier. ``n``: number of regions that both are taken over, scored by the reader, by
+        another reader and by the classifier. Readers who share no region with another reader are
+        left out.
+    distance : float
+        Mean squared distance of the classifier to the readers' mean, over the regions with two or
+        more readers.
+    scatter : float
+        Mean over those regions of s^2 / R, the variance of a mean of R readers whose scores have
+        standard deviation s. It is the distance to expect of a classifier that knew the mean of
+        infinitely many readers.
+    share : Interval
+        scatter / distance: the readers' part of the classifier's distance.
+    """
+
+    auc: Interval
+    brier: float
+    classifier_auc: Interval
+    against_others: dict[str, dict[str, float]]
+    distance: float
+    scatter: float
+    share: Interval
+
+    def sentence(self) -> str:
+        """Return one English sentence with the main numbers; empty where none is known."""
+        parts = []
+        if np.isfinite(self.auc.value):
+            parts.append(
+                f"the mean of all readers reaches AUC {self.auc.value:.3f} against histology, the "
+                f"classifier {self.classifier_auc.value:.3f}"
+            )
+        if self.against_others:
+            reader, classifier = (
+                np.mean([part[name] for part in self.against_others.values()])
+                for name in ("brier", "classifier_brier")
+            )
+            parts.append(
+                f"one reader misses the others' mean by {reader:.3f} (squared), the classifier by "
+                f"{classifier:.3f}"
+            )
+        if np.isfinite(self.share.value):
+            parts.append(
+                f"{self.share.value:.0%} of the classifier's squared distance to the readers' mean "
+                "is the readers' own scatter"
+            )
+        text = "; ".join(parts)
+        return text[:1].upper() + text[1:] + "." if text else ""
+
+
+def readers_ceiling(
+    truth: np.ndarray,
+    scores: np.ndarray,
+    classifier: np.ndarray,
+    patients: np.ndarray,
+    names: list[str],
+    *,
+    bootstraps: int = 1000,
+    seed: int = 0,
+) -> Ceiling:
+    """Measure how near to the readers' mean any classifier can come, and how near this one comes.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1, 0, or NaN without histology.
+    scores : ndarray, shape (readers, n)
+        As probabilities; NaN where the reader gave none.
+    classifier : ndarray, shape (n,)
+        Out-of-fold probability; NaN where there is none.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    names : list of str
+        Reader ids.
+    bootstraps, seed : int
+        Patient resamples for the interval of the share, and their seed.
+    """
+    mean, group = mean_of_known(scores.T), np.asarray(patients)
+    seen = np.isfinite(truth) & np.isfinite(mean) & np.isfinite(classifier)
+    counted = np.isfinite(scores).sum(axis=0)
+    use = np.isfinite(classifier) & (counted >= 2)
+    scatter = np.nansum((scores - mean) ** 2, axis=0)[use] / (counted[use] - 1) / counted[use]
+    distance = (classifier[use] - mean[use]) ** 2
+
+    def share(weight: np.ndarray) -> np.ndarray:
+        total = (weight * distance).sum(axis=1, keepdims=True)
+        with np.errstate(invalid="ignore"):
+            part = (weight * scatter).sum(axis=1, keepdims=True) / total
+        return np.where(total > 0, part, np.nan)
+
+    return Ceiling(
+        auc=clustered_auc(truth[seen], mean[seen], group[seen]),
+        brier=metrics.brier(truth[seen], mean[seen]),
+        classifier_auc=clustered_auc(truth[seen], classifier[seen], group[seen]),
+        against_others=_against_others(scores, classifier, names),
+        distance=float(distance.mean()) if use.any() else float("nan"),
+        scatter=float(scatter.mean()) if use.any() else float("nan"),
+        share=bootstrap_intervals(share, group[use], bootstraps, seed)[0],
+    )
+
+
+def _against_others(
+    scores: np.ndarray, classifier: np.ndarray, names: list[str]
+) -> dict[str, dict[str, float]]:
+    parts: dict[str, dict[str, float]] = {}
+    for j, name in enumerate(names):
+        others = mean_of_known(np.delete(scores, j, axis=0).T)
+        use = np.isfinite(others) & np.isfinite(scores[j]) & np.isfinite(classifier)
+        if use.any():
+            parts[name] = {
+                "n": int(use.sum()),
+                "brier": metrics.brier(others[use], scores[j, use]),
+                "classifier_brier": metrics.brier(others[use], classifier[use]),
+            }
+    return parts

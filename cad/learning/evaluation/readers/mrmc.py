@@ -1,0 +1,337 @@
+"""Several readers, several cases: Obuchowski & Rockette (1995) with jackknifed patients.
+
+Degrees of freedom after Hillis, Stat. Med. 26 (2007) 596. Readers and patients are both random:
+the answer holds for other readers and other patients like these.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import f as f_distribution
+from scipy.stats import t as t_distribution
+
+from cad.base.errors import CadError
+from cad.learning.evaluation.measures.intervals import auc_without_each_patient
+from cad.learning.evaluation.measures.metrics import auc
+
+
+@dataclass(frozen=True)
+class MRMC:
+    """Hold a comparison of treatments: the same readers read the same cases under each of them.
+
+    A treatment is a way of reading, such as without and with CAD (multi-reader multi-case design).
+
+    Parameters
+    ----------
+    aucs : ndarray, shape (treatments, readers)
+        AUC of each reader under each treatment.
+    treatment_aucs : ndarray, shape (treatments,)
+        Means over readers.
+    f, df1, df2, p : float
+        F statistic, degrees of freedom and p-value of the hypothesis that all treatments are equal;
+        p is NaN where there is no variation at all.
+    difference, error, lower, upper : float
+        Mean AUC of the last treatment minus that of the first, its standard error and 95 %
+        interval.
+    cov1, cov2, cov3 : float
+        Jackknife covariances of two AUCs: of one reader under two treatments, of two readers under
+        one treatment, and of two readers under two treatments.
+    variance : float
+        Mean jackknife variance of one AUC.
+    ms_treatment, ms_interaction : float
+        Mean squares of treatment, and of treatment by reader, in the two-way table of AUCs.
+    n, omitted : int
+        Cases used, and cases without a rating by everyone, which are left out.
+    """
+
+    aucs: np.ndarray
+    treatment_aucs: np.ndarray
+    f: float
+    df1: float
+    df2: float
+    p: float
+    difference: float
+    error: float
+    lower: float
+    upper: float
+    variance: float
+    cov1: float
+    cov2: float
+    cov3: float
+    ms_treatment: float
+    ms_interaction: float
+    n: int
+    omitted: int
+
+
+@dataclass(frozen=True)
+class AgainstReaders:
+    """Hold a comparison of one CAD system with several readers of the same cases.
+
+    Parameters
+    ----------
+    cad_auc : float
+        AUC of the system.
+    reader_aucs : ndarray, shape (readers,)
+        AUC of every reader.
+    difference, lower, upper : float
+        AUC of CAD minus the readers' mean AUC, with its 95 % interval.
+    t, df, p : float
+        Test that the difference is zero.
+    n, omitted : int
+        Cases used, and cases left out because truth or a rating is missing.
+    """
+
+    cad_auc: float
+    reader_aucs: np.ndarray
+    difference: float
+    lower: float
+    upper: float
+    t: float
+    df: float
+    p: float
+    n: int
+    omitted: int
+
+
+def obuchowski_rockette(
+    truth: ArrayLike, ratings: ArrayLike, groups: ArrayLike | None = None
+) -> MRMC:
+    """Compare the mean AUC of treatments by the method of Obuchowski and Rockette.
+
+    A treatment is a way of reading, such as without and with CAD. Readers and patients are both
+    random samples. Cases that somebody did not rate are left out.
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        0, 1, or NaN (left out).
+    ratings : array, shape (treatments, readers, n)
+        Higher is more suspicious; NaN where a reader gave none.
+    groups : array, shape (n,), optional
+        Patient of every case (ROI); every case its own patient when not given. The jackknife
+        leaves out whole patients.
+
+    Raises
+    ------
+    CadError
+        For fewer than two treatments or readers, or when the cases that everyone rated lack a
+        class.
+    """
+    table = np.asarray(ratings, dtype=float)
+    if table.ndim != 3 or min(table.shape[:2]) < 2:
+        raise CadError(
+            "a multi-reader comparison needs two treatments and two readers or more, "
+            f"found {table.shape[:2] if table.ndim == 3 else table.shape}"
+        )
+    y, flat, group, omitted = _complete(truth, table.reshape(-1, table.shape[2]), groups)
+    t, r = table.shape[:2]
+    aucs = _aucs(y, flat).reshape(t, r)
+    cov = _jackknife_covariance(y, flat, group).reshape(t, r, t, r)
+    variance, cov1, cov2, cov3 = _components(cov)
+    treatment, reader = aucs.mean(axis=1), aucs.mean(axis=0)
+    ms_treatment = float(r * np.sum((treatment - aucs.mean()) ** 2) / (t - 1))
+    residual = aucs - treatment[:, None] - reader[None, :] + aucs.mean()
+    ms_interaction = float(np.sum(residual**2) / ((t - 1) * (r - 1)))
+    # cov2 >= cov3 in truth; an estimate the other way round would shrink the error (Hillis).
+    denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
+    f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
+    difference = float(treatment[-1] - treatment[0])
+    # Var(difference of two treatment means) = 2/r (MS(T*R) + r (cov2 - cov3)).
+    error = float(np.sqrt(2 / r * denominator))
+    half = float(t_distribution.ppf(0.975, df2) * error)
+    return MRMC(
+        aucs=aucs,
+        treatment_aucs=treatment,
+        f=f,
+        df1=float(t - 1),
+        df2=df2,
+        p=p,
+        difference=difference,
+        error=error,
+        lower=difference - half,
+        upper=difference + half,
+        variance=variance,
+        cov1=cov1,
+        cov2=cov2,
+        cov3=cov3,
+        ms_treatment=ms_treatment,
+        ms_interaction=ms_interaction,
+        n=len(y),
+        omitted=omitted,
+    )
+
+
+def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float, float]:
+    """Compare the AUC of two treatments where not every reader read every case.
+
+    A treatment is a way of reading, such as without and with CAD.
+
+    The variance comes from unbiased moments of comparisons of a malignant with a benign case, which
+    may share a reader or a case (Gallas, Acad. Radiol. 13 (2006) 353; Gallas & Brown 2008 for
+    incomplete designs).
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        0 or 1.
+    ratings : array, shape (2, readers, n)
+        Higher is more suspicious; NaN where not read.
+
+    Returns
+    -------
+    aucs : ndarray, shape (2,)
+        AUC of each treatment; every pair of a malignant and a benign case that one reader read
+        counts once.
+    difference, error : float
+        AUC of the last treatment minus that of the first, and its standard error.
+
+    Raises
+    ------
+    CadError
+        Where no reader read a pair in one of the treatments.
+    """
+    y, table = np.asarray(truth, dtype=float), np.asarray(ratings, dtype=float)
+    read, won = [], []
+    for part in table:
+        # Readers x malignant x benign; NaN, and so no pair, where one of the two was not read.
+        gap = part[:, y == 1][:, :, None] - part[:, y == 0][:, None, :]
+        read.append(np.isfinite(gap) * 1.0)
+        won.append(np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0)))
+    pairs = [float(part.sum()) for part in read]
+    if min(pairs) == 0:
+        raise CadError("no reader read a malignant and a benign case in one of the treatments")
+    aucs = np.array([part.sum() / n for part, n in zip(won, pairs, strict=True)])
+    cov = np.zeros((2, 2))
+    for i, j in product(range(2), repeat=2):
+        hits, both = _shared(won[i], won[j]), _shared(read[i], read[j])
+        moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
+        # Moments weighed by how often each kind of shared index occurs, less the squared mean.
+        cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
+    # Unbiased, and therefore below 0 now and then: the root is taken of what is left.
+    variance = cov[0, 0] + cov[1, 1] - cov[0, 1] - cov[1, 0]
+    return aucs, float(aucs[1] - aucs[0]), float(np.sqrt(max(variance, 0.0)))
+
+
+def _shared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return sums of a * b over pairs of entries, by which of the three axes agree (0 or 1)."""
+    total = np.zeros((2, 2, 2))
+    for same in product((0, 1), repeat=3):
+        rest = tuple(axis for axis in range(3) if not same[axis])
+        total[same] = np.sum(a.sum(axis=rest) * b.sum(axis=rest))
+    for axis in range(3):  # from "whatever that axis" to "different there"
+        total[(slice(None),) * axis + (0,)] -= total[(slice(None),) * axis + (1,)]
+    return total
+
+
+def against_readers(
+    truth: ArrayLike, cad: ArrayLike, ratings: ArrayLike, groups: ArrayLike | None = None
+) -> AgainstReaders:
+    """Compare the AUC of one CAD system with the mean AUC of readers.
+
+    Readers and patients are both random samples. The AUC differences, CAD minus each reader, are
+    tested for a mean of zero (Hillis, Obuchowski & Berbaum 2011; used for stand-alone CAD by Hupse
+    et al. 2013).
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        0, 1, or NaN (left out).
+    cad : array, shape (n,)
+        Score of the system.
+    ratings : array, shape (readers, n)
+        NaN where a reader gave none.
+    groups : array, shape (n,), optional
+        Patient of every case.
+
+    Raises
+    ------
+    CadError
+        For fewer than two readers, or when the complete cases lack a class.
+    """
+    table = np.asarray(ratings, dtype=float)
+    if table.ndim != 2 or len(table) < 2:
+        raise CadError(f"a comparison with readers needs two or more, found {len(table)}")
+    rows = np.vstack([np.asarray(cad, dtype=float), table])
+    y, flat, group, omitted = _complete(truth, rows, groups)
+    aucs = _aucs(y, flat)
+    r = len(table)
+    # psi_r = AUC(CAD) - AUC(reader r): the system is in each, which correlates them.
+    contrast = np.hstack([np.ones((r, 1)), -np.eye(r)])
+    psi = contrast @ aucs
+    cov = contrast @ _jackknife_covariance(y, flat, group) @ contrast.T
+    cov2 = float((cov.sum() - np.trace(cov)) / (r * (r - 1)))
+    ms_reader = float(np.var(psi, ddof=1))
+    denominator = ms_reader + r * max(cov2, 0.0)
+    difference = float(psi.mean())
+    error = float(np.sqrt(denominator / r))
+    df = float("inf") if ms_reader == 0 else (denominator / ms_reader) ** 2 * (r - 1)
+    statistic = difference / error if error > 0 else float("nan")
+    half = float(t_distribution.ppf(0.975, df) * error)
+    return AgainstReaders(
+        cad_auc=float(aucs[0]),
+        reader_aucs=aucs[1:],
+        difference=difference,
+        lower=difference - half,
+        upper=difference + half,
+        t=statistic,
+        df=df,
+        p=float(2 * t_distribution.sf(abs(statistic), df)),
+        n=len(y),
+        omitted=omitted,
+    )
+
+
+def _complete(
+    truth: ArrayLike, scores: np.ndarray, groups: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    y = np.asarray(truth, dtype=float)
+    group = np.arange(len(y)) if groups is None else np.asarray(groups)
+    usable = np.isfinite(y) & np.isfinite(scores).all(axis=0)
+    y, scores, group = y[usable], scores[:, usable], group[usable]
+    if not ((y == 1).any() and (y == 0).any()):
+        raise CadError(
+            f"the {len(y)} cases that everyone rated and whose truth is known lack a class"
+        )
+    for value, name in ((1, "malignant"), (0, "benign")):
+        if len(np.unique(group[y == value])) < 2:
+            raise CadError(f"only one patient has {name} cases: the jackknife needs two")
+    return y, scores, group, int((~usable).sum())
+
+
+def _aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    return np.array([auc(y, row) for row in scores])
+
+
+def _jackknife_covariance(y: np.ndarray, scores: np.ndarray, group: np.ndarray) -> np.ndarray:
+    code = np.unique(group, return_inverse=True)[1]
+    left_out = [auc_without_each_patient(y == 1, row, code)[1] for row in scores]
+    n = int(code.max()) + 1
+    # Pseudovalues are n A - (n - 1) A_(-i): their covariance is (n - 1)^2 that of A_(-i).
+    return np.atleast_2d(np.cov(left_out, ddof=1)) * (n - 1) ** 2 / n
+
+
+def _components(cov: np.ndarray) -> tuple[float, float, float, float]:
+    """Return the mean covariance by kind of pair, from cov of shape (t, r, t, r)."""
+    t, r = cov.shape[:2]
+    same_t = np.eye(t, dtype=bool)[:, None, :, None]
+    same_r = np.eye(r, dtype=bool)[None, :, None, :]
+    kinds = (same_t & same_r, ~same_t & same_r, same_t & ~same_r, ~same_t & ~same_r)
+    means = [float(cov[np.broadcast_to(kind, cov.shape)].mean()) for kind in kinds]
+    return means[0], means[1], means[2], means[3]
+
+
+def _f_test(
+    ms_treatment: float, ms_interaction: float, denominator: float, t: int, r: int
+) -> tuple[float, float, float]:
+    if denominator <= 0:
+        return float("nan"), float("nan"), float("nan")
+    if ms_interaction == 0:
+        df2 = float("inf")
+    else:
+        df2 = (denominator / ms_interaction) ** 2 * (t - 1) * (r - 1)
+    f = ms_treatment / denominator
+    # The F distribution is not defined at infinity; at 1e9 it is the chi-squared to all digits.
+    return f, df2, float(f_distribution.sf(f, t - 1, min(df2, 1e9)))

@@ -1,0 +1,141 @@
+"""Every reader against histology and against the others, with the classifier beside them."""
+
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.comparison import roc_points
+from cad.learning.evaluation.measures.intervals import Interval, clustered_auc
+from cad.learning.evaluation.readers.agreement import agreement
+from cad.learning.evaluation.readers.mrmc import against_readers
+from cad.learning.labels.pooled import mean_of_known
+
+
+class AgainstOthers(TypedDict):
+    """Hold how well one reader's scores predict what the other readers say of the same regions.
+
+    Parameters
+    ----------
+    n : int
+        Regions that were scored by this reader and by another one.
+    ties : int
+        Number of these regions where the other readers' mean score is exactly .5.
+    auc : Interval
+        AUC of this reader's scores, with a patient-clustered interval. A region is positive where
+        the other readers' mean is above .5.
+    """
+
+    n: int
+    ties: int
+    auc: Interval
+
+
+@dataclass(frozen=True)
+class ReaderResult:
+    """Hold how well one reader agrees with histology, and with the mean of the other readers.
+
+    Parameters
+    ----------
+    n : int
+        Regions with the reader's score and histology.
+    auc : Interval
+        The reader's AUC, with a patient-clustered interval.
+    cad_auc : Interval
+        The classifier's AUC on the same regions.
+    roc : dict of str to ndarray
+        The reader's ROC curve: ``fpr``, ``tpr`` and ``threshold`` of each of its points.
+    consensus_of_others : AgainstOthers
+        The reader against the mean of the other readers.
+    """
+
+    n: int
+    auc: Interval
+    cad_auc: Interval
+    roc: dict[str, np.ndarray]
+    consensus_of_others: AgainstOthers
+
+
+def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.DataFrame | None:
+    """Return readers' probabilities as a table: a row per region of ``frame``, a column per reader.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per region, with ``participant_id, roi_id``.
+    reader_scores : DataFrame or None
+        One row per score: ``participant_id, roi_id, reader_id, probability``.
+
+    Returns
+    -------
+    DataFrame or None
+        NaN where a reader did not score a region; None without any score.
+    """
+    if reader_scores is None or len(reader_scores) == 0:
+        return None
+    key = ["participant_id", "roi_id"]
+    wide = reader_scores.pivot(index=key, columns="reader_id", values="probability")
+    wide.columns = [str(reader) for reader in wide.columns]
+    return wide.reindex(pd.MultiIndex.from_frame(frame[key]))
+
+
+def reader_results(
+    truth: np.ndarray, score: np.ndarray, patients: np.ndarray, wide: pd.DataFrame | None
+) -> dict[str, Any]:
+    """Measure every reader against histology and the readers against each other and the classifier.
+
+    Parameters
+    ----------
+    truth, score, patients : ndarray, shape (n,)
+        Histology, the classifier's score, and the patient of every region; NaN where unknown.
+    wide : DataFrame, shape (n, readers), or None
+        Every reader's probability of each region, NaN where not scored; see :func:`score_table`.
+
+    Returns
+    -------
+    dict
+        ``readers``: for each reader id a :class:`ReaderResult`. ``agreement``: how well the readers
+        agree with each other; None for fewer than two readers. ``cad_vs_readers``: the classifier's
+        AUC against the readers' mean AUC
+        (:class:`~cad.learning.evaluation.readers.mrmc.AgainstReaders`), or None;
+        ``cad_vs_readers_note`` is then the reason, else empty.
+    """
+    if wide is None:
+        results: dict[str, Any] = dict.fromkeys(("agreement", "cad_vs_readers"))
+        return {"readers": {}, **results, "cad_vs_readers_note": "no readers"}
+    table, names = wide.to_numpy(dtype=float), list(wide.columns)
+    note, beside = "", None
+    try:
+        beside = against_readers(truth, score, table.T, patients)
+    except CadError as error:
+        note = str(error)
+    return {
+        "readers": {
+            name: _one_reader(j, table, truth, score, patients) for j, name in enumerate(names)
+        },
+        "agreement": agreement(table.T, names) if len(names) > 1 else None,
+        "cad_vs_readers": beside,
+        "cad_vs_readers_note": note,
+    }
+
+
+def _one_reader(
+    j: int, table: np.ndarray, truth: np.ndarray, score: np.ndarray, patients: np.ndarray
+) -> ReaderResult:
+    scores = table[:, j]
+    use = np.isfinite(scores) & np.isfinite(truth)
+    both = use & np.isfinite(score)
+    mean = mean_of_known(np.delete(table, j, axis=1))
+    consensus, ties = metrics.consensus_truth(np.where(np.isfinite(scores), mean, np.nan))
+    seen = np.isfinite(consensus)
+    auc = clustered_auc(consensus[seen], scores[seen], patients[seen])
+    return ReaderResult(
+        n=int(use.sum()),
+        auc=clustered_auc(truth[use], scores[use], patients[use]),
+        cad_auc=clustered_auc(truth[both], score[both], patients[both]),
+        roc=roc_points(truth[use], scores[use]),
+        consensus_of_others={"n": int(seen.sum()), "ties": ties, "auc": auc},
+    )

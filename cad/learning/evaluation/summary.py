@@ -1,0 +1,390 @@
+"""Everything a run says about its own predictions: what becomes ``metrics.json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import json_safe, typed
+from cad.base.settings import DecisionSettings
+from cad.learning.evaluation.decisions.conformal import (
+    ConformalLevel,
+    conformal_summary,
+    leave_patient_out_p_values,
+)
+from cad.learning.evaluation.decisions.costs import Decisions, Reject, Thresholds, reject_summary
+from cad.learning.evaluation.decisions.operating import OperatingChoice
+from cad.learning.evaluation.decisions.patient_level import PatientLevel
+from cad.learning.evaluation.folds.crossval import Fold, OutOfFold
+from cad.learning.evaluation.folds.null import PermutationNull
+from cad.learning.evaluation.folds.paired import RivalTable
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.comparison import (
+    Comparison,
+    compare_with_truth,
+    is_probability,
+)
+from cad.learning.evaluation.readers.agreement import Agreement
+from cad.learning.evaluation.readers.assisted import Assisted, assist
+from cad.learning.evaluation.readers.ceiling import Ceiling, readers_ceiling
+from cad.learning.evaluation.readers.mrmc import AgainstReaders
+from cad.learning.evaluation.readers.results import ReaderResult, reader_results, score_table
+from cad.learning.labels.skill import SkillTable
+
+DEFAULT_DECISION = DecisionSettings()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Hold the numbers of regions and patients.
+
+    Parameters
+    ----------
+    rois, patients : int
+        All regions, and their patients.
+    predicted, not_predicted : int
+        Regions with and without a prediction.
+    with_histology, with_consensus : int
+        Regions with histology, and with a score of at least one reader.
+    """
+
+    rois: int = 0
+    patients: int = 0
+    predicted: int = 0
+    not_predicted: int = 0
+    with_histology: int = 0
+    with_consensus: int = 0
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """Hold the outcome of one fold of a validation.
+
+    Parameters
+    ----------
+    name : str
+        Name of the patient or site that is left out.
+    n_train, n_unlabelled, n_test : int
+        Number of labelled training rows, of rows without a label that the learner also saw, and of
+        test rows.
+    selected : dict
+        Chosen parameters by name.
+    features : list of str or None
+        Names of the selected features; None where all are used.
+    warnings : list of str
+        Warnings of the fit.
+    error : str
+        Why the fold failed; empty where it did not.
+    """
+
+    name: str
+    n_train: int
+    n_unlabelled: int
+    n_test: int
+    selected: dict[str, Any]
+    features: list[str] | None
+    warnings: list[str]
+    error: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """Hold values per region that trained models return with a prediction.
+
+    Measures and pages of a prediction use these values. A validation needs none: it computes them
+    from the other patients' regions.
+
+    Parameters
+    ----------
+    p_benign, p_malignant : ndarray, shape (n,)
+        Conformal p-values of the two classes, calibrated on the regions of the training.
+    with_tool : DataFrame, shape (n, readers)
+        Every reader's probability of malignancy when the model helps: the reader's score and the
+        model's probability combined.
+    """
+
+    p_benign: np.ndarray
+    p_malignant: np.ndarray
+    with_tool: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Hold the content of ``metrics.json``; a field is a key.
+
+    Parameters
+    ----------
+    n : Sizes
+        Regions and patients.
+    label_kinds : dict of str to int
+        Number of regions by kind of label (:data:`cad.learning.learners.soft_labels.KIND_NAMES`).
+    warnings : list of str
+        Sentences on what limits the meaning of the numbers.
+    thresholds : Thresholds
+        A probability below P- is benign, above P+ malignant, between them referred.
+    histology, consensus : Comparison or None
+        Measures against histology, and against the readers' mean. For AUC and rates this mean is
+        thresholded at .5; the measures of a probability take it as it is.
+    readers : dict of str to ReaderResult
+        Each reader against histology.
+    agreement : Agreement or None
+        How well the readers agree with each other.
+    cad_vs_readers : AgainstReaders or None
+        The classifier's AUC against the readers'; the reason for None is in
+        ``cad_vs_readers_note``.
+    assisted : Assisted or None
+        How good readers are when the classifier helps them; the reason for None is in
+        ``assisted_note``.
+    ceiling : Ceiling or None
+        How near to the readers' mean score a classifier can come.
+    operating_point : OperatingChoice or None
+        Thresholds with an aim, where the settings have one.
+    reject : Reject or None
+        Errors and cost of referring; None without regions of both classes from enough patients.
+    conformal : dict of str to list of ConformalLevel, or None
+        One key, ``levels``: coverage of conformal sets at each error level. None unless histology
+        has both classes.
+    folds : list of FoldResult
+        One per fold of a validation; empty for predictions of a trained model.
+    null : PermutationNull or None
+        AUC under permuted labels, when it was asked for.
+    rows : Given or None
+        Values per region, which become columns of the result table and are not in ``metrics.json``.
+    decisions : dict of str to Decisions
+        Counts, predictive values and cost of decisions, by the rule that makes them.
+    rivals : RivalTable or None
+        In a validation: other learners on the same folds.
+    reader_skill : SkillTable or None
+        In a validation: how good each reader is, and what each adds to the others.
+    unlabelled_rows : int or None
+        In a validation: the largest number of rows without a label that the learner of a fold saw.
+    patient_level : PatientLevel or None
+        Measures with one probability per patient instead of per region.
+    at_training : dict of str to OperatingChoice
+        In a prediction, by name of the model: the thresholds that its training chose for an aim,
+        and the rates that it found for them.
+    """
+
+    n: Sizes = field(default_factory=Sizes)
+    label_kinds: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    thresholds: Thresholds | None = None
+    histology: Comparison | None = None
+    consensus: Comparison | None = None
+    readers: dict[str, ReaderResult] = field(default_factory=dict)
+    agreement: Agreement | None = None
+    cad_vs_readers: AgainstReaders | None = None
+    cad_vs_readers_note: str = ""
+    assisted: Assisted | None = None
+    assisted_note: str = ""
+    ceiling: Ceiling | None = None
+    operating_point: OperatingChoice | None = None
+    reject: Reject | None = None
+    conformal: dict[str, list[ConformalLevel]] | None = None
+    folds: list[FoldResult] = field(default_factory=list)
+    null: PermutationNull | None = None
+    rows: Given | None = None
+    decisions: dict[str, Decisions] = field(default_factory=dict)
+    rivals: RivalTable | None = None
+    reader_skill: SkillTable | None = None
+    unlabelled_rows: int | None = None
+    patient_level: PatientLevel | None = None
+    at_training: dict[str, OperatingChoice] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the content of ``metrics.json`` as JSON-safe values."""
+        content = _fields(self)
+        del content["rows"]
+        content["null"] = self.null and self.null.as_dict()
+        for name in ("assisted", "ceiling"):
+            part = getattr(self, name)
+            content[name] = part and {**_fields(part), "sentence": part.sentence()}
+        point = self.operating_point
+        content["operating_point"] = point and point.as_dict()
+        content["at_training"] = {k: v.as_dict() for k, v in self.at_training.items()}
+        return dict(json_safe(content))
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Summary:
+        """Rebuild the summary from the result of :meth:`as_dict`; ``rows`` is None."""
+        null = content.get("null")
+        schemes = {k: v for k, v in (null or {}).items() if isinstance(v, dict)}
+        return typed(cls, {**content, "null": null and {**null, "schemes": schemes}})
+
+
+def summarise(
+    frame: pd.DataFrame,
+    *,
+    reader_scores: pd.DataFrame | None = None,
+    decision: DecisionSettings = DEFAULT_DECISION,
+    folds: OutOfFold | None = None,
+    feature_names: list[str] | None = None,
+    null: PermutationNull | None = None,
+    operating_point: OperatingChoice | None = None,
+    given: Given | None = None,
+    bootstraps: int = 1000,
+    seed: int = 0,
+) -> Summary:
+    """Measure predictions against histology and against the readers.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per region: ``participant_id, roi_id``; ``probability``; ``truth``, 1 or 0 by
+        histology; ``p``, the readers' mean; each NaN where unknown. Optional: ``label_kind``,
+        the kind of each label, which is counted; ``decision_value``, used in place of
+        ``probability`` where that is NaN in every row.
+    reader_scores : DataFrame, optional
+        ``participant_id, roi_id, reader_id, probability``, one row per score.
+    decision : DecisionSettings
+        Costs of errors and of referring; P- and P+ follow from them.
+    folds, feature_names
+        Only for a validation: its out-of-fold predictions, and the names of the feature columns.
+    null : PermutationNull, optional
+        AUC under permuted labels, copied into the result.
+    operating_point : OperatingChoice, optional
+        Thresholds chosen for an aim, copied into the result; they replace those of the costs.
+    given : Given, optional
+        Only for predictions: values per region that the trained models return.
+    bootstraps, seed : int
+        Number of patient resamples for the intervals of everything but the AUC, and their seed.
+    """
+    frame = frame.reset_index(drop=True)
+    columns = _columns(frame)
+    truth, consensus, score, patients = columns
+    lower, upper = operating_point.thresholds if operating_point else decision.thresholds
+    resampling = {"bootstraps": bootstraps, "seed": seed}
+    options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
+    majority, ties = metrics.consensus_truth(consensus)
+    histology = compare_with_truth(truth, truth, score, patients, **options)
+    readers = compare_with_truth(majority, consensus, score, patients, ties=ties, **options)
+    wide = score_table(frame, reader_scores)
+    tool, with_tool = _tool(columns, wide, given, resampling)
+    conformal, p_values = _conformal(columns, given)
+    return Summary(
+        n=_sizes(columns),
+        label_kinds=_kinds(frame),
+        warnings=_warnings(columns, histology, readers),
+        thresholds=Thresholds(lower, upper),
+        histology=histology,
+        consensus=readers,
+        **reader_results(truth, score, patients, wide),
+        **tool,
+        operating_point=operating_point,
+        reject=reject_summary(truth, consensus, score, patients, decision),
+        conformal=conformal,
+        folds=[_fold(fold, feature_names) for fold in folds.folds] if folds else [],
+        null=null,
+        rows=given or Given(*p_values, pd.DataFrame(with_tool, index=range(len(truth)))),
+    )
+
+
+_Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Truth, consensus, score and patients of a frame, shape (n,), NaN where unknown."""
+
+
+def _columns(frame: pd.DataFrame) -> _Columns:
+    score = frame["probability"].to_numpy(dtype=float)
+    # Discrimination can be measured on any score; what needs a probability is left out.
+    if np.isnan(score).all() and "decision_value" in frame:
+        score = frame["decision_value"].to_numpy(dtype=float)
+    truth, consensus = (frame[name].to_numpy(dtype=float) for name in ("truth", "p"))
+    return truth, consensus, score, frame["participant_id"].astype(str).to_numpy()
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return a dataclass's fields, not copied and not turned into dicts."""
+    return dict(vars(value))
+
+
+def _tool(
+    columns: _Columns, wide: pd.DataFrame | None, given: Given | None, resampling: dict[str, int]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return what needs a probability: readers with the tool, their ceiling; each with the tool."""
+    truth, _, q, patients = columns
+    found: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
+    found["assisted_note"] = "no readers" if wide is None else ""
+    if not is_probability(q[np.isfinite(q)]):
+        return {**found, "assisted_note": "the learner gives no probability"}, {}
+    if wide is None:
+        return found, {}
+    scores, names = wide.to_numpy(dtype=float).T, list(wide.columns)
+    found["ceiling"] = readers_ceiling(truth, scores, q, patients, names, **resampling)
+    made = None if given is None else given.with_tool[names].to_numpy(float).T
+    try:
+        found["assisted"], rows = assist(truth, scores, q, patients, names, given=made)
+    except CadError as error:
+        return {**found, "assisted_note": str(error)}, {}
+    return found, rows
+
+
+def _sizes(columns: _Columns) -> Sizes:
+    truth, consensus, score, patients = columns
+    known = np.isfinite(score)
+    return Sizes(
+        rois=len(known),
+        patients=len(np.unique(patients)),
+        predicted=int(known.sum()),
+        not_predicted=int((~known).sum()),
+        with_histology=int(np.isfinite(truth).sum()),
+        with_consensus=int(np.isfinite(consensus).sum()),
+    )
+
+
+def _conformal(
+    columns: _Columns, given: Given | None
+) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
+    """Measure the sets where both classes are known; return the p-values, NaN elsewhere, too."""
+    truth, _, score, patients = columns
+    known = truth[np.isfinite(truth) & np.isfinite(score)]
+    if not ((known == 1).any() and (known == 0).any()):
+        return None, (np.full(len(score), np.nan), np.full(len(score), np.nan))
+    if given is None:
+        # A validation calibrates on its other patients; a prediction brings its training's.
+        p_values = leave_patient_out_p_values(truth, score, patients)
+    else:
+        p_values = given.p_benign, given.p_malignant
+    return conformal_summary(truth, score, patients, *p_values), p_values
+
+
+def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
+    kept = fold.features
+    return FoldResult(
+        name=fold.name,
+        n_train=fold.n_train,
+        n_unlabelled=fold.n_unlabelled,
+        n_test=len(fold.rows),
+        selected=fold.selected,
+        features=None if kept is None else [names[i] if names else str(i) for i in kept],
+        warnings=fold.warnings,
+        error=fold.error,
+    )
+
+
+def _kinds(frame: pd.DataFrame) -> dict[str, int]:
+    if "label_kind" not in frame:
+        return {}
+    return {str(k): int(v) for k, v in frame["label_kind"].value_counts().sort_index().items()}
+
+
+def _warnings(
+    columns: _Columns, histology: Comparison | None, consensus: Comparison | None
+) -> list[str]:
+    said = []
+    truth, _, score, _ = columns
+    n, missing = len(truth), int(np.isnan(truth).sum())
+    unscored = int((~np.isfinite(score)).sum())
+    if 0 < missing < n:
+        said.append(
+            f"histology is known for {n - missing} of {n} ROIs; "
+            "the comparison with histology is made on those"
+        )
+    if unscored:
+        said.append(f"{unscored} of {n} ROIs have no prediction")
+    for title, part in (("histology", histology), ("readers", consensus)):
+        said += [f"against {title}: {text}" for text in (part.warnings if part else [])]
+    return said

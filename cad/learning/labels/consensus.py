@@ -1,0 +1,267 @@
+"""From several readers' scores and histology to one label per region (docs/methods.md 1)."""
+
+import difflib
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.settings import LabelSettings
+from cad.learning.labels.scales import pirads_note, score_probability
+
+ETA0 = 0.125  # half a step of the five-point scale: what one score alone can be trusted to
+
+_KEY = ["participant_id", "roi_id"]
+
+
+def reader_labels(
+    scores: pd.DataFrame, rois: pd.DataFrame, readers: pd.DataFrame, settings: LabelSettings
+) -> pd.DataFrame:
+    """Return one label per region: the readers' mean probability, its spread, and certain labels.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        ``participant_id, roi_id, reader_id, scale, score``; a missing score is NaN or no row.
+    rois : DataFrame
+        ``participant_id, roi_id, histology, isup``.
+    readers : DataFrame
+        ``reader_id, expert`` (bool).
+    settings : LabelSettings
+        Says whose scores count, how eta is made, and whether histology overrides the readers.
+
+    Returns
+    -------
+    DataFrame
+        One row per row of ``rois``, in its order: ``participant_id, roi_id``; ``n_readers``;
+        ``p``, the mean probability over the readers, and ``eta``, how much they disagree (NaN
+        without a reader); ``certain``, 1 or 0 where histology overrides the readers, else NaN;
+        ``y``, the label for a learner: ``certain`` where that is not NaN, else ``p``.
+
+    Raises
+    ------
+    CadError
+        For a score off its scale, a reader who is unknown or scored a ROI twice, scores of a ROI
+        that does not exist, and when an expert is asked for but none is declared.
+
+    Notes
+    -----
+    ``eta`` is the standard deviation of the readers' probabilities (ddof 1), or the constant
+    ``settings.eta``; a single reader has no spread and gets :data:`ETA0`, half a step of the
+    five-point scale. A learner makes the half-width of the label's interval from ``eta``
+    (docs/methods.md 8; [N14] V-B). With ``labels.consensus: pooled`` or ``graded``, the mean is
+    replaced later, inside each fold (:mod:`cad.learning.labels.rules`).
+    """
+    known = reader_probabilities(scores, rois, settings)
+    known = known[known["reader_id"].isin(chosen_readers(readers, settings.readers))]
+    grouped = known.groupby(_KEY, sort=False)["probability"]
+    summary = grouped.agg(n_readers="size", p="mean", spread="std").reset_index()
+    labels = rois[_KEY].merge(summary, on=_KEY, how="left", validate="one_to_one")
+    labels["n_readers"] = labels["n_readers"].fillna(0).astype(int)
+    labels["eta"] = _uncertainty(labels, settings)
+    labels["certain"] = np.nan
+    if settings.histology == "override":
+        labels["certain"] = malignant(rois, settings.isup_min)
+    labels["y"] = labels["certain"].where(labels["certain"].notna(), labels["p"])
+    return labels.drop(columns="spread")
+
+
+def reader_probabilities(
+    scores: pd.DataFrame, rois: pd.DataFrame, settings: LabelSettings
+) -> pd.DataFrame:
+    """Return every reader's score as a probability of malignancy.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        ``participant_id, roi_id, reader_id, scale, score`` of all readers; a missing score is NaN.
+    rois : DataFrame
+        ``participant_id, roi_id`` of the regions that exist.
+    settings : LabelSettings
+        ``pirads_probability``: how PI-RADS becomes a probability.
+
+    Returns
+    -------
+    DataFrame
+        ``participant_id, roi_id, reader_id, probability``, one row per score that is not NaN.
+
+    Raises
+    ------
+    CadError
+        Naming patient, ROI and reader: for a score off its scale, a reader who scored a ROI twice,
+        or a score of a ROI that does not exist.
+    """
+    given = scores[scores["score"].notna()].reset_index(drop=True)
+    _refuse_inconsistent(given, rois)
+    table = settings.pirads_probability
+    distinct = given[["scale", "score"]].drop_duplicates()
+    value: dict[tuple[str, float], float] = {}
+    for scale, score in distinct.itertuples(index=False):
+        try:
+            value[scale, score] = score_probability(scale, score, table)
+        except CadError as error:
+            row = given[(given["scale"] == scale) & (given["score"] == score)].iloc[0]
+            raise CadError(
+                f"reader {row['reader_id']}: {error.problem}",
+                hint=error.hint,
+                patient=row["participant_id"],
+                roi=row["roi_id"],
+            ) from error
+    pairs = zip(given["scale"], given["score"], strict=True)
+    return given[[*_KEY, "reader_id"]].assign(
+        probability=np.array([value[pair] for pair in pairs], dtype=float)
+    )
+
+
+def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
+    """Return the readers' probabilities as a matrix, for consensus rules and readers' skill.
+
+    Parameters
+    ----------
+    probabilities : DataFrame
+        ``participant_id, roi_id, reader_id, probability``, from :func:`reader_probabilities`.
+    rois : DataFrame
+        ``participant_id, roi_id``; the rows of the result.
+
+    Returns
+    -------
+    grades : ndarray, shape (n_rois, n_readers)
+        NaN where a reader did not score.
+    readers : list of str
+        Readers' ids, one for each column, sorted.
+    """
+    wide = probabilities.pivot(index=_KEY, columns="reader_id", values="probability")
+    wide = wide.reindex(pd.MultiIndex.from_frame(rois[_KEY]))
+    return wide.to_numpy(dtype=float), [str(reader) for reader in wide.columns]
+
+
+def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
+    """Return sentences on the assumptions about labels that a run must show.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        ``scale, score`` of ``scores.tsv``.
+    settings : LabelSettings
+        How scores become probabilities.
+
+    Returns
+    -------
+    list of str
+        A sentence on the named PI-RADS table, if one is used, and one where the scores are on more
+        than one scale; else empty.
+    """
+    said = []
+    given = scores.loc[scores["score"].notna(), "scale"]
+    if (given == "pirads").any() and isinstance(settings.pirads_probability, str):
+        said.append(pirads_note(settings.pirads_probability))
+    scales = sorted(given.unique())
+    if len(scales) > 1:
+        said.append(
+            f"scores on different scales ({', '.join(scales)}) were turned into probabilities "
+            "before they were put together"
+        )
+    return said
+
+
+def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list[str]:
+    """Return the ids of the readers whose scores count.
+
+    Parameters
+    ----------
+    readers : DataFrame
+        ``reader_id, expert``.
+    choice : "all", "expert" or tuple of str
+        Everybody, those with ``expert`` set in ``readers.tsv``, or the readers of these ids.
+
+    Raises
+    ------
+    CadError
+        When nobody is declared an expert, or a named reader does not exist.
+    """
+    ids = [str(reader) for reader in readers["reader_id"]]
+    if choice == "all":
+        return ids
+    if choice == "expert":
+        experts = [str(r) for r in readers.loc[readers["expert"].astype(bool), "reader_id"]]
+        if not experts:
+            raise CadError(
+                "labels.readers is 'expert' but readers.tsv declares none",
+                hint="set expert to 1 for one reader",
+            )
+        return experts
+    for name in choice:
+        if name not in ids:
+            near = difflib.get_close_matches(name, ids, n=1)
+            raise CadError(
+                f"labels.readers names {name!r}, the readers are {', '.join(ids)}",
+                hint=f"did you mean {near[0]!r}?" if near else "",
+            )
+    return list(choice)
+
+
+def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
+    """Return the truth by histology of every region, 1 malignant or 0 not.
+
+    Parameters
+    ----------
+    rois : DataFrame
+        ``histology`` (malignant, benign or missing) and ``isup`` (grade or missing).
+    isup_min : int
+        Lowest ISUP grade that counts as malignant; 2 is clinically significant cancer, the
+        field's definition, 1 any cancer.
+
+    Returns
+    -------
+    ndarray, shape (n_rois,)
+        1, 0, or NaN where histology does not tell: no histology, or a malignant ROI without a
+        grade when ``isup_min`` is above 1.
+
+    Raises
+    ------
+    CadError
+        When histology and grade contradict each other.
+    """
+    finding = rois["histology"].to_numpy(dtype=object)
+    grade = pd.to_numeric(rois["isup"]).to_numpy(dtype=float)
+    truth = np.full(len(rois), np.nan)
+    cancer = finding == "malignant"
+    contradictions = (
+        (cancer & (grade == 0), "malignant"),
+        ((finding == "benign") & (grade > 0), "benign"),
+    )
+    for wrong, word in contradictions:
+        if wrong.any():
+            row = rois.iloc[int(np.argmax(wrong))]
+            problem = f"histology {word} contradicts isup {row['isup']:g}"
+            raise CadError(problem, patient=row["participant_id"], roi=row["roi_id"])
+    truth[(finding == "benign") | (grade == 0)] = 0.0
+    graded = grade >= 1
+    truth[graded] = (grade[graded] >= isup_min).astype(float)
+    if isup_min == 1:
+        truth[cancer] = 1.0
+    return truth
+
+
+def _uncertainty(labels: pd.DataFrame, settings: LabelSettings) -> np.ndarray:
+    n = labels["n_readers"].to_numpy()
+    if settings.eta != "adaptive":
+        return np.where(n > 0, float(settings.eta), np.nan)
+    return np.where(n == 1, ETA0, np.where(n > 0, labels["spread"].to_numpy(dtype=float), np.nan))
+
+
+def _refuse_inconsistent(scores: pd.DataFrame, rois: pd.DataFrame) -> None:
+    for table, key, text in (
+        (rois, _KEY, "the ROI is listed twice"),
+        (scores, [*_KEY, "reader_id"], "the same reader scored this ROI twice"),
+    ):
+        repeated = table.duplicated(key).to_numpy()
+        if repeated.any():
+            row = table.iloc[int(np.argmax(repeated))]
+            reader = f" (reader {row['reader_id']})" if "reader_id" in key else ""
+            raise CadError(text + reader, patient=row["participant_id"], roi=row["roi_id"])
+    stray = ~pd.MultiIndex.from_frame(scores[_KEY]).isin(pd.MultiIndex.from_frame(rois[_KEY]))
+    if stray.any():
+        row = scores.iloc[int(np.argmax(stray))]
+        problem = f"reader {row['reader_id']} scored a ROI that does not exist"
+        raise CadError(problem, patient=row["participant_id"], roi=row["roi_id"])

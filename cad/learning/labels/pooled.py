@@ -1,0 +1,266 @@
+"""Readers who differ in skill, pooled on the regions whose histology is known (docs/methods.md 8).
+
+P(t = 1 | scores) = expit(a + b z + sum_r w_r (s_r - m)) with m the mean score, z the log-odds of
+(R m + 1/2) / (R + 1), the mean drawn half a reading towards 1/2, and a missing score at the mean.
+The prior is the readers' mean itself: a ~ N(0, 1), b ~ N(1, 1/4), w_r ~ N(0, 1), so that a little
+histology moves it a little (partial pooling). The fit is the posterior's mode, the uncertainty its
+Laplace approximation.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from cad.base.errors import CadError
+from cad.learning.logistic import fit_logistic
+
+Array = NDArray[np.float64]
+
+_PRIOR_PRECISION = {"offset": 1.0, "mean": 4.0, "reader": 1.0}
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Hold the consensus of the readers of every region: a probability and its uncertainty.
+
+    Parameters
+    ----------
+    p : ndarray, shape (n,)
+        Probability of malignancy; NaN where nobody read.
+    eta : ndarray, shape (n,)
+        Uncertainty of p (a standard deviation); NaN where nobody read.
+    y : ndarray, shape (n,)
+        Label for a learner: 1 or 0 where histology is certain, else p. It has
+        length 0 in what a consensus rule returns, and is filled in later.
+    """
+
+    p: Array
+    eta: Array
+    y: Array = field(default_factory=lambda: np.empty(0))
+
+
+class Consensus(Protocol):
+    """Describe a consensus rule: ``fit`` to training regions, then ``predict`` for any regions.
+
+    ``note`` is a sentence that a run must show; empty when there is none.
+    """
+
+    note: str
+
+    def fit(self, grades: Array, truth: Array) -> Self:
+        """Learn from training regions and return this object.
+
+        Parameters
+        ----------
+        grades : ndarray, shape (n, n_readers)
+            Readers' probabilities; NaN where missing.
+        truth : ndarray, shape (n,)
+            Histology: 1 malignant, 0 benign, NaN unknown.
+        """
+
+    def predict(self, grades: Array) -> Belief:
+        """Return the consensus for regions, training or new.
+
+        Parameters
+        ----------
+        grades : ndarray, shape (n, n_readers)
+            Readers' probabilities, with the readers in the order of training; NaN where missing.
+        """
+
+
+class MeanReaders:
+    """Take the readers' mean probability, and their standard deviation (ddof 1) as its uncertainty.
+
+    A region with one reader has no standard deviation and gets ``single``, by default half a step
+    of the five-point scale.
+    """
+
+    note = ""
+
+    def __init__(self, single: float = 0.125) -> None:
+        self.single = single
+
+    def fit(self, grades: Array, truth: Array) -> Self:
+        """Return this object; a mean has nothing to learn."""
+        return self
+
+    def predict(self, grades: Array) -> Belief:
+        """Return the readers' mean (``p``) and standard deviation (``eta``) of every region.
+
+        ``grades`` has shape (n, n_readers); a region without a grade gets NaN.
+        """
+        known = np.isfinite(grades)
+        n = known.sum(axis=1)
+        mean = mean_of_known(grades)
+        square = np.where(known, (grades - mean[:, None]) ** 2, 0.0).sum(axis=1)
+        spread = np.sqrt(np.divide(square, n - 1, out=np.zeros(len(n)), where=n > 1))
+        return Belief(mean, np.where(n == 0, np.nan, np.where(n == 1, self.single, spread)))
+
+
+class PooledReaders:
+    """Pool readers by a logistic model with partial pooling, fitted on histology.
+
+    Log-odds of malignancy are a + b z + sum_r w_r (s_r - m): s_r is the probability that reader r
+    states, m the readers' mean and z the log-odds of the mean.
+
+    Attributes
+    ----------
+    coefficients_ : ndarray, shape (2 + n_readers,)
+        a, b, and w_r of every reader.
+    covariance_ : ndarray, shape (2 + n_readers, 2 + n_readers)
+        Covariance of the coefficients, by Laplace's approximation.
+    identified_ : bool
+        False where histology does not have both classes; the readers' mean is then used.
+    note : str
+        Sentence that a run must show; empty when there is none.
+    """
+
+    note = ""
+
+    def fit(self, grades: Array, truth: Array) -> Self:
+        """Fit to the training regions that have a score and histology; return this object.
+
+        Parameters
+        ----------
+        grades : ndarray, shape (n, n_readers)
+            Probabilities that the readers' scores state; NaN where missing.
+        truth : ndarray, shape (n,)
+            Histology: 1 malignant, 0 benign, NaN unknown.
+
+        Raises
+        ------
+        CadError
+            For grades outside [0, 1].
+        """
+        refuse_outside(grades)
+        used = np.isfinite(truth) & np.isfinite(grades).any(axis=1)
+        y = truth[used]
+        self.identified_ = bool((y == 1).any() and (y == 0).any())
+        if not self.identified_:
+            what = "no region has" if not len(y) else "only one class has"
+            self.note = (
+                f"labels.consensus pooled: {what} histology among the training regions, so the "
+                "readers' weights cannot be identified; the mean is taken"
+            )
+            return self
+        self.note = ""
+        self.coefficients_, self.covariance_ = _posterior(_design(grades[used]), y)
+        return self
+
+    def predict(self, grades: Array) -> Belief:
+        """Return the pooled probability of every region (``p``) and its deviation (``eta``).
+
+        ``grades`` has shape (n, n_readers); a region without a grade gets NaN. If ``identified_``
+        is False, the result is that of :class:`MeanReaders`.
+
+        The probability is averaged over the posterior (MacKay's approximation of the logistic
+        normal integral); ``eta`` is its standard deviation.
+        """
+        refuse_outside(grades)
+        if not self.identified_:
+            return MeanReaders().predict(grades)
+        known = np.asarray(np.isfinite(grades).any(axis=1))
+        # Any number for a region that nobody read: it is emptied below.
+        design = _design(np.where(known[:, None], grades, 0.5))
+        z = design @ self.coefficients_
+        variance = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
+        # Few men with histology leave the weights uncertain, which draws p towards 1/2.
+        p = expit(z / np.sqrt(1 + np.pi * variance / 8))
+        return Belief(
+            np.where(known, p, np.nan), np.where(known, p * (1 - p) * np.sqrt(variance), np.nan)
+        )
+
+    def weights(self, grades: Array) -> tuple[Array, Array]:
+        """Return each reader's weight in log-odds, and the weight's standard deviation.
+
+        A reader's weight is the change of the pooled log-odds when the score of this reader alone
+        goes from 0 to 1, averaged over the given regions.
+
+        Parameters
+        ----------
+        grades : ndarray, shape (n, n_readers)
+            Readers' probabilities; NaN where missing.
+
+        Returns
+        -------
+        weight, deviation : ndarray, shape (n_readers,)
+        """
+        n_readers = grades.shape[1]
+        # As in the model: a missing score says what the others say.
+        rows = np.where(np.isfinite(grades), grades, mean_of_known(grades)[:, None])
+        rows = rows[np.isfinite(rows).all(axis=1)]
+        slopes = []
+        for reader in range(n_readers):
+            low, high = rows.copy(), rows.copy()
+            low[:, reader], high[:, reader] = 0.0, 1.0
+            slopes.append((_design(high) - _design(low)).mean(axis=0))
+        table = np.array(slopes)
+        deviation = np.sqrt(np.einsum("ij,jk,ik->i", table, self.covariance_, table))
+        return table @ self.coefficients_, deviation
+
+
+def _design(grades: Array) -> Array:
+    """Return rows (1, z, s_1 - m, .., s_R - m), shape (n, 2 + R)."""
+    known = np.isfinite(grades)
+    n = known.sum(axis=1)
+    total = np.where(known, grades, 0.0).sum(axis=1)
+    mean = total / n
+    # Half a reading of 1/2: readers who all say 0 or 1 have finite log-odds.
+    drawn = (total + 0.5) / (n + 1)
+    deviation = np.where(known, grades - mean[:, None], 0.0)
+    return np.column_stack([np.ones(len(n)), np.log(drawn) - np.log1p(-drawn), deviation])
+
+
+def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
+    """Return mode and covariance of the coefficients."""
+    k = design.shape[1]
+    centre = np.zeros(k)
+    # The prior is the readers' mean: weight 1 on its log-odds, 0 on every deviation.
+    centre[1] = 1.0
+    precision = np.full(k, _PRIOR_PRECISION["reader"])
+    precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]
+    mode: Array = fit_logistic(design, y, mean=centre, precision=precision)
+    q = expit(design @ mode)
+    return mode, np.linalg.inv((design * (q * (1 - q))[:, None]).T @ design + np.diag(precision))
+
+
+def mean_of_known(table: Array) -> Array:
+    """Return the mean of each row over the values that are not NaN.
+
+    Parameters
+    ----------
+    table : ndarray, shape (n, readers)
+        NaN where a reader did not read.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        NaN for a row without any.
+    """
+    counted, total = np.isfinite(table).sum(axis=1), np.nansum(table, axis=1)
+    return np.asarray(np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0))
+
+
+def refuse_outside(grades: Array) -> None:
+    """Raise an error unless all readers' grades lie in [0, 1].
+
+    Parameters
+    ----------
+    grades : ndarray
+        NaN where missing.
+
+    Raises
+    ------
+    CadError
+        For the first grade outside; the message has its value.
+    """
+    values = grades[np.isfinite(grades)]
+    outside = values[(values < 0) | (values > 1)]
+    if len(outside):
+        raise CadError(
+            f"a reader's grade is {outside[0]:g}, must lie in [0, 1]",
+            hint="turn scores into probabilities first (labels.scales)",
+        )

@@ -1,0 +1,62 @@
+"""The consensus rules by their names, and what one tells the learner of a fold."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cad.base.errors import CadError
+from cad.learning.labels.graded import GradedReaders
+from cad.learning.labels.pooled import Consensus, MeanReaders, PooledReaders
+
+Array = NDArray[np.float64]
+
+RULES: dict[str, Callable[[], Consensus]] = {
+    "mean": MeanReaders,
+    "pooled": PooledReaders,
+    "graded": GradedReaders,
+}
+
+
+def fold_labels(
+    name: str, grades: Array, truth: Array, certain: Array, train: NDArray[np.intp]
+) -> tuple[Array, Array, str]:
+    """Return labels of all rows by a consensus rule that is fitted on the training rows only.
+
+    Parameters
+    ----------
+    name : str
+        Rule, as in the setting ``labels.consensus``: "mean", "pooled" or "graded".
+    grades : ndarray, shape (n, n_readers)
+        Probabilities that scores state (:func:`cad.learning.labels.consensus.grade_matrix`).
+    truth : ndarray, shape (n,)
+        Histology: 1 malignant, 0 benign, NaN unknown; looked at in ``train`` only.
+    certain : ndarray, shape (n,)
+        1 or 0 where histology overrides the readers, else NaN.
+    train : ndarray of int
+        Training rows.
+
+    Returns
+    -------
+    y, eta : ndarray, shape (n,)
+        Label and uncertainty of every row. Where nobody read, eta is NaN, and so is y unless
+        ``certain`` gives it.
+    note : str
+        Sentence that the run must show; empty when there is none.
+    """
+    rule = consensus_rule(name).fit(grades[train], truth[train])
+    belief = rule.predict(grades)
+    return np.where(np.isfinite(certain), certain, belief.p), belief.eta, rule.note
+
+
+def consensus_rule(name: str) -> Consensus:
+    """Return a new, unfitted consensus rule by its name: "mean", "pooled" or "graded".
+
+    Raises
+    ------
+    CadError
+        For an unknown name.
+    """
+    if name not in RULES:
+        raise CadError(f"labels.consensus is {name!r}, must be one of {', '.join(RULES)}")
+    return RULES[name]()

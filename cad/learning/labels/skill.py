@@ -1,0 +1,154 @@
+"""How good each reader is, and who adds nothing to the others."""
+
+from typing import TypedDict
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import t as student
+
+from cad.learning.labels.pooled import PooledReaders, mean_of_known
+
+Array = NDArray[np.float64]
+
+_Z = 1.959963984540054
+
+
+class SkillRow(TypedDict):
+    """Hold one reader's row of the table of :func:`reader_skill`.
+
+    ``n`` counts regions; ``_lower`` and ``_upper`` are the ends of 95 % intervals; ``weight`` is
+    the reader's weight in the pooled log-odds, and ``adds`` whether its interval lies above 0.
+    """
+
+    reader: str
+    n: int
+    sensitivity: float
+    sensitivity_lower: float
+    sensitivity_upper: float
+    specificity: float
+    specificity_lower: float
+    specificity_upper: float
+    weight: float
+    weight_lower: float
+    weight_upper: float
+    adds: bool | None
+
+
+class SkillTable(TypedDict):
+    """Hold the results of :func:`reader_skill` as they stand in ``metrics.json``.
+
+    ``table`` has a row for each reader, ``against`` names the truth that they were measured
+    against, and ``sentence`` says who adds nothing.
+    """
+
+    against: str
+    sentence: str
+    table: list[SkillRow]
+
+
+def reader_skill(
+    grades: Array, readers: list[str], truth: Array, patients: ArrayLike
+) -> tuple[pd.DataFrame, str, str]:
+    """Measure every reader: sensitivity, specificity, and what the reader adds to the others.
+
+    Parameters
+    ----------
+    grades : ndarray, shape (n, n_readers)
+        Probabilities that the scores state; NaN where missing.
+    readers : list of str
+        Names of the columns.
+    truth : ndarray, shape (n,)
+        Histology: 1 malignant, 0 benign, NaN unknown.
+    patients : array, shape (n,)
+        Patient of every region.
+
+    Returns
+    -------
+    table : DataFrame
+        A row for each reader. ``reader``, and ``n``, the number of regions measured.
+        ``sensitivity`` and ``specificity`` of a score above .5, with ``_lower`` and ``_upper`` (95
+        %, patients as clusters). ``weight``, the change of the pooled log-odds when this reader's
+        score alone goes from 0 to 1, with ``weight_lower`` and ``weight_upper`` (95 %, Laplace).
+        ``adds``, whether ``weight_lower`` is above 0. Where histology does not have both classes,
+        ``weight`` is NaN and ``adds`` None.
+    sentence : str
+        Names the readers who add nothing that these regions can show, or says why none can be
+        named.
+    against : str
+        Truth that readers are measured against: "histology", or "the mean of the other readers"
+        where histology does not have both classes.
+    """
+    pooled = PooledReaders().fit(grades, truth)
+    known = pooled.identified_
+    group = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
+    weight = deviation = np.full(len(readers), np.nan)
+    if known:
+        weight, deviation = pooled.weights(grades)
+    rows = []
+    for j, reader in enumerate(readers):
+        # The reader is left out of what he is measured against.
+        aim = truth if known else _others(grades, j)
+        # The middle of the scale is no call of cancer, as in the measures.
+        called = np.where(np.isfinite(grades[:, j]), grades[:, j] > 0.5, np.nan)
+        used = np.isfinite(called) & np.isfinite(aim)
+        sick, well = used & (aim == 1), used & (aim == 0)
+        rows.append(
+            {
+                "reader": reader,
+                "n": int(used.sum()),
+                **_share("sensitivity", called[sick], group[sick]),
+                **_share("specificity", 1 - called[well], group[well]),
+                "weight": weight[j],
+                "weight_lower": weight[j] - _Z * deviation[j],
+                "weight_upper": weight[j] + _Z * deviation[j],
+                "adds": bool(weight[j] - _Z * deviation[j] > 0) if known else None,
+            }
+        )
+    table = pd.DataFrame(rows)
+    against = "histology" if known else "the mean of the other readers"
+    return table, _sentence(table, pooled), against
+
+
+def _others(grades: Array, reader: int) -> Array:
+    """Return the other readers' majority: 1 above one half, 0 below, NaN for a tie or nobody."""
+    mean = mean_of_known(np.delete(grades, reader, axis=1))
+    return np.where(np.isnan(mean) | (np.abs(mean - 0.5) < 1e-9), np.nan, mean > 0.5)
+
+
+def _share(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]:
+    """Return a share with Student's interval over patients on the logit scale."""
+    n = len(hits)
+    if n == 0:
+        return {name: np.nan, f"{name}_lower": np.nan, f"{name}_upper": np.nan}
+    p = float(hits.mean())
+    code = np.unique(group, return_inverse=True)[1]
+    m = int(code.max()) + 1
+    if m < 2 or p in (0.0, 1.0):
+        # No error seen, no variance to estimate: the exact one-sided bound of m patients.
+        bound = 0.025 ** (1 / m)
+        lower, upper = (bound, 1.0) if p == 1.0 else (0.0, 1 - bound) if p == 0.0 else (0.0, 1.0)
+        return {name: p, f"{name}_lower": lower, f"{name}_upper": upper}
+    # The linearised share: what each patient adds to the deviation from p, summed first.
+    rest = np.bincount(code, hits - p, m)
+    variance = m / (m - 1) * float(rest @ rest) / n**2
+    # d logit(p) = dp / (p (1 - p)): the interval stays within 0 and 1.
+    half = float(student.ppf(0.975, m - 1)) * np.sqrt(variance) / (p * (1 - p))
+    centre = np.log(p) - np.log1p(-p)
+    lower, upper = (1 / (1 + np.exp(-(centre + side * half))) for side in (-1, 1))
+    return {name: p, f"{name}_lower": float(lower), f"{name}_upper": float(upper)}
+
+
+def _sentence(table: pd.DataFrame, pooled: PooledReaders) -> str:
+    if not pooled.identified_:
+        return (
+            "Histology does not have both classes among the scored regions: readers are measured "
+            "against the mean of the others, and nobody's weight can be told."
+        )
+    if len(table) == 1:
+        return "One reader: there are no others to add to."
+    idle = table.loc[~table["adds"].astype(bool), "reader"].tolist()
+    if not idle:
+        return "Every reader adds to the others."
+    verb = "adds" if len(idle) == 1 else "add"
+    return f"{', '.join(idle)} {verb} nothing to the others that these regions can show."

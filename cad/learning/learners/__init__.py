@@ -1,0 +1,44 @@
+"""Learners as scikit-learn estimators; :data:`LEARNERS` names them.
+
+A learner's module is imported when its name is first asked for; type checkers read the stub.
+"""
+
+from importlib import import_module
+
+_MODULES = {
+    "AveragedProbabilisticSVC": "averaged",
+    "FuzzySVC": "svm",
+    "KernelLogistic": "baselines",
+    "LogitSVR": "baselines",
+    "PlattSVC": "svm",
+    "ProbabilisticEnsemble": "trees",
+    "ProbabilisticSVC": "probabilistic",
+    "RejectSVC": "reject",
+    "SoftExtraTrees": "trees",
+    "SoftPlattSVC": "svm",
+    "OPAUC": "ranking.opauc",
+    "RankBoost": "ranking.rankboost",
+    "SSLROC": "ranking.svmroc",
+    "SSRankBoost": "ranking.rankboost",
+    "SVMLin": "ranking.svmlin",
+    "SVMROC": "ranking.svmroc",
+}
+
+__all__ = ["LEARNERS", "ProbabilityRegressor", *_MODULES]
+
+
+def __getattr__(name: str) -> object:
+    if name == "LEARNERS":
+        value: object = {learner: __getattr__(learner) for learner in _MODULES}
+    elif name in _MODULES or name == "ProbabilityRegressor":
+        value = getattr(
+            import_module(f"cad.learning.learners.{_MODULES.get(name, 'regressor')}"), name
+        )
+    else:
+        raise AttributeError(f"module 'cad.learning.learners' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

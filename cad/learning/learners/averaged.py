@@ -1,0 +1,467 @@
+"""The P-SVM without a chosen grid point: every setting is kept with the weight it earns.
+
+Scaling, C, gamma, eta_0 and kappa of one P-SVM chosen on inner folds are a lottery with a few
+hundred regions: neighbours in the grid differ by less than chance and predict differently. Here
+each setting predicts the inner folds, and the log-odds of all are averaged with pseudo-BMA+ weights
+(Yao, Vehtari, Simpson and Gelman 2018, section 3.4): exp of minus the summed cross-entropy,
+averaged over Bayesian-bootstrap resamples of patients. The average of kernel
+machines is a kernel machine. Its sigmoid's scale is a setting, too, fitted to what the average says
+of inner folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
+from sklearn.model_selection import GroupKFold
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cad.learning.learners import soft_labels
+from cad.learning.learners.base import KernelMachine, check_cost, cross_entropies
+from cad.learning.learners.probabilistic import margin_scale
+from cad.learning.learners.scaling import SCALERS
+from cad.learning.learners.solvers.choice import solve_pointwise
+from cad.learning.learners.solvers.kernels import Gram, Kernel
+from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, Solution
+from cad.learning.logistic import fit_logistic
+
+_RESAMPLES = 200
+# From so many inner folds on, settings so many nats behind the best are dropped, counted without
+# the patient who speaks most against them: a resample may lack one. In 36 fits to 12 tables of real
+# readers no setting that had weight in the end was more than 4.6 behind.
+_TRIAL_FOLDS, _HOPELESS = 2, 6.0
+# A setting that cannot be fitted loses so much, in nats a region, and not infinity: it is compared.
+_LOST = 1e6
+GIVEN = "given"
+# Three regions that agree make no certainty: a probability of 0 would be infinitely wrong once.
+CLIP = 0.01
+# Normal prior's precision of a scale or a member's weight: a few dozen regions outweigh it.
+_PRECISION = 6.0
+# Without a signal inner folds lean against the labels; a scale below 0 would turn ranks over.
+_LEAST_SLOPE = 0.1
+
+
+@dataclass(frozen=True)
+class Point:
+    """Hold one setting of the P-SVM.
+
+    Parameters
+    ----------
+    scaling : "rank", "clipped" or "given"
+        How features are scaled before the Gaussian kernel; "given" leaves them as they are.
+    gamma : float
+        Width of the kernel exp(-gamma |u - v|^2 / d) of two rows u and v with d features.
+    eta0, kappa : float
+        A soft label's interval has half-width clip(max(eta0, kappa eta), 0, 1/2), eta the readers'
+        spread (docs/methods.md 8).
+    C : float
+        Cost of a violated margin or interval, for certain and soft labels.
+    """
+
+    scaling: str
+    gamma: float
+    eta0: float
+    kappa: float
+    C: float
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class AveragedProbabilisticSVC(KernelMachine):
+    """Average probabilistic SVMs over settings, weighted by how well each predicts inner folds.
+
+    The log-odds are z_0 + a (sum_k w_k (f_k(x) + b_k) / s_k - z_0). Setting k has weight w_k,
+    decision value f_k + b_k and scale s_k = 1 / ln(1/eta0_k - 1); z_0 are the log-odds of the mean
+    label. The slope a is fitted to the inner folds by logistic regression with a prior around 1.
+
+    Parameters
+    ----------
+    C : float or sequence of float
+        Costs to try. Every combination of the values of C, gamma, eta0, kappa and scaling is a
+        setting.
+    gamma : float or sequence of float
+        gamma of the kernel exp(-gamma |u - v|^2 / d) of two rows u and v with d features.
+    eta0 : float or sequence of float
+        Reading precisions: the narrowest half-widths of a soft label's interval.
+    kappa : float or sequence of float
+        Shares of the readers' spread that become half-width; 1 is the adaptive eta of [N14].
+    scaling : str or sequence of str
+        "rank": ranks of the training rows; "clipped": standardised values within three standard
+        deviations (:mod:`cad.learning.learners.scaling`); "given": as the features come.
+    boundary : "drop" or "paper"
+        How an interval that leaves (0, 1) is treated: "drop" ignores the bound outside, "paper"
+        makes the label certain (docs/methods.md 1).
+    folds : int
+        Number of inner folds; they keep patients whole where ``fit`` is given ``groups``.
+    drop : float
+        Settings with a smaller weight are left out of the average.
+    solver : str
+        "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
+    tol : float
+        Largest relative duality gap of each SVM's solution.
+
+    Attributes
+    ----------
+    points_ : list of dict
+        Settings with their ``weight`` and mean inner ``cross_entropy`` (at a = 1), heaviest first.
+    best_params_ : dict
+        The heaviest setting.
+    label_kinds_, label_counts_
+        Kind of every label, and how many there are of each, at the heaviest setting.
+    scalers_ : dict of str to transformer
+        Fitted transformer by name of the scaling.
+    scalings_, gammas_ : list of str and ndarray, shape (k,)
+        The k kernels of the average: scaling, and gamma of exp(-gamma |u - v|^2), not divided by d.
+    base_, slope_ : float
+        z_0 and a, which ``dual_coef_`` and ``intercept_`` already include.
+    support_, support_vectors_, classes_
+        Numbers and features of the training rows that any kernel uses; and the two classes.
+    dual_coef_ : ndarray, shape (k, n_support)
+        Coefficients of the log-odds, one row per kernel.
+    intercept_ : ndarray, shape (1,)
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+
+    kernel = "rbf"
+    _supports = cached_property(lambda self: self._views(self.support_vectors_, self.scalings_))
+
+    C: float | Sequence[float] = (0.3, 3.0)
+    gamma: float | Sequence[float] = (0.1, 0.3, 1.0)
+    eta0: float | Sequence[float] = (0.02, 0.05, 0.125)
+    kappa: float | Sequence[float] = (0.0, 0.5, 1.0)
+    scaling: str | Sequence[str] = ("rank", "clipped")
+    boundary: Any = "drop"
+    folds: int = 5
+    drop: float = 0.01
+    solver: str = "auto"
+    tol: float = 1e-5
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Weigh the settings on inner folds, then fit those with enough weight to all rows.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features, not scaled: this learner scales them.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (0 and 1 are certain).
+        eta : float or array, shape (n,), optional
+            Uncertainty of the labels (the readers' spread); 0 when not given.
+        sample_weight : array, shape (n,), optional
+            Multiplies the costs and the inner losses.
+        groups : array, shape (n,), optional
+            Patient of every row; when not given, every row counts as another patient.
+
+        Raises
+        ------
+        LearnerError
+            For labels out of range, one class, fewer than two patients, or when no setting can be
+            fitted.
+        """
+        self._fit_inside(X, y, eta, sample_weight, groups)
+        return self
+
+    def _fit_inside(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        groups: ArrayLike | None,
+    ) -> Array:
+        """Fit, and return what the average says of inner folds: log-odds, NaN where nothing."""
+        rows, classes, p, weight = self._read_inputs(X, y, sample_weight)
+        try:
+            p, spread = soft_labels.check_soft(p, 0.0 if eta is None else eta)
+        except ValueError as error:
+            raise LearnerError(str(error)) from error
+        owner = np.arange(len(p)) if groups is None else np.asarray(groups)
+        points = self._points()
+        self.scalings_ = list(dict.fromkeys(point.scaling for point in points))
+        self.scalers_ = {s: SCALERS[s]().fit(rows) for s in self.scalings_ if s != GIVEN}
+        views = self._views(rows, self.scalings_)
+        task = _Task(
+            {s: squared_distances(view, view) / rows.shape[1] for s, view in views.items()},
+            p,
+            spread,
+            weight,
+            self.boundary,
+            self.solver,
+            self.tol,
+        )
+        share, loss, left_out = self._weigh(task, points, owner)
+        order = [int(k) for k in np.argsort(-share, kind="stable") if share[k] > 0]
+        self.points_ = [
+            {**asdict(points[k]), "weight": float(share[k]), "cross_entropy": float(loss[k])}
+            for k in order
+        ]
+        self.best_params_ = asdict(points[order[0]])
+        self.classes_ = classes
+        labels = task.labels(points[order[0]], np.arange(len(p)))
+        self.label_kinds_ = np.array(soft_labels.KIND_NAMES)[labels.kinds]
+        self.label_counts_ = labels.counts()
+        mean = np.average(p, weights=weight)
+        # Around the mean label and not around 0: a slope below 1 draws to the base rate, not to
+        # 1/2.
+        self.base_ = float(logit(np.clip(mean, CLIP, 1 - CLIP)))
+        (slope,) = self._stacked(left_out[:, None], p, weight, towards=1.0)
+        # A slope of 0 or below would turn the order round on the strength of a few inner folds.
+        self.slope_ = max(float(slope), _LEAST_SLOPE)
+        self._average(task, [points[k] for k in order], share[order], rows)
+        return self.base_ + self.slope_ * (left_out - self.base_)
+
+    def _stacked(self, said: Array, p: Array, weight: Array, towards: float) -> Array:
+        """Return what log-odds of inner folds, shape (n, k), count, measured from the base."""
+        # Rows of a fold in which no setting could be fitted have no log-odds.
+        known = np.isfinite(said).all(axis=1)
+        count: Array = fit_logistic(
+            said[known] - self.base_, p[known], weight=weight[None, known], offset=self.base_,
+            mean=towards, precision=_PRECISION,
+        )[0]  # fmt: skip
+        return count
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the averaged log-odds of the positive class, shape (n,)."""
+        check_is_fitted(self)
+        rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
+        views = self._views(rows, self.scalings_).items()
+        return self._decided({k: squared_distances(v, self._supports[k]) for k, v in views})
+
+    def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
+        """Return the decision values of rows that take some of their features from another row.
+
+        The same as :meth:`decision_function` of these rows. Features are scaled one by one and
+        squared distances are sums over features, so that each given row is scaled once.
+
+        Parameters
+        ----------
+        rows, other : ndarray, shape (n, d) and (d,)
+            Rows to mix, each with the other one.
+        mixed : ndarray of bool, shape (m, d)
+            Which features of each mixed row come from ``other``.
+
+        Returns
+        -------
+        ndarray, shape (n, m)
+        """
+        check_is_fitted(self)
+        every = validate_data(self, np.vstack([rows, other]), dtype=np.float64, reset=False)
+        views, kept = self._views(every, self.scalings_), np.asarray(~mixed, dtype=float)
+        # Two sums, not one corrected by differences: those of a huge feature would cancel.
+        parts = {k: mixed @ ((v[-1] - self._supports[k]) ** 2).T for k, v in views.items()}
+        decided = []
+        for number in range(len(rows)):
+            own = {k: kept @ ((v[number] - self._supports[k]) ** 2).T for k, v in views.items()}
+            decided.append(self._decided({k: part + own[k] for k, part in parts.items()}))
+        return np.array(decided)
+
+    def _decided(self, distances: dict[str, Array]) -> Array:
+        """Return decision values from squared distances to the support vectors, by scaling."""
+        values = self.intercept_[0]
+        for scaling, gamma, coefficients in zip(
+            self.scalings_, self.gammas_, self.dual_coef_, strict=True
+        ):
+            values = values + np.exp(-gamma * distances[scaling]) @ coefficients
+        return np.asarray(values)
+
+    def _views(self, rows: Array, scalings: list[str]) -> dict[str, Array]:
+        """Return rows in every one of the scalings."""
+        return {
+            name: rows if name == GIVEN else self.scalers_[name].transform(rows)
+            for name in dict.fromkeys(scalings)
+        }
+
+    def _points(self) -> list[Point]:
+        """Return the settings, refusing what lies outside its range."""
+        scalings = [self.scaling] if isinstance(self.scaling, str) else list(self.scaling)
+        if not scalings or any(name not in (*SCALERS, GIVEN) for name in scalings):
+            raise LearnerError(
+                f"scaling = {self.scaling!r}: known are {', '.join((*SCALERS, GIVEN))}"
+            )
+        tried: list[list[Any]] = [scalings]
+        for name, end in (("gamma", np.inf), ("eta0", 0.5), ("kappa", np.inf), ("C", np.inf)):
+            values = np.atleast_1d(np.asarray(getattr(self, name), dtype=float))
+            start = 0.0 if name == "kappa" else np.nextafter(0.0, 1.0)
+            if (
+                values.ndim != 1
+                or not len(values)
+                or not ((values >= start) & (values < end)).all()
+            ):
+                bracket = "[" if name == "kappa" else "("
+                raise LearnerError(
+                    f"{name} = {getattr(self, name)!r}, must lie in {bracket}0, {end:g})"
+                )
+            tried.append([float(value) for value in values])
+        return [Point(*values) for values in product(*tried)]
+
+    def _weigh(
+        self, task: _Task, points: list[Point], owner: NDArray[Any]
+    ) -> tuple[Array, Array, Array]:
+        """Return weight and mean cross-entropy of every setting, and the average's log-odds."""
+        patient = np.unique(owner, return_inverse=True)[1]
+        n_patients = int(patient.max()) + 1
+        if n_patients < 2:
+            raise LearnerError("inner folds need two patients or more to weigh settings")
+        # A setting that cannot be fitted in some fold has an infinite loss there, and so no
+        # weight.
+        losses = np.full((len(points), len(patient)), np.inf)
+        values = np.full_like(losses, np.nan)
+        # No shuffle and no seed: the folds follow from the patients alone.
+        folds = min(self.folds, n_patients)
+        splits = GroupKFold(folds).split(task.p, groups=owner)
+        going = list(range(len(points)))
+        for number, (train, test) in enumerate(splits, start=1):
+            target, tried = task.p[test], [points[k] for k in going]
+            for k, _, scale, f in task.solutions(tried, train, test):
+                values[going[k], test] = f / scale
+            here = np.ix_(going, test)
+            loss = cross_entropies(target, expit(values[here]))
+            losses[here] = np.where(np.isnan(loss), np.inf, loss)
+            if _TRIAL_FOLDS <= number < folds:
+                seen = np.isfinite(losses).any(axis=0) & (task.weight > 0)
+                here = np.minimum(losses[:, seen], _LOST) * task.weight[seen]
+                each = np.array([np.bincount(patient[seen], row, n_patients) for row in here])
+                each -= each[each.sum(axis=1).argmin()]
+                behind = each.sum(axis=1) - each.max(axis=1) > _HOPELESS
+                losses[behind], going = np.inf, [k for k in going if not behind[k]]
+        # A fold in which no setting could be fitted says nothing about any of them.
+        known = np.isfinite(losses).any(axis=0) & (task.weight > 0)
+        losses = losses[:, known] * task.weight[known]
+        if losses.size == 0 or not np.isfinite(losses.sum(axis=1)).any():
+            soft_labels.check_labels(
+                task.labels(points[0], np.arange(len(task.p))), task.weight > 0
+            )
+            raise LearnerError(
+                f"none of {len(points)} settings could be fitted in the inner folds: their labels "
+                "say nothing, or are of one class",
+                hint="more patients, or smaller eta0 and kappa",
+            )
+        # By patient, since the regions of one patient err together: these are what is resampled.
+        sums = np.array([np.bincount(patient[known], row, n_patients) for row in losses])
+        share = _pseudo_bma(sums, self.drop)
+        left_out = share[share > 0] @ values[share > 0]
+        return share, losses.sum(axis=1) / task.weight[known].sum(), left_out
+
+    def _average(self, task: _Task, points: list[Point], share: Array, rows: Array) -> None:
+        everything = np.arange(len(rows))
+        gaussians = sorted({(point.scaling, point.gamma) for point in points})
+        beta = np.zeros((len(gaussians), len(rows)))
+        # z_0 + a (z - z_0) = (1 - a) z_0 + a z: stretching leaves a sum of kernels and a
+        # constant.
+        intercept = (1 - self.slope_) * self.base_
+        total = float(share.sum()) / self.slope_
+        for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):
+            # Log-odds are (f + b) / s, so that a setting enters with its weight over its own s.
+            part = share[k] / total / scale
+            beta[gaussians.index((points[k].scaling, points[k].gamma))] += part * solution.beta
+            intercept += part * solution.u[0]
+        self.support_ = np.flatnonzero(np.any(beta != 0, axis=0))
+        self.support_vectors_ = rows[self.support_]
+        self.dual_coef_ = beta[:, self.support_]
+        self.scalings_ = [scaling for scaling, _ in gaussians]
+        self.scalers_ = {s: scaler for s, scaler in self.scalers_.items() if s in self.scalings_}
+        self.gammas_ = np.array([gamma for _, gamma in gaussians]) / rows.shape[1]
+        self.intercept_ = np.array([intercept])
+        self._supports = self._views(self.support_vectors_, self.scalings_)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Hold what every setting shares: squared distances by scaling, labels, weights."""
+
+    distances: dict[str, Array]
+    p: Array
+    spread: Array
+    weight: Array
+    boundary: Any
+    solver: str
+    tol: float
+
+    def labels(self, point: Point, rows: NDArray[np.intp]) -> soft_labels.SoftLabels:
+        """Return what the labels of some rows say at a setting."""
+        half_width = soft_labels.half_widths(self.spread[rows], point.eta0, point.kappa)
+        try:
+            return soft_labels.soft_labels(self.p[rows], half_width, self.boundary, point.eta0)
+        except ValueError as error:
+            raise LearnerError(str(error)) from error
+
+    def solutions(
+        self, points: list[Point], rows: NDArray[np.intp], new: NDArray[np.intp]
+    ) -> Iterator[tuple[int, Solution, float, Array]]:
+        """Yield index, solution, scale and new rows' f + b of every setting that labels allow."""
+        # Scaling and gamma change nothing that labels and costs say.
+        alike = {(point.eta0, point.kappa, point.C): point for point in points}
+        problems = {key: self._problem(point, rows) for key, point in alike.items()}
+        for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
+            scaling, gamma = gaussian
+            distances = self.distances[scaling]
+            K = np.exp(-gamma * distances[np.ix_(rows, rows)])
+            across = np.exp(-gamma * distances[np.ix_(new, rows)])
+            # One kernel matrix for all settings of labels and cost at this width.
+            gram = Gram(Kernel("precomputed"), K, K)
+            for k, point in enumerate(points):
+                problem = problems[point.eta0, point.kappa, point.C]
+                if (point.scaling, point.gamma) != gaussian or problem is None:
+                    continue
+                solution = solve_pointwise(gram, problem, solver=self.solver, tol=self.tol)
+                values = across @ solution.beta + solution.u[0]
+                yield k, solution, margin_scale(point.eta0), values
+
+    def _problem(self, point: Point, rows: NDArray[np.intp]) -> Problem | None:
+        """Return the problem of some rows at a setting; None where their labels say nothing."""
+        labels = self.labels(point, rows)
+        try:
+            soft_labels.check_labels(labels, self.weight[rows] > 0)
+        except LearnerError:
+            return None
+        cost = check_cost("C", point.C) * self.weight[rows]
+        return soft_labels.probabilistic_problem(labels, cost, cost, margin_scale(point.eta0))
+
+
+def _pseudo_bma(sums: Array, drop: float) -> Array:
+    """Return weights of settings from their summed losses, shape (k, n_patients).
+
+    Each Bayesian-bootstrap resample of the patients gives exp(-loss), normalised; their mean is
+    the weight, and settings below ``drop`` of the whole have none.
+    """
+    possible = np.isfinite(sums).all(axis=1)
+    n = sums.shape[1]
+    # Weights n Dirichlet(1, .., 1): the Bayesian bootstrap of n patients (Rubin 1981).
+    score = -(np.random.default_rng(0).dirichlet(np.ones(n), _RESAMPLES) * n @ sums[possible].T)
+    # Measured from the largest: exp of minus a sum over hundreds of regions underflows.
+    score = np.exp(score - score.max(axis=1, keepdims=True))
+    share = np.zeros(len(sums))
+    share[possible] = (score / score.sum(axis=1, keepdims=True)).mean(axis=0)
+    share[share < min(drop, share.max())] = 0.0
+    return np.asarray(share / share.sum())
+
+
+def squared_distances(X: Array, Y: Array) -> Array:
+    """Return squared Euclidean distances between the rows of two tables.
+
+    Parameters
+    ----------
+    X, Y : ndarray, shape (n, d) and (m, d)
+
+    Returns
+    -------
+    ndarray, shape (n, m)
+        Never negative.
+    """
+    squares = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * (X @ Y.T)
+    # Rounding makes the distance of a point to itself slightly negative.
+    return np.asarray(np.maximum(squares, 0.0))

@@ -1,0 +1,568 @@
+"""The bases of learners: reading labels, the kernel, decision values, complaints, Platt's sigmoid.
+
+The sigmoid makes probabilities of decision values (Platt 2000; Lin, Lin and Weng 2007).
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import validation
+
+from cad.learning.learners.solvers.choice import solve_pointwise
+from cad.learning.learners.solvers.kernels import Gram, decision_values, make_gram, settle_kernel
+from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, Solution
+from cad.learning.logistic import fit_logistic
+
+_CLIP = 1e-6
+# How many columns that differ from the training's are named.
+_NAMED = 5
+
+
+class LearnerWarning(UserWarning):
+    """Warn of a fit that succeeded but is hardly useful, such as a constant prediction."""
+
+
+class RangeWarning(LearnerWarning):
+    """Warn of rows to predict that are unlike the training rows."""
+
+
+def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
+    """Return the two classes and the probability of the positive class that labels state.
+
+    Parameters
+    ----------
+    y : array, shape (n,)
+        Two classes of any kind, or probabilities in [0, 1].
+
+    Returns
+    -------
+    classes : ndarray, shape (2,)
+        Negative and positive class, sorted: the positive one is the larger; (0, 1) for soft labels.
+    p : ndarray, shape (n,)
+        Probability of the positive class; 0 or 1 for hard labels.
+
+    Raises
+    ------
+    LearnerError
+        For one class, more than two, values outside [0, 1], NaN or a wrong shape.
+    """
+    values = np.asarray(y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        # scikit-learn's convention: accept, but say so.
+        from sklearn.utils import column_or_1d
+
+        values = column_or_1d(values, warn=True)
+    if values.ndim != 1:
+        raise LearnerError(f"y has shape {values.shape}, must be one label per sample")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        if not np.isnan(values).any():
+            raise LearnerError("Input y contains infinity; labels lie in [0, 1]")
+        i = int(np.argmax(np.isnan(values)))
+        raise LearnerError(f"y[{i}] is NaN: Input y contains NaN", hint="leave unlabelled rows out")
+    if values.dtype.kind == "f" and (values != np.rint(values)).any():
+        least, most = values.min(), values.max()
+        if least < 0 or most > 1:
+            wrong = least if least < 0 else most
+            raise LearnerError(
+                f"Unknown label type: continuous y with the value {wrong:g} outside [0, 1]",
+                hint="soft labels are probabilities in [0, 1]",
+            )
+        return np.array([0, 1]), values.astype(float)
+    classes = np.unique(values)
+    if len(classes) == 1:
+        raise LearnerError(
+            f"y holds one class only ({classes[0]!r}): two are needed to tell them apart"
+        )
+    if len(classes) > 2:
+        raise LearnerError(
+            "Only binary classification is supported. The type of the target is multiclass: "
+            f"{len(classes)} values from {classes[0]!r} to {classes[-1]!r}",
+            hint="soft labels are floats in [0, 1]; cross_val_predict replaces them by integers, "
+            "unless the learner stands in cad.learners.ProbabilityRegressor",
+        )
+    return classes, (values == classes[1]).astype(float)
+
+
+def _is_plain(X: ArrayLike) -> bool:
+    """Return whether an array is what scikit-learn's reading would return: X itself."""
+    if type(X) is not np.ndarray or X.dtype != np.float64:
+        return False
+    return X.ndim == 2 and len(X) > 1 and X.flags.c_contiguous
+
+
+def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
+    """Return checked weights of the rows, shape (n,); 1 each where ``sample_weight`` is None.
+
+    ``rows``, shape (n, d), gives their number only.
+
+    Raises
+    ------
+    LearnerError
+        For a weight below zero, or zero everywhere.
+    """
+    if sample_weight is None:
+        return np.ones(len(rows))
+    weight: Array = validation._check_sample_weight(sample_weight, rows, dtype=np.float64)
+    if (weight < 0).any():
+        i = int(np.argmax(weight < 0))
+        raise LearnerError(f"sample_weight[{i}] = {weight[i]:g}, must be >= 0")
+    if not (weight > 0).any():
+        raise LearnerError("sample_weight is zero everywhere: no sample is left to fit")
+    return weight
+
+
+def check_cost(name: str, value: Any) -> float:
+    """Check a cost and return it as a float; ``name`` is its name for the message.
+
+    Raises
+    ------
+    LearnerError
+        Unless the cost is finite and > 0.
+    """
+    if not isinstance(value, (int, float, np.number)) or not np.isfinite(value) or value <= 0:
+        raise LearnerError(
+            f"{name} = {value!r}, must be a finite number > 0", hint=f"for example {name}=1.0"
+        )
+    return float(value)
+
+
+def warn_unless_converged(solution: Solution, name: str) -> None:
+    """Emit scikit-learn's ConvergenceWarning when a solution missed its tolerance.
+
+    Parameters
+    ----------
+    solution : Solution
+        Its ``converged`` is looked at.
+    name : str
+        Name of the learner, for the message.
+    """
+    if not solution.converged:
+        warnings.warn(
+            f"{name}: {solution}; try larger tol, smaller C, or scaled features",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def training_range(rows: Array) -> Array:
+    """Return the minimum, maximum, mean and standard deviation of every column.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (n, d)
+        NaN is left out.
+
+    Returns
+    -------
+    ndarray, shape (4, d)
+        In that order.
+    """
+    return np.array([part(rows, axis=0) for part in (np.nanmin, np.nanmax, np.nanmean, np.nanstd)])
+
+
+def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[str]:
+    """Return warnings where rows differ from the training rows by more than chance.
+
+    One warning is about column means, of values clipped at three standard deviations. A mean
+    differs when it is off by more than four standard errors. The rows of a patient depend on each
+    other, so that six rows count as one.
+
+    The other warning is about single rows. A row differs when more than a fifth of its values lie
+    outside the training's range, and one of them by more than the width of that range.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (m, d)
+        Rows to predict; NaN is left out.
+    trained : ndarray, shape (4, d)
+        Result of :func:`training_range` for the training rows.
+    n : int
+        Number of training rows.
+    names : sequence of str, length d
+        Names of the columns.
+
+    Returns
+    -------
+    list of str
+        Sentences; empty where nothing differs.
+    """
+    least, most, mean, deviation = trained
+    # A constant column differs by more than rounding.
+    width = np.maximum(deviation, 1e-9 * np.maximum(np.abs(mean), 1e-9))
+    off = np.abs(np.nan_to_num(np.clip((rows - mean) / width, -3, 3)).mean(axis=0))
+    shifted = np.flatnonzero(off > 4 * np.sqrt(6 / len(rows) + 6 / n))
+    said = [
+        f"{names[j]}: the mean of {len(rows)} rows is {np.nanmean(rows[:, j]):.4g}, the training's "
+        f"{mean[j]:.4g} ± {deviation[j]:.4g}"
+        for j in shifted[np.argsort(-off[shifted], kind="stable")][:_NAMED]
+    ]
+    away = np.nan_to_num(np.maximum(least - rows, rows - most))
+    whole = away > most - least
+    far = ((away > 0).mean(axis=1) > 0.2) & whole.any(axis=1)
+    if far.any():
+        where = ", ".join(names[j] for j in np.flatnonzero(whole[far].any(axis=0))[:_NAMED])
+        said.append(f"{where}: {far.sum()} of {len(rows)} rows lie outside the training's range")
+    return said
+
+
+class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Give all learners of two classes ``predict`` and a ``score`` for soft labels.
+
+    A subclass supplies ``fit``, which sets ``classes_``, and ``decision_function`` and
+    ``predict_proba``. scikit-learn's classifiers score by accuracy, which is not defined for soft
+    labels; its grid search would turn the error into NaN and keep the first grid point.
+    """
+
+    classes_: NDArray[Any]
+    range_: Array
+    trained_: int
+
+    def _keep_range(self, rows: Array) -> None:
+        """Keep what :func:`outside` asks for; of a kernel's matrix nothing is asked."""
+        if getattr(self, "kernel", None) != "precomputed":
+            self.range_ = training_range(rows)
+            self.trained_ = len(rows)
+
+    def _warn_outside(self, X: ArrayLike) -> None:
+        """Warn of rows unlike the training's; an older bundle's learner is silent."""
+        if not hasattr(self, "range_"):
+            return
+        names = [f"column {j}" for j in range(self.range_.shape[1])]
+        names = getattr(self, "feature_names_in_", names)
+        if odd := outside(np.asarray(X, dtype=float), self.range_, self.trained_, names):
+            warnings.warn("; ".join(odd), RangeWarning, stacklevel=3)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        # Only those with a kernel have one that may be given.
+        tags.input_tags.pairwise = getattr(self, "kernel", None) == "precomputed"
+        return tags
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the class of every row by the sign of its decision value, shape (n,)."""
+        values = self.decision_function(X)  # which refuses what is not fitted
+        return np.asarray(self.classes_[(values > 0).astype(int)])
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return minus the mean cross-entropy, in nats: higher is better, 0 is certain and right.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+        y : array, shape (n,)
+            The two classes, or probabilities in [0, 1] of the positive one. A semi-supervised
+            learner's unlabelled rows (-1) are left out.
+        sample_weight : array, shape (n,), optional
+
+        Raises
+        ------
+        LearnerError
+            For a label that is neither a class nor a probability.
+        """
+        q: Array = self.predict_proba(X)[:, 1]
+        return soft_score(as_probabilities(y, self.classes_), q, sample_weight)
+
+
+def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) -> float:
+    """Return minus the weighted mean cross-entropy of the rows whose target is known.
+
+    Parameters
+    ----------
+    target, q : ndarray, shape (n,)
+        Soft labels and predicted probabilities, in [0, 1]; a target of NaN is not known.
+    sample_weight : array, shape (n,), optional
+
+    Raises
+    ------
+    LearnerError
+        When no row counts.
+    """
+    known = ~np.isnan(target)
+    weight = np.ones(len(q)) if sample_weight is None else np.asarray(sample_weight, float)
+    if not (weight * known).any():
+        raise LearnerError("no row has a label and a weight: there is nothing to score")
+    return -float(np.average(cross_entropies(target[known], q[known]), weights=weight[known]))
+
+
+def as_probabilities(y: ArrayLike, classes: NDArray[Any]) -> Array:
+    """Return labels as probabilities of the second class, shape (n,); NaN for unlabelled rows (-1).
+
+    Parameters
+    ----------
+    y : array, shape (n,)
+        Members of ``classes``, or probabilities where the classes are 0 and 1.
+    classes : ndarray, shape (2,)
+        Negative and positive class.
+
+    Raises
+    ------
+    LearnerError
+        For a label that is neither a class nor, where the classes are 0 and 1, a probability.
+    """
+    values = np.asarray(y)
+    numbers = values.dtype.kind in "biuf" and classes.dtype.kind in "biuf"
+    unlabelled = (values == -1) & (-1 not in classes) if numbers else np.zeros(len(values), bool)
+    if numbers and classes.tolist() == [0, 1]:
+        target = values.astype(float)
+        right = (target >= 0) & (target <= 1)
+    else:
+        target = (values == classes[1]).astype(float)
+        right = np.isin(values, classes)
+    if not (right | unlabelled).all():
+        wrong = values[int(np.argmin(right | unlabelled))]
+        raise LearnerError(f"the label {wrong!r} is neither of the classes {classes.tolist()}")
+    return np.where(unlabelled, np.nan, target)
+
+
+def cross_entropies(p: Array, q: Array) -> Array:
+    """Return the cross-entropy -p ln q - (1 - p) ln(1 - q) of every row, shape (n,).
+
+    p is the label, q the predicted probability, which is clipped to [1e-6, 1 - 1e-6].
+    """
+    q = np.clip(q, _CLIP, 1 - _CLIP)
+    return -p * np.log(q) - (1 - p) * np.log1p(-q)
+
+
+class SoftLearner(BinaryLearner):
+    """Share the methods of learners of soft labels without a kernel.
+
+    A subclass supplies ``fit`` and ``_probability``, which returns the probability of the positive
+    class for rows (n, d), shape (n,).
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return the probabilities of the negative and the positive class, shape (n, 2)."""
+        validation.check_is_fitted(self)
+        rows = validation.validate_data(self, X, dtype=np.float64, reset=False)
+        self._warn_outside(rows)
+        positive = self._probability(rows)
+        return np.column_stack([1.0 - positive, positive])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the likelier class of every row, shape (n,)."""
+        likelier = (self.predict_proba(X)[:, 1] > 0.5).astype(int)
+        return np.asarray(self.classes_[likelier])
+
+    def _read(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Return features, labels and weights, shape (n, d), (n,) and (n,)."""
+        if y is None:
+            raise LearnerError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        rows: Array = validation.validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        classes, p = read_targets(y)
+        validation.check_consistent_length(rows, p)
+        self._keep_range(rows)
+        if np.ptp(p) == 0:
+            raise LearnerError("every label is the same, one class: there is nothing to tell apart")
+        self.classes_ = classes
+        return rows, p, read_weight(sample_weight, rows)
+
+    def _read_grouped(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None
+    ) -> tuple[Array, Array, Array, NDArray[Any]]:
+        """Return features, labels, weights and patients of the rows whose weight is not zero."""
+        rows, p, weight = self._read(X, y, sample_weight)
+        owner = np.arange(len(p)) if groups is None else np.asarray(groups)
+        used = weight > 0
+        if np.ptp(p[used]) == 0:
+            raise LearnerError(
+                "every label that has a weight is the same, one class: nothing to tell apart"
+            )
+        return rows[used], p[used], weight[used], owner[used]
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the log-odds of the positive class, shape (n,)."""
+        return np.asarray(logit(np.clip(self.predict_proba(X)[:, 1], _CLIP, 1 - _CLIP)))
+
+    def _probability(self, X: Array) -> Array:
+        raise NotImplementedError
+
+
+class KernelMachine(BinaryLearner):
+    """Share the methods of estimators with a kernel; subclasses declare parameters and ``fit``.
+
+    A subclass may replace ``_probability``, which makes the probability of the positive class from
+    decision values; the one given here takes them as log-odds.
+
+    Every subclass has the parameter ``kernel`` and after ``fit`` the attributes ``classes_,
+    support_, support_vectors_, dual_coef_, intercept_``.
+    """
+
+    # With scikit-learn's metadata routing on, labels bring their uncertainty unasked.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
+
+    kernel: Any
+
+    def _read_inputs(
+        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> tuple[Array, NDArray[Any], Array, Array]:
+        """Read features, classes, p and weights; rows of weight zero are kept and given no cost."""
+        if y is None:
+            raise LearnerError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        # A kernel matrix has a check of its own, which looks for NaN too.
+        given = self.kernel == "precomputed"
+        rows: Array = validation.validate_data(
+            self, X, dtype=np.float64, ensure_all_finite=not given, ensure_min_samples=2, order="C",
+            skip_check_array=given and _is_plain(X),
+        )  # fmt: skip
+        y = np.asarray(y)
+        if len(y) != len(rows):
+            raise LearnerError(
+                f"Found input variables with inconsistent numbers of samples: {len(rows)} in X, "
+                f"{len(y)} in y"
+            )
+        classes, p = read_targets(y)
+        self._keep_range(rows)
+        return rows, classes, p, read_weight(sample_weight, rows)
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return the probabilities of the negative and the positive class, shape (n, 2)."""
+        positive = self._probability(self.decision_function(X))
+        self._warn_outside(X)
+        return np.column_stack([1.0 - positive, positive])
+
+    def _probability(self, values: Array) -> Array:
+        """Return P(y = 1) of decision values, which are log-odds unless a subclass says else."""
+        return np.asarray(expit(values))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class OneKernelMachine(KernelMachine):
+    """Share the parameters and the decision function of estimators with one kernel and one cost."""
+
+    C: float = 1.0
+    kernel: Any = "rbf"
+    gamma: Any = "scale"
+    degree: int = 3
+    coef0: float = 1.0
+    tol: float = 1e-6
+    cache_size: float = 500.0
+
+    def _make_gram(self, X: Array, weight: Array | None = None) -> Gram:
+        kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
+        return make_gram(kernel, X, self.cache_size)
+
+    def _keep(self, gram: Gram, solution: Solution) -> None:
+        """Keep the fitted attributes of a solution; coefficients beyond rounding are support."""
+        intercept = solution.u[0] if len(solution.u) else 0.0
+        self._remember(gram, solution.beta, intercept, solution.iterations)
+        self.solution_ = solution
+
+    def _remember(self, gram: Gram, beta: Array, intercept: float, iterations: int) -> None:
+        beta = beta + 0.0  # turns -0.0 into 0.0
+        self.support_ = beta.nonzero()[0]
+        self.dual_coef_ = beta[self.support_][None, :]
+        self.support_vectors_ = (
+            np.zeros((0, 0)) if gram.kernel.name == "precomputed" else gram.X[self.support_]
+        )
+        self.intercept_ = np.array([intercept])
+        self.gamma_ = gram.kernel.gamma
+        self.n_iter_ = max(1, iterations)
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the decision values, shape (n,): the kernel expansion f(x) plus the intercept b.
+
+        ``predict_proba`` turns them into probabilities.
+
+        Parameters
+        ----------
+        X : array, shape (n, d); for a precomputed kernel (n, n_training)
+        """
+        validation.check_is_fitted(self)
+        rows: Array = validation.validate_data(self, X, dtype=np.float64, reset=False, order="C")
+        kernel = settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, rows)
+        support = rows[:, self.support_] if self.kernel == "precomputed" else rows
+        values = decision_values(kernel, support, self.support_vectors_, self.dual_coef_[0])
+        return np.asarray(values + self.intercept_[0])
+
+    @property
+    def coef_(self) -> Array:
+        """Return the weights of the features, shape (1, d); only for the kernel "linear"."""
+        if self.kernel != "linear":
+            raise AttributeError(f"coef_ needs kernel='linear', this is {self.kernel!r}")
+        return self.dual_coef_ @ self.support_vectors_
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PointwiseMachine(OneKernelMachine):
+    """Share the call of the solver of estimators whose loss is a sum over rows."""
+
+    solver: str = "auto"
+
+    def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None = None) -> Solution:
+        return solve_pointwise(
+            gram,
+            problem,
+            solver=self.solver,
+            tol=self.tol,
+            cache_mb=self.cache_size,
+            start=None if start is None else np.asarray(start, dtype=float),
+        )
+
+
+def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array:
+    """Return Platt's targets for fitting a sigmoid, shape (n,).
+
+    They replace the classes 1 and 0: (N+ + 1)/(N+ + 2) for positives and 1/(N- + 2) for negatives,
+    N+ and N- the numbers of positives and negatives.
+
+    Parameters
+    ----------
+    positive : array of bool, shape (n,)
+        Whether each row is positive.
+    weight : array, shape (n,), optional
+        How often each row counts in N+ and N-.
+    """
+    positive = np.asarray(positive, dtype=bool)
+    weight = np.ones(len(positive)) if weight is None else np.asarray(weight, dtype=float)
+    n_positive, n_negative = weight[positive].sum(), weight[~positive].sum()
+    high, low = (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2)
+    return np.asarray(np.where(positive, high, low))
+
+
+def fit_sigmoid(
+    values: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None
+) -> tuple[float, float]:
+    """Fit slope and offset of P = 1 / (1 + exp(-(slope v + offset))) by least cross-entropy.
+
+    v is a decision value, P the probability of the positive class.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+        Decision values.
+    targets : array, shape (n,)
+        Probabilities aimed at, in [0, 1]: :func:`platt_targets`, or soft labels themselves.
+    weight : array, shape (n,), optional
+        How much each row counts.
+
+    Returns
+    -------
+    slope, offset : float
+        Constant values give slope 0.
+    """
+    v, t = np.asarray(values, dtype=float), np.asarray(targets, dtype=float)
+    w = np.ones(len(v)) if weight is None else np.asarray(weight, dtype=float)
+    spread = float(np.std(v))
+    if spread <= 1e-12 * max(1.0, float(np.max(np.abs(v)))):
+        mean = float(np.clip(np.average(t, weights=w), 1e-12, 1 - 1e-12))
+        return 0.0, float(np.log(mean / (1 - mean)))
+    centre = float(np.mean(v))
+    design = np.column_stack([(v - centre) / spread, np.ones(len(v))])
+    slope, offset = fit_logistic(design, t, weight=w[None])[0].tolist()
+    return slope / spread, offset - slope / spread * centre

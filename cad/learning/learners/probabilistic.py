@@ -1,0 +1,436 @@
+"""The probabilistic SVM: hard and soft labels in one convex problem ([N14] III-IV)."""
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
+from sklearn.utils.validation import validate_data
+
+from cad.learning.learners import base, soft_labels
+from cad.learning.learners.soft_labels import KIND_NAMES, SoftLabels, half_widths, read_labels
+from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, Solution
+
+# Below this share of the largest decision value a learned scale is no scale (docs/methods.md 2).
+_COLLAPSED = 1e-6
+# Shares of kappa that are tried in turn when every interval contains 1/2.
+_NARROWER = (0.5, 0.25)
+
+
+# What says that one of the fits cannot be made.
+_NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ProbabilisticSVC(base.PointwiseMachine):
+    """Learn a probabilistic SVM (P-SVM) from certain and soft labels in one convex problem.
+
+    A certain label asks for a margin; a soft label p asks that the probability lies in p +- eta.
+    The probability is P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)) with the decision value f + b
+    and the scale s.
+
+    Parameters
+    ----------
+    C : float
+        Cost of a missed margin of a certain label.
+    C_soft : float, optional
+        Cost of leaving the interval of a soft label; C when None.
+    eta : float
+        Uncertainty of every label, used when ``fit`` gets no ``eta``.
+    eta0 : float, optional
+        Reading precision, used in three places: as the narrowest half-width; under "drop", where a
+        label is certain (p <= eta0 or p >= 1 - eta0); and for the fixed scale. None is the
+        papers' protocol: no narrowest half-width, and the parameter ``eta`` in the other places.
+    kappa : float
+        Share of the uncertainty that becomes half-width: clip(max(eta0, kappa eta), 0, 1/2)
+        (docs/methods.md 8).
+    boundary : "drop" or "paper"
+        How an interval that leaves (0, 1) is treated: "drop" ignores the bound outside, "paper"
+        makes the label certain (docs/methods.md 1).
+    scale : "learned", "fixed" or float
+        The scale s. "learned": a variable of the problem, s >= 0 ([N14] (13), where it is 1/A); the
+        smallest where several are optimal. "fixed": 1 / ln(1/eta0 - 1), so that the margin of a
+        certain label has probability 1 - eta0 ([N14] (14)). A number: that scale.
+    kernel, gamma, degree, coef0, solver, tol, cache_size
+        As :class:`cad.learning.learners.PlattSVC`.
+
+    Attributes
+    ----------
+    scale_ : float
+        The scale s. It is the fixed one where the labels cannot determine it: every label certain,
+        or every interval around 1/2 at any kappa.
+    kappa_ : float
+        kappa, or a smaller one that was needed to learn the scale; a warning then says so.
+    label_kinds_ : ndarray of str, shape (n,)
+        Kind of every label (:data:`cad.learning.learners.soft_labels.KIND_NAMES`).
+    label_counts_ : dict
+        Number of samples of every kind of label.
+    classes_, support_, support_vectors_, dual_coef_, intercept_
+        As in scikit-learn's SVC.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
+    """
+
+    C_soft: float | None = None
+    eta: float = 0.125
+    eta0: float | None = None
+    kappa: float = 1.0
+    boundary: Any = "drop"
+    scale: Any = "learned"
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to hard and soft labels.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features; for a precomputed kernel the (n, n) kernel matrix.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (0 and 1 are certain).
+        eta : float or array, shape (n,), optional
+            Uncertainty of the labels, in place of the constructor's; a number stands for all
+            labels.
+        sample_weight : array, shape (n,), optional
+            Multiplies the costs.
+        start : array, shape (n,), optional
+            Coefficients of an earlier, similar fit (``solution_.beta``) to start from.
+
+        Raises
+        ------
+        LearnerError
+            For y or eta out of range, one class, and where the scale cannot be learned: no
+            certain label, or a scale that collapses.
+        """
+        X, classes, p, weight = self._read_inputs(X, y, sample_weight)
+        gram = self._make_gram(X, weight)
+        labels, self.kappa_, scale = self._read_labels(p, eta, weight)
+        solution = self._solve(gram, self._problem(labels, weight, scale), start)
+        self.scale_ = self._accept(solution, labels, weight, scale)
+        self.classes_ = classes
+        self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
+        self.label_counts_ = labels.counts()
+        self._keep(gram, solution)
+        return self
+
+    def predict_grid(
+        self,
+        points: Sequence[dict[str, Any]],
+        X: ArrayLike,
+        y: ArrayLike,
+        X_new: ArrayLike,
+        eta: ArrayLike | None = None,
+    ) -> Array:
+        """Fit at every point of a grid and return the predictions; quicker than single fits.
+
+        Parameters
+        ----------
+        points : sequence of dict
+            For each point the parameters that differ from this estimator's.
+        X : array, shape (n, d)
+            Training features; for a precomputed kernel the (n, n) kernel matrix.
+        y, eta : array, shape (n,)
+            Labels and their uncertainty, as in :meth:`fit`.
+        X_new : array, shape (m, d)
+            Rows to predict; for a precomputed kernel (m, n).
+
+        Returns
+        -------
+        ndarray, shape (n_points, m)
+            P(y = 1 | x) of the new rows by each point's fit; NaN where a fit fails.
+        """
+        rows, _, p, weight = self._read_inputs(X, y, None)
+        new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
+        unknown = {name for point in points for name in point} - set(self.get_params(deep=False))
+        if unknown:
+            raise LearnerError(f"{type(self).__name__} has no parameter {', '.join(unknown)}")
+        # scikit-learn's clone costs as much as a fit.
+        learners = [copy.copy(self) for _ in points]
+        for learner, point in zip(learners, points, strict=True):
+            learner.__dict__.update(point)
+        kernels = [(each.kernel, each.gamma, each.degree, each.coef0) for each in learners]
+        probability = np.full((len(points), len(new)), np.nan)
+        read: dict[tuple[Any, ...], tuple[SoftLabels, float, float | None]] = {}
+        for kernel in dict.fromkeys(kernels):
+            here = [k for k, other in enumerate(kernels) if other == kernel]
+            try:
+                gram = learners[here[0]]._make_gram(rows, weight)
+            except ValueError:
+                continue
+            between, stands = gram.kernel.between(new, rows), None
+            # Costs that rise: what no cost holds back any more is solved for all that follow.
+            for k in sorted(here, key=lambda k: _rank(learners[k].C)):
+                each = learners[k]
+                says = each.eta, each.eta0, each.kappa, each.boundary, each.scale
+                alike = (*says, each.solver, each.tol)
+                try:
+                    costs = np.array(each._costs())
+                    if stands is None or stands[0] != alike or (costs < stands[1]).any():
+                        if alike not in read:
+                            read[alike] = each._read_labels(p, eta, weight)
+                        labels, _, scale = read[alike]
+                        problem = each._problem(labels, weight, scale)
+                        solution = each._solve(gram, problem)
+                        s = each._accept(solution, labels, weight, scale)
+                        last = expit(_values(between, solution) / s)
+                        # With every dual strictly below its cost the conditions of optimality name
+                        # no cost: they hold at any that is higher.
+                        free = solution.solver == "hybrid" and (solution.gamma < problem.c).all()
+                        stands = (alike, costs) if free else None
+                    probability[k] = last
+                except _NO_FIT:
+                    continue
+        return probability
+
+    def predict_labellings(
+        self,
+        X: ArrayLike,
+        labellings: ArrayLike,
+        X_new: ArrayLike,
+        etas: ArrayLike | None = None,
+        starts: ArrayLike | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """Fit the same rows under many labellings and return the predictions.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features; for a precomputed kernel the (n, n) kernel matrix.
+        labellings : array, shape (k, n)
+            Labels as :meth:`fit` takes them.
+        X_new : array, shape (m, d)
+            Rows to predict; for a precomputed kernel (m, n).
+        etas, starts : array, shape (k, n), optional
+            Uncertainties of the labels; and coefficients of similar fits to start from, which saves
+            time and changes decision values by what ``tol`` leaves open (6e-5 were seen).
+
+        Returns
+        -------
+        probability, decision : ndarray, shape (k, m)
+            P(y = 1 | x) and f + b of the new rows; NaN where a labelling could not be fitted.
+        coefficients : ndarray, shape (k, n)
+            Coefficients of every fit, which may be ``starts`` of another call; zeros where a fit
+            failed.
+        """
+        y = np.asarray(labellings, dtype=float)
+        rows, _, _, weight = self._read_inputs(X, np.arange(len(y[0])) % 2, None)
+        new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
+        gram = self._make_gram(rows, weight)
+        between = gram.kernel.between(new, rows)
+        shape = (len(y), len(new))
+        probability, decision = np.full(shape, np.nan), np.full(shape, np.nan)
+        coefficients = np.zeros(y.shape)
+        # Solvers that end in the active set, whose answer does not depend on the start.
+        use = starts is not None and self.solver in ("auto", "hybrid") and not gram.is_low_rank()
+        begin = np.asarray(starts) if use else coefficients
+        for k, labelling in enumerate(y):
+            spread = None if etas is None else np.asarray(etas)[k]
+            start = begin[k] if begin[k].any() else None
+            try:
+                p = base.read_targets(labelling)[1]
+                labels, _, scale = self._read_labels(p, spread, weight)
+                problem = self._problem(labels, weight, scale)
+                solution = self._solve(gram, problem, start)
+                # Where the active set fails the answer would depend on the start.
+                if start is not None and solution.solver != "hybrid":
+                    solution = self._solve(gram, problem)
+                s = self._accept(solution, labels, weight, scale)
+            except _NO_FIT:
+                continue
+            coefficients[k] = solution.beta
+            decision[k] = _values(between, solution)
+            probability[k] = expit(decision[k] / s)
+        return probability, decision, coefficients
+
+    def _read_labels(
+        self, p: Array, spread: ArrayLike | None, weight: Array
+    ) -> tuple[SoftLabels, float, float | None]:
+        """Return what the labels say, the kappa it took, and s; None where s is learned."""
+        spread = _in_range("eta", self.eta, 0.5) if spread is None else spread
+        used = weight > 0
+        labels, kappa, bounded = self._labels(p, spread, used)
+        return labels, kappa, self._fixed_scale(labels, used, bounded)
+
+    def _costs(self) -> tuple[float, float]:
+        cost = base.check_cost("C", self.C)
+        return cost, cost if self.C_soft is None else base.check_cost("C_soft", self.C_soft)
+
+    def _problem(self, labels: SoftLabels, weight: Array, scale: float | None) -> Problem:
+        """Return the rows at this estimator's costs."""
+        cost, soft = self._costs()
+        return soft_labels.probabilistic_problem(labels, cost * weight, soft * weight, scale)
+
+    def _accept(
+        self, solution: Solution, labels: SoftLabels, weight: Array, scale: float | None
+    ) -> float:
+        """Return s of a solution; warn of one that missed its tolerance, refuse a collapse."""
+        base.warn_unless_converged(solution, type(self).__name__)
+        s = float(solution.u[1]) if scale is None else float(scale)
+        # A scale that was given does not collapse, however large decision values are.
+        _refuse_collapse(s if scale is None else np.inf, solution, labels, weight > 0)
+        return s
+
+    def _precision(self) -> float:
+        """Return eta_0, which no argument of ``fit`` changes."""
+        return _in_range("eta", self.eta, 0.5) if self.eta0 is None else self._floor()
+
+    def _floor(self) -> float:
+        return 0.0 if self.eta0 is None else _in_range("eta0", self.eta0, 0.5)
+
+    def _labels(self, p: Array, spread: ArrayLike, used: Any) -> tuple[SoftLabels, float, bool]:
+        """Return what the labels say, the kappa it took, and whether they bound a learned scale.
+
+        A learned scale has no bound when every interval contains 1/2 (binary reads: one reader who
+        dissents makes a spread of .38 or more). Narrower intervals around the same means do.
+        """
+        kappa = _in_range("kappa", self.kappa, np.inf)
+        labels = self._at(p, spread, kappa)
+        if self.scale != "learned" or not _all_around_half(labels, used):
+            return labels, kappa, True
+        # kappa = 0 would leave intervals of width 0 where no eta0 is their least.
+        shares = _NARROWER if self.eta0 is None else (*_NARROWER, 0.0)
+        for narrower in (kappa * share for share in shares):
+            tried = self._at(p, spread, narrower)
+            if not _all_around_half(tried, used):
+                warnings.warn(
+                    f"every soft interval contains 1/2 at kappa = {kappa:g}: the scale is learned "
+                    f"from narrower ones, kappa = {narrower:g}",
+                    base.LearnerWarning,
+                    stacklevel=3,
+                )
+                return tried, narrower, True
+        return labels, kappa, False
+
+    def _at(self, p: Array, spread: ArrayLike, kappa: float) -> SoftLabels:
+        try:
+            p, spread = soft_labels.check_soft(p, spread)
+            half_width = (
+                kappa * spread if self.eta0 is None else half_widths(spread, self._floor(), kappa)
+            )
+            # A half-width of 1 covers (0, 1) from any p: wider ones say no more.
+            return read_labels(p, np.minimum(half_width, 1.0), self.boundary, self._precision())
+        except ValueError as error:
+            raise LearnerError(str(error)) from error
+
+    def _fixed_scale(self, labels: SoftLabels, used: Any, bounded: bool) -> float | None:
+        """Return s when it is fixed; None when it is learned. Refuse what has no answer."""
+        certain, informative = soft_labels.check_labels(labels, used)
+        kinds = labels.kinds[certain]
+        if len(kinds) and kinds.min() == kinds.max():
+            warnings.warn(
+                f"every certain label is {KIND_NAMES[kinds[0]].removeprefix('certain_')}: "
+                "the margin is held on one side only",
+                base.LearnerWarning,
+                stacklevel=3,
+            )
+        if isinstance(self.scale, str) and self.scale == "learned":
+            # No soft label constrains: the plain SVM, whose s nothing holds.
+            if not informative.any():
+                return margin_scale(self._precision())
+            if not certain.any():
+                raise LearnerError(
+                    "no certain label: with a learned scale f = b = s = 0 is optimal",
+                    hint="use scale='fixed', or labels with p <= eta0 or p >= 1 - eta0",
+                )
+            if not bounded:
+                scale = margin_scale(self._precision())
+                warnings.warn(
+                    "every soft interval contains 1/2 at any kappa: the scale cannot be learned "
+                    f"and is held at the margin's, {scale:.3g}",
+                    base.LearnerWarning,
+                    stacklevel=3,
+                )
+                return scale
+            return None
+        if isinstance(self.scale, str):
+            if self.scale != "fixed":
+                raise LearnerError(f'scale = {self.scale!r}: "learned", "fixed" or a number > 0')
+            return margin_scale(self._precision())
+        return base.check_cost("scale", self.scale)
+
+    def _probability(self, values: Array) -> Array:
+        return np.asarray(expit(values / self.scale_))
+
+
+def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any) -> None:
+    values = solution.f + solution.u[0]
+    largest = float(np.abs(values).max())
+    # Margins are met to 1e-10: decision values below a thousandth say nothing of a smaller scale.
+    if s <= _COLLAPSED * max(largest, 1e-3):
+        soft = ~labels.certain & used
+        # At s = 0 both ends of an interval lie at f + b = 0: a bound is violated by its side
+        # alone.
+        out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
+        out |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
+        raise LearnerError(
+            f"the learned scale collapsed to {s:.3g}: {out.mean():.0%} of the "
+            f"{soft.sum()} soft intervals are violated",
+            hint="use wider eta, smaller C, or scale='fixed'",
+        )
+    if float(np.ptp(solution.f)) <= 1e-9 * max(1.0, largest):
+        warnings.warn(
+            "the decision function is constant: the features do not tell the samples apart",
+            base.LearnerWarning,
+            stacklevel=4,
+        )
+
+
+def _all_around_half(labels: SoftLabels, used: Any) -> bool:
+    """Return whether there are soft intervals and each of them contains 1/2."""
+    soft = labels.bounded & used
+    return bool(soft.any()) and not bool(((labels.lower > 0) | (labels.upper < 0))[soft].any())
+
+
+def _in_range(name: str, value: Any, end: float) -> float:
+    """Return a number in [0, end) as a float; refuse others."""
+    if not isinstance(value, (int, float, np.number)) or not 0 <= value < end:
+        raise LearnerError(f"{name} = {value!r}, must lie in [0, {end:g})")
+    return float(value)
+
+
+def margin_scale(precision: float) -> float:
+    """Return the fixed scale s = 1 / ln(1/eta_0 - 1), for a reading precision eta_0 ([N14] (14)).
+
+    The probability of a decision value v is 1 / (1 + exp(-v / s)); for v = 1 it is 1 - eta_0.
+
+    Parameters
+    ----------
+    precision : float
+        Reading precision eta_0, in (0, .5).
+
+    Raises
+    ------
+    LearnerError
+        For another value.
+    """
+    if not 0 < precision < 0.5:
+        raise LearnerError(
+            f"eta0 = {precision:g}: the fixed scale 1 / ln(1/eta0 - 1) needs 0 < eta0 < .5",
+            hint="set eta0, or give scale as a number",
+        )
+    return float(1.0 / np.log(1.0 / precision - 1.0))
+
+
+# Many fits to the same rows share inputs, kernel and the labels' meaning, which are made once. One
+# fit serves the next where that changes no answer.
+
+
+def _rank(C: Any) -> float:
+    """Return where a cost stands in line; what is no number is refused by its fit."""
+    return float(C) if isinstance(C, (int, float, np.number)) else np.inf
+
+
+def _values(between: Array, solution: Solution) -> Array:
+    """Return f + b of new rows from their kernel values."""
+    support = np.flatnonzero(solution.beta)
+    return np.asarray(between[:, support] @ solution.beta[support] + solution.u[0])

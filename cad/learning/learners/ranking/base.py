@@ -1,0 +1,321 @@
+"""The base of every ranker: labels, weights, Platt's probabilities on out-of-fold scores."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from cad.learning.learners.base import BinaryLearner, fit_sigmoid, platt_targets
+from cad.learning.learners.solvers.problem import LearnerError
+
+Floats = NDArray[np.float64]
+
+
+def require(condition: bool, problem: str, hint: str = "") -> None:
+    """Raise LearnerError with the message ``problem`` and a hint unless the condition holds."""
+    if not condition:
+        raise LearnerError(problem, hint=hint)
+
+
+def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Raise LearnerError unless the value of parameter ``name`` is one of the choices."""
+    listed = ", ".join(repr(c) for c in choices)
+    require(value in choices, f"{name} = {value!r}, must be one of {listed}")
+
+
+def require_count(name: str, value: object, least: int = 1) -> None:
+    """Raise LearnerError unless the value of parameter ``name`` is an integer >= least."""
+    good = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least
+    require(bool(good), f"{name} = {value!r}, must be an integer >= {least}")
+
+
+def warn_not_converged(who: str, what: str, hint: str) -> None:
+    """Emit scikit-learn's ConvergenceWarning: ``who`` did not converge, ``what`` and ``hint``.
+
+    Parameters
+    ----------
+    who : str
+        Name of the learner.
+    what : str
+        The numbers that show it, such as a gap.
+    hint : str
+        What the caller can change.
+    """
+    warnings.warn(f"{who} did not converge: {what} ({hint})", ConvergenceWarning, stacklevel=4)
+
+
+class Ranker(BinaryLearner):
+    """Share the methods of learners that order regions; a subclass learns the scores.
+
+    A subclass supplies three methods. ``_check_parameters()`` raises an error for parameters out of
+    range. ``_fit_scores(X, sign, weight)`` learns from rows of class +1 or -1 (0 for unlabelled, in
+    a semi-supervised learner) and returns nothing. ``_scores(X)`` returns the scores, shape (n,);
+    larger scores are more positive.
+
+    Platt's sigmoid turns scores into probabilities. It is fitted to scores that were predicted out
+    of fold (``platt_folds`` stratified folds, grouped by ``groups`` if given). ``platt_folds=0``
+    uses the scores of the training rows: fast, but the probabilities are then too confident. Too
+    few rows or groups of a class for two folds have the same effect. The slope of the sigmoid is at
+    least 1e-3 per standard deviation of the scores, so that probabilities follow the order of the
+    scores. A ranker that ranks backwards out of fold gives the base rate.
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True, "groups": True}
+
+    semi_supervised = False
+    platt_folds: int
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Ranker:
+        """Learn to rank, then fit the probabilities; return this object.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d)
+        y : array-like, shape (n,)
+            Two classes; semi-supervised learners take -1 as "unlabelled". Floats in [0, 1] that
+            are not all 0 and 1 are readers' probabilities: positive above 1/2, else
+            negative.
+        eta : ignored
+            Rankers use no reader interval; accepted so that a pipeline may hand it to any learner.
+        sample_weight : array-like, shape (n,), optional
+            A weight of 2 counts as the row twice.
+        groups : array-like, shape (n,), optional
+            Patients: the out-of-fold scores leave whole patients out.
+
+        Raises
+        ------
+        LearnerError
+            A ValueError: one class only, nothing labelled, a parameter out of range.
+        """
+        self._check_parameters()
+        require_count("platt_folds", self.platt_folds, 0)
+        require(self.platt_folds != 1, "platt_folds = 1, must be 0 (training scores) or at least 2")
+        checked = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
+        rows: Floats = checked[0]
+        raw = checked[1]
+        self._keep_range(rows)
+        sign = self._signs(raw)
+        weight = _check_sample_weight(
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        )
+        # A row of weight 0 must leave no trace: it would still move scaling, folds and support.
+        kept = np.flatnonzero(weight > 0)
+        self._check_two_classes(sign[kept])
+        if self._kernel_is_precomputed():
+            require(
+                rows.shape[0] == rows.shape[1],
+                "Precomputed matrix must be a square matrix, input is "
+                f"{rows.shape[0]} x {rows.shape[1]}",
+                "give the kernel between the training points",
+            )
+            # A given kernel loses rows and columns alike; _widen maps the support back to all n.
+            self._fit_scores(rows[np.ix_(kept, kept)], sign[kept], weight[kept])
+            self._widen(kept, len(rows))
+        else:
+            self._fit_scores(rows[kept], sign[kept], weight[kept])
+        group = None if groups is None else np.asarray(groups)[kept]
+        self._calibrate(rows, kept, sign[kept], weight[kept], group)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the scores minus the score whose probability is one half, shape (n,)."""
+        check_is_fitted(self)
+        rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        # Pairs see only differences f_p - f_q: f has no zero but the one of Platt's sigmoid.
+        return self._scores(rows) - self.threshold_
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return probabilities of the two classes, shape (n, 2), in the order of ``classes_``.
+
+        Warns where rows differ from the training rows by more than chance.
+        """
+        values = self.decision_function(X)
+        self._warn_outside(X)
+        positive = expit(self.platt_slope_ * values)
+        return np.column_stack([1.0 - positive, positive])
+
+    @abstractmethod
+    def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        """Learn from rows with sign +1, -1 or 0 and weight > 0."""
+
+    @abstractmethod
+    def _scores(self, X: Floats) -> Floats:
+        """Return the score of every row; larger is more positive."""
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Refuse parameters out of range."""
+
+    def _kernel_is_precomputed(self) -> bool:
+        return getattr(self, "kernel", None) == "precomputed"
+
+    def _widen(self, kept: NDArray[np.intp], n: int) -> None:
+        """Renumber what was learned on rows ``kept`` of a precomputed kernel to all n rows."""
+
+    def _signs(self, raw: NDArray[Any]) -> Floats:
+        y = column_or_1d(raw, warn=True)
+        labelled = np.ones(len(y), dtype=bool)
+        if self.semi_supervised and np.issubdtype(y.dtype, np.number):
+            labelled = y != -1
+            require(
+                bool(labelled.any()),
+                f"all {len(y)} rows are unlabelled (-1): there is nothing to learn a rank from",
+                "label at least one row of each class",
+            )
+        if _are_probabilities(y[labelled]):
+            self.classes_ = np.array([0, 1])
+            # A pair needs an order, not a belief; p = 1/2 is negative, as in the measures.
+            return np.where(labelled, np.where(y > 0.5, 1.0, -1.0), 0.0)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y[labelled])
+        require(
+            len(self.classes_) <= 2,
+            "Only binary classification is supported. The type of the target is multiclass: "
+            f"{len(self.classes_)} classes found",
+            "merge classes until two are left",
+        )
+        self._check_two_classes(np.where(y == self.classes_[-1], 1.0, -1.0)[labelled])
+        sign = np.where(y == self.classes_[-1], 1.0, -1.0)
+        # Unlabelled rows, which are not of the last class either, came out as negatives above.
+        sign[~labelled] = 0.0
+        return sign
+
+    def _check_two_classes(self, sign: Floats) -> None:
+        positive, negative = int((sign > 0).sum()), int((sign < 0).sum())
+        require(
+            positive > 0 and negative > 0 and len(self.classes_) == 2,
+            f"y holds one class only ({positive} positive, {negative} negative rows of positive "
+            "weight): a rank needs both classes",
+            "add rows of the other class",
+        )
+
+    def _calibrate(
+        self,
+        X: Floats,
+        kept: NDArray[np.intp],
+        sign: Floats,
+        weight: Floats,
+        groups: NDArray[Any] | None,
+    ) -> None:
+        labelled = np.flatnonzero(sign)
+        scores = self._out_of_fold(X, kept, sign, weight, groups)
+        # Too few rows or patients of a class for two folds: training scores, too confident, are
+        # all there is.
+        if scores is None:
+            scores = self._scores(self._rows(X, kept, kept, kept))[labelled]
+        self.platt_slope_, self.threshold_ = platt(scores, sign[labelled], weight[labelled])
+
+    def _rows(
+        self, X: Floats, rows: NDArray[np.intp], kept: NDArray[np.intp], train: NDArray[np.intp]
+    ) -> Floats:
+        """Return rows as a learner fitted on ``train`` reads them."""
+        if not self._kernel_is_precomputed():
+            return X[rows]
+        # A learner that was fitted to all kept rows finds its support's columns in X itself
+        # (_widen); one of a fold knows its own training columns only.
+        return X[rows] if train is kept else X[np.ix_(rows, train)]
+
+    def _out_of_fold(
+        self,
+        X: Floats,
+        kept: NDArray[np.intp],
+        sign: Floats,
+        weight: Floats,
+        groups: NDArray[Any] | None,
+    ) -> Floats | None:
+        """Return labelled rows' scores by learners that did not see them; None if impossible."""
+        labelled = np.flatnonzero(sign)
+        units = _units(sign[labelled], None if groups is None else groups[labelled])
+        # Every fold needs both classes outside of it, or there is no pair to learn from.
+        folds = min(self.platt_folds, units)
+        if folds < 2:
+            return None
+        if groups is None:
+            split = StratifiedKFold(folds).split(labelled, sign[labelled])
+        else:
+            split = StratifiedGroupKFold(folds).split(labelled, sign[labelled], groups[labelled])
+        scores = np.empty(len(labelled))
+        for _, test in split:
+            out = labelled[test]
+            # Unlabelled rows (sign 0) are in no fold and stay in every training set.
+            train = np.setdiff1d(np.arange(len(sign)), out)
+            if len(np.unique(sign[train][sign[train] != 0])) < 2:
+                return None
+            learner = clone(self)
+            # clone() drops what validate_data set, and _fit_scores does not validate again.
+            learner.n_features_in_ = self.n_features_in_
+            learner._fit_scores(
+                self._rows(X, kept[train], kept, kept[train]), sign[train], weight[train]
+            )
+            scores[test] = learner._scores(self._rows(X, kept[out], kept, kept[train]))
+        return scores
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "platt_slope_")
+
+
+def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
+    """Fit P(+1 | score) = 1 / (1 + exp(-slope (score - threshold))); return slope and threshold.
+
+    Parameters
+    ----------
+    scores, sign, weight : ndarray, shape (n,)
+        Scores of the rows, their class +1 or -1, and how often each row counts.
+
+    Notes
+    -----
+    A slope below 1e-3 per standard deviation of the scores (or a negative one) is replaced by this
+    least slope; the probability at the mean score is then about the share of positives.
+    """
+    spread = float(
+        np.sqrt(np.average((scores - np.average(scores, weights=weight)) ** 2, weights=weight))
+    )
+    targets = platt_targets(sign > 0, weight)
+    # Targets (n_+ + 1) / (n_+ + 2), 1 / (n_- + 2) keep the slope finite for a perfect rank.
+    slope, offset = fit_sigmoid(scores, targets, weight)
+    least = 1e-3 / spread if spread > 0 else 1e-3
+    if slope < least:
+        positive, negative = weight[sign > 0].sum(), weight[sign < 0].sum()
+        slope = least
+        # Puts the mean score at the base rate: at so small a slope all rows are there.
+        offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(
+            np.average(scores, weights=weight)
+        )
+    return slope, -offset / slope
+
+
+def _are_probabilities(y: NDArray[Any]) -> bool:
+    """Return whether y holds readers' probabilities: floats in [0, 1], some between."""
+    if y.dtype.kind != "f" or not np.isfinite(y).all():
+        return False
+    inside = bool(((y >= 0) & (y <= 1)).all())
+    # Floats that are all 0 or 1 are names of classes, as everywhere in scikit-learn.
+    return inside and bool(((y > 0) & (y < 1)).any())
+
+
+def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
+    """Return how many folds can hold both classes: rows, or patients, of the rarer class."""
+    counts = []
+    for value in (-1.0, 1.0):
+        here = sign == value
+        # Whole patients leave together: a fold counts them, not their regions.
+        counts.append(int(here.sum()) if groups is None else len(np.unique(groups[here])))
+    return min(counts)

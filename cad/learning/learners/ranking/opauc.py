@@ -1,0 +1,217 @@
+"""OPAUC: one pass over the rows, square loss of all pairs from two moments (Gao et al. 2013)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from cad.learning.learners.base import check_cost
+from cad.learning.learners.ranking.base import Floats, Ranker, require, warn_not_converged
+
+
+@dataclass(eq=False, repr=False)
+class OPAUC(Ranker):
+    """Rank by linear weights that maximise the AUC, learned in one pass over the rows (OPAUC).
+
+    The loss of a pair of rows of different classes is the square loss (Gao et al. 2013). Row t,
+    with features x_t and class y_t (+1 or -1), makes one gradient step of the weights w on
+
+        lambda/2 |w|^2 + mean over i of (1 - y_t w'(x_t - x_i))^2 / 2.
+
+    The mean is over the earlier rows i of the other class; its gradient needs only their mean and
+    covariance. With more features than rows, w is kept as coefficients of the rows, and no d x d
+    matrix is formed.
+
+    Parameters
+    ----------
+    eta : float
+        Learning rate (the papers try 2^-12 to 2^10).
+    lambda_ : float
+        Regularisation (the papers try 2^-10 to 2^2).
+    random_state : int or None
+        Seed of the order in which rows pass; None = the order given.
+    platt_folds : int
+        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+
+    Attributes
+    ----------
+    coef_ : ndarray, shape (1, d)
+        Weights of the features.
+    diverged_ : bool
+        Whether the weights overflowed because of a large ``eta``; ``coef_`` then holds the weights
+        before the overflow.
+    """
+
+    eta: float = 2.0**-6
+    lambda_: float = 2.0**-6
+    random_state: int | None = None
+    platt_folds: int = 5
+
+    def _check_parameters(self) -> None:
+        check_cost("eta", self.eta)
+        good = isinstance(self.lambda_, (int, float, np.number)) and 0 <= self.lambda_ < np.inf
+        require(good, f"lambda_ = {self.lambda_!r}, must be a finite number >= 0")
+
+    def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        if self.random_state is not None:
+            order = np.random.default_rng(self.random_state).permutation(len(X))
+            X, sign, weight = X[order], sign[order], weight[order]
+        coef, diverged = opauc_path(X, sign, weight, [self.eta], [self.lambda_])
+        self.coef_ = coef[0, 0][None, :]
+        self.diverged_ = bool(diverged[0, 0])
+        if self.diverged_:
+            warn_not_converged(
+                "OPAUC",
+                f"the weights overflow at eta = {self.eta:.3g} "
+                f"(largest |w| kept {np.abs(self.coef_).max():.1e})",
+                "standardise the features or lower eta",
+            )
+
+    def _scores(self, X: Floats) -> Floats:
+        return np.asarray(X @ self.coef_[0])
+
+
+def opauc_path(
+    X: Floats, sign: Floats, weight: Floats, etas: ArrayLike, lambdas: ArrayLike
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Fit OPAUC for every pair of a learning rate and a regularisation.
+
+    Parameters
+    ----------
+    X : ndarray (n, d)
+        Rows in the order in which they pass.
+    sign, weight : ndarray (n,)
+        Classes +1 or -1, and weights > 0 of the rows.
+    etas, lambdas : array-like (a,), (b,)
+        Learning rates and regularisations.
+
+    Returns
+    -------
+    coef : ndarray (a, b, d)
+        Weights of the features; where they overflowed, those before the overflow.
+    diverged : ndarray of bool (a, b)
+        Whether the weights overflowed.
+    """
+    X = np.ascontiguousarray(X, dtype=float)
+    steps = np.asarray(etas, dtype=float)
+    lams = np.asarray(lambdas, dtype=float)
+    # A grid point costs n d^2 by moments, n^3 by inner products: the smaller one decides.
+    if X.shape[1] > X.shape[0]:
+        # w = X' coefficients: gradients are sums of rows, so w never leaves their span.
+        coefficients, diverged = _pass_factor(X @ X.T, sign, weight, steps, lams)
+        return coefficients @ X, diverged
+    return _pass_moments(X, sign, weight, steps, lams)
+
+
+@njit(cache=True)
+def _pass_moments(
+    X: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Fit all grid points in one pass; mean and covariance of both classes are shared by them."""
+    n, d = X.shape
+    a, b = len(steps), len(lams)
+    w = np.zeros((a, b, d))
+    diverged = np.zeros((a, b), dtype=np.bool_)
+    mean = np.zeros((2, d))
+    cov = np.zeros((2, d, d))
+    seen = np.zeros(2)
+    apart = np.zeros(d)
+    gradient = np.zeros(d)
+    for t in range(n):
+        same = 1 if sign[t] > 0 else 0
+        other = 1 - same
+        # The first rows of one class have no pair yet: no step, and no ridge either.
+        if seen[other] > 0:
+            for k in range(d):
+                apart[k] = X[t, k] - mean[other, k]
+            for i in range(a):
+                for j in range(b):
+                    # Weights before the overflow are kept: a grid search then sees a bad point,
+                    # not a crash.
+                    if diverged[i, j]:
+                        continue
+                    v = w[i, j]
+                    # The gradient at row t is lambda w + s a + Cov w, a = x_t - mean of the other
+                    # class and s = w'a - y_t: the pairs' mean loss, expanded in two moments.
+                    s = -sign[t]
+                    for k in range(d):
+                        s += apart[k] * v[k]
+                    largest = 0.0
+                    for k in range(d):
+                        g = lams[j] * v[k] + s * apart[k]
+                        for m in range(d):
+                            g += cov[other, k, m] * v[m]
+                        gradient[k] = steps[i] * weight[t] * g
+                        if not abs(gradient[k]) <= largest:
+                            largest = abs(gradient[k])
+                    # Written with "not": a NaN counts as overflow too.
+                    if not largest < 1e100:
+                        diverged[i, j] = True
+                        continue
+                    for k in range(d):
+                        v[k] -= gradient[k]
+        # Welford's update of the class's weighted mean and covariance, row by row.
+        seen[same] += weight[t]
+        share = weight[t] / seen[same]
+        for k in range(d):
+            apart[k] = X[t, k] - mean[same, k]
+        for k in range(d):
+            mean[same, k] += share * apart[k]
+            for m in range(d):
+                cov[same, k, m] += share * ((1.0 - share) * apart[k] * apart[m] - cov[same, k, m])
+    return w, diverged
+
+
+@njit(cache=True)
+def _pass_factor(
+    gram: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Fit the same with w = X' coefficients: only inner products of rows are touched."""
+    n = len(gram)
+    a, b = len(steps), len(lams)
+    out = np.zeros((a, b, n))
+    diverged = np.zeros((a, b), dtype=np.bool_)
+    change = np.zeros(n)
+    for i in range(a):
+        for j in range(b):
+            coefficient = out[i, j]
+            # With u = X w at hand a step costs n for each changed coefficient; w is never formed.
+            u = np.zeros(n)  # w'x of every row, kept up to date instead of w
+            seen = np.zeros(2)
+            for t in range(n):
+                same = 1 if sign[t] > 0 else 0
+                other = seen[1 - same]
+                if other > 0:
+                    centre = 0.0
+                    for k in range(t):
+                        if sign[k] != sign[t]:
+                            centre += weight[k] * u[k]
+                    centre /= other  # w'(mean of the other class)
+                    rate = steps[i] * weight[t]
+                    s = u[t] - centre - sign[t]
+                    change[t] = -rate * s
+                    largest = abs(change[t])
+                    for k in range(t):
+                        # Cov w = sum over the other class of share (u - centre)(x - mean), and -s a
+                        # spreads over the same rows: the mean is their weighted sum.
+                        change[k] = 0.0
+                        if sign[k] != sign[t]:
+                            change[k] = -rate * weight[k] / other * (u[k] - centre - s)
+                            if not abs(change[k]) <= largest:
+                                largest = abs(change[k])
+                    shrink = 1.0 - rate * lams[j]
+                    if not largest < 1e100 or not abs(shrink * s) < 1e100:
+                        diverged[i, j] = True
+                        break
+                    # The ridge's step scales w as a whole, before the loss's rows are added.
+                    for k in range(n):
+                        u[k] *= shrink
+                        coefficient[k] *= shrink
+                    for k in range(t + 1):
+                        if change[k] != 0.0:
+                            coefficient[k] += change[k]
+                            for m in range(n):
+                                u[m] += change[k] * gram[k, m]
+                seen[same] += weight[t]
+    return out, diverged

@@ -1,0 +1,355 @@
+"""RankBoost for two classes with threshold stumps (Freund, Iyer, Schapire & Singer 2003).
+
+SSRankBoost has a second, discounted set of pairs (Amini, Truong & Goutte 2008).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import cdist
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cad.learning.learners.ranking.base import Floats, Ranker, require, require_count
+
+Ints = NDArray[np.int64]
+# The roles of rows in the boosting kernel; PSEUDO rows are unlabelled rows with a neighbour's rank.
+POSITIVE, NEGATIVE, PSEUDO_POSITIVE, PSEUDO_NEGATIVE = 0, 1, 2, 3
+
+
+class StumpRanker(Ranker):
+    """Rank by a weighted sum of stumps; base class of RankBoost and SSRankBoost.
+
+    A stump is 1 where one feature is above a threshold, else 0. A subclass supplies
+    ``_fit_scores``, which calls ``_boost`` with the role of every row (:func:`boost`).
+    """
+
+    n_rounds: int
+
+    def staged_decision_function(self, X: ArrayLike) -> Iterator[Floats]:
+        """Yield the scores after 1, 2, ... rounds, so that one fit serves every number of rounds.
+
+        Yields
+        ------
+        ndarray, shape (n,)
+            Scores of the rows of X, ``n_rounds`` times; the last ones repeat if boosting stopped
+            early. Unlike those of ``decision_function`` they are not shifted.
+        """
+        check_is_fitted(self)
+        rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        stages = stump_scores(rows, self.features_, self.thresholds_, self.alphas_)
+        last = np.zeros(len(rows))
+        for t in range(self.n_rounds):
+            last = stages[t] if t < len(stages) else last
+            yield last
+
+    def _boost(self, X: Floats, role: Ints, weight: Floats, discount: float) -> None:
+        # Sorted once for all rounds: boosting changes the weights of pairs, never the values.
+        order = np.argsort(X, axis=0, kind="stable").T.copy()
+        values = np.take_along_axis(X.T, order, axis=1)
+        # Features lie in rows, so that a stump's walk over its values reads memory in order.
+        features, thresholds, alphas, rounds, losses = boost(
+            values, order, role, weight, discount, self.n_rounds
+        )
+        self.features_, self.thresholds_ = features[:rounds], thresholds[:rounds]
+        self.alphas_, self.losses_ = alphas[:rounds], losses[: rounds + 1]
+
+    def _scores(self, X: Floats) -> Floats:
+        stages = stump_scores(X, self.features_, self.thresholds_, self.alphas_)
+        return stages[-1].copy() if len(stages) else np.zeros(len(X))
+
+
+class RankBoost(StumpRanker):
+    """Rank positives above negatives by boosting.
+
+    A stump is 1 where feature j is above a threshold, else 0. Its advantage r is the weighted mean,
+    over all pairs, of the stump at the positive minus the stump at the negative. Each round
+    adds the stump of largest abs(r), with weight alpha = 1/2 ln((1 + r) / (1 - r)), smoothed by one
+    pair (the third method of Freund et al. 2003). The weight of a pair is a product of weights of
+    its two rows, so that the pairs need not be listed.
+
+    Parameters
+    ----------
+    n_rounds : int
+        Most stumps; there are fewer where no stump separates rows or the loss would rise. [W14]
+        tries 30 to 90.
+    platt_folds : int
+        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+
+    Attributes
+    ----------
+    features_, thresholds_, alphas_ : ndarray, shape (rounds,)
+        Feature, threshold and weight of every stump.
+    losses_ : ndarray, shape (rounds + 1,)
+        Mean exponential loss of a pair, before and after every round; never rises.
+    """
+
+    def __init__(self, n_rounds: int = 60, platt_folds: int = 5) -> None:
+        self.n_rounds = n_rounds
+        self.platt_folds = platt_folds
+
+    def _check_parameters(self) -> None:
+        require_count("n_rounds", self.n_rounds)
+
+    def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        self._boost(X, np.where(sign > 0, POSITIVE, NEGATIVE).astype(np.int64), weight, 0.0)
+
+
+@njit(cache=True)
+def boost(
+    values: Floats, order: Ints, role: Ints, weight: Floats, discount: float, n_rounds: int
+) -> tuple[Ints, Floats, Floats, int, Floats]:
+    """Choose stumps and their weights, round by round, as :class:`RankBoost` describes.
+
+    Parameters
+    ----------
+    values : ndarray (d, n)
+        Every feature's values in ascending order.
+    order : ndarray (d, n)
+        The rows that these values belong to.
+    role : ndarray (n,)
+        POSITIVE, NEGATIVE, PSEUDO_POSITIVE or PSEUDO_NEGATIVE; other rows take no part.
+    weight : ndarray (n,)
+        Weights of the rows.
+    discount : float
+        Weight of the mean loss of pairs of pseudo rows; pairs of labelled rows have weight 1.
+    n_rounds : int
+        Most rounds.
+
+    Returns
+    -------
+    features, thresholds, alphas : ndarray (n_rounds,)
+        Stump of every round, valid up to ``rounds``.
+    rounds : int
+        Rounds done; fewer than ``n_rounds`` where no stump separates rows or the loss would rise.
+    losses : ndarray (n_rounds + 1,)
+        Loss at the start and after every round, valid up to ``rounds + 1``.
+    """
+    n = values.shape[1]
+    features = np.zeros(n_rounds, dtype=np.int64)
+    thresholds, alphas, losses = np.zeros(n_rounds), np.zeros(n_rounds), np.zeros(n_rounds + 1)
+    # A pair's weight is the product of its rows' weights v: no pair is ever visited.
+    v = weight.copy()
+    totals = _sums(v, role)
+    share = np.zeros(2)
+    share[0] = 1.0
+    # Pseudo rows of one class alone make no pair, and their share of the loss would be 0 / 0.
+    if totals[2] > 0 and totals[3] > 0:
+        share[1] = discount
+    pairs = totals[0] * totals[1]
+    sums = totals.copy()
+    losses[0] = share[0] + share[1]
+    advantage = np.zeros(n)
+    rounds = 0
+    while rounds < n_rounds:
+        _advantages(role, v, share, sums, totals, losses[rounds], advantage)
+        r, where, cut = _best_stump(values, order, advantage)
+        if where < 0:
+            break
+        # alpha = 1/2 ln((1 + r) / (1 - r)), finite for a perfect stump by one pair of smoothing;
+        # rounding may carry r past 1.
+        r = min(max(r, -1.0), 1.0)
+        alpha = 0.5 * np.log((1.0 + r + 1.0 / pairs) / (1.0 - r + 1.0 / pairs))
+        # Rows above the cut: a positive's weight falls by exp(-alpha), a negative's rises.
+        for t in range(n - 1, -1, -1):
+            # Values ascend: the first one at or below the cut ends the rows that the stump holds.
+            if not values[where, t] > cut:
+                break
+            i = order[where, t]
+            if 0 <= role[i] < 4:
+                v[i] *= np.exp(-alpha) if role[i] % 2 == 0 else np.exp(alpha)
+        after = _renormalise(v, role, share, totals, sums)
+        # A loss that rises is rounding at the end of what stumps can separate.
+        if not (after <= losses[rounds] and after > 0.0):
+            break
+        features[rounds], thresholds[rounds], alphas[rounds] = where, cut, alpha
+        rounds += 1
+        losses[rounds] = after
+    return features, thresholds, alphas, rounds, losses
+
+
+@njit(cache=True)
+def _sums(v: Floats, role: Ints) -> Floats:
+    """Return the weights' sum of every role, (4,)."""
+    sums = np.zeros(4)
+    for i in range(len(v)):
+        if 0 <= role[i] < 4:
+            sums[role[i]] += v[i]
+    return sums
+
+
+@njit(cache=True)
+def _advantages(
+    role: Ints, v: Floats, share: Floats, sums: Floats, totals: Floats, loss: float, out: Floats
+) -> None:
+    """Write what a stump gains by holding each row, as a share of the loss.
+
+    A positive gains the weight of its pairs with all rivals, a negative loses it.
+    """
+    for i in range(len(v)):
+        k = role[i]
+        out[i] = 0.0
+        if 0 <= k < 4 and share[k // 2] > 0:
+            rival = k + 1 if k % 2 == 0 else k - 1
+            a = share[k // 2] * v[i] * sums[rival] / (totals[k] * totals[rival] * loss)
+            out[i] = a if k % 2 == 0 else -a
+
+
+@njit(cache=True)
+def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, int, float]:
+    """Return the largest gain in size, its feature and its threshold; feature -1 for none.
+
+    Every feature is walked from its largest value down, so a stump's gain is a running sum.
+    """
+    d, n = values.shape
+    best, where, cut = 0.0, -1, 0.0
+    for j in range(d):
+        above = 0.0
+        for t in range(n - 1, 0, -1):
+            above += advantage[order[j, t]]
+            low, high = values[j, t - 1], values[j, t]
+            # A tie up to rounding goes to the first feature and the highest threshold.
+            # Between equal values there is no threshold.
+            if high > low and abs(above) > abs(best) + 1e-12:
+                best, where = above, j
+                # Not (low + high) / 2, which overflows; between neighbouring floats the middle
+                # rounds to high, and rows at high would fall below the cut.
+                cut = low + 0.5 * (high - low)
+                if cut >= high:
+                    cut = low
+    return best, where, cut
+
+
+@njit(cache=True)
+def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Floats) -> float:
+    """Return the loss and write the roles' sums; v is rescaled.
+
+    Only the product of the two sides of a pair counts, so each side is kept in range.
+    """
+    # A slice that is assigned compiles for four seconds.
+    for k, value in enumerate(_sums(v, role)):
+        sums[k] = value
+    after = 0.0
+    for h in range(2):
+        if share[h] > 0:
+            # Moves the factor from one side to the other: (v_p / m) (m v_q) is the pair's weight
+            # as before, and neither side under- or overflows after many rounds.
+            mean = sums[2 * h] / totals[2 * h]
+            after += share[h] * mean * sums[2 * h + 1] / totals[2 * h + 1]
+            for i in range(len(v)):
+                if role[i] == 2 * h:
+                    v[i] /= mean
+                elif role[i] == 2 * h + 1:
+                    v[i] *= mean
+            sums[2 * h] /= mean
+            sums[2 * h + 1] *= mean
+    return after
+
+
+@njit(cache=True)
+def stump_scores(X: Floats, features: Ints, thresholds: Floats, alphas: Floats) -> Floats:
+    """Return the scores of rows after every round of boosting, shape (rounds, n).
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+        Rows to score.
+    features, thresholds, alphas : ndarray, shape (rounds,)
+        Feature, threshold and weight of the stump of each round.
+    """
+    rounds, n = len(alphas), len(X)
+    out = np.zeros((rounds, n))
+    for i in range(n):
+        score = 0.0
+        for t in range(rounds):
+            if X[i, features[t]] > thresholds[t]:
+                score += alphas[t]
+            out[t, i] = score
+    return out
+
+
+@dataclass(eq=False, repr=False)
+class SSRankBoost(StumpRanker):
+    """Rank by semi-supervised RankBoost.
+
+    The ``k`` unlabelled rows nearest to a labelled row become pseudo rows of its class. An
+    unlabelled row that is near to several labelled rows takes the class of the nearest. The mean
+    exponential loss of the pairs of pseudo rows, times ``discount``, is added to that of the pairs
+    of labelled rows. In ``y``, -1 stands for unlabelled. Without unlabelled rows, or at
+    ``discount=0``, the learner is :class:`RankBoost`.
+
+    Parameters
+    ----------
+    n_rounds : int
+        Most stumps.
+    discount : float
+        Weight of the pairs of pseudo rows, in [0, 1].
+    k : int
+        Unlabelled rows that each labelled row gives its class to.
+    platt_folds : int
+        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+
+    Attributes
+    ----------
+    features_, thresholds_, alphas_ : ndarray, shape (rounds,)
+        Feature, threshold and weight of every stump.
+    losses_ : ndarray, shape (rounds + 1,)
+        Mean loss, discounted pairs included, before and after every round.
+    """
+
+    semi_supervised = True
+
+    n_rounds: int = 60
+    discount: float = 0.4
+    k: int = 3
+    platt_folds: int = 5
+
+    def _check_parameters(self) -> None:
+        require_count("n_rounds", self.n_rounds)
+        require_count("k", self.k)
+        good = isinstance(self.discount, (int, float, np.number)) and 0 <= self.discount <= 1
+        require(good, f"discount = {self.discount!r}, must lie in [0, 1]")
+
+    def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        role = neighbour_ranks(X, sign, self.k)
+        # Rows that take no part place no thresholds either.
+        part = role >= 0 if self.discount > 0 else sign != 0
+        self._boost(X[part], role[part], weight[part], float(self.discount))
+
+
+def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
+    """Return the role of every row in :func:`boost`, shape (n,).
+
+    A labelled row is POSITIVE or NEGATIVE. An unlabelled row that labelled rows claim takes the
+    class of the nearest of them as PSEUDO_POSITIVE or PSEUDO_NEGATIVE; any other row gets -1.
+
+    Parameters
+    ----------
+    X : ndarray (n, d)
+    sign : ndarray (n,)
+        Class of the row, +1 or -1, or 0 for unlabelled.
+    k : int
+        Unlabelled rows that each labelled row claims (Euclidean distance; ties by row order).
+    """
+    role = np.full(len(sign), -1, dtype=np.int64)
+    role[sign > 0] = POSITIVE
+    role[sign < 0] = NEGATIVE
+    labelled, unlabelled = np.flatnonzero(sign), np.flatnonzero(sign == 0)
+    if not len(unlabelled):
+        return role
+    # Neighbours are sought from the labelled rows: k l claims at most, whatever the number of
+    # unlabelled rows.
+    distance = cdist(X[labelled], X[unlabelled])
+    nearest = np.argsort(distance, axis=1, kind="stable")[:, :k]
+    # Infinite where a row is not claimed, so that the nearest claimant is a plain argmin.
+    claimed = np.full(distance.shape, np.inf)
+    rows = np.arange(len(labelled))[:, None]
+    claimed[rows, nearest] = distance[rows, nearest]
+    # argmin takes the first of equal distances: the order of rows, stated above, decides ties.
+    winner = claimed.argmin(axis=0)
+    taken = np.isfinite(claimed.min(axis=0))
+    rank = np.where(sign[labelled][winner] > 0, PSEUDO_POSITIVE, PSEUDO_NEGATIVE)
+    role[unlabelled[taken]] = rank[taken]
+    return role

@@ -1,0 +1,310 @@
+"""SVMlin: linear L2-SVMs by modified finite Newton, supervised and transductive.
+
+Sindhwani & Keerthi 2006. The bias is a regularised weight of a constant feature.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import qr
+from scipy.special import expit, xlogy
+
+from cad.learning.learners.base import check_cost
+from cad.learning.learners.ranking import base
+from cad.learning.learners.ranking.base import Floats, Ranker
+from cad.learning.learners.solvers.newton import MAX_NEWTON, finite_newton
+
+# The unlabelled loss grows from this weight, the temperature falls from this multiple of
+# lambda_u; both by a factor of two, the temperature until its share or the entropy is negligible.
+_FIRST_WEIGHT = 1e-5
+_FIRST_TEMPERATURE = 10.0
+_LAST_TEMPERATURE = 1e-6
+_MAX_INNER = 100
+
+
+Steps = list[tuple[float, list[float]]]
+
+
+@dataclass(eq=False, repr=False)
+class SVMLin(Ranker):
+    """Separate by a linear SVM with squared hinge, supervised or transductive.
+
+    In the formulas, y is the class of a row, +1 or -1, and f = w'x its score, where x has a
+    constant feature, too, for the bias. The supervised SVM minimises
+    lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2, as
+    scikit-learn's ``LinearSVC(loss="squared_hinge", dual=False, C=1 / (2 lambda))``.
+
+    The transductive SVM minimises
+    lambda/2 |w|^2 + 1/2 (mean loss of labelled rows) + lambda_u/2 (mean loss of unlabelled rows).
+    The labels of unlabelled rows are then variables with a fixed share of positives.
+    ``multi-switch`` exchanges two labels where that lowers the loss, while the weight of the
+    unlabelled rows grows to lambda_u. ``deterministic-annealing`` makes these labels probabilities,
+    under an entropy whose temperature falls.
+
+    The ``y`` of :meth:`fit` is not that of the formulas: its -1 marks an unlabelled row, and the
+    classes are two other values, such as 0 and 1.
+
+    Parameters
+    ----------
+    lambda_, lambda_u : float
+        Regularisation of the weights, and weight of the unlabelled rows' loss.
+    method : {"multi-switch", "deterministic-annealing", "supervised"}
+        "supervised" leaves unlabelled rows out.
+    positive_fraction : float, optional
+        Share of positives among the unlabelled; by default that of the labelled.
+    max_switches : int
+        Most pairs of labels that are exchanged before the weights are fitted again.
+    platt_folds : int
+        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+
+    Attributes
+    ----------
+    coef_ : ndarray, shape (1, d)
+        Weights of the features.
+    bias_ : float
+        Weight of the constant feature; ``intercept_`` also holds Platt's threshold.
+    soft_labels_ : ndarray, shape (n_unlabelled,)
+        Probability of the positive class for each unlabelled row; 0 or 1 with multi-switch.
+    annealing_levels_, annealing_objectives_ : ndarray, shape (k,)
+        Weight of the unlabelled rows (or temperature) at every inner step, and the objective after
+        it, which never rises while the level stays the same.
+    """
+
+    semi_supervised = True
+
+    lambda_: float = 1.0
+    lambda_u: float = 1.0
+    method: str = "multi-switch"
+    positive_fraction: float | None = None
+    max_switches: int = 10_000
+    platt_folds: int = 5
+
+    def _check_parameters(self) -> None:
+        check_cost("lambda_", self.lambda_)
+        check_cost("lambda_u", self.lambda_u)
+        methods = ("multi-switch", "deterministic-annealing", "supervised")
+        base.require_choice("method", self.method, methods)
+        base.require_count("max_switches", self.max_switches)
+        share = self.positive_fraction
+        good = share is None or (isinstance(share, (int, float, np.number)) and 0 < share < 1)
+        base.require(good, f"positive_fraction = {share!r}, must be None or lie in (0, 1)")
+
+    def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        if self.method == "supervised":
+            X, weight, sign = X[sign != 0], weight[sign != 0], sign[sign != 0]
+        # The bias is the weight of a constant feature: Newton has one kind of variable.
+        rows = np.column_stack([X, np.ones(len(X))])
+        turn = None
+        if rows.shape[1] > rows.shape[0]:
+            # n rows span at most n directions: solve there, turn the weights back.
+            turn, triangle = qr(rows.T, mode="economic")
+            rows = np.ascontiguousarray(triangle.T)
+        labelled, unlabelled = sign != 0, sign == 0
+        cost = weight.copy()
+        if self.method != "supervised":
+            cost[labelled] /= weight[labelled].sum()
+            # Both transductive losses are means: lambda_u weighs them whatever l and u are.
+            cost[unlabelled] /= max(weight[unlabelled].sum(), 1e-300)
+        of_labelled = rows[labelled], sign[labelled], cost[labelled]
+        w, good = finite_newton(*of_labelled, float(self.lambda_), np.zeros(rows.shape[1]))
+        steps: Steps = []
+        self.soft_labels_ = np.zeros(0)
+        if unlabelled.any():
+            share = self.positive_fraction
+            if share is None:
+                share = float(weight[sign > 0].sum() / weight[labelled].sum())
+            fit = self._multi_switch if self.method == "multi-switch" else self._anneal
+            of_free = rows[unlabelled], cost[unlabelled], share
+            w, self.soft_labels_, steps, good = fit(*of_labelled, *of_free, w)
+        if not good:
+            base.warn_not_converged(
+                "SVMLin",
+                f"finite Newton used {MAX_NEWTON} iterations without settling on a set of "
+                "margin violations",
+                "standardise the features or raise lambda_",
+            )
+        self.annealing_levels_ = np.repeat(
+            [level for level, _ in steps], [len(values) for _, values in steps]
+        ).astype(float)
+        self.annealing_objectives_ = np.array([v for _, values in steps for v in values])
+        weights = w if turn is None else turn @ w
+        self.coef_ = weights[None, :-1]
+        self.bias_ = float(weights[-1])
+
+    def _multi_switch(
+        self,
+        rows: Floats,
+        sign: Floats,
+        cost: Floats,
+        free_rows: Floats,
+        free_cost: Floats,
+        share: float,
+        w: Floats,
+    ) -> tuple[Floats, Floats, Steps, bool]:
+        """Fit by exchanging pairs of labels while the unlabelled weight grows.
+
+        Parameters
+        ----------
+        rows, sign, cost : ndarray, shapes (l, d), (l,), (l,)
+            Labelled rows; costs sum to 1.
+        free_rows, free_cost : ndarray, shapes (u, d), (u,)
+            Unlabelled rows; costs sum to 1.
+        share : float
+            Positives among the unlabelled.
+        w : ndarray (d,)
+            Supervised solution to start from.
+
+        Returns
+        -------
+        w : ndarray (d,)
+        labels : ndarray (u,)
+            0 or 1.
+        steps : list of (float, list of float)
+            Weight or temperature, and the objective after every inner step.
+        converged : bool
+        """
+        lambda_, lambda_u = float(self.lambda_), float(self.lambda_u)
+        # The fixed share excludes the trivial optimum of one label for all unlabelled rows.
+        guess = _top_share(free_rows @ w, share)
+        both = np.vstack([rows, free_rows])
+        steps: Steps = []
+        good = True
+        level = min(_FIRST_WEIGHT, lambda_u)
+        while True:
+            # The unlabelled loss enters softly, or the first guess of labels would decide.
+            costs = np.concatenate([cost, level * free_cost])
+            values: list[float] = []
+            # Every exchange lowers the objective strictly, so no labelling comes back and the loop
+            # ends; the bound is for rounding.
+            for _ in range(_MAX_INNER * len(guess)):
+                y = np.concatenate([sign, guess])
+                w, settled = finite_newton(both, y, costs, lambda_, w)
+                good = good and settled
+                values.append(_objective(both, y, costs, lambda_, w))
+                if not _switch(guess, free_rows @ w, free_cost, self.max_switches):
+                    break
+                y = np.concatenate([sign, guess])
+                values.append(_objective(both, y, costs, lambda_, w))
+            steps.append((level, values))
+            if level >= lambda_u:
+                return w, (guess > 0).astype(float), steps, good
+            level = min(2.0 * level, lambda_u)
+
+    def _anneal(
+        self,
+        rows: Floats,
+        sign: Floats,
+        cost: Floats,
+        free_rows: Floats,
+        free_cost: Floats,
+        share: float,
+        start: Floats,
+    ) -> tuple[Floats, Floats, Steps, bool]:
+        """Fit by deterministic annealing; start and answers as :func:`_multi_switch`.
+
+        The objective of one temperature T is that of the expected loss plus
+        T/2 sum cost (p ln p + (1 - p) ln (1 - p)), over w and p in turn, with the mean of p fixed.
+        """
+        lambda_, lambda_u = float(self.lambda_), float(self.lambda_u)
+        w: Any = start
+        # At a high temperature only the entropy counts, and this is its optimum.
+        p: Floats = np.full(len(free_rows), share)
+        # An unlabelled row stands twice, as +1 with cost p and as -1 with cost 1 - p: the expected
+        # loss is then an ordinary L2-SVM's.
+        stacked = np.vstack([rows, free_rows, free_rows])
+        ones = np.ones(len(free_rows))
+        y = np.concatenate([sign, ones, -ones])
+        steps: Steps = []
+        good = True
+        temperature = _FIRST_TEMPERATURE * lambda_u
+
+        def costs() -> Floats:
+            positive, negative = lambda_u * p * free_cost, lambda_u * (1.0 - p) * free_cost
+            return np.concatenate([cost, positive, negative])
+
+        def total() -> float:
+            entropy = float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
+            return _objective(stacked, y, costs(), lambda_, w) + 0.5 * temperature * entropy
+
+        while True:
+            values: list[float] = []
+            for _ in range(_MAX_INNER):
+                w, settled = finite_newton(stacked, y, costs(), lambda_, w)
+                good = good and settled
+                values.append(total())
+                f = free_rows @ w
+                # With w held, the optimal p is a sigmoid of the difference of the two losses.
+                advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
+                old, p = p, _balanced_sigmoid(advantage, temperature, free_cost, share)
+                values.append(total())
+                if float(np.abs(p - old).max()) <= 1e-4:
+                    break
+            steps.append((temperature, values))
+            entropy = -float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
+            if entropy <= 1e-6 or temperature <= _LAST_TEMPERATURE * lambda_u:
+                w, settled = finite_newton(stacked, y, costs(), lambda_, w)
+                return w, p, steps, good and settled
+            # Each temperature starts from the last optimum, which moves little when T is halved.
+            temperature *= 0.5
+
+    @property
+    def intercept_(self) -> Floats:
+        """Return the intercept of ``decision_function``, shape (1,).
+
+        It is ``bias_`` minus the score whose probability is one half.
+        """
+        return np.array([self.bias_ - self.threshold_])
+
+    def _scores(self, X: Floats) -> Floats:
+        return np.asarray(X @ self.coef_[0] + self.bias_)
+
+
+def _top_share(f: Floats, share: float) -> Floats:
+    """Return +1 for the given share of largest f, -1 for the rest."""
+    # Counts rows, not weights: an exchange swaps one row for one row.
+    count = round(share * len(f))
+    guess = np.full(len(f), -1.0)
+    guess[np.argsort(-f, kind="stable")[:count]] = 1.0
+    return guess
+
+
+def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
+    """Exchange labels of (+1, -1) pairs, best first, wherever that lowers the loss."""
+    # What a row costs more as +1 than as -1; a swap of (+1, -1) keeps the share of positives.
+    price = cost * (np.maximum(0.0, 1.0 - f) ** 2 - np.maximum(0.0, 1.0 + f) ** 2)
+    up, down = np.flatnonzero(guess > 0), np.flatnonzero(guess < 0)
+    up = up[np.argsort(-price[up], kind="stable")][:most]
+    down = down[np.argsort(price[down], kind="stable")][:most]
+    # Dearest +1 against cheapest -1, rank by rank: the gain falls along the pairs, so those
+    # better are a prefix.
+    pairs = min(len(up), len(down))
+    gain = price[up[:pairs]] - price[down[:pairs]]
+    # Gains at rounding level would exchange a pair to and fro.
+    better = gain > 1e-9 * np.abs(price).max(initial=0.0)
+    guess[up[:pairs][better]] = -1.0
+    guess[down[:pairs][better]] = 1.0
+    return bool(better.any())
+
+
+def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share: float) -> Floats:
+    """Return p = sigmoid((advantage - nu) / T), nu such that p's weighted mean is the share."""
+    # The mean of p falls as nu rises: bisect between shifts that put every p on one side.
+    z = advantage / temperature
+    odds = float(np.log(share / (1.0 - share)))
+    low, high = float(z.min()) - odds - 1.0, float(z.max()) - odds + 1.0
+    target = share * float(cost.sum())
+    for _ in range(200):
+        nu = 0.5 * (low + high)
+        if not low < nu < high:
+            break
+        if float(cost @ expit(z - nu)) > target:
+            low = nu
+        else:
+            high = nu
+    return np.asarray(expit(z - 0.5 * (low + high)))
+
+
+def _objective(rows: Floats, y: Floats, cost: Floats, lambda_: float, w: Floats) -> float:
+    missed = np.maximum(0.0, 1.0 - y * (rows @ w))
+    return 0.5 * lambda_ * float(w @ w) + 0.5 * float(cost @ (missed * missed))

@@ -1,0 +1,204 @@
+"""SVMROC: a kernel machine whose rows are the pairs of a positive and a negative [W14 (2)].
+
+SSLROC also ranks unlabelled points, with soft labels of its own [W14 (3), (5)].
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cad.learning.learners.base import check_cost
+from cad.learning.learners.ranking import base
+from cad.learning.learners.solvers import kernels
+from cad.learning.learners.solvers.cvxopt_solver import solve_cvxopt
+from cad.learning.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
+
+# A coefficient below this share of the largest is the interior point's idea of zero.
+_ZERO = 1e-8
+
+
+@dataclass(eq=False, repr=False)
+class SVMROC(base.Ranker):
+    """Rank by the support vector machine for the area under the ROC curve [W14 (2)].
+
+    Minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm, with w the weights in the
+    space of the kernel, f the scores, and a pair of a positive p and a negative q.
+    In the attributes, support vectors are training rows whose coefficient is not 0.
+
+    Parameters
+    ----------
+    C : float
+        Cost of a pair.
+    norm : 1 or 2
+        Hinge or squared hinge.
+    kernel : {"rbf", "linear", "poly", "precomputed"} or callable
+        As in scikit-learn's ``SVC``.
+    gamma, degree, coef0
+        Parameters of the kernel; the gamma "scale" is 1 / (d Var X), with d features.
+    solver : {"auto", "interior-point", "cvxopt"}
+        The pairwise interior-point method ("auto" and "interior-point"), or the slow reference
+        ("cvxopt", for small problems).
+    tol : float
+        Relative duality gap at which the solver stops; the violation of the optimality conditions
+        (KKT) must be below ten times ``tol``.
+    max_iter : int
+        Most iterations of the solver.
+    platt_folds : int
+        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+
+    Attributes
+    ----------
+    support_, dual_coef_, support_vectors_, intercept_
+        As in scikit-learn's SVC.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
+    """
+
+    C: float = 1.0
+    norm: int = 1
+    kernel: str | kernels.KernelFunction = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 1.0
+    solver: str = "auto"
+    tol: float = 1e-6
+    max_iter: int = 100
+    platt_folds: int = 5
+
+    def _check_parameters(self) -> None:
+        check_cost("C", self.C)
+        check_cost("tol", self.tol)
+        base.require_choice("norm", self.norm, (1, 2))
+        base.require_choice("solver", self.solver, ("auto", "interior-point", "cvxopt"))
+        base.require_count("max_iter", self.max_iter)
+
+    def _fit_scores(self, X: base.Floats, sign: base.Floats, weight: base.Floats) -> None:
+        self._solve(X, sign, weight, (self.C, self.C), 1.0)
+
+    def _solve(
+        self,
+        X: base.Floats,
+        sign: base.Floats,
+        weight: base.Floats,
+        costs: tuple[float, float],
+        margin: float,
+    ) -> None:
+        """Solve with costs of (labelled, other) pairs and M, and keep the support."""
+        kernel = kernels.settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
+        self.gamma_ = kernel.gamma
+        # The solver's points come as positives, negatives, unlabelled.
+        groups = [np.flatnonzero(sign == value) for value in (1.0, -1.0, 0.0)]
+        order = np.concatenate(groups)
+        matrix = kernel.between(X, X)
+        if kernel.name in ("precomputed", "callable"):
+            kernels.check_precomputed(matrix)
+        matrix = matrix[np.ix_(order, order)]
+        base.require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
+        # Symmetric to the last bit, which the pivoted Cholesky factorisation takes for granted.
+        factor = kernel_factor(0.5 * (matrix + matrix.T))
+        problem = PairwiseProblem(
+            factor, len(groups[0]), len(groups[1]), weight[order], *costs, float(margin), self.norm
+        )
+        if self.solver == "cvxopt":
+            # The matrix that the factor spans, not the kernel: the reference then solves the very
+            # problem that the interior point solves.
+            solution = solve_cvxopt(factor @ factor.T, problem.general())
+        else:
+            solution = solve_pairwise(problem, self.tol, self.max_iter)
+        self.solution_ = solution
+        if not solution.converged:
+            base.warn_not_converged(
+                type(self).__name__,
+                f"relative gap {solution.gap:.1e}, KKT violation {solution.kkt:.1e} after "
+                f"{solution.iterations} iterations",
+                "scale the features, lower C or raise max_iter",
+            )
+        # The interior point leaves no coefficient at exactly 0: small ones would make every row a
+        # support vector.
+        beta = np.empty(len(order))
+        beta[order] = solution.beta
+        self.support_ = np.flatnonzero(np.abs(beta) > _ZERO * np.abs(beta).max(initial=0.0))
+        self.dual_coef_ = beta[self.support_][None, :]
+        precomputed = kernel.name == "precomputed"
+        self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]
+        self.n_iter_ = max(1, solution.iterations)
+
+    @property
+    def intercept_(self) -> base.Floats:
+        """Return the intercept of ``decision_function``, shape (1,).
+
+        It is minus the score whose probability is one half; the scores themselves have no
+        intercept.
+        """
+        return np.array([-self.threshold_])
+
+    def _widen(self, kept: NDArray[np.intp], n: int) -> None:
+        self.support_ = kept[self.support_]
+
+    def _scores(self, X: base.Floats) -> base.Floats:
+        # X holds the kernel to all n training points here: the support's columns count.
+        if self.kernel == "precomputed":
+            return np.asarray(X[:, self.support_] @ self.dual_coef_[0])
+        kernel = kernels.settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, X)
+        return kernels.decision_values(kernel, X, self.support_vectors_, self.dual_coef_[0])
+
+
+class SSLROC(SVMROC):
+    """Learn to rank from labelled and unlabelled points [W14 (3), (5)], with C1 = C2 = C.
+
+    Minimises over scores f and soft labels d in [0, 1] of the unlabelled points, with w
+    the weights in the space of the kernel, p the positives, q the negatives and m the unlabelled
+    points,
+
+        1/2 |w|^2 + C/2 sum max(0, 1 - (f_p - f_q))^norm
+                  + C/2 sum max(0, 1 - M - (f_m - f_q - M d_m))^norm
+                  + C/2 sum max(0, 1 - (f_p - f_m + M d_m))^norm.
+
+    In ``y``, -1 stands for unlabelled. Without unlabelled rows the learner is SVMROC at C/2.
+
+    Parameters
+    ----------
+    C : float
+        Costs C1 = C2 of [W14]; a pair costs C/2.
+    M : float
+        By how much the margin of an unlabelled point's pair changes from d = 0 to d = 1. At large M
+        the unlabelled points have no effect.
+    norm, kernel, gamma, degree, coef0, solver, tol, max_iter, platt_folds
+        As for :class:`SVMROC`.
+
+    Attributes
+    ----------
+    soft_labels_ : ndarray, shape (n_unlabelled,)
+        Soft labels d of the unlabelled rows of positive weight, in their order. The minimum
+        may not be unique in d.
+    support_, dual_coef_, support_vectors_, intercept_, solution_
+        As in :class:`SVMROC`.
+    """
+
+    semi_supervised = True
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        M: float = 1.0,
+        norm: int = 1,
+        kernel: str | kernels.KernelFunction = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        platt_folds: int = 5,
+    ) -> None:
+        super().__init__(C, norm, kernel, gamma, degree, coef0, solver, tol, max_iter, platt_folds)
+        self.M = M
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_cost("M", self.M)
+
+    def _fit_scores(self, X: base.Floats, sign: base.Floats, weight: base.Floats) -> None:
+        self._solve(X, sign, weight, (0.5 * self.C, 0.5 * self.C), self.M)
+        self.soft_labels_ = self.solution_.u

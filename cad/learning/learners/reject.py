@@ -1,0 +1,245 @@
+"""SVM with a reject option: the double hinge, asymmetric and symmetric ([A14])."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+from cad.learning.learners.base import PointwiseMachine, check_cost, warn_unless_converged
+from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, pointwise_problem
+
+
+class RejectRule(NamedTuple):
+    """Hold the loss of an SVM with reject option, a double hinge, and its decision thresholds.
+
+    The double hinge of a row is the sum of two hinge losses with different margins.
+
+    Parameters
+    ----------
+    margins : tuple
+        For positives, then negatives: the two margins, values of y f where the loss changes slope,
+        with the class y (+1 or -1) and the decision value f (docs/methods.md 3).
+    costs : tuple
+        For positives, then negatives: cost of each of the two margins, per unit of C.
+    lower, upper : float
+        Decision values: negative below ``lower``, positive above ``upper``, referred between.
+    slope : float
+        Slope of the probability 1 / (1 + exp(-slope f)), f the decision value.
+    """
+
+    margins: tuple[tuple[float, float], tuple[float, float]]
+    costs: tuple[tuple[float, float], tuple[float, float]]
+    lower: float
+    upper: float
+    slope: float
+
+
+def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
+    """Return the double hinge for four different costs.
+
+    The hinge is tangent to the log-loss at the two decision thresholds, which follow from the costs
+    ([A14] (7), docs/methods.md 3).
+
+    Parameters
+    ----------
+    costs : (C_n, C_p, R_n, R_p)
+        Costs of a false positive and a false negative, and of referring a negative and a positive.
+
+    Raises
+    ------
+    LearnerError
+        For costs that are not > 0, or make referring useless.
+    """
+    if len(costs) != 4:
+        raise LearnerError(f"costs = {costs!r}, must be (C_n, C_p, R_n, R_p)")
+    names = ("C_n", "C_p", "R_n", "R_p")
+    c_n, c_p, r_n, r_p = (check_cost(n, v) for n, v in zip(names, costs, strict=True))
+    use = r_p / c_p + r_n / c_n
+    if use >= 1:
+        raise LearnerError(
+            f"these costs make rejecting useless: R_p/C_p + R_n/C_n = {use:.3g}, must be < 1",
+            hint="lower R_p or R_n, or use a learner without reject option",
+        )
+    high = (c_n - r_n) / (c_n - r_n + r_p)
+    low = r_n / (c_p - r_p + r_n)
+    rho = (_entropy(low) - _entropy(high)) / (high - low)
+    tau_high, tau_low = _entropy(high) / (1 - high), -_entropy(low) / low
+    return RejectRule(
+        ((tau_high, rho), (-tau_low, -rho)),
+        ((1 - high, high - low), (low, high - low)),
+        _logit(low),
+        _logit(high),
+        1.0,
+    )
+
+
+def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
+    """Return the double hinge for one cost of referring, the same for both classes.
+
+    docs/methods.md 3 has the formula (generalised hinge).
+
+    Parameters
+    ----------
+    r : float
+        Cost of referring, relative to that of an error.
+    delta0 : float
+        Rows with a decision value between -delta0 and delta0 are referred.
+
+    Raises
+    ------
+    LearnerError
+        Unless 0 < r < 1/2 and r <= delta0 <= 1 - r.
+    """
+    if not 0 < r < 0.5:
+        raise LearnerError(
+            f"symmetric = {r!r}, the cost of rejecting relative to an error must lie in (0, .5)"
+        )
+    if not r <= delta0 <= 1 - r:
+        raise LearnerError(f"delta0 = {delta0!r}, must lie in [r, 1 - r] = [{r:g}, {1 - r:g}]")
+    pair = (1.0, 0.0), (1.0, (1 - 2 * r) / r)
+    # psi_r = W / H(r) with f_psi = (r / H(r)) f_W, and f_W is a logit.
+    return RejectRule((pair[0], pair[0]), (pair[1], pair[1]), -delta0, delta0, _entropy(r) / r)
+
+
+def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -> Problem:
+    """Return the optimisation problem of the double hinge: two margins for every sample.
+
+    Parameters
+    ----------
+    positive : ndarray of bool, shape (n,)
+        Whether each sample is positive.
+    cost : ndarray, shape (n,)
+        Cost of each sample; a sample of cost zero has no row.
+    rule : RejectRule
+        Margins and their shares of the cost, by class.
+
+    Returns
+    -------
+    Problem
+        For :mod:`cad.learning.learners.solvers`.
+
+    Raises
+    ------
+    LearnerError
+        When the samples that cost something are of one class only.
+    """
+    used = np.flatnonzero(cost > 0)
+    if len(np.unique(positive[used])) < 2:
+        raise LearnerError("the samples that count are of one class only: two are needed")
+    side = np.where(positive[used], 0, 1)
+    margins, shares = np.array(rule.margins)[side], np.array(rule.costs)[side]
+    return pointwise_problem(
+        len(positive),
+        np.repeat(used, 2),
+        np.repeat(np.where(positive[used], 1.0, -1.0), 2),
+        margins.ravel(),
+        (shares * cost[used, None]).ravel(),
+    )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class RejectSVC(PointwiseMachine):
+    """Separate two classes, and refer what lies too close to call ([A14]).
+
+    Parameters
+    ----------
+    C : float
+        Weight of the loss against the margin (C_0 in [A14]).
+    costs : (C_n, C_p, R_n, R_p)
+        Costs of a false positive and a false negative, and of referring a negative and a positive.
+        The default is an example; a site sets its own costs.
+    symmetric : float, optional
+        Cost of referring relative to that of an error; replaces ``costs`` by the symmetric rule.
+    delta0 : float
+        Threshold of the symmetric rule, in [symmetric, 1 - symmetric].
+    reject_label : int or str
+        Value that ``predict`` gives to referred rows; must not be a class.
+    kernel, gamma, degree, coef0, solver, tol, cache_size
+        As :class:`cad.learning.learners.PlattSVC`.
+
+    Attributes
+    ----------
+    thresholds_ : ndarray, shape (2,)
+        Decide negative below the first, positive above the second decision value.
+    slope_ : float
+        Slope of the sigmoid in ``predict_proba``: the log-odds are slope times the decision value.
+    classes_, support_, support_vectors_, dual_coef_, intercept_
+        As in scikit-learn's SVC.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
+    """
+
+    costs: tuple[float, float, float, float] = (1.0, 4.0, 0.4, 0.4)
+    symmetric: float | None = None
+    delta0: float = 0.5
+    reject_label: Any = -1
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to two classes; a soft label is positive above .5.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features; for a precomputed kernel the (n, n) kernel matrix.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (positive above .5).
+        eta : ignored
+            Accepted so that learners from soft labels can be exchanged.
+        sample_weight : array, shape (n,), optional
+            Multiplies C.
+        start : array, shape (n,), optional
+            Coefficients of an earlier, similar fit (``solution_.beta``) to start from.
+
+        Raises
+        ------
+        LearnerError
+            For unusable labels or costs, and for a reject label that is a class.
+        """
+        X, classes, p, weight = self._read_inputs(X, y, sample_weight)
+        if self.reject_label in list(classes):
+            raise LearnerError(
+                f"reject_label {self.reject_label!r} is one of the classes",
+                hint="choose another reject_label",
+            )
+        if self.symmetric is None:
+            rule = asymmetric_rule(self.costs)
+        else:
+            rule = symmetric_rule(self.symmetric, self.delta0)
+        problem = reject_problem(p > 0.5, check_cost("C", self.C) * weight, rule)
+        gram = self._make_gram(X, weight)
+        solution = self._solve(gram, problem, start)
+        warn_unless_converged(solution, type(self).__name__)
+        self.classes_ = classes
+        self.thresholds_ = np.array([rule.lower, rule.upper])
+        self.slope_ = rule.slope
+        self._keep(gram, solution)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the class of every row, or ``reject_label`` where it is referred, shape (n,)."""
+        values = self.decision_function(X)
+        kind = np.result_type(self.classes_, np.asarray(self.reject_label))
+        chosen = np.full(len(values), self.reject_label, dtype=kind)
+        chosen[values < self.thresholds_[0]] = self.classes_[0]
+        chosen[values > self.thresholds_[1]] = self.classes_[1]
+        return chosen
+
+    def _probability(self, values: Array) -> Array:
+        return np.asarray(expit(self.slope_ * values))
+
+
+def _entropy(p: float) -> float:
+    return float(-p * np.log(p) - (1 - p) * np.log1p(-p))
+
+
+def _logit(p: float) -> float:
+    return float(np.log(p) - np.log1p(-p))

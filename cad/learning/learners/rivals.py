@@ -1,0 +1,479 @@
+"""Other learners of a probability from soft labels, beside which every validation sets its own.
+
+Each chooses its own scaling and strength by inner folds of whole patients (``groups``), so that a
+row of the table costs seconds. None is tuned by hand.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit, logit
+from sklearn import config_context
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GroupKFold
+from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cad.learning.learners.averaged import squared_distances
+from cad.learning.learners.base import SoftLearner, cross_entropies
+from cad.learning.learners.scaling import SCALERS
+from cad.learning.learners.solvers.problem import Array, LearnerError
+from cad.learning.learners.svm import SoftPlattSVC
+from cad.learning.learners.trees import SoftExtraTrees, flatten, walk
+
+_NEWTON = 50
+# How far from zero the gradient may end: to choose a strength less is needed than to report it.
+_CHOOSING, _FITTED = 1e-3, 1e-6
+_SCALINGS = ("rank", "clipped")
+MOST_SQUARE = 5000
+"""Rows of which a rival may hold a matrix of all pairs: a fold of so many takes three minutes."""
+MOST_GROWN = 50_000
+"""Rows on which a rival grows one tree; each tree draws its own."""
+# Trees that boosting grows after its best before it stops.
+_PATIENCE = 8
+
+
+def rival_learners(n_rows: int = 0) -> dict[str, BaseEstimator]:
+    """Return the unfitted learners that every validation compares with, by name.
+
+    A name is the one that reports show, such as "logistic on soft labels".
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows to learn from. Of more than :data:`MOST_SQUARE` rows only those learn whose
+        time grows with the rows, not with their square or cube, and no tree is grown on more
+        than :data:`MOST_GROWN`.
+    """
+    share = min(1.0, MOST_GROWN / max(n_rows, 1))
+    trees: dict[str, BaseEstimator] = {
+        "boosting on soft labels": SoftBoosting(sample=min(SoftBoosting.sample, share)),
+        "extra trees on p": SoftExtraTrees(trees=50, max_features=0.5, share=share),
+    }
+    if n_rows > MOST_SQUARE:
+        return trees
+    return {
+        "logistic on soft labels": SoftLogistic(),
+        "kernel ridge on p": RidgeProbability(),
+        "Gaussian process on p": RidgeProbability(choose="likelihood"),
+        **trees,
+        "SVM, Platt on soft targets": SoftPlattSVC(calibration_folds=5),
+    }
+
+
+def rival_notes(names: list[str], n_rows: int) -> list[str]:
+    """Return which of these rivals are left out of so many rows, and which trees see a part."""
+    kept = rival_learners(n_rows)
+    left = [name for name in names if name not in kept]
+    why = f"more than {MOST_SQUARE:,} rows, and their time grows with the square or the cube"
+    notes = [f"not compared: {', '.join(left)} ({why})"] if left else []
+    if n_rows > MOST_GROWN:
+        trees = ", ".join(name for name in names if name in kept)
+        notes.append(f"{trees}: each tree is grown on at most {MOST_GROWN:,} of {n_rows:,} rows")
+    return notes
+
+
+class GroupedLearner(SoftLearner):
+    """Base of learners that choose their settings on inner folds of whole patients.
+
+    A subclass supplies ``_fit``, which ``fit`` calls with checked rows, probabilities, weights and
+    patients, and ``_probability``, which returns the probability of the positive class for rows
+    (n, d), shape (n,).
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Choose the settings on inner folds and fit to all rows.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1].
+        eta : ignored
+            Accepted so that learners from soft labels can be exchanged.
+        sample_weight : array, shape (n,), optional
+            How much each row counts.
+        groups : array, shape (n,), optional
+            Patient of every row, kept whole by the inner folds.
+        """
+        self._fit(*self._read_grouped(X, y, sample_weight, groups))
+        return self
+
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
+        """Fit to rows (n, d), probabilities, weights and patients, shape (n,), weights > 0."""
+        raise NotImplementedError
+
+
+class SoftLogistic(GroupedLearner):
+    """Learn logistic regression on soft labels.
+
+    Minimises |w|^2 / 2 + C times the sum of cross-entropies, w the weights of the features.
+
+    Parameters
+    ----------
+    Cs : tuple of float
+        Values of C, ascending, tried on inner folds by cross-entropy. The search stops once the
+        loss rises; the first of equally good values is kept.
+    scaling : tuple of str
+        Scalings to try: names in :data:`cad.learning.learners.scaling.SCALERS`, or "given" (none).
+    folds : int
+        Number of inner folds; they keep patients whole.
+
+    Attributes
+    ----------
+    C_, scaling_ : float and str
+        The chosen values.
+    scaler_ : transformer or None
+        The fitted scaling; None for "given".
+    coef_ : ndarray, shape (d,)
+        Weights of the scaled features.
+    intercept_ : float
+    """
+
+    def __init__(
+        self,
+        Cs: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+        scaling: tuple[str, ...] = _SCALINGS,
+        folds: int = 5,
+    ) -> None:
+        self.Cs = Cs
+        self.scaling = scaling
+        self.folds = folds
+
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
+        best = np.inf
+        for scaling, scaler, rows in _scaled(given, self.scaling):
+            K, folds = rows @ rows.T, _splits(p, groups, self.folds)
+            at, last = [(np.zeros(len(train)), 0.0) for train, _ in folds], np.inf
+            for C in self.Cs:
+                loss = 0.0
+                for k, (train, test) in enumerate(folds):
+                    inside, cost = K[np.ix_(train, train)], C * weight[train]
+                    alpha, b, _ = _newton(inside, p[train], cost, *at[k], _CHOOSING)
+                    at[k] = alpha, b
+                    q = expit(K[np.ix_(test, train)] @ alpha + b)
+                    loss += float(weight[test] @ cross_entropies(p[test], q))
+                if loss < best:
+                    best, self.C_, chosen = loss, float(C), rows
+                    self.scaling_, self.scaler_ = scaling, scaler
+                # The loss falls, then rises with C: what follows is worse and slower.
+                if loss > last:
+                    break
+                last = loss
+        start = np.zeros(len(p))
+        K, cost = chosen @ chosen.T, self.C_ * weight
+        alpha, self.intercept_, missed = _newton(K, p, cost, start, 0.0, _FITTED)
+        if missed > 1e-4:
+            warnings.warn(
+                f"SoftLogistic: not converged in {_NEWTON} Newton steps, gradient {missed:.1e}",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self.coef_ = chosen.T @ alpha
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the log-odds of the positive class, shape (n,)."""
+        check_is_fitted(self)
+        return self._linear(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _linear(self, rows: Array) -> Array:
+        scaled = rows if self.scaler_ is None else self.scaler_.transform(rows)
+        values: Array = scaled @ self.coef_ + self.intercept_
+        return values
+
+    def _probability(self, X: Array) -> Array:
+        probability: Array = expit(self._linear(X))
+        return probability
+
+
+@dataclass(eq=False, repr=False)
+class RidgeProbability(GroupedLearner):
+    """Learn soft labels p by kernel ridge regression, predictions clipped inside (0, 1).
+
+    Parameters
+    ----------
+    gammas : tuple of float
+        Values of gamma to try in the kernel exp(-gamma |u - v|^2 / d) of rows u and v, d features.
+    alphas : tuple of float
+        Strengths of the ridge penalty to try.
+    choose : "left-out error" or "likelihood"
+        How the settings are chosen. "left-out error": by the squared error on left-out groups of
+        patients, which for a ridge needs no refit. "likelihood": by the marginal likelihood of the
+        Gaussian process whose mean is this ridge (Rasmussen and Williams 2006, section 2.7), its
+        variances multiplied by the factor that makes this likelihood largest.
+    scaling : tuple of str
+        Scalings to try: names in :data:`cad.learning.learners.scaling.SCALERS`, or "given" (none).
+    clip : float
+        Probabilities lie in [clip, 1 - clip], so that the cross-entropy is finite.
+    folds : int
+        Number of groups of patients that are left out.
+
+    Attributes
+    ----------
+    gamma_, alpha_, scaling_ : float, float and str
+        The chosen values.
+    """
+
+    gammas: tuple[float, ...] = (0.02, 0.06, 0.2, 0.6)
+    alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    choose: str = "left-out error"
+    scaling: tuple[str, ...] = _SCALINGS
+    clip: float = 0.02
+    folds: int = 5
+
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
+        if self.choose not in ("left-out error", "likelihood"):
+            raise LearnerError(f"choose = {self.choose!r}: known are left-out error, likelihood")
+        self.mean_ = float(np.average(p, weights=weight))
+        # Weights are precisions of the labels: S K S + alpha I with S the roots of the weights.
+        root = np.sqrt(weight)
+        target = root * (p - self.mean_)
+        splits = [test for _, test in _splits(p, groups, self.folds)]
+        best = np.inf
+        for scaling, scaler, rows in _scaled(given, self.scaling):
+            distances = squared_distances(rows, rows) / rows.shape[1]
+            for gamma in self.gammas:
+                values, vectors = np.linalg.eigh(root[:, None] * np.exp(-gamma * distances) * root)
+                values, turned = np.maximum(values, 0.0), vectors.T @ target
+                for alpha in self.alphas:
+                    if self.choose == "likelihood":
+                        loss = _minus_likelihood(values + alpha, turned)
+                    else:
+                        kept = values / (values + alpha)
+                        loss = _left_out_error(vectors, kept, turned, target, splits)
+                    if loss < best:
+                        best, self.gamma_, self.alpha_ = loss, float(gamma), float(alpha)
+                        self.scaling_, self.scaler_, self.rows_ = scaling, scaler, rows
+                        self.dual_ = root * (vectors @ (turned / (values + alpha)))
+
+    def _probability(self, X: Array) -> Array:
+        rows = X if self.scaler_ is None else self.scaler_.transform(X)
+        K = np.exp(-self.gamma_ * squared_distances(rows, self.rows_) / X.shape[1])
+        probability: Array = np.clip(self.mean_ + K @ self.dual_, self.clip, 1.0 - self.clip)
+        return probability
+
+
+@dataclass(eq=False, repr=False)
+class SoftBoosting(GroupedLearner):
+    """Learn soft labels by boosted trees: Newton's steps on the cross-entropy (Friedman 2001).
+
+    Parameters
+    ----------
+    depths : tuple of int
+        Depths of the trees that are tried.
+    trees : int
+        Most trees. Depth and number of trees are chosen by the cross-entropy of inner folds.
+    rate : float
+        Learning rate: the share of each tree's step that is taken.
+    sample : float
+        Share of the rows that each tree is grown on.
+    min_leaf : int
+        Least number of rows of a leaf.
+    folds : int
+        Number of inner folds; they keep patients whole.
+    seed : int
+        Seed of the rows and columns that each tree draws.
+
+    Attributes
+    ----------
+    depth_, n_trees_ : int
+        The chosen depth and number of trees.
+    start_ : float
+        Log-odds before the first tree.
+    roots_ : ndarray of int, shape (trees,)
+        Node where each tree begins.
+    features_, left_, right_, thresholds_, values_ : ndarray, shape (nodes,)
+        Nodes of the trees, as in :class:`cad.learning.learners.SoftExtraTrees`; the value of a
+        row's leaf is added to its log-odds.
+    """
+
+    depths: tuple[int, ...] = (1, 2, 3)
+    trees: int = 70
+    rate: float = 0.15
+    sample: float = 0.7
+    min_leaf: int = 5
+    folds: int = 2
+    seed: int = 0
+
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
+        rows, splits = given.astype(np.float32), _splits(p, groups, self.folds)
+        best = np.inf
+        for depth in self.depths:
+            for n_trees, loss in enumerate(self._left_out(rows, p, weight, splits, depth)):
+                if loss < best:
+                    best, self.depth_, self.n_trees_ = loss, int(depth), n_trees
+        self.start_ = _log_odds(p, weight)
+        steps = self._steps(rows, p, weight, self.depth_)
+        grown = [step for step, _ in zip(steps, range(self.n_trees_), strict=False)]
+        for name, array in flatten([tree for tree, _ in grown]).items():
+            setattr(self, name, array)
+        self.values_ = np.concatenate([np.empty(0), *(values for _, values in grown)])
+
+    def _left_out(
+        self,
+        rows: NDArray[np.float32],
+        p: Array,
+        weight: Array,
+        splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
+        depth: int,
+    ) -> Iterator[float]:
+        """Yield the inner folds' loss after no tree, one, two, ..., until it has long risen."""
+        f = np.empty(len(p))
+        for train, test in splits:
+            f[test] = _log_odds(p[train], weight[train])
+        growing = [self._steps(rows[train], p[train], weight[train], depth) for train, _ in splits]
+        tests = [rows[test] for _, test in splits]
+        lowest, waited = np.inf, 0
+        while waited <= _PATIENCE:
+            loss = float(weight @ cross_entropies(p, expit(f)))
+            yield loss
+            lowest, waited = (loss, 0) if loss < lowest else (lowest, waited + 1)
+            for (_, test), inside, steps in zip(splits, tests, growing, strict=True):
+                step = next(steps, None)
+                if step is None:
+                    return
+                f[test] += step[1][step[0].apply(inside)]
+
+    def _steps(
+        self, rows: NDArray[np.float32], p: Array, weight: Array, depth: int
+    ) -> Iterator[tuple[Any, Array]]:
+        """Yield trees and what each adds to the log-odds at its nodes."""
+        rng = np.random.RandomState(self.seed)
+        f = np.full(len(p), _log_odds(p, weight))
+        n_drawn = max(2, int(self.sample * len(p)))
+        for _ in range(self.trees):
+            q = expit(f)
+            curvature = weight * np.maximum(q * (1 - q), 1e-3)
+            slope = weight * (p - q)
+            drawn = rng.permutation(len(p))[:n_drawn]
+            grower = DecisionTreeRegressor(
+                max_depth=depth, min_samples_leaf=self.min_leaf, max_features="sqrt",
+                random_state=rng,
+            )  # fmt: skip
+            with config_context(skip_parameter_validation=True, assume_finite=True):
+                grower.fit(
+                    rows[drawn], (slope / curvature)[drawn], curvature[drawn], check_input=False
+                )
+            tree = grower.tree_
+            leaf, n = tree.apply(rows), tree.node_count
+            # One unit of curvature holds a leaf of few rows near zero.
+            values = np.bincount(leaf, slope, n) / (np.bincount(leaf, curvature, n) + 1.0)
+            f += self.rate * values[leaf]
+            yield tree, self.rate * values
+
+    def _probability(self, X: Array) -> Array:
+        nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
+        rows = np.ascontiguousarray(X, dtype=np.float32)
+        probability: Array = expit(self.start_ + walk(rows, self.roots_, *nodes))
+        return probability
+
+
+def _log_odds(p: Array, weight: Array) -> float:
+    return float(logit(np.clip(np.average(p, weights=weight), 0.01, 0.99)))
+
+
+def _scaled(X: Array, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Array]]:
+    """Yield name, fitted scaler and scaled rows of every scaling."""
+    for name in names:
+        scaler = None if name == "given" else SCALERS[name]().fit(X)
+        yield name, scaler, X if scaler is None else scaler.transform(X)
+
+
+def _splits(
+    p: Array, groups: NDArray[Any], folds: int
+) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    n = min(folds, len(np.unique(groups)))
+    if n < 2:
+        raise LearnerError("inner folds need at least two patients")
+    return list(GroupKFold(n).split(p, groups=groups))
+
+
+def _newton(
+    K: Array, p: Array, cost: Array, alpha: Array, b: float, tol: float
+) -> tuple[Array, float, float]:
+    """Minimise alpha'K alpha / 2 + sum of costs times cross-entropies of K alpha + b; b is free.
+
+    Returns
+    -------
+    alpha : ndarray, shape (n,)
+    b : float
+    missed : float
+        Largest entry of alpha / cost + q - p and of its weighted mean, zero at the optimum and at
+        most ``tol``.
+    """
+    alpha = alpha.copy()
+    f, share = K @ alpha, cost / cost.max()
+    value = _objective(alpha, f, b, p, cost)
+    for _ in range(_NEWTON):
+        q = expit(f + b)
+        if max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))) <= tol:
+            break
+        # Newton's step in the dual: (K + W^-1) alpha = target, W = cost q (1 - q), through
+        # I + W^1/2 K W^1/2, whose eigenvalues stay at or above 1 however certain q is (Rasmussen
+        # and Williams 2006, algorithm 3.1).
+        weight = np.maximum(q * (1 - q), 1e-10)
+        root = np.sqrt(cost * weight)
+        inside = root[:, None] * K
+        inside *= root
+        inside.flat[:: len(p) + 1] += 1.0
+        factor = cho_factor(inside, lower=True, overwrite_a=True, check_finite=False)
+        both = np.column_stack([(f + b + (p - q) / weight), np.ones(len(p))]) * root[:, None]
+        solved = root[:, None] * cho_solve(factor, both, check_finite=False)
+        new_b = float(solved[:, 0].sum() / solved[:, 1].sum())
+        step, step_b = solved[:, 0] - new_b * solved[:, 1] - alpha, new_b - b
+        rise, length = K @ step, 1.0
+        while length > 1e-6:
+            new = alpha + length * step
+            trial = _objective(new, f + length * rise, b + length * step_b, p, cost)
+            if trial <= value + 1e-12 * abs(value):
+                break
+            length /= 2
+        alpha, f, b = alpha + length * step, f + length * rise, b + length * step_b
+        value = trial
+    q = expit(f + b)
+    return alpha, b, float(max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))))
+
+
+def _objective(alpha: Array, f: Array, b: float, p: Array, cost: Array) -> float:
+    z = f + b
+    return float(alpha @ f / 2 + cost @ (np.logaddexp(0.0, z) - p * z))
+
+
+def _minus_likelihood(variances: Array, turned: Array) -> float:
+    """Return minus the log marginal likelihood at the best scale of the variances, less constants.
+
+    Parameters
+    ----------
+    variances, turned : ndarray, shape (n,)
+        Eigenvalues of the covariance at unit scale, and the targets in its eigenvectors.
+    """
+    return float(len(turned) * np.log(np.mean(turned**2 / variances)) + np.log(variances).sum()) / 2
+
+
+def _left_out_error(
+    vectors: Array, kept: Array, turned: Array, p: Array, splits: list[NDArray[np.intp]]
+) -> float:
+    """Return the sum of squared residuals of groups that the ridge has not seen."""
+    residual = p - vectors @ (kept * turned)
+    total = 0.0
+    for group in splits:
+        part = vectors[group]
+        inside = np.eye(len(group)) - (part * kept) @ part.T
+        total += float(np.sum(np.linalg.solve(inside, residual[group]) ** 2))
+    return total

@@ -1,0 +1,103 @@
+"""Scales of features that no outlier stretches: ranks, and standardised values clipped."""
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cad.learning.learners.solvers.problem import Array
+
+# A rank is read off so many quantiles: every 5 %, fewer numbers than any cohort has regions.
+RANK_QUANTILES = 21
+# Standard deviations beyond which a value says no more than "far".
+_CLIP = 3.0
+# Quantiles closer than this share of a column's size differ by rounding: one block of ties.
+_HAIR = 1e-9
+
+
+class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Share reading; a subclass has ``_scaled`` and leaves mean 0 and variance 1 in training."""
+
+    mean_: Array
+    scale_: Array
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Learn each column's scale from the rows of X, shape (n, d); ``y`` is not used."""
+        rows = validate_data(self, X, dtype=np.float64)
+        self._learn(rows)
+        values = self._scaled(rows)
+        self.mean_, spread = values.mean(axis=0), values.std(axis=0)
+        self.scale_ = np.where(spread > 0, spread, 1.0)
+        return self
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Return scaled rows, shape (n, d)."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        return (self._scaled(rows) - self.mean_) / self.scale_
+
+    def _learn(self, rows: Array) -> None:
+        raise NotImplementedError
+
+    def _scaled(self, rows: Array) -> Array:
+        raise NotImplementedError
+
+
+class RankScaler(_Scaler):
+    """Replace each value by its rank among the training rows, then standardise the ranks.
+
+    The rank is read off 21 quantiles and is linear in the value between them. Equal quantiles form
+    one block of ties, whose rank is the middle of the block. The rank is a continuous function of
+    the value: nearly equal values have nearly equal ranks, however many rows share one of them.
+
+    Attributes
+    ----------
+    quantiles_, ranks_ : ndarray, shape (q, d)
+        Ascending values of each column and their ranks in [0, 1].
+    mean_, scale_ : ndarray, shape (d,)
+        Mean and standard deviation of the training rows' ranks.
+    """
+
+    quantiles_: Array
+    ranks_: Array
+
+    def _learn(self, rows: Array) -> None:
+        levels = np.linspace(0, 1, min(RANK_QUANTILES, len(rows)))
+        self.quantiles_ = np.quantile(rows, levels, axis=0)
+        # The outermost quantiles may be outliers, which say nothing of the column's size.
+        size = np.abs(self.quantiles_[1:-1]).max(axis=0, initial=0.0)
+        new = np.diff(self.quantiles_, axis=0) > _HAIR * size
+        self.ranks_ = np.repeat(levels[:, None], rows.shape[1], axis=1)
+        for j in np.flatnonzero(~new.all(axis=0)):
+            block = np.concatenate([[0], np.cumsum(new[:, j])])
+            self.ranks_[:, j] = (np.bincount(block, levels) / np.bincount(block))[block]
+
+    def _scaled(self, rows: Array) -> Array:
+        return np.column_stack([*map(np.interp, rows.T, self.quantiles_.T, self.ranks_.T)])
+
+
+class ClippedScaler(_Scaler):
+    """Standardise values, clip them at three standard deviations, and standardise again.
+
+    Attributes
+    ----------
+    center_, spread_ : ndarray, shape (d,)
+        Mean and standard deviation before clipping.
+    mean_, scale_ : ndarray, shape (d,)
+        Mean and standard deviation of the clipped training values.
+    """
+
+    center_: Array
+    spread_: Array
+
+    def _learn(self, rows: Array) -> None:
+        self.center_, spread = rows.mean(axis=0), rows.std(axis=0)
+        self.spread_ = np.where(spread > 0, spread, 1.0)
+
+    def _scaled(self, rows: Array) -> Array:
+        return np.clip((rows - self.center_) / self.spread_, -_CLIP, _CLIP)
+
+
+SCALERS: dict[str, type[_Scaler]] = {"rank": RankScaler, "clipped": ClippedScaler}

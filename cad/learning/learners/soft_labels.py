@@ -1,0 +1,252 @@
+"""From a probability and its uncertainty to what a learner is told (docs/methods.md 1).
+
+Two rules at the ends of (0, 1): "drop" keeps only what the readers said, "paper" is [N14] III,
+where an interval that leaves (0, 1) makes the label certain.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, pointwise_problem
+
+Rule = Literal["drop", "paper"]
+
+KIND_NAMES = ("certain_negative", "certain_positive", "two_sided", "one_sided", "none")
+CERTAIN_NEGATIVE, CERTAIN_POSITIVE, TWO_SIDED, ONE_SIDED, NONE = range(5)
+
+# Widest interval: one half would leave (0, 1) on both sides wherever p lies.
+WIDEST = 0.5 - 1e-6
+# With ddof 0, eleven patterns of four readers sit on a boundary exactly (docs/methods.md 1).
+_TIE = 1e-9
+
+
+@dataclass(frozen=True)
+class SoftLabels:
+    """Hold the constraints that labels set: each sample's kind and its interval of log-odds.
+
+    Parameters
+    ----------
+    kinds : ndarray of int, shape (n,)
+        Index into :data:`KIND_NAMES`: certain (negative or positive), bounded on two sides or on
+        one, or none (no bound).
+    lower, upper : ndarray, shape (n,)
+        Ends of a soft label's interval: the logit of p minus and plus the half-width, infinite
+        where there is no bound. For certain labels both are 0 and not used.
+    """
+
+    kinds: NDArray[np.int64]
+    lower: Array
+    upper: Array
+
+    @cached_property
+    def certain(self) -> NDArray[np.bool_]:
+        """Return whether each sample has a certain label, shape (n,)."""
+        return self.kinds <= CERTAIN_POSITIVE
+
+    @cached_property
+    def bounded(self) -> NDArray[np.bool_]:
+        """Return whether each sample has a soft label with at least one bound, shape (n,)."""
+        return ~self.certain & (self.kinds < NONE)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of samples by kind of label."""
+        counts = np.bincount(self.kinds, minlength=len(KIND_NAMES)).tolist()
+        return dict(zip(KIND_NAMES, counts, strict=True))
+
+
+def half_widths(spread: ArrayLike, precision: float, kappa: float) -> Array:
+    """Return the half-widths of soft labels' intervals, in the shape of ``spread``.
+
+    eta_i = clip(max(eta_0, kappa spread_i), 0, 1/2 - 1e-6) (docs/methods.md 8).
+
+    Parameters
+    ----------
+    spread : float or array, shape (n,)
+        Standard deviation of the readers' probabilities, >= 0.
+    precision : float
+        eta_0, the least half-width.
+    kappa : float
+        Share of the spread that becomes half-width; 0 gives every sample eta_0.
+    """
+    return np.clip(np.maximum(precision, kappa * np.asarray(spread, dtype=float)), 0.0, WIDEST)
+
+
+def _kinds(
+    p: Array, below: NDArray[np.bool_], above: NDArray[np.bool_], rule: Rule, precision: float
+) -> NDArray[np.int64]:
+    if rule == "paper":
+        # An interval that leaves on both sides is certain of nothing: (0, 0, 1, 1),
+        # docs/methods.md 1.
+        negative, positive = (below & ~above) | (p <= _TIE), (above & ~below) | (p >= 1 - _TIE)
+    elif rule == "drop":
+        edge = max(precision, 0.0) + _TIE
+        negative, positive = p <= edge, p >= 1 - edge
+        positive &= ~negative
+    else:
+        raise ValueError(f'boundary rule {rule!r} is unknown: "drop" or "paper"')
+    kinds = np.full(p.shape, TWO_SIDED, dtype=np.int64)
+    kinds[below ^ above] = ONE_SIDED
+    kinds[below & above] = NONE
+    kinds[negative] = CERTAIN_NEGATIVE
+    kinds[positive] = CERTAIN_POSITIVE
+    return kinds
+
+
+def soft_labels(
+    p: ArrayLike, half_width: ArrayLike, rule: Rule = "drop", precision: float = 0.125
+) -> SoftLabels:
+    """Check labels and half-widths, and return the constraints that they set on the learner.
+
+    Parameters
+    ----------
+    p : array, shape (n,)
+        Probabilities in [0, 1]; 0 and 1 are certain under either rule.
+    half_width : float or array, shape (n,)
+        Half-width of each label's interval, >= 0.
+    rule : "drop" or "paper"
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound outside, "paper"
+        makes the label certain.
+    precision : float
+        Reading precision eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
+
+    Raises
+    ------
+    ValueError
+        For p or half-widths out of range or of different lengths, or an unknown rule.
+    """
+    return read_labels(*check_soft(p, half_width), rule, precision)
+
+
+def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> SoftLabels:
+    """Return the constraints that labels and half-widths set on a P-SVM (docs/methods.md 1).
+
+    Parameters
+    ----------
+    p, half_width : ndarray, shape (n,)
+        Probability and half-width of its interval, checked by :func:`check_soft`.
+    rule : {"paper", "drop"}
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound outside, "paper"
+        makes the label certain.
+    precision : float
+        Reading precision eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
+
+    Returns
+    -------
+    SoftLabels
+        Kind and bounds of every sample.
+    """
+    ends = np.array([p - half_width, p + half_width])
+    outside = np.array([ends[0] <= _TIE, ends[1] >= 1 - _TIE])
+    kinds = _kinds(p, outside[0], outside[1], rule, precision)
+    certain = kinds <= CERTAIN_POSITIVE
+    bounds = np.where(certain, 0.0, [[-np.inf], [np.inf]])
+    inside = ~(certain | outside)
+    bounds[inside] = _logit(ends[inside])
+    return SoftLabels(kinds, bounds[0], bounds[1])
+
+
+def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
+    """Check labels and their spreads or half-widths, and return both as arrays of one length.
+
+    Parameters
+    ----------
+    p : array, shape (n,)
+        Probabilities.
+    eta : array, shape (n,), or float
+        Spreads or half-widths.
+
+    Raises
+    ------
+    ValueError
+        For values outside [0, 1], NaN, or lengths that disagree.
+    """
+    p = np.asarray(p, dtype=float)
+    if p.ndim != 1:
+        raise ValueError(f"probabilities have shape {p.shape}, must be one per sample")
+    eta = np.asarray(eta, dtype=float)
+    if eta.ndim and eta.shape != p.shape:
+        raise ValueError(f"eta has shape {eta.shape}, must be one number or {p.shape}")
+    for name, value in (("y", p), ("eta", eta)):
+        # NaN is neither: it makes both comparisons false.
+        if value.size and not (value.min() >= 0 and value.max() <= 1):
+            i = int(np.argmax(np.broadcast_to(~((value >= 0) & (value <= 1)), p.shape)))
+            found = np.broadcast_to(value, p.shape)[i]
+            raise ValueError(f"{name}[{i}] = {found!r}, must lie in [0, 1]")
+    eta = np.broadcast_to(eta, p.shape)
+    return p, eta
+
+
+def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which samples have a certain label, and which a soft label with a bound.
+
+    Parameters
+    ----------
+    labels : SoftLabels
+    used : ndarray of bool, shape (n,)
+        Samples that count.
+
+    Raises
+    ------
+    LearnerError
+        When no sample has either, or all labels are certain and of one class.
+
+    Returns
+    -------
+    certain, informative : ndarray of bool, shape (n,)
+        False for samples that do not count.
+    """
+    certain, informative = labels.certain & used, labels.bounded & used
+    if not (certain | informative).any():
+        raise LearnerError(
+            "no sample says anything: every interval p +- eta covers (0, 1)",
+            hint="give smaller eta, or certain labels",
+        )
+    kinds = labels.kinds[certain]
+    if len(kinds) and kinds.min() == kinds.max() and not informative.any():
+        raise LearnerError("one class only among the labels: two are needed")
+    return certain, informative
+
+
+def probabilistic_problem(
+    labels: SoftLabels, cost_certain: Array, cost_soft: Array, scale: float | None
+) -> Problem:
+    """Return the optimisation problem of the P-SVM (docs/methods.md 2).
+
+    Parameters
+    ----------
+    labels : SoftLabels
+    cost_certain, cost_soft : ndarray, shape (n,)
+        Cost of each sample as a certain and as a soft label, sample weights included; zero leaves
+        the sample out.
+    scale : float or None
+        The scale s that divides decision values before they become probabilities; None to learn
+        s >= 0.
+    """
+    soft = labels.bounded & (cost_soft > 0)
+    certain = labels.certain & (cost_certain > 0)
+    # A row for each bound that holds, those of one point side by side: so solvers walk through.
+    point, upper = np.nonzero(
+        np.column_stack(
+            [soft & np.isfinite(labels.lower) | certain, soft & np.isfinite(labels.upper)]
+        )
+    )
+    hard = labels.certain[point]
+    sign = np.where(np.where(hard, labels.kinds[point] == CERTAIN_POSITIVE, upper == 0), 1.0, -1.0)
+    # Certain labels have bounds of 0.
+    bound = sign * np.where(upper, labels.upper[point], labels.lower[point])
+    return pointwise_problem(
+        len(labels.kinds),
+        point,
+        sign,
+        hard + (0.0 if scale is None else scale) * bound,
+        np.where(hard, cost_certain[point], cost_soft[point]),
+        -bound if scale is None else None,
+    )
+
+
+def _logit(p: Array) -> Array:
+    return np.log(p) - np.log1p(-p)

@@ -1,0 +1,374 @@
+"""Primal active set for pointwise problems: the exact solution from a rough one.
+
+Rows strictly between their bounds are free and must be tight: v_j = b (notation of
+:mod:`.rows`). With the other duals fixed, the step of the free ones, the intercept and
+the scale solve one bordered linear system; its kernel block is held as a Cholesky factor that grows
+and shrinks a row at a time. A step that meets a bound stops there and drops the row; a full step is
+followed by taking in the rows that violate most. Hard margins, where pairs crawl, cost as many
+steps as rows change state.
+
+Numba kernels do all but the first factor (LAPACK's): most problems are small and many, and numpy
+takes longer to be called than to compute.
+"""
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf
+
+from cad.learning.learners.solvers.problem import Array
+from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, add_rows, inner
+
+# Added to the kernel's diagonal, relative to its largest entry: keeps dependent points (a linear
+# kernel, duplicates) factorisable. Steps are repeated until exact, so the solution has no trace.
+RIDGE = 1e-11
+# Full steps after which it goes round: ten are usual, the hardest margins take some dozens.
+_MOST_ROUNDS = 300
+# Sums may be taken in any order: inner products then use vector registers.
+_ANY_ORDER = {"reassoc", "nsz", "contract"}
+
+
+def active_set(
+    store: RowStore,
+    rows: Rows,
+    at: Iterate,
+    rest: Array,
+    *,
+    tol: float,
+    max_free: int,
+    add_most: int,
+) -> tuple[int, float]:
+    """Solve a pointwise problem exactly, from a start whose free rows are roughly right.
+
+    Free rows are those whose dual lies strictly between 0 and the row's cost.
+
+    Parameters
+    ----------
+    store : RowStore
+        Kernel rows; those that are needed are added.
+    rows : Rows
+        Rows of the problem.
+    at : Iterate
+        Start, changed in place. Its duals gamma lie between their bounds; they need not fulfil the
+        equations of intercept and scale.
+    rest : ndarray, shape (2,)
+        Where ``rows`` are part of a larger problem: sums of sign * gamma and of q * sign * gamma
+        over the other rows, which stay fixed. q is a row's coefficient of the scale
+        (``Rows``). Zeros for a whole problem.
+    tol : float
+        Largest violation at which to stop, in units of the margin.
+    max_free : int
+        Most free rows.
+    add_most : int
+        Most rows that become free after a full step.
+
+    Returns
+    -------
+    steps : int
+        Steps done.
+    violation : float
+        Largest violation left; infinite when the method gave up. It may exceed ``tol``.
+    """
+    ridge = RIDGE * float(store.kernel.diagonal.max())
+    # Little room at first: what the system gives and takes back is cleared, a fifth of a small fit.
+    room = min(max_free, len(rows.free(at.gamma)) * 5 // 4 + 50)
+    L, free = np.empty((room, room)), np.empty(max_free, dtype=np.int64)
+    new, change = np.empty(add_most, dtype=np.int64), np.zeros(len(at.f))
+    bad, work = np.empty(len(rows.point)), np.empty((5, max_free + 2))
+    size = _start(store, rows, at.gamma, L, free, ridge)
+    steps, violation = 0, np.inf
+    for _ in range(_MOST_ROUNDS if size >= 0 else 0):
+        done, size, violation, count = _to_full_step(
+            L, free, size, rows, at, rest, store.kernel, tol, new, change, bad, work
+        )
+        steps += done
+        if size < 0 or (count == 0 and violation <= tol):
+            break
+        if count == 0:
+            _exchange(rows, at.gamma, free[:size], new[0])
+        points, end = rows.point[new[:count]], size + count
+        if not store.fetch(points):
+            return steps, np.inf
+        if end > len(L):
+            L = np.pad(L, (0, min(max_free, 2 * end) - len(L)))
+        free[size:end] = new[:count]
+        _append(L, size, store.block(points, rows.point[free[:end]]), ridge)
+        size = end
+    # On the way s may be negative; whether the end is one without it, the caller's judge says.
+    at.u[1] = max(at.u[1], 0.0)
+    return steps, violation
+
+
+def _start(
+    store: RowStore, rows: Rows, gamma: Array, L: Array, free: NDArray[np.int64], ridge: float
+) -> int:
+    """Factorise the kernel of the rows that are free now, one a point; return their number.
+
+    It is -1 where there are too many, their kernel rows do not fit, or the block has no factor.
+    """
+    inside, first = rows.free(gamma), np.full(len(store.kernel.slot), -1)
+    first[rows.point[inside[::-1]]] = inside[::-1]
+    inside = first[first >= 0]
+    points, size = rows.point[inside], len(inside)
+    if size > len(free) or ridge <= 0.0 or not store.fetch(points):
+        return -1
+    if size:
+        block = store.block(points, points)
+        block.flat[:: size + 1] += ridge
+        # The lower triangle of a row-major array is the upper one of LAPACK's column-major view.
+        triangle, info = dpotrf(block.T, lower=0, overwrite_a=1)
+        if info != 0:
+            return -1
+        L[:size, :size], free[:size] = triangle.T, inside
+    return size
+
+
+def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) -> None:
+    """Move row ``j`` from its bound against the free row of its point, whose coefficient stays.
+
+    The row that does not meet a bound is the free one after it.
+    """
+    for k in np.flatnonzero((rows.point[free] == rows.point[j]) & (free != j)):
+        i, up = free[k], gamma[j] <= 0.0
+        falls = (rows.sign[i] == rows.sign[j]) == up
+        room = gamma[i] if falls else rows.c[i] - gamma[i]
+        if room < rows.c[j]:
+            gamma[i], free[k] = 0.0 if falls else rows.c[i], j
+        else:
+            room = rows.c[j]
+            gamma[i] += -room if falls else room
+        gamma[j] += room if up else -room
+
+
+@inner()
+def _violations(rows, at, free, size, tol, new, bad, taken):  # type: ignore[no-untyped-def]
+    """Return the largest violation, and the number of the worst rows at a bound, put in ``new``.
+
+    Where there are none, ``new`` begins with the worst row of a point that has a free one.
+    """
+    for i in range(len(taken)):
+        taken[i] = 0.0
+    for j in range(len(bad)):
+        missed = rows.r[j] + rows.q[j] * at.u[1] - at.f[rows.point[j]] - at.u[0]
+        # At gamma = 0 a row must keep its margin, at gamma = c it must miss it.
+        bad[j] = missed * rows.sign[j] if at.gamma[j] <= 0.0 else -missed * rows.sign[j]
+    for k in range(size):
+        bad[free[k]] = abs(bad[free[k]])
+        # A point has one free row at most: a second one would make the block singular.
+        taken[rows.point[free[k]]] = 1.0
+    violation, worst = 0.0, 0
+    for j in range(len(bad)):
+        if bad[j] > violation:
+            violation, worst = bad[j], j
+    count, new[0] = 0, worst
+    while count < len(new) and size + count < len(free):
+        chosen, limit = -1, tol
+        for j in range(len(bad)):
+            if bad[j] > limit and taken[rows.point[j]] == 0.0:
+                chosen, limit = j, bad[j]
+        if chosen < 0:
+            break
+        taken[rows.point[chosen]] = 1.0
+        new[count] = chosen
+        count += 1
+    return violation, count
+
+
+@numba.njit(cache=True)
+def _to_full_step(  # type: ignore[no-untyped-def]
+    L, free, size, rows, at, rest, kernel, tol, new, change, bad, work
+):
+    """Step until no bound is in the way, dropping the rows that meet one.
+
+    Parameters
+    ----------
+    L : ndarray, shape (room, room)
+        Cholesky factor of the free rows' kernel block with a ridge: the lower triangle of the first
+        ``size`` rows counts.
+    free : ndarray of int64, shape (most_free,)
+        Numbers of the free rows, one a point; the first ``size`` count.
+    size : int
+    rows, at, rest, tol
+        As of :func:`active_set`.
+    kernel : KernelRows
+        Kernel rows in memory, with those of the free rows.
+    new : ndarray of int64
+        Receives rows that must become free, the worst first, as many as it has room for.
+    change : ndarray, shape (n,)
+        Zeros.
+    bad, work : ndarray, shapes (m,) and (5, most_free + 2)
+        Room: compiled code that makes its own arrays takes longer to compile.
+
+    Returns
+    -------
+    steps : int
+        Steps done.
+    size : int
+        Free rows left; -1 when the system has no solution that can be used.
+    violation : float
+        Largest violation left.
+    count : int
+        Number of rows in ``new``.
+    """
+    gamma, u = at.gamma, at.u
+    step, tight, balance = work[0], work[3], work[4]
+    for k in range(size):
+        tight[k] = at.f[rows.point[free[k]]]
+    # g = B'gamma of b and of s: a full step closes both, whatever the start missed.
+    balance[0], balance[1] = rest[0], rest[1]
+    for j in range(len(gamma)):
+        balance[0] += rows.sign[j] * gamma[j]
+        balance[1] += rows.q[j] * rows.sign[j] * gamma[j]
+    steps = 0
+    while True:
+        steps += 1
+        goal = _direction(L, free, size, rows, u, balance, tight, work)
+        if not goal[2]:
+            return steps, -1, np.inf, 0
+        length, blocked = _room(free, size, rows, gamma, step)
+        for k in range(size):
+            j = free[k]
+            gamma[j] = min(max(gamma[j] + length * rows.sign[j] * step[k], 0.0), rows.c[j])
+            change[rows.point[j]] += length * step[k]
+        if blocked == size:
+            u[0], u[1] = goal[0], goal[1]
+            break
+        # On the way everything moves in proportion: free values towards their targets, the
+        # balances towards zero. So neither needs the kernel or all rows before the full step.
+        for k in range(size):
+            aim = rows.r[free[k]] + rows.q[free[k]] * goal[1] - goal[0]
+            tight[k] += length * (aim - tight[k])
+        u[0] += length * (goal[0] - u[0])
+        u[1] += length * (goal[1] - u[1])
+        balance[0] *= 1.0 - length
+        balance[1] *= 1.0 - length
+        # On the bound exactly, not to rounding: free rows are told by 0 < gamma < c.
+        j = free[blocked]
+        gamma[j] = 0.0 if rows.sign[j] * step[blocked] < 0.0 else rows.c[j]
+        _remove(L, size, blocked)
+        size -= 1
+        for k in range(blocked, size):
+            free[k], tight[k] = free[k + 1], tight[k + 1]
+    # f = K A'gamma by what has changed: one product with few kernel rows.
+    add_rows(kernel, change, at.f)
+    violation, count = _violations(rows, at, free, size, tol, new, bad, change)
+    for i in range(len(change)):
+        change[i] = 0.0
+    return steps, size, violation, count
+
+
+@inner()
+def _direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no-untyped-def]
+    """Solve the bordered system; return the new b and s, and whether they serve.
+
+    The step is written to ``work[0]``; two more rows are room.
+
+    With L L' the free kernel block, step = (L L')^-1 (r - f + s q - b 1), where b and s are such
+    that the step closes both balances. Half-solved vectors (L^-1 r, L^-1 1, L^-1 q) are enough to
+    find b and s, so there is one backward substitution and not three.
+    """
+    b, s = u[0], u[1]
+    step, ones, slopes = work[0], work[1], work[2]
+    for k in range(size):
+        step[k] = rows.r[free[k]] - tight[k]
+        ones[k] = 1.0
+        slopes[k] = rows.q[free[k]]
+    for k in range(2 + rows.learned):
+        _solve_lower(L, size, work[k])
+    # 1'(LL')^-1 1 and 1'(LL')^-1 (r - f): the Schur complement of the free block for b.
+    a_bb, a_b = _dot(ones, ones, size), _dot(ones, step, size)
+    if rows.learned:
+        a_bs, a_ss = _dot(ones, slopes, size), _dot(slopes, slopes, size)
+        determinant = a_bb * a_ss - a_bs * a_bs
+        # Rows of one slope cannot tell b from s.
+        if size < 2 or determinant <= 1e-14 * a_bb * a_ss:
+            return b, s, False
+        right_b = a_b + balance[0]
+        right_s = _dot(slopes, step, size) + balance[1]
+        s = (a_bs * right_b - a_bb * right_s) / determinant
+        b = (a_ss * right_b - a_bs * right_s) / determinant
+        for k in range(size):
+            step[k] += s * slopes[k] - b * ones[k]
+    else:
+        if size < 1:
+            return b, s, False
+        b = (a_b + balance[0]) / a_bb
+        for k in range(size):
+            step[k] -= b * ones[k]
+    _solve_upper(L, size, step)
+    return b, s, True
+
+
+@inner()
+def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
+    """Return how far the step may go, at most 1, and which free row stops it (``size``: none)."""
+    length, blocked = 1.0, size
+    for k in range(size):
+        j = free[k]
+        move = rows.sign[j] * step[k]
+        room = length
+        if move < 0.0:
+            room = gamma[j] / -move
+        elif move > 0.0:
+            room = (rows.c[j] - gamma[j]) / move
+        if room < length:
+            length, blocked = room, k
+    return length, blocked
+
+
+@numba.njit(cache=True)
+def _append(L, size, block, ridge):  # type: ignore[no-untyped-def]
+    """Add rows to the factor; ``block`` (new, size + new) holds their kernel values."""
+    for i in range(len(block)):
+        at = size + i
+        row = L[at]
+        for k in range(at):
+            row[k] = block[i, k]
+        _solve_lower(L, at, row)
+        # A point that depends on the others leaves rounding: the ridge stands in for it.
+        row[at] = np.sqrt(max(block[i, at] + ridge - _dot(row, row, at), ridge))
+
+
+@inner()
+def _remove(L, size, at):  # type: ignore[no-untyped-def]
+    """Take row ``at`` out of the factor.
+
+    Rows below move up, which leaves one entry beside the diagonal in each; Givens rotations of
+    neighbouring columns clear them, in O(size^2) where factorising again costs O(size^3).
+    """
+    for i in range(at, size - 1):
+        for k in range(i + 2):
+            L[i, k] = L[i + 1, k]
+    for i in range(at, size - 1):
+        x, y = L[i, i], L[i, i + 1]
+        length = np.sqrt(x * x + y * y)
+        cos, sin = x / length, y / length
+        for k in range(i, size - 1):
+            left, right = L[k, i], L[k, i + 1]
+            L[k, i] = cos * left + sin * right
+            L[k, i + 1] = cos * right - sin * left
+
+
+@inner(fastmath=_ANY_ORDER)
+def _dot(x, y, size):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(size):
+        total += x[k] * y[k]
+    return total
+
+
+@inner()
+def _solve_lower(L, size, x):  # type: ignore[no-untyped-def]
+    """Solve L y = x in place."""
+    for i in range(size):
+        x[i] = (x[i] - _dot(L[i], x, i)) / L[i, i]
+
+
+@inner()
+def _solve_upper(L, size, x):  # type: ignore[no-untyped-def]
+    """Solve L' y = x in place, walking rows of L, which lie side by side in memory."""
+    for i in range(size - 1, -1, -1):
+        x[i] /= L[i, i]
+        value = x[i]
+        for k in range(i):
+            x[k] -= L[i, k] * value

@@ -1,0 +1,68 @@
+"""Solvers of pointwise problems by name; they share the problem and the solution, no code."""
+
+from cad.learning.learners.solvers.cvxopt_solver import solve_cvxopt
+from cad.learning.learners.solvers.face import settle_scalars
+from cad.learning.learners.solvers.kernels import Gram
+from cad.learning.learners.solvers.pointwise import solve_hybrid
+from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, Solution
+
+SOLVERS = ("auto", "hybrid", "smo", "cvxopt")
+
+
+def solve_pointwise(
+    gram: Gram,
+    problem: Problem,
+    *,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    cache_mb: float = 500.0,
+    start: Array | None = None,
+) -> Solution:
+    """Solve a pointwise problem by a named solver.
+
+    Parameters
+    ----------
+    gram : Gram
+        Kernel of the training points.
+    problem : Problem
+        Problem in which each row has one point only.
+    solver : str
+        "auto" and "hybrid": :func:`~cad.learning.learners.solvers.pointwise.solve_hybrid`; "smo":
+        sequential minimal optimisation only; "cvxopt": the slow reference, which ignores ``start``
+        and ``cache_mb``.
+    tol : float
+        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
+    cache_mb : float
+        Memory for kernel values when ``gram`` does not hold the whole matrix, MB.
+    start : ndarray, shape (n,), optional
+        Coefficients beta of a similar problem to start from.
+
+    Returns
+    -------
+    Solution
+        Its ``converged`` says whether ``tol`` was reached. Of several optimal scales and intercepts
+        it has the smallest and the middle one
+        (:func:`~cad.learning.learners.solvers.face.settle_scalars`).
+
+    Raises
+    ------
+    LearnerError
+        For an unknown name or a tolerance that is not in (0, 1).
+    ValueError
+        For a precomputed kernel matrix that is not positive semi-definite on the points whose
+        coefficient is not 0.
+    """
+    if solver not in SOLVERS:
+        raise LearnerError(f"solver {solver!r} is unknown: {', '.join(SOLVERS)}")
+    if not 0 < tol < 1:
+        raise LearnerError(f"tol = {tol!r}, must lie in (0, 1)")
+    if solver == "cvxopt":
+        # No budget: the reference needs the whole matrix.
+        K = gram.kernel.between(gram.X, gram.X) if gram.matrix is None else gram.matrix
+        solution = solve_cvxopt(K, problem, gap_tol=tol, kkt_tol=10 * tol)
+    else:
+        solution = solve_hybrid(
+            gram, problem, tol=tol, cache_mb=cache_mb, start=start, polish=solver != "smo"
+        )
+    gram.prove(solution.beta.nonzero()[0])
+    return settle_scalars(problem, solution)

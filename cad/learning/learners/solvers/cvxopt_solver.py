@@ -1,0 +1,95 @@
+"""The reference: any :class:`~.problem.Problem` as a quadratic program in cvxopt.
+
+Slow and plain on purpose: every other solver is tested against it. cvxopt is GPL-3: it is the
+extra ``reference`` and is imported only when this solver is asked for.
+"""
+
+import numpy as np
+
+from cad.base.errors import CadError, install
+from cad.learning.learners.solvers.problem import Array, Problem, Solution, certify
+
+
+def solve_cvxopt(
+    K: Array,
+    problem: Problem,
+    *,
+    tol: float = 1e-11,
+    max_iter: int = 100,
+    gap_tol: float = 1e-6,
+    kkt_tol: float = 1e-5,
+) -> Solution:
+    """Solve a problem by its dual quadratic program in cvxopt.
+
+    The variables are the problem's duals gamma, and one more for each finite bound of an extra
+    scalar u (such as the intercept or the scale).
+
+    Parameters
+    ----------
+    K : ndarray, shape (n, n)
+        Kernel matrix of the training points.
+    problem : Problem
+        Any problem.
+    tol : float
+        cvxopt's absolute, relative and feasibility tolerance.
+    max_iter : int
+        Most iterations.
+    gap_tol, kkt_tol : float
+        Largest relative gap and KKT violation at which the solution counts as converged.
+
+    Returns
+    -------
+    Solution
+        With ``solver`` "cvxopt"; ``converged`` may be False.
+
+    Raises
+    ------
+    CadError
+        Where cvxopt is not installed.
+
+    Notes
+    -----
+    With g the sum of the duals times the coefficients of an extra scalar, and lower and upper its
+    bounds, the dual objective has the term max(lower g, upper g). It is written as
+    upper p - lower q with g = p - q and p, q >= 0. The multipliers of the equations
+    g = p - q are the extra scalars u.
+    """
+    try:
+        import cvxopt
+    except ImportError as error:
+        raise CadError(
+            "the reference solver needs cvxopt, which is not installed",
+            hint=f"{install('reference')} (GPL-3); or solver='auto', which needs no extra",
+        ) from error
+    m, k = problem.n_rows, len(problem.lower)
+    A, B = problem.dense()
+    # min 1/2 x'Px + q'x with Gx <= h and Ex = 0, x = (gamma, p of every finite upper bound, q of
+    # every finite lower one).
+    up, low = np.isfinite(problem.upper), np.isfinite(problem.lower)
+    size = m + int(up.sum() + low.sum())
+    P = np.zeros((size, size))
+    P[:m, :m] = A @ K @ A.T
+    if problem.r == 2:
+        # The squared hinge's -sum gamma^2 / (4 c).
+        P[np.arange(m), np.arange(m)] += 1 / (2 * problem.c)
+    q = np.concatenate([-problem.t, problem.upper[up], -problem.lower[low]])
+    # E x = B'gamma - p + q: the balance g of each scalar, less the parts that its box allows.
+    E = np.zeros((k, size))
+    E[:, :m] = B.T
+    E[np.flatnonzero(up), m + np.arange(up.sum())] = -1.0
+    E[np.flatnonzero(low), m + up.sum() + np.arange(low.sum())] = 1.0
+    G, h = -np.eye(size), np.zeros(size)
+    if problem.r == 1:
+        G, h = np.vstack([G, np.eye(m, size)]), np.concatenate([h, problem.c])
+    parts = [cvxopt.matrix(part) for part in (P, q, G, h, *((E, np.zeros(k)) if k else ()))]
+    options = {
+        "show_progress": False, "abstol": tol, "reltol": tol, "feastol": tol,
+        "maxiters": max_iter, "refinement": 2,
+    }  # fmt: skip
+    result = cvxopt.solvers.qp(*parts, options=options)
+    gamma = np.clip(np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf)
+    u = np.array(result["y"]).ravel() if k else np.zeros(0)
+    return certify(
+        problem, K @ (problem.A.T @ gamma), gamma, u,
+        iterations=int(result["iterations"]), solver="cvxopt", gap_tol=gap_tol, kkt_tol=kkt_tol,
+    )  # fmt: skip

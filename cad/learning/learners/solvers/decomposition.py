@@ -1,0 +1,137 @@
+"""Pairs of rows without the whole kernel matrix: a block of points at a time.
+
+The block holds the points whose rows violate most and those of the last block that still move. Its
+own kernel matrix is small, so pairs within it cost no more than its size; what they changed goes
+into all decision values by one matrix product. Points that are settled at a bound are left alone,
+as shrinking does. For what is too large for a store of kernel rows (:mod:`.rows`).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cad.learning.learners.solvers.kernels import Gram, decision_values
+from cad.learning.learners.solvers.problem import Array
+from cad.learning.learners.solvers.rows import Iterate, KernelRows, Rows
+from cad.learning.learners.solvers.smo import between, smo
+
+# A fifth of the points, within these: larger blocks need fewer passes over all points, smaller ones
+# fewer kernel values of their own.
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 512, 4096
+# Share of the block that new violators may take.
+_NEW = 0.5
+# A block is solved to this share of the violation it was chosen at, or of the tolerance.
+_INNER, _INNER_LAST = 0.1, 0.5
+_INNER_MOVES = 100
+
+
+def block_size(cache_mb: float, n_points: int) -> int:
+    """Return how many points make a block, so that its kernel matrix fits half the budget.
+
+    Parameters
+    ----------
+    cache_mb : float
+        Memory for kernel values, megabytes.
+    n_points : int
+        Number of training points.
+
+    Returns
+    -------
+    int
+        At least two.
+    """
+    most = int(np.clip(n_points // 5, min(n_points, _SMALLEST_BLOCK), _LARGEST_BLOCK))
+    return int(np.clip(np.sqrt(cache_mb * 1e6 / 16), 2, most))
+
+
+def smo_by_blocks(
+    gram: Gram, size: int, rows: Rows, at: Iterate, scale: Array, eps: float, most: int
+) -> tuple[int, float]:
+    """Move pairs of rows by sequential minimal optimisation, one block of points at a time.
+
+    The kernel values of each block are computed anew.
+
+    Parameters
+    ----------
+    gram : Gram
+        Kernel of the training points.
+    size : int
+        Points of a block, at least two.
+    rows : Rows
+        Rows of the problem.
+    at : Iterate
+        Feasible start, changed in place.
+    scale : ndarray, shape (3,)
+        Anchor, weight rho and sum of the learned scale's proximal term, as described at
+        :func:`~cad.learning.learners.solvers.smo.smo`. The sum is updated in place.
+    eps : float
+        Violation at which to stop.
+    most : int
+        Most moves.
+
+    Returns
+    -------
+    moves : int
+        Pairs moved.
+    violation : float
+        Largest violation left.
+    """
+    point, sign, gamma, c = rows.point, rows.sign, at.gamma, rows.c
+    block = np.zeros(0, dtype=np.int64)
+    # New memory for each block's matrix cost as much time as its values.
+    memory = np.empty(size * size)
+    place = np.full(len(at.f), -1, dtype=np.int64)
+    moves = 0
+    while True:
+        s = max(0.0, scale[0] + scale[1] * scale[2])
+        v = rows.r + rows.q * s - at.f[point]
+        positive = sign > 0
+        up = np.where(np.where(positive, gamma < c, gamma > 0), v, -np.inf)
+        down = np.where(np.where(positive, gamma > 0, gamma < c), v, np.inf)
+        best, lowest = float(up.max()), float(down.min())
+        violation = best - lowest
+        at.u[:] = between(best, lowest), s
+        if not violation > eps or moves >= most:
+            return moves, violation
+        block = _choose(size, rows, gamma, up, down, block)
+        place[:] = -1
+        place[block] = np.arange(len(block))
+        inside = np.flatnonzero(place[point] >= 0)
+        points, n = gram.X[block], len(block)
+        K = gram.kernel.between(points, points, out=memory[: n * n].reshape(n, n))
+        kernel = KernelRows(K, np.arange(len(block)), np.diagonal(K).copy())
+        inner = Iterate(gamma[inside], at.f[block], np.zeros(2))
+        done, _, _ = smo(
+            kernel, rows.part(inside, place, rows.learned), inner, scale,
+            max(_INNER_LAST * eps, _INNER * violation), _INNER_MOVES * len(inside),
+        )  # fmt: skip
+        moves += done
+        step = np.zeros(len(block))
+        np.add.at(step, place[point[inside]], sign[inside] * (inner.gamma - gamma[inside]))
+        gamma[inside] = inner.gamma
+        moved = np.flatnonzero(step)
+        at.f[:] += decision_values(gram.kernel, gram.X, gram.X[block[moved]], step[moved])
+
+
+def _choose(
+    size: int, rows: Rows, gamma: Array, up: Array, down: Array, last: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the next block's points, sorted: worst violators, then the last block's."""
+    point = rows.point
+    half = max(1, int(_NEW * size) // 2) if len(last) else max(1, size // 2)
+    raise_first = _first(-up, half)
+    raise_first = raise_first[up[raise_first] > down.min()]
+    lower_first = _first(down, half)
+    lower_first = lower_first[down[lower_first] < up.max()]
+    # The two worst come first: whatever the size, they are in.
+    worst = point[np.r_[raise_first[:1], lower_first[:1]]]
+    new = np.setdiff1d(point[np.r_[raise_first, lower_first]], worst)
+    kept = np.setdiff1d(last, np.r_[worst, new])
+    moving = np.isin(kept, point[rows.free(gamma)])
+    return np.sort(np.r_[np.unique(worst), new, kept[moving], kept[~moving]][:size])
+
+
+def _first(value: Array, count: int) -> NDArray[np.intp]:
+    """Return the indices of the smallest ``count`` values, ascending."""
+    count = min(count, len(value))
+    part = np.argpartition(value, count - 1)[:count]
+    return part[np.argsort(value[part], kind="stable")]

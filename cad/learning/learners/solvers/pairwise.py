@@ -1,0 +1,463 @@
+"""Pairwise hinge problems: thousands of pair rows that live on about a hundred points.
+
+Positives p, negatives q and unlabelled points m give the rows of docs/methods.md 2,
+
+    f_p - f_q >= 1,    f_m - f_q - M d_m >= 1 - M,    f_p - f_m + M d_m >= 1,    0 <= d <= 1,
+
+and a primal-dual interior point (Mehrotra's predictor and corrector) solves them all at once. A
+row touches two points and at most one d, so the normal equations of the rows are one weighted
+graph over the points: its matrix is written down from row sums, d is eliminated by its diagonal,
+and each step costs O(pairs + n^3) with n the number of *points*. No matrix over pairs exists.
+
+Sums over the rows of a point are numba kernels, which never write down which rows those are;
+everything else is numpy and LAPACK, and one Cholesky factor serves predictor and corrector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
+
+from cad.learning.learners.solvers.problem import Problem, Solution
+
+Floats = NDArray[np.float64]
+# Share of the gap asked for that the products of an iterate aim at.
+_AIM = 0.01
+_CAREFUL_AFTER = 20
+# Where multipliers start, as a share of the most they can be, and slacks, in units of the margin.
+_FIRST = 0.3
+_ROOM = 0.5
+# Share of the way to the nearest bound that a step goes.
+_CLOSE = 0.999
+_SHORTEST = 1e-10
+# Least product of a pair, relative to the mean.
+_LEAST = 0.1
+# Shares of the diagonal to add, one after another, until rounding leaves the equations definite.
+_RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
+
+
+@dataclass(frozen=True)
+class PairwiseProblem:
+    """Hold one SVMROC or SSLROC problem; points in the order positives, negatives, unlabelled.
+
+    Every row of the problem is a pair of points.
+
+    Attributes
+    ----------
+    factor : ndarray (n, r)
+        L with L L' the kernel matrix of the points; :func:`kernel_factor` makes it.
+    n_positive, n_negative : int
+        Number of positive and of negative points; the rest of the n points are unlabelled.
+    weight : ndarray (n,)
+        Weight of each point, > 0; the cost of a pair is multiplied by its two weights.
+    labelled_cost, unlabelled_cost : float
+        Cost of a pair of labelled points, and of a pair with an unlabelled point.
+    margin : float
+        M of [W14] (3): by how much the margins change when a soft label d goes from 0 to 1.
+    norm : int
+        1 = hinge, 2 = squared hinge.
+    """
+
+    factor: Floats
+    n_positive: int
+    n_negative: int
+    weight: Floats
+    labelled_cost: float
+    unlabelled_cost: float
+    margin: float
+    norm: int
+
+    @property
+    def hinge(self) -> bool:
+        """Return whether the loss is the hinge, not its square."""
+        return self.norm == 1
+
+    @property
+    def n_unlabelled(self) -> int:
+        """Return the number of points without a label."""
+        return len(self.factor) - self.n_positive - self.n_negative
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Return the numbers of the problem's rows of three kinds, which come one after another.
+
+        The kinds are pairs (positive, negative), (unlabelled, negative) and (positive, unlabelled).
+        """
+        p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
+        return p * q, m * q, p * m
+
+    @cached_property
+    def cost(self) -> Floats:
+        """Return the cost of every row, shape (rows,), in the order of :attr:`sizes`."""
+        p, q, m = np.split(self.weight, [self.n_positive, self.n_positive + self.n_negative])
+        return np.concatenate(
+            [
+                self.labelled_cost * np.outer(p, q).ravel(),
+                self.unlabelled_cost * np.outer(m, q).ravel(),
+                self.unlabelled_cost * np.outer(p, m).ravel(),
+            ]
+        )
+
+    @cached_property
+    def target(self) -> Floats:
+        """Return the margin of every row, shape (rows,), in the order of :attr:`sizes`."""
+        return np.repeat([1.0, 1.0 - self.margin, 1.0], self.sizes)
+
+    @cached_property
+    def pull(self) -> Floats:
+        """Return how much the rows of each soft label could pull on it, whatever their sign."""
+        _, of_negative, of_positive = self.blocks(self.cost)
+        total: Floats = of_negative.sum(axis=1) + of_positive.sum(axis=0)
+        return self.margin * total
+
+    def blocks(self, value: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return numbers of the rows as three matrices, one for each kind of :attr:`sizes`."""
+        p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
+        second, third = p * q, p * q + m * q
+        of_unlabelled = value[second:third].reshape(m, q), value[third:].reshape(p, m)
+        return value[:second].reshape(p, q), *of_unlabelled
+
+    def general(self) -> Problem:
+        """Return the problem in the general form, a :class:`Problem`, for reference solvers."""
+        p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
+        of_p, of_q, of_m = np.arange(p), p + np.arange(q), p + q + np.arange(m)
+        plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])
+        minus = np.concatenate([np.tile(of_q, p), np.tile(of_q, m), np.tile(of_m, p)])
+        # The unlabelled point of a row, if it has one, comes last in the order of points.
+        soft = np.maximum(plus, minus) - (p + q)
+        pull = np.repeat([0.0, -self.margin, self.margin], self.sizes)
+        row = np.arange(len(plus))
+        one = np.ones(len(row))
+        shape = (len(row), len(self.factor))
+        A = sparse.csr_array((one, (row, plus)), shape=shape) - sparse.csr_array(
+            (one, (row, minus)), shape=shape
+        )
+        touched = row[self.sizes[0] :]
+        B = sparse.csr_array((pull[touched], (touched, soft[touched])), shape=(len(row), m))
+        zero = np.zeros(m)
+        return Problem(A.tocsr(), B, self.target, self.cost, zero, zero + 1.0, self.norm)
+
+
+def kernel_factor(kernel: Floats) -> Floats:
+    """Return L (n, r) with K = L L' for a positive semi-definite kernel matrix (n, n).
+
+    The factor is a pivoted Cholesky factor, and r the numerical rank of the matrix.
+    """
+    n = len(kernel)
+    tolerance = n * np.finfo(float).eps * max(float(np.diag(kernel).max()), np.finfo(float).tiny)
+    upper, pivots, rank, _ = dpstrf(np.asarray(kernel, dtype=float), tol=tolerance, lower=0)
+    factor = np.zeros((n, rank))
+    factor[pivots - 1] = np.triu(upper)[:rank].T
+    return factor
+
+
+def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 100) -> Solution:
+    """Solve a pairwise problem by a primal-dual interior-point method.
+
+    Parameters
+    ----------
+    problem : PairwiseProblem
+        The problem.
+    tol : float
+        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
+    max_iter : int
+        Most iterations.
+
+    Returns
+    -------
+    Solution
+        The most exact iterate, equal to the last bit on every run; its ``u`` holds the soft labels.
+        ``converged`` says whether ``tol`` was reached.
+    """
+    state = _start(problem)
+    best: Solution | None = None
+    for iteration in range(max_iter + 1):
+        solution = _certified(problem, state, iteration, tol)
+        # Round-off can spoil the last steps of an ill-conditioned problem: keep the best.
+        if best is None or _merit(solution) < _merit(best):
+            best = solution
+        if solution.converged or iteration == max_iter:
+            break
+        try:
+            # Stiffer equations than the gap needs spoil it, because multipliers take up rounding.
+            least = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
+            length = _step(problem, state, least, iteration >= _CAREFUL_AFTER)
+        except np.linalg.LinAlgError:
+            break
+        if length == 0.0:
+            break
+    return best if best is not None else solution
+
+
+def _merit(solution: Solution) -> float:
+    return max(abs(solution.gap), solution.kkt / 10.0)
+
+
+@dataclass
+class _State:
+    """Hold the interior point: weights w, and x and y, whose products one by one must vanish.
+
+    x is [s, lower, upper, xi]: slacks of the rows, multipliers of 0 <= d <= 1, and what the rows
+    miss. y is [gamma, d, room, nu]: multipliers of the rows, soft labels, 1 - d, which near 1 d
+    itself cannot tell, and multipliers of xi >= 0. For the squared hinge xi = gamma / (2 cost), and
+    neither has a fourth part. w comes to L'A'gamma and is kept all the same: computed from gamma,
+    whose steps round more, it ended 101 of 5,400 larger problems above the gap instead of 1.
+    """
+
+    w: Floats
+    x: Floats
+    y: Floats
+
+
+def _parts(problem: PairwiseProblem, value: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the four parts of x or y of a :class:`_State`, as views."""
+    rows, m = len(problem.cost), problem.n_unlabelled
+    box = value[rows : rows + m], value[rows + m : rows + 2 * m]
+    return value[:rows], *box, value[rows + 2 * m :]
+
+
+def _start(problem: PairwiseProblem) -> _State:
+    """Return a start inside every box; the bounds of d push on it as much as its rows can pull."""
+    n, cost, d = len(problem.factor), problem.cost, np.full(problem.n_unlabelled, 0.5)
+    asked = _sides(np.zeros(n), d, problem.n_positive, problem.n_negative, problem.margin)
+    short = problem.target - asked
+    s, xi = np.maximum(-short, 0.0) + _ROOM, np.maximum(short, 0.0) + _ROOM
+    gamma, push = _FIRST * cost, _FIRST * problem.pull
+    x, y = np.concatenate([s, push, push, xi]), np.concatenate([gamma, d, d, cost - gamma])
+    used = len(x) if problem.hinge else len(x) - len(xi)
+    return _State(np.zeros(problem.factor.shape[1]), x[:used], y[:used])
+
+
+# Rows come in three blocks (positive, negative), (unlabelled, negative), (positive, unlabelled);
+# walking them block by block keeps every inner loop contiguous.
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
+    """Return A' value, shape (n,), and B' value, shape (n - p - q,).
+
+    ``value`` holds one number for each row; A and B are the rows over the scores f and the soft
+    labels d.
+    """
+    m = n - p - q
+    points, onto_d = np.zeros(n), np.zeros(m)
+    at = 0
+    for i in range(p):
+        total = 0.0
+        for j in range(q):
+            total += value[at + j]
+            points[p + j] -= value[at + j]
+        points[i] += total
+        at += q
+    for i in range(m):
+        total = 0.0
+        for j in range(q):
+            total += value[at + j]
+            points[p + j] -= value[at + j]
+        points[p + q + i] += total
+        onto_d[i] -= margin * total
+        at += q
+    for i in range(p):
+        total = 0.0
+        for j in range(m):
+            total += value[at + j]
+            points[p + q + j] -= value[at + j]
+            onto_d[j] += margin * value[at + j]
+        points[i] += total
+        at += m
+    return points, onto_d
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
+    """Return A f + B d, the left side of every row; f (n,) scores, d (n - p - q,) soft labels."""
+    m = len(d)
+    out = np.empty(p * q + m * q + p * m)
+    # An unlabelled point enters every row as f_m - M d_m.
+    moved = f[p + q :] - margin * d
+    at = 0
+    for i in range(p):
+        for j in range(q):
+            out[at + j] = f[i] - f[p + j]
+        at += q
+    for i in range(m):
+        for j in range(q):
+            out[at + j] = moved[i] - f[p + j]
+        at += q
+    for i in range(p):
+        for j in range(m):
+            out[at + j] = f[i] - moved[j]
+        at += m
+    return out
+
+
+def _factorise(
+    problem: PairwiseProblem, stiffness: Floats, theta: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return the Cholesky factor of I + L' S L, S the rows' graph after eliminating d.
+
+    A row joins two points by a spring, so without d the rows are the Laplacian of a weighted graph.
+    An unlabelled point's rows do not join it but a node at f_i - M d_i, which a spring of theta /
+    M^2 joins to the point. Eliminating that node leaves a graph again (the star-mesh transform),
+    whose weights are sums and products of positive numbers: nothing cancels.
+
+    Beside it the cross terms A' W B divided by d's diagonal, and that diagonal.
+    """
+    n, p, margin = len(problem.factor), problem.n_positive, problem.margin
+    labelled = p + problem.n_negative
+    of_labelled, of_negative, of_positive = problem.blocks(stiffness)
+    # Column i: the springs between the node of unlabelled i and the positives, the negatives.
+    star = np.concatenate([of_positive, of_negative.T])
+    own, total = theta / margin**2, star.sum(axis=0)
+    share = star / (total + own)
+    weight = np.zeros((n, n))
+    weight[:labelled, :labelled] = share @ star.T
+    weight[:p, p:labelled] += of_labelled
+    weight[p:labelled, :p] += of_labelled.T
+    weight[:labelled, labelled:] = share * own
+    weight[labelled:, :labelled] = weight[:labelled, labelled:].T
+    np.fill_diagonal(weight, 0.0)
+    # With minus their sums on the diagonal the weights are -S.
+    np.fill_diagonal(weight, -weight.sum(axis=0))
+    system = -(problem.factor.T @ weight @ problem.factor)
+    lean = np.concatenate([share, np.diag(-total / (total + own))]) / margin
+    return _cholesky(system), lean, margin**2 * (total + own)
+
+
+def _cholesky(system: Floats) -> Floats:
+    """Return the Cholesky factor of I + ``system``, or of a little more: ``system`` is changed.
+
+    Steps from a slightly stiffer matrix still close the gap, as each starts from what is missed.
+    """
+    diagonal = np.einsum("ii->i", system)
+    diagonal += 1.0
+    for ridge in _RIDGES:
+        diagonal *= 1.0 + ridge
+        chol: Floats
+        # The transpose of the symmetric matrix lies as LAPACK wants it.
+        chol, info = dpotrf(system.T, lower=1, clean=0)
+        if info == 0:
+            return chol
+    raise np.linalg.LinAlgError("the normal equations are indefinite")
+
+
+def _step(problem: PairwiseProblem, at: _State, least: float, careful: bool) -> float:
+    """Move the state by one step, in place.
+
+    Parameters
+    ----------
+    least : float
+        Sum of the products that must vanish below which the step does not aim.
+    careful : bool
+        Whether the corrector trusts what the predictor saw only as far as that got. In full it
+        takes fewer steps, but goes round in circles in one problem of a thousand.
+
+    Returns
+    -------
+    length : float
+        Of the step; 0 when no further progress is possible.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        When rounding has made the equations indefinite beyond repair.
+    """
+    count, inverse = len(at.x), 1.0 / at.y
+    # Products near zero make equations that rounding spoils: lift x, the next step closes the gap.
+    np.maximum(at.x, (max(least, _LEAST * float(at.x @ at.y)) / count) * inverse, out=at.x)
+    towards = _equations(problem, at, inverse)
+    mean = float(at.x @ at.y) / count
+    # The predictor, then the corrector (Mehrotra).
+    ahead = towards(0.0)
+    seen, bent = _reach(at, ahead), ahead.x * ahead.y
+    left = max((1.0 - seen) * mean + seen**2 * float(bent.mean()), 0.0)
+    aim = max(mean * min(1.0, left / mean) ** 3, least / count)
+    change = towards(aim - (seen**2 if careful else 1.0) * bent)
+    length = _CLOSE * _reach(at, change)
+    if not length > _SHORTEST:
+        return 0.0
+    at.w += length * change.w
+    at.x += length * change.x
+    at.y += length * change.y
+    return length
+
+
+def _equations(
+    problem: PairwiseProblem, at: _State, inverse: Floats
+) -> Callable[[Floats | float], _State]:
+    """Return a function from what the products should be to the change; ``inverse`` is 1 / y."""
+    p, q, margin, hinge = problem.n_positive, problem.n_negative, problem.margin, problem.hinge
+    n, factor, ratio = len(problem.factor), problem.factor, at.x * inverse
+    gamma, d, _, _ = _parts(problem, at.y)
+    asked = problem.target - _sides(factor @ at.w, d, p, q, margin)
+    # Without its slacks each row is (ease + give) dgamma = asked - _sides(df, dd).
+    ease, low, high, give = _parts(problem, ratio)
+    if not hinge:
+        give = 0.5 / problem.cost
+        asked -= give * gamma
+    stiffness = 1.0 / (ease + give)
+    chol, lean, big = _factorise(problem, stiffness, low + high)
+    points, onto_d = _onto(gamma, p, q, margin, n)
+    # Stationarity of w = L'A'gamma: what the state misses.
+    left_w = factor.T @ points - at.w
+
+    def towards(products: Floats | float) -> _State:
+        to = products * inverse
+        to_s, to_lower, to_upper, to_xi = _parts(problem, to)
+        right = asked + to_s - to_xi if hinge else asked + to_s
+        points, more_d = _onto(stiffness * right, p, q, margin, n)
+        # That of d = B'gamma - upper + lower holds with the new multipliers.
+        rest_d = onto_d + more_d + to_lower - to_upper
+        dw = dpotrs(chol, left_w + factor.T @ (points - lean @ rest_d), lower=1)[0]
+        df = factor @ dw
+        dd = rest_d / big - lean.T @ df
+        dg = stiffness * (right - _sides(df, dd, p, q, margin))
+        dy = np.concatenate([dg, dd, -dd, -dg])[: len(at.y)]
+        return _State(dw, to - at.x - ratio * dy, dy)
+
+    return towards
+
+
+def _reach(at: _State, change: _State) -> float:
+    """Return how far the state may move along a change before a bound is met, at most 1."""
+    return 1.0 / max(1.0, -min(float((change.x / at.x).min()), float((change.y / at.y).min())))
+
+
+def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: float) -> Solution:
+    """Return (gamma, d) with objectives and KKT violation, nothing taken from the iteration.
+
+    The balance of each d counts relative to all that its rows could pull.
+    """
+    p, q, margin, cost = problem.n_positive, problem.n_negative, problem.margin, problem.cost
+    gamma, d, _, _ = _parts(problem, state.y)
+    beta, balance = _onto(gamma, p, q, margin, len(problem.factor))
+    w = problem.factor.T @ beta
+    f = problem.factor @ w
+    norm2 = 0.5 * float(w @ w)
+    short = problem.target - _sides(f, d, p, q, margin)
+    missed, share = np.maximum(short, 0.0), gamma / cost
+    dual = float(problem.target @ gamma) - norm2 - float(np.maximum(balance, 0.0).sum())
+    if problem.hinge:
+        primal = norm2 + float(cost @ missed)
+        # gamma = c where the margin is missed, 0 where it is kept: a step along t - A f - B d,
+        # clipped to the box, must not move gamma.
+        off = np.clip(share + short, 0.0, 1.0) - share
+    else:
+        primal = norm2 + float(cost @ missed**2)
+        dual -= 0.25 * float(gamma @ share)
+        off = missed - 0.5 * share
+    wish = np.clip(d + balance / problem.pull, 0.0, 1.0)
+    kkt = max(float(np.abs(off).max()), float(np.abs(wish - d).max(initial=0.0)))
+    gap = (primal - dual) / max(abs(primal), abs(dual), np.finfo(float).tiny)
+    converged = bool(abs(gap) <= tol and kkt <= 10.0 * tol)
+    return Solution(
+        beta, f, d.copy(), gamma.copy(), primal, dual, gap, kkt, iterations, converged,
+        "interior-point",
+    )  # fmt: skip

@@ -1,0 +1,369 @@
+"""The fast solver of pointwise problems: pairs of rows first, then an exact active set.
+
+SMO finds out cheaply which rows matter; the active set turns its rough answer into the exact one
+(or fails, and SMO goes on with a tenth of the tolerance). Kernel rows are made when they are first
+needed. Where they no longer fit the memory, pairs are moved by blocks and the active set works on
+the points that may still change. Kernels of few dimensions are solved in their feature space: at
+once where they are known to have few, or when the active set has failed on them. So are problems of
+few points on which pairs crawl.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cad.learning.learners.solvers.active_set import active_set
+from cad.learning.learners.solvers.decomposition import block_size, smo_by_blocks
+from cad.learning.learners.solvers.kernels import Gram, Kernel
+from cad.learning.learners.solvers.lowrank import solve_low_rank
+from cad.learning.learners.solvers.problem import Array, Problem, Solution, certify
+from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, as_rows
+from cad.learning.learners.solvers.smo import smo
+
+# Violation that pairs leave to the active set: less would cost more passes over all rows than the
+# active set saves steps.
+_FIRST_EPS = 0.4
+_LAST_EPS = 1e-12
+_FIRST_MOVES = 1
+# Rounds after which an active set that still fails asks for another method.
+_CRAWLING = 8
+# Most dimensions that are looked for then.
+_MOST_DIMENSIONS = 500
+_ROUNDS = 40
+# Largest Cholesky factor of the active set.
+_MAX_FREE = 3000
+# By blocks: pairs to this tolerance, then the active set on the unsettled points.
+_PART_EPS = 0.05
+_PART_ROUNDS = 8
+_MAX_PART = 8500
+# Strength of the proximal term on the scale, kernel units per squared logit: about the curvature
+# that a pair of rows has anyway, so that pairs stay well conditioned.
+_RHO = 0.3
+_LARGEST_RHO = 1e3
+# Rows of a large kernel that are made together.
+_ROWS_AT_ONCE = 31
+_FIRST_SCALE = 0.5
+# Violation that the active set leaves, units of the margin.
+_EXACT = 1e-10
+
+
+def solve_hybrid(
+    gram: Gram,
+    problem: Problem,
+    *,
+    tol: float = 1e-6,
+    cache_mb: float = 500.0,
+    start: Array | None = None,
+    polish: bool = True,
+) -> Solution:
+    """Solve a pointwise problem: moves of pairs of rows first, then an exact method.
+
+    Parameters
+    ----------
+    gram : Gram
+        Kernel of the training points.
+    problem : Problem
+        From :func:`cad.learning.learners.solvers.problem.pointwise_problem`: each row has one point
+        only.
+    tol : float
+        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
+    cache_mb : float
+        Memory for kernel values when ``gram`` does not hold the whole matrix, MB.
+    start : ndarray, shape (n,), optional
+        Coefficients beta of a similar problem to start from.
+    polish : bool
+        Whether exact methods (active set, interior point) may follow the moves of pairs.
+
+    Returns
+    -------
+    Solution
+        Equal to the last bit on every run; ``converged`` says whether ``tol`` was reached.
+    """
+    work = _Work(gram, problem, tol, cache_mb, start)
+    solution = None
+    if polish and gram.is_low_rank():
+        solution = work.in_feature_space(gram.n_points // 2)
+    if solution is None and start is not None and polish and work.store is not None:
+        solution = work.finish(work.at)
+    return _alternate(work, polish) if solution is None else solution
+
+
+@dataclass
+class _Work:
+    """Hold the work of one solve: what it is given, and where it stands."""
+
+    gram: Gram
+    problem: Problem
+    tol: float
+    cache_mb: float
+    start: Array | None
+    rows: Rows = field(init=False)
+    at: Iterate = field(init=False)
+    # None when the rows that are needed do not fit.
+    store: RowStore | None = field(init=False)
+    # Anchor, strength of the proximal term, sum_j w_j gamma_j (:func:`.smo.smo`).
+    scale: Array = field(init=False)
+    iterations: int = 0
+    best: Solution | None = None
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        self.rows = as_rows(problem)
+        self.store = RowStore(self.gram, self.cache_mb)
+        gamma = np.zeros(problem.n_rows)
+        if self.start is not None:
+            gamma = spread_coefficients(problem, self.start)
+        self.at = Iterate(gamma, np.zeros(problem.n_points), np.zeros(2))
+        if self.start is not None:
+            self.at.f[:] = self.gram.times(problem.coefficients(gamma))
+        rho = _RHO * float(self.store.kernel.diagonal.mean())
+        self.scale = np.array([_FIRST_SCALE, rho, 0.0])
+
+    def pairs(self, eps: float, most: int) -> float:
+        """Move pairs until the violation is below ``eps``; return the violation left."""
+        moves = 0
+        while self.store is not None:
+            done, violation, wanted = smo(
+                self.store.kernel, self.rows, self.at, self.scale, eps, most - moves
+            )
+            moves += int(done)
+            if wanted < 0:
+                self.iterations += moves
+                return float(violation)
+            if not (self.store.fetch(self._with_next(wanted)) or self.store.fetch([wanted])):
+                self.store = None
+        size = block_size(self.cache_mb, self.gram.n_points)
+        done, violation = smo_by_blocks(
+            self.gram, size, self.rows, self.at, self.scale, eps, most - moves
+        )
+        self.iterations += moves + done
+        return violation
+
+    def _with_next(self, wanted: int) -> NDArray[np.intp]:
+        """Return a point whose row is missing, with those that violate most: they come next."""
+        assert self.store is not None  # noqa: S101 (the caller's)
+        point, slack = self.rows.point, self.rows.slack(self.at)
+        may = np.where(slack > 0, self.at.gamma < self.rows.c, self.at.gamma > 0)
+        violation = np.abs(slack) * (may & (self.store.kernel.slot[point] < 0))
+        most = min(_ROWS_AT_ONCE, len(violation))
+        worst = np.argpartition(violation, -most)[-most:]
+        return np.append(point[worst[violation[worst] > 0]], wanted)
+
+    def finish(self, start: Iterate) -> Solution | None:
+        """Return the exact solution from the active set, or None; ``start`` stays as it is."""
+        assert self.store is not None  # noqa: S101 (the caller's)
+        rows, trial = self.rows, start.copy()
+        free = len(rows.free(trial.gamma))
+        if not 0 < free <= _MAX_FREE:
+            return None
+        steps, violation = active_set(
+            self.store, rows, trial, np.zeros(2), tol=_EXACT,
+            max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200), add_most=max(20, free // 10),
+        )  # fmt: skip
+        self.iterations += steps
+        if not np.isfinite(violation):
+            return None
+        solution = self.judged(trial, "hybrid")
+        return solution if solution.converged else None
+
+    def in_feature_space(self, most: int) -> Solution | None:
+        """Return the solution by the interior point, or None: too many dimensions, or it failed."""
+        factor = self.gram.factor(min(_MOST_DIMENSIONS, most))
+        if factor is None:
+            return None
+        solution = solve_low_rank(
+            factor, self.gram.times, self.problem, gap_tol=self.tol, kkt_tol=10 * self.tol
+        )
+        return solution if solution.converged else None
+
+    def finish_part(self, eps: float) -> Solution | None:
+        """Return the exact solution through the points that may still change, others held fixed.
+
+        Their kernel is small enough to hold. Points outside that turn out to violate are taken in,
+        and it is solved again; None when there are too many or the active set gives up.
+        """
+        part = np.zeros(0, dtype=np.int64)
+        trial = self.at.copy()
+        reach = 10 * eps
+        for _ in range(_PART_ROUNDS):
+            part, reach = _unsettled(self.rows, trial, part, reach, eps)
+            if not 0 < len(part) <= _MAX_PART:
+                return None
+            steps, violation = _solve_part(self.gram, self.rows, trial, part)
+            self.iterations += steps
+            if not np.isfinite(violation):
+                return None
+            solution = self.judged(trial, "hybrid")
+            if solution.converged:
+                return solution
+            reach = eps = 0.1 * self.tol
+        return None
+
+    def judged(self, at: Iterate, solver: str) -> Solution:
+        """Return the solution as it stands; f is made afresh, in ``at`` too."""
+        problem = self.problem
+        at.f[:] = (self.store or self.gram).times(problem.coefficients(at.gamma))
+        return certify(
+            problem, at.f.copy(), at.gamma.copy(), at.u[: len(problem.lower)].copy(),
+            iterations=self.iterations, solver=solver, gap_tol=self.tol, kkt_tol=10 * self.tol,
+        )  # fmt: skip
+
+    def keep_best(self) -> Solution:
+        """Judge where the pairs stand; return that, or the better one so far."""
+        solution = self.judged(self.at, "smo")
+        if self.best is None or solution.converged or not self.best.gap < solution.gap:
+            self.best = solution
+        return self.best
+
+
+def _alternate(work: _Work, polish: bool) -> Solution:
+    """Move pairs to a tolerance that falls by tenths, each followed by a try of the active set."""
+    _balance(work.rows, work.at.gamma)
+    if work.at.gamma.any():
+        work.at.f[:] = work.gram.times(work.problem.coefficients(work.at.gamma))
+    n_rows, scale = len(work.rows.point), work.scale
+    softest = scale[1]
+    # Pairs get few moves before the active set has its first try: hard margins make them crawl.
+    limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
+    eps, imbalance = _FIRST_EPS, np.inf
+    failed = False
+    for done in range(_ROUNDS):
+        exact = polish and work.store is not None
+        scale[2] = float(-(work.rows.q * work.rows.sign) @ work.at.gamma)
+        before = work.iterations
+        violation = work.pairs(eps, limit if exact else 1000 * (n_rows + 1000))
+        moved = work.iterations > before
+        scale[0] = work.at.u[1]
+        solution = None
+        if polish and work.store is not None:
+            solution = work.finish(work.at)
+            # Pairs crawl on a matrix of hidden low rank, as a linear kernel that was given, and
+            # where soft labels cost 10^4 times the certain ones.
+            crawl = violation > eps or done >= _CRAWLING
+            if solution is None and crawl and not failed and work.gram.matrix is not None:
+                failed, solution = True, work.in_feature_space(_MOST_DIMENSIONS)
+        elif polish and eps <= _PART_EPS and violation <= eps:
+            solution = work.finish_part(eps)
+        if solution is not None:
+            return solution
+        if violation > eps:
+            limit = min(4 * limit, 300 * (n_rows + 300))
+            continue
+        if work.rows.learned:
+            # The anchor has moved: go on at this eps until the scale balances about as well, and
+            # stiffen the proximal term only where moving the anchor does not get there.
+            last, imbalance = imbalance, _scale_imbalance(work.rows, work.at)
+            if imbalance > max(work.tol, eps):
+                # Small costs make small duals, which need a softer anchor to move the scale.
+                stiffest = _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(work.rows.c)))
+                if imbalance > 0.3 * last and scale[1] < stiffest:
+                    scale[1] *= 10
+                    continue
+                if moved:
+                    continue  # else no pair answers to the anchor: only a smaller eps makes one
+        if eps <= 2e-4 or not polish:
+            best = work.keep_best()
+            if best.converged:
+                return best
+        if eps <= _LAST_EPS:
+            break
+        eps /= 10 if work.store is not None else 3
+    return work.keep_best()
+
+
+def spread_coefficients(problem: Problem, beta: Array) -> Array:
+    """Return dual variables, shape (m,), that give the points coefficients close to ``beta``.
+
+    Duals lie between 0 and their costs. A point may have several rows of one sign: the row of the
+    largest margin gets as much of the point's coefficient as its cost allows, then the next. What
+    the costs do not allow is lost.
+
+    Parameters
+    ----------
+    problem : Problem
+        The pointwise problem of m rows.
+    beta : ndarray, shape (n,)
+        Wanted coefficient of every point.
+    """
+    gamma = np.zeros(problem.n_rows)
+    rest = np.array(beta, dtype=float)
+    if rest.shape != (problem.n_points,):
+        raise ValueError(f"start has shape {rest.shape}, must be ({problem.n_points},)")
+    point, sign = problem.A.indices, problem.A.data
+    order = np.lexsort((-problem.t, point))
+    # A row's turn among those of its point: rows of one turn are of different points.
+    turn = np.arange(len(order)) - np.searchsorted(point[order], point[order])
+    for k in range(int(turn.max(initial=-1)) + 1):
+        rows = order[turn == k]
+        signs, points = sign[rows], point[rows]
+        gamma[rows] = np.clip(rest[points] * signs, 0.0, problem.c[rows])
+        rest[points] -= signs * gamma[rows]
+    return gamma
+
+
+def _balance(rows: Rows, gamma: Array) -> None:
+    """Make sum sign gamma = 0 by lowering rows of the heavier sign, free ones first."""
+    excess = float(rows.sign @ gamma)
+    if excess == 0.0:
+        return
+    side = np.flatnonzero((rows.sign * excess > 0) & (gamma > 0))
+    free_first = side[np.argsort(gamma[side] >= rows.c[side], kind="stable")]
+    left = abs(excess)
+    for j in free_first:
+        cut = min(gamma[j], left)
+        gamma[j] -= cut
+        left -= cut
+        if left <= 0:
+            break
+
+
+def _scale_imbalance(rows: Rows, at: Iterate) -> float:
+    """Return how far sum w gamma is from what s asks, relative to its terms.
+
+    It must be 0, or at most 0 where s = 0.
+    """
+    terms = -rows.q * rows.sign * at.gamma
+    total = float(terms.sum())
+    if at.u[1] <= 0:
+        total = max(total, 0.0)
+    size = float(np.abs(terms).sum())
+    return abs(total) / size if size > 0 else 0.0
+
+
+def _unsettled(
+    rows: Rows, at: Iterate, part: NDArray[np.int64], reach: float, eps: float
+) -> tuple[NDArray[np.int64], float]:
+    """Return the points of ``part`` and those whose rows are within reach of changing.
+
+    Reach shrinks, down to ``eps``, until they are few enough.
+    """
+    slack = rows.slack(at)
+    while True:
+        change = ((at.gamma < rows.c) & (slack > -reach)) | ((at.gamma > 0) & (slack < reach))
+        chosen = np.union1d(part, rows.point[change])
+        if len(chosen) <= _MAX_PART or reach <= eps:
+            return chosen, reach
+        reach /= 3
+
+
+def _solve_part(
+    gram: Gram, rows: Rows, trial: Iterate, chosen: NDArray[np.int64]
+) -> tuple[int, float]:
+    """Run the active set on the chosen points; f of the others is left to the judge."""
+    place = np.full(len(trial.f), -1, dtype=np.int64)
+    place[chosen] = np.arange(len(chosen))
+    within = place[rows.point] >= 0
+    inside = np.flatnonzero(within)
+    K = gram.kernel.between(gram.X[chosen], gram.X[chosen])
+    fixed = (rows.sign * trial.gamma)[~within]
+    part = rows.part(inside, place, rows.learned and bool(trial.u[1] > 0))
+    at = Iterate(trial.gamma[inside], trial.f[chosen], trial.u)
+    free = len(part.free(at.gamma))
+    steps, violation = active_set(
+        RowStore(Gram(Kernel("precomputed"), K, K), 0.0), part, at,
+        np.array([fixed.sum(), rows.q[~within] @ fixed]), tol=_EXACT,
+        max_free=min(len(chosen), 2 * free + 200), add_most=max(1, free // 10),
+    )  # fmt: skip
+    trial.gamma[inside] = at.gamma
+    return steps, violation

@@ -1,0 +1,313 @@
+"""The convex problem behind every kernel learner, and a solution that judges itself.
+
+Training points x_1..x_n with kernel matrix K, f = K beta, and extra scalars u (intercept, sigmoid
+scale, soft labels), each free or boxed (docs/methods.md 2)::
+
+    min over beta, u   1/2 beta' K beta + sum_j c_j max(0, t_j - a_j' f - b_j' u)^r
+
+Its dual has one variable gamma_j in [0, c_j] per row (r = 1; no upper bound for r = 2)::
+
+    max over gamma     t' gamma - 1/2 beta' K beta - sum_k max(lower_k g_k, upper_k g_k)
+                       [ - sum_j gamma_j^2 / (4 c_j)  for r = 2 ]
+
+with beta = A' gamma and g = B' gamma. A free u_k leaves g_k = 0, u_k >= 0 leaves g_k <= 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cad.base.errors import CadError
+
+Array = NDArray[np.float64]
+
+# Share of the costs below which an objective or a balance is rounding.
+_FLOOR = 1e-9
+# Share of the largest dual below which a cost cannot be told from rounding in a KKT violation.
+_UNSEEN = 1e-5
+
+
+class LearnerError(CadError, ValueError):
+    """Report an input that a learner refuses: the value, the rule it broke and the way out."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Hold a convex problem without its kernel matrix K.
+
+    Row j asks a_j' f + b_j' u >= t_j, where f are the decision values of the training points and u
+    are extra scalars such as the intercept. A row that falls short costs c_j (shortfall)^r. The top
+    of this module has the whole problem and its dual.
+
+    Parameters
+    ----------
+    A : csr_array, shape (m, n)
+        Coefficients a_j of every row for the decision values f of the n points.
+    B : ndarray or csr_array, shape (m, k)
+        Coefficients b_j of every row for the k extra scalars u; sparse where there are many.
+    t : ndarray, shape (m,)
+        Margin of every row.
+    c : ndarray, shape (m,)
+        Cost of every row, > 0.
+    lower, upper : ndarray, shape (k,)
+        Bounds of every extra scalar; -inf and inf where it has none.
+    r : 1 or 2
+        1 for the hinge, 2 for the squared hinge.
+
+    Raises
+    ------
+    ValueError
+        When shapes disagree, a number is NaN, a cost is not positive or a box is empty.
+    """
+
+    A: sparse.csr_array
+    B: Array | sparse.csr_array
+    t: Array
+    c: Array
+    lower: Array
+    upper: Array
+    r: int = 1
+
+    def __post_init__(self) -> None:
+        m, k = self.A.shape[0], self.B.shape[1]
+        for name, rows in {"B": self.B.shape[0], "t": len(self.t), "c": len(self.c)}.items():
+            if rows != m:
+                raise ValueError(f"{name} has {rows} rows, A has {m}: they must agree")
+        if len(self.lower) != k or len(self.upper) != k:
+            raise ValueError(
+                f"B has {k} columns but {len(self.lower)} lower and {len(self.upper)} upper bounds"
+            )
+        if self.r not in (1, 2):
+            raise ValueError(f"r = {self.r!r}, must be 1 (hinge) or 2 (squared hinge)")
+        if not (np.isfinite(self.t).all() and np.isfinite(self.c).all() and (self.c > 0).all()):
+            raise ValueError("margins must be finite, costs finite and > 0 (leave other rows out)")
+        if not (self.lower <= self.upper).all():
+            raise ValueError("a box with lower > upper is empty")
+
+    @property
+    def n_points(self) -> int:
+        """Return the number of training points n."""
+        return int(self.A.shape[1])
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows m, the constraints."""
+        return int(self.A.shape[0])
+
+    def dense(self) -> tuple[Array, Array]:
+        """Return the coefficients of the constraints as two dense arrays, for reference solvers.
+
+        The first, A, has shape (n_rows, n_points): coefficients of the points' decision values. The
+        second, B, has shape (n_rows, k): coefficients of the k extra scalars, as the intercept.
+        """
+        return self.A.toarray(), self.B if isinstance(self.B, np.ndarray) else self.B.toarray()
+
+    def coefficients(self, gamma: Array) -> Array:
+        """Return the coefficients beta of the points, shape (n,), for dual variables ``gamma``.
+
+        ``gamma`` has shape (m,), one for each row (constraint) of the problem.
+        """
+        if self.A.nnz == self.n_rows:  # one point a row: no need to transpose
+            return np.bincount(self.A.indices, self.A.data * gamma, self.n_points).astype(float)
+        coefficients: Array = self.A.T @ gamma
+        return coefficients
+
+    def slack(self, f: Array, u: Array) -> Array:
+        """Return how far every row (constraint) falls short of its margin; negative beyond it.
+
+        It is t - A f - B u, with the margins t and the coefficients A and B of the rows.
+
+        Parameters
+        ----------
+        f : ndarray, shape (n,)
+            Decision values of the training points, without intercept.
+        u : ndarray, shape (k,)
+            Extra scalars, such as the intercept.
+
+        Returns
+        -------
+        ndarray, shape (m,)
+        """
+        single = self.A.nnz == self.n_rows  # one point a row: no need of a sparse product
+        at_points = self.A.data * f[self.A.indices] if single else self.A @ f
+        slack: Array = self.t - at_points - self.B @ u
+        return slack
+
+    def primal(self, beta: Array, f: Array, u: Array) -> float:
+        """Return the primal objective: half of beta'f, plus the costs of missed margins.
+
+        ``beta`` and ``f``, shape (n,), are the points' coefficients and decision values; ``u``,
+        shape (k,), are the extra scalars, as the intercept.
+        """
+        return float(0.5 * beta @ f + self.c @ np.maximum(0.0, self.slack(f, u)) ** self.r)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Hold a solution of a :class:`Problem` and the measures of how exact it is.
+
+    Parameters
+    ----------
+    beta, f : ndarray, shape (n,)
+        Coefficients and decision values (without intercept) of the training points.
+    u : ndarray, shape (k,)
+        Extra scalars.
+    gamma : ndarray, shape (m,)
+        Dual variables of the rows.
+    primal, dual : float
+        Objectives of the primal and the dual problem.
+    gap : float
+        Relative duality gap (primal - dual) / max(abs(primal), abs(dual), 1e-9 sum c).
+    kkt : float
+        Largest violation of the optimality conditions (Karush, Kuhn and Tucker), in units of the
+        margin. For an extra scalar it is the error of its balance B' gamma relative to the terms of
+        the sum, or to the costs of its rows if the scalar has two bounds.
+    iterations : int
+        Iterations of the solver.
+    converged : bool
+        Whether gap and kkt are within the limits that the caller asked for.
+    solver : str
+        Name of the solver.
+    """
+
+    beta: Array
+    f: Array
+    u: Array
+    gamma: Array
+    primal: float
+    dual: float
+    gap: float
+    kkt: float
+    iterations: int
+    converged: bool
+    solver: str
+
+    def __str__(self) -> str:
+        state = "converged" if self.converged else "NOT converged"
+        return (
+            f"{self.solver}: {state}, objective {self.primal:.9g}, relative gap {self.gap:.1e}, "
+            f"KKT violation {self.kkt:.1e}, {self.iterations} iterations"
+        )
+
+
+def certify(
+    problem: Problem,
+    f: Array,
+    gamma: Array,
+    u: Array,
+    *,
+    iterations: int,
+    solver: str,
+    gap_tol: float = 1e-6,
+    kkt_tol: float = 1e-5,
+) -> Solution:
+    """Return a solution whose objectives, gap and KKT violation are computed from its numbers.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem that was solved.
+    f : ndarray, shape (n,)
+        Decision values of the training points at ``gamma``, without intercept; computed by the
+        caller, who holds the kernel.
+    gamma, u : ndarray, shapes (m,) and (k,)
+        Dual variables and extra scalars. The solution has copies clipped to their bounds.
+    iterations, solver
+        Stored in the solution.
+    gap_tol, kkt_tol : float
+        Largest relative gap and KKT violation at which the solution counts as converged.
+    """
+    gamma = np.maximum(gamma, 0.0)
+    if problem.r == 1:
+        gamma = np.minimum(gamma, problem.c)
+    u = np.minimum(np.maximum(u, problem.lower), problem.upper)
+    # Clipped first, so that the dual objective is one of a feasible point: a true lower bound.
+    beta = problem.coefficients(gamma)
+    slack = problem.slack(f, u)
+    half_norm, missed = float(0.5 * beta @ f), np.maximum(0.0, slack)
+    g = problem.B.T @ gamma
+    dual = float(problem.t @ gamma) - half_norm - _box_term(problem, g, u)
+    if problem.r == 2:
+        missed *= missed
+        dual -= float(np.sum(gamma**2 / (4 * problem.c)))
+    primal = half_norm + float(problem.c @ missed)
+    # An optimum of zero has no relative gap: what every cost could add is its floor.
+    gap = (primal - dual) / max(abs(primal), abs(dual), _FLOOR * float(problem.c.sum()), 1e-300)
+    kkt = max(_row_violation(problem, slack, gamma), _balance_violation(problem, gamma, g, u))
+    converged = bool(abs(gap) <= gap_tol and kkt <= kkt_tol)
+    return Solution(beta, f, u, gamma, primal, dual, float(gap), kkt, iterations, converged, solver)
+
+
+def _box_term(problem: Problem, g: Array, u: Array) -> float:
+    """Return sum max(lower g, upper g).
+
+    Where rounding makes g pull at an infinite bound, u stands in for the bound.
+    """
+    bound = np.where(g > 0, problem.upper, problem.lower)
+    return float(np.where(np.isfinite(bound), bound, u) @ g)
+
+
+def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
+    if not problem.n_rows:
+        return 0.0
+    if problem.r == 2:
+        # Stationarity of the squared hinge: gamma = 2 c max(0, slack).
+        return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
+    # A row that misses its margin is at its cost, one beyond it at 0. Duals are exact to the
+    # rounding of the largest one, below which no violation of a cost far smaller can be told.
+    size = np.maximum(problem.c, _UNSEEN * float(gamma.max()))
+    room = np.where(slack > 0, problem.c - gamma, gamma) / size
+    return float(np.minimum(np.abs(slack), room).max())
+
+
+def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
+    """Return by how much the balance g of a scalar u is missed.
+
+    A free u_k asks for g_k = 0 inside its box, g_k >= 0 at the upper and <= 0 at the lower bound.
+
+    Relative to the terms that balance; for a u_k boxed on both sides relative to all that its rows
+    could add, because there the gap sees what is missing, and its rows may all be nearly inactive.
+    """
+    if not len(g):
+        return 0.0
+    size = abs(problem.B).T
+    terms = size @ (gamma + _FLOOR * problem.c)
+    boxed = np.isfinite(problem.upper - problem.lower)
+    if boxed.any():
+        terms[boxed] = (size @ problem.c)[boxed]
+    relative = g / np.maximum(terms, 1e-300)
+    room = np.where(g > 0, problem.upper - u, u - problem.lower)
+    return float(np.minimum(np.abs(relative), room).max())
+
+
+def pointwise_problem(
+    n_points: int,
+    point: NDArray[np.intp],
+    sign: Array,
+    t: Array,
+    c: Array,
+    scale: Array | None = None,
+) -> Problem:
+    """Return a pointwise problem: row j looks at one point i, sign_j (f_i + b) + scale_j s >= t_j.
+
+    f_i is the decision value of point i without the intercept b, t_j the margin of the row.
+
+    Parameters
+    ----------
+    n_points : int
+        Number of training points.
+    point : ndarray of int, shape (m,)
+        Number i of the point of every row.
+    sign : ndarray, shape (m,)
+        Sign of every row, +1 or -1.
+    t, c : ndarray, shape (m,)
+        Margin and cost of every row.
+    scale : ndarray, shape (m,), optional
+        Coefficients of a learned scale s >= 0. The extra scalars are then (b, s), else b alone.
+    """
+    m = len(point)
+    A = sparse.csr_array((sign, point, np.arange(m + 1)), shape=(m, n_points))
+    B = sign[:, None] if scale is None else np.column_stack([sign, scale])
+    return Problem(A, B, t, c, np.array([-np.inf, 0.0][: B.shape[1]]), np.full(B.shape[1], np.inf))

@@ -1,0 +1,234 @@
+"""Arrays that the numba kernels of pointwise problems share, and their notation.
+
+Row j looks at one point i = point_j and asks sign_j (f_i + b) + w_j s >= t_j at cost c_j. Divided
+by its sign it is an equation of f_i + b alone, with target
+
+    v_j = r_j + q_j s - f_i,    r_j = sign_j t_j,    q_j = -sign_j w_j,
+
+so that v_j = b where the row is tight. Named tuples, because numba reads their fields by name.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from cad.learning.learners.solvers.kernels import Gram
+from cad.learning.learners.solvers.problem import Array, Problem
+
+Ints = NDArray[np.int64]
+# For functions that only compiled ones call: a way in from Python is a third of their compilation.
+inner = partial(numba.njit, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+class Rows(NamedTuple):
+    """Hold the rows of a pointwise problem, each an equation of its point's decision value f + b.
+
+    Row j asks that sign (f + b) reach a margin; on the margin, f + b = r + q s. The scale s
+    is what divides decision values before they become probabilities.
+
+    Parameters
+    ----------
+    point : ndarray of int64, shape (m,)
+        Number of the point of every row.
+    sign : ndarray, shape (m,)
+        Sign of every row, +1 or -1.
+    r, q : ndarray, shape (m,)
+        The two parts of the decision value on the row's margin: constant, and coefficient of s.
+    c : ndarray, shape (m,)
+        Cost of every row.
+    learned : bool
+        Whether the scale s is a variable; q is zero otherwise.
+    """
+
+    point: Ints
+    sign: Array
+    r: Array
+    q: Array
+    c: Array
+    learned: bool
+
+    def slack(self, at: Iterate) -> Array:
+        """Return how far every row falls short of its margin, else a negative number, shape (m,).
+
+        ``at`` has the decision values (one per point), the intercept and the scale.
+        """
+        b, s = at.u
+        missed: Array = self.sign * (self.r + self.q * s - at.f[self.point] - b)
+        return missed
+
+    def free(self, gamma: Array) -> NDArray[np.intp]:
+        """Return the numbers of the rows whose dual lies strictly between 0 and the row's cost.
+
+        ``gamma``, shape (m,), has the dual variable of every row.
+        """
+        return ((gamma > 0) & (gamma < self.c)).nonzero()[0]
+
+    def part(self, rows: NDArray[np.intp], place: Ints, learned: bool) -> Rows:
+        """Return some rows as new arrays, with their points renumbered.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Numbers of the rows to keep.
+        place : ndarray of int64, shape (n,)
+            New number of every point; not read for a point that none of the kept rows is about.
+        learned : bool
+            Whether the problem of the kept rows has the scale s as a variable (``learned`` of the
+            result).
+        """
+        return Rows(
+            place[self.point[rows]], self.sign[rows], self.r[rows], self.q[rows], self.c[rows],
+            learned,
+        )  # fmt: skip
+
+
+class Iterate(NamedTuple):
+    """Hold the variables on the way to the solution; the solvers change the arrays in place.
+
+    Parameters
+    ----------
+    gamma : ndarray, shape (m,)
+        Dual variable of every row, between 0 and the row's cost.
+    f : ndarray, shape (n,)
+        Decision values of the points, without intercept, that belong to ``gamma``.
+    u : ndarray, shape (2,)
+        Intercept b and scale s.
+    """
+
+    gamma: Array
+    f: Array
+    u: Array
+
+    def copy(self) -> Iterate:
+        """Return an iterate with copies of the three arrays."""
+        return Iterate(self.gamma.copy(), self.f.copy(), self.u.copy())
+
+
+class KernelRows(NamedTuple):
+    """Hold those rows of the kernel matrix that are in memory.
+
+    Parameters
+    ----------
+    values : ndarray, shape (k, n)
+        Room for k rows of the kernel matrix.
+    slot : ndarray of int64, shape (n,)
+        Position of each point's row in ``values``; -1 for a point whose row is not there.
+    diagonal : ndarray, shape (n,)
+        Diagonal of the whole kernel matrix.
+    """
+
+    values: Array
+    slot: Ints
+    diagonal: Array
+
+
+def as_rows(problem: Problem) -> Rows:
+    """Return a pointwise problem as the flat arrays that the compiled kernels walk through.
+
+    Parameters
+    ----------
+    problem : Problem
+        Pointwise: each row (constraint) is about one training point.
+    """
+    sign = np.ascontiguousarray(problem.A.data, dtype=float)
+    learned = problem.B.shape[1] == 2
+    q = -sign * problem.B[:, 1] if learned else np.zeros(len(sign))
+    return Rows(
+        problem.A.indices.astype(np.int64), sign, sign * problem.t, q,
+        problem.c.astype(float), learned,
+    )  # fmt: skip
+
+
+class RowStore:
+    """Compute rows of the training kernel matrix when they are asked for, and keep them.
+
+    Few rows of a large kernel matrix are needed, mainly those of the support vectors. A row that
+    was computed stays in memory. If ``gram`` holds the whole matrix, all rows are there at once.
+
+    Parameters
+    ----------
+    gram : Gram
+        Kernel of the training points.
+    budget_mb : float
+        Memory for rows when ``gram`` does not hold the whole matrix, MB.
+
+    Attributes
+    ----------
+    kernel : KernelRows
+        The rows in memory.
+    """
+
+    def __init__(self, gram: Gram, budget_mb: float) -> None:
+        n = gram.n_points
+        self._gram = gram
+        if gram.matrix is not None:
+            values, slot, self._used = gram.matrix, np.arange(n), n
+        else:
+            # Pages of an empty array take no memory until they are written.
+            values = np.empty((min(n, int(1e6 * budget_mb / (8 * n))), n))
+            slot, self._used = np.full(n, -1), 0
+        diagonal = np.ascontiguousarray(gram.diagonal())
+        self.kernel = KernelRows(np.ascontiguousarray(values), slot, diagonal)
+
+    def fetch(self, points: NDArray[np.int64] | list[int]) -> bool:
+        """Compute the kernel rows of some points that are not in memory yet, and keep them.
+
+        Returns
+        -------
+        bool
+            Whether the rows of all these points are now in memory. If they do not all fit, no row
+            is computed.
+        """
+        values, slot, _ = self.kernel
+        points = np.asarray(points)
+        missing = points[slot[points] < 0]
+        if not len(missing):
+            return True
+        if len(missing) > 1:  # pairs ask for one row, thousands of times
+            missing = np.unique(missing)
+        end = self._used + len(missing)
+        # Nothing is thrown out: support vectors, once needed, are needed to the end.
+        if end > len(values):
+            return False
+        self._gram.rows(missing, out=values[self._used : end])
+        slot[missing] = np.arange(self._used, end)
+        self._used = end
+        return True
+
+    def block(self, points: NDArray[np.int64], columns: NDArray[np.int64]) -> Array:
+        """Return kernel values, shape (points, columns), of points whose rows are in memory."""
+        block: Array = self.kernel.values[self.kernel.slot[points][:, None], columns]
+        return block
+
+    def times(self, beta: Array) -> Array:
+        """Return the kernel matrix times ``beta``, shape (n,); its rows need not be in memory."""
+        values, slot, _ = self.kernel
+        # K beta over the support alone, whose rows are at hand: K is symmetric.
+        if (slot[beta != 0] < 0).any():
+            return self._gram.times(beta)
+        out = np.zeros(values.shape[1])
+        add_rows(self.kernel, beta, out)
+        return out
+
+
+@numba.njit(cache=True, fastmath={"contract"})
+def add_rows(kernel, weight, out):  # type: ignore[no-untyped-def]
+    """Add kernel rows to ``out``, weighted; numpy would copy them out of the store first.
+
+    Parameters
+    ----------
+    kernel : KernelRows
+        Kernel rows, with those whose weight is not 0.
+    weight, out : ndarray, shape (n,)
+        Weight of every point's row; what they are added to, in place.
+    """
+    for i in range(len(weight)):
+        if weight[i] != 0.0:
+            row = kernel.values[kernel.slot[i]]
+            for k in range(len(out)):
+                out[k] += weight[i] * row[k]

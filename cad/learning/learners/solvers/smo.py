@@ -1,0 +1,167 @@
+"""Sequential minimal optimisation for pointwise problems: two rows at a time, in numba.
+
+In the notation of :mod:`.rows`: a row that can push its point's coefficient up needs
+v_j <= b, one that can push it down v_j >= b; the pair that violates this most is moved
+(second-order choice, Fan, Chen and Lin 2005). The intercept's equality is kept exactly.
+
+The scale has a second (in)equality, sum_j w_j gamma_j <= 0. It is carried by a proximal term
+(s - anchor)^2 / (2 rho) that the caller moves until it vanishes (method of multipliers): then
+s = max(0, anchor + rho sum_j w_j gamma_j), known at every step, and pairs remain enough.
+"""
+
+import numba
+import numpy as np
+
+from cad.learning.learners.solvers.rows import inner
+
+# Comparisons of numbers that are never NaN, which lets loops over all rows use vector registers.
+_NO_NAN = {"nnan", "nsz"}
+
+
+@numba.njit(cache=True, fastmath=_NO_NAN)
+def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
+    """Move pairs of rows until the largest violation is below ``eps``.
+
+    Parameters
+    ----------
+    kernel : KernelRows
+        Kernel rows in memory.
+    rows : Rows
+        Rows of the problem.
+    at : Iterate
+        Feasible start, changed in place. Its u (intercept b and scale s) is not read, only written.
+    scale : ndarray, shape (3,)
+        Three numbers that give the scale s, which divides decision values before they become
+        probabilities: s = max(0, anchor + rho * total). The first two, anchor and rho, belong to
+        the proximal term (s - anchor)^2 / (2 rho). The third, total, is the sum of w * gamma over
+        the rows, with w = -sign * q the row's coefficient of s and gamma its dual variable; it is
+        updated in place. Where the scale is not learned, q is 0 and s has no effect.
+    eps : float
+        Violation at which to stop.
+    most : int
+        Most moves.
+
+    Returns
+    -------
+    moves : int
+        Pairs moved.
+    violation : float
+        Largest violation left.
+    wanted : int
+        Number of a point whose kernel row is needed but not in memory: the caller adds the row and
+        calls again. -1 if no row is needed.
+    """
+    values, slot, diagonal = kernel
+    point, sign, r, q, c = rows.point, rows.sign, rows.r, rows.q, rows.c
+    gamma, f = at.gamma, at.f
+    m, n = len(point), len(f)
+    anchor, rho, total = scale[0], scale[1], scale[2]
+    v, gain, bend = np.empty(m), np.empty(m), np.empty(m)
+    # A row at its bound cannot go on: an infinite penalty keeps it out of the choice without a
+    # branch, so the loops below stay vectorisable.
+    raising, lowering = np.empty(m), np.empty(m)
+    for j in range(m):
+        _set_penalties(raising, lowering, j, sign[j], gamma[j], c[j])
+        bend[j] = diagonal[point[j]]
+    moves = 0
+    wanted = -1
+    while True:
+        # The scale that the proximal term asks for at these duals; s >= 0 is its own box.
+        s = max(0.0, anchor + rho * total)
+        # best = max v_j over rows that may raise, lowest = min v_j over rows that may lower: no b
+        # lies between them while best > lowest.
+        best, lowest = -np.inf, np.inf
+        for j in range(m):
+            v[j] = r[j] + q[j] * s - f[point[j]]
+            best = max(best, v[j] + raising[j])
+            lowest = min(lowest, v[j] + lowering[j])
+        violation = best - lowest
+        at.u[0], at.u[1] = between(best, lowest), s
+        if not violation > eps or moves >= most:
+            break
+        # One pass for the maximum and a second for where it is: the first vectorises.
+        i = _first_equal(v, raising, best)
+        a = point[i]
+        if slot[a] < 0:
+            wanted = a
+            break
+        column_a = values[slot[a]]
+        # Moving the pair gains difference^2 / curvature.
+        k_aa, q_i, most_gain = bend[i], q[i], 0.0
+        for j in range(m):
+            difference = max(0.0, best - v[j] - lowering[j])
+            # Second derivative of the dual along the pair: |phi_i - phi_j|^2 of the kernel, and
+            # what the proximal term adds because moving the pair moves s.
+            step_q = q_i - q[j]
+            curvature = k_aa + bend[j] - 2.0 * column_a[point[j]] + rho * step_q * step_q
+            gain[j] = difference * difference / max(curvature, 1e-12)
+            most_gain = max(most_gain, gain[j])
+        partner = m - 1
+        for j in range(m):
+            if gain[j] == most_gain:
+                partner = j
+                break
+        o = point[partner]
+        if slot[o] < 0:
+            wanted = o
+            break
+        column_o = values[slot[o]]
+        step_q = q_i - q[partner]
+        curvature = k_aa + bend[partner] - 2.0 * column_a[o] + rho * step_q * step_q
+        delta = (best - v[partner]) / max(curvature, 1e-12)
+        room_i = c[i] - gamma[i] if sign[i] > 0 else gamma[i]
+        room_o = gamma[partner] if sign[partner] > 0 else c[partner] - gamma[partner]
+        # Both coefficients move by the same amount, so B'gamma = 0 for the intercept stays exact.
+        delta = min(delta, room_i, room_o)
+        _move(gamma, c, i, sign[i] * delta, delta >= room_i)
+        _move(gamma, c, partner, -sign[partner] * delta, delta >= room_o)
+        _set_penalties(raising, lowering, i, sign[i], gamma[i], c[i])
+        _set_penalties(raising, lowering, partner, sign[partner], gamma[partner], c[partner])
+        # f follows by one axpy; two rows of one point cancel in it.
+        if a != o:
+            for k in range(n):
+                f[k] += delta * (column_a[k] - column_o[k])
+        total -= step_q * delta
+        moves += 1
+    scale[2] = total
+    return moves, violation, wanted
+
+
+@inner()
+def _set_penalties(raising, lowering, j, sign, gamma, c):  # type: ignore[no-untyped-def]
+    """Write 0 where row j may push its point up (down), -inf (inf) where it may not."""
+    up = gamma < c if sign > 0 else gamma > 0
+    down = gamma > 0 if sign > 0 else gamma < c
+    raising[j] = 0.0 if up else -np.inf
+    lowering[j] = 0.0 if down else np.inf
+
+
+@inner()
+def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
+    """Return the first row whose penalised v is the value."""
+    for j in range(len(v)):
+        if v[j] + penalty[j] == value:
+            return j
+    return len(v) - 1
+
+
+@numba.njit(cache=True)
+def between(best, lowest):  # type: ignore[no-untyped-def]
+    """Return the number halfway between two bounds of the intercept, in either order.
+
+    ``best`` is the lower bound and ``lowest`` the upper one, once no pair can be moved. If one
+    bound is infinite, the result is the other bound; if both are, it is 0.
+    """
+    if np.isfinite(best) and np.isfinite(lowest):
+        return 0.5 * (best + lowest)
+    if np.isfinite(best):
+        return best
+    return lowest if np.isfinite(lowest) else 0.0
+
+
+@inner()
+def _move(gamma, c, j, step, to_bound):  # type: ignore[no-untyped-def]
+    """Add a step; one that uses all the room lands on the bound exactly."""
+    gamma[j] += step
+    if to_bound:
+        gamma[j] = c[j] if step > 0 else 0.0

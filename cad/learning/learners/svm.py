@@ -1,0 +1,175 @@
+"""The SVM with Platt's probabilities, and the fuzzy SVM ([N14] (2) and (10))."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+from cad.learning.learners import base
+from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, pointwise_problem
+
+
+def svm_problem(p: Array, cost: Array) -> Problem:
+    """Return the SVM's optimisation problem: y_i (f_i + b) >= 1 for every sample, at its cost.
+
+    y_i is the class (+1 or -1), f_i the decision value without the intercept b.
+
+    Parameters
+    ----------
+    p : ndarray, shape (n,)
+        Labels; positive above .5.
+    cost : ndarray, shape (n,)
+        Cost of missing the margin; a sample of cost zero has no row.
+
+    Raises
+    ------
+    LearnerError
+        When the samples that cost something are all of one class.
+    """
+    positive = p > 0.5
+    used = np.flatnonzero(cost > 0)
+    if len(np.unique(positive[used])) < 2:
+        raise LearnerError(
+            "the samples that count are of one class only: two are needed",
+            hint="labels above .5 are positive; an SVM with fuzzy memberships ignores p = .5",
+        )
+    sign = np.where(positive[used], 1.0, -1.0)
+    return pointwise_problem(len(p), used, sign, np.ones(len(used)), cost[used])
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _PlattMachine(base.PointwiseMachine):
+    """Fit an SVM with costs from the labels, and Platt's sigmoid on its decision values."""
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+
+    calibration_folds: int | None = None
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the SVM, then the sigmoid that turns its decision values into probabilities.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features; for a precomputed kernel the (n, n) kernel matrix.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (positive above .5).
+        eta : ignored
+            Accepted so that learners from soft labels can be exchanged.
+        sample_weight : array, shape (n,), optional
+            Multiplies the costs.
+        groups : array, shape (n,), optional
+            Patients, kept together by out-of-fold calibration.
+        start : array, shape (n,), optional
+            Coefficients of an earlier, similar fit (``solution_.beta``) to start from.
+
+        Raises
+        ------
+        LearnerError
+            For unusable labels, weights, costs or kernels.
+        """
+        X, classes, p, weight = self._read_inputs(X, y, sample_weight)
+        cost = base.check_cost("C", self.C) * weight * self._membership(p)
+        gram = self._make_gram(X, weight)
+        solution = self._solve(gram, svm_problem(p, cost), start)
+        base.warn_unless_converged(solution, type(self).__name__)
+        self.classes_ = classes
+        self._keep(gram, solution)
+        values = solution.f + self.intercept_[0]
+        if self.calibration_folds is not None:
+            values = self._out_of_fold(X, p, weight, groups)
+        self.sigmoid_ = np.array(base.fit_sigmoid(values, self._goal(p, weight), weight))
+        return self
+
+    def _out_of_fold(self, X: Array, p: Array, weight: Array, groups: ArrayLike | None) -> Array:
+        """Return decision values of every sample by a machine that has not seen its group."""
+        hard = (p > 0.5).astype(int)
+        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+        splitter = kind(self.calibration_folds)
+        values = np.zeros(len(p))
+        machine = clone(self).set_params(calibration_folds=None)
+        pairwise = self.kernel == "precomputed"
+        for train, test in splitter.split(X, hard, groups):
+            columns = np.ix_(train, train) if pairwise else train
+            rows = np.ix_(test, train) if pairwise else test
+            machine.fit(X[columns], p[train], sample_weight=weight[train])
+            values[test] = machine.decision_function(X[rows])
+        return values
+
+    def _membership(self, p: Array) -> Array:
+        return np.ones(len(p))
+
+    def _goal(self, p: Array, weight: Array) -> Array:
+        return base.platt_targets(p > 0.5, weight)
+
+    def _probability(self, values: Array) -> Array:
+        return np.asarray(expit(self.sigmoid_[0] * values + self.sigmoid_[1]))
+
+
+class PlattSVC(_PlattMachine):
+    """Separate two classes by an SVM with Platt's probabilities ([N14] (2); Platt 2000).
+
+    Parameters
+    ----------
+    C : float
+        Cost of a missed margin.
+    kernel : "rbf", "linear", "poly", "precomputed" or function
+        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+    gamma : "scale", "auto" or float
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; a width sigma is gamma =
+        1 / (2 sigma^2). "scale" is 1 / (d Var X), "auto" 1 / d, with d features.
+    degree, coef0 : int, float
+        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+    calibration_folds : int, optional
+        Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
+        kept together when ``groups`` are given. None uses the training decision values, as [N14]
+        does.
+    solver : str
+        "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
+    tol : float
+        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+    cache_size : float
+        Memory for kernel values, MB.
+
+    Attributes
+    ----------
+    classes_, support_, support_vectors_, dual_coef_, intercept_
+        As in scikit-learn's SVC.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
+    sigmoid_ : ndarray, shape (2,)
+        Slope and offset of the sigmoid.
+    """
+
+
+class FuzzySVC(_PlattMachine):
+    """Learn a fuzzy SVM: an uncertain label counts less ([N14] (10)); with Platt's probabilities.
+
+    Missing the margin of a label p costs C abs(2p - 1), so that hard labels make it an ordinary
+    SVM. Parameters and attributes as :class:`PlattSVC`.
+    """
+
+    def _membership(self, p: Array) -> Array:
+        return np.abs(2 * p - 1)
+
+
+class SoftPlattSVC(_PlattMachine):
+    """Learn an SVM on the classes y > .5, with the sigmoid fitted to the soft labels y.
+
+    A baseline for soft labels. Parameters and attributes as :class:`PlattSVC`.
+    """
+
+    def _goal(self, p: Array, weight: Array) -> Array:
+        return p

@@ -1,0 +1,275 @@
+"""Extremely randomised trees on p, kept as plain arrays, and stacked with the P-SVM."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logit
+from sklearn import config_context
+from sklearn.tree import ExtraTreeRegressor
+
+from cad.learning.learners.averaged import CLIP, AveragedProbabilisticSVC
+from cad.learning.learners.base import SoftLearner
+from cad.learning.learners.solvers.problem import Array
+
+# Of the patients that a tree of the ensemble is grown on; it is judged on the others.
+_GROWN_ON = 0.8
+
+
+@dataclass(eq=False, repr=False)
+class SoftExtraTrees(SoftLearner):
+    """Learn soft labels p by extremely randomised trees (Geurts, Ernst and Wehenkel 2006).
+
+    scikit-learn grows the regression trees, whose mean is the prediction. The fitted trees are kept
+    as arrays of nodes, which a bundle can store.
+
+    Parameters
+    ----------
+    trees : int
+        Number of trees.
+    min_leaf : int
+        Least number of rows of a leaf.
+    max_features : float
+        Share of the features that are candidates at each node.
+    share : float
+        Share of the patients that each tree is grown on.
+    seed : int
+        Seed of the random cuts and patients.
+
+    Attributes
+    ----------
+    roots_ : ndarray of int, shape (trees,)
+        Node where each tree begins.
+    features_, left_, right_ : ndarray of int, shape (nodes,)
+        Column that a node compares with its threshold, and the next node for a value at most the
+        threshold (left) or above it (right). Both next nodes of a leaf are the leaf itself.
+    thresholds_, values_ : ndarray, shape (nodes,)
+        Threshold, and mean p of the training rows at the node.
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+
+    trees: int = 100
+    min_leaf: int = 3
+    max_features: float = 1.0
+    share: float = 1.0
+    seed: int = 0
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Grow the trees.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1].
+        eta : ignored
+            Accepted so that learners from soft labels can be exchanged.
+        sample_weight : array, shape (n,), optional
+            How much each row counts.
+        groups : array, shape (n,), optional
+            Patient of every row, for ``share``; when not given, every row counts as another
+            patient.
+        """
+        self._fit_inside(X, y, sample_weight, groups, judged=False)
+        return self
+
+    def _fit_inside(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        groups: ArrayLike | None,
+        judged: bool = True,
+    ) -> Array:
+        """Fit; if judged, return each row's mean over the trees that lack its patient, or NaN."""
+        given, p, weight = self._read(X, y, sample_weight)
+        rows = given.astype(np.float32)
+        owner = np.arange(len(p)) if groups is None else np.asarray(groups)
+        patient = np.unique(owner, return_inverse=True)[1]
+        n = int(patient.max()) + 1
+        drawn = n if self.share == 1 else min(n - 1, max(1, round(self.share * n)))
+        rng = np.random.RandomState(self.seed)
+        grown, total, times = [], np.zeros(len(p)), np.zeros(len(p))
+        for _ in range(self.trees):
+            grower = ExtraTreeRegressor(
+                min_samples_leaf=self.min_leaf, max_features=self.max_features,
+                random_state=rng.randint(np.iinfo(np.int32).max),
+            )  # fmt: skip
+            used = np.ones(len(p), dtype=bool)
+            if drawn < n:
+                used = np.isin(patient, rng.permutation(n)[:drawn])
+                used |= not (used & (weight > 0)).any()
+            with config_context(skip_parameter_validation=True, assume_finite=True):
+                grown.append(grower.fit(rows, p, weight * used, check_input=False).tree_)
+            if judged and drawn < n:
+                total += np.where(used, 0.0, grown[-1].predict(rows)[:, 0])
+                times += ~used
+        for name, array in flatten(grown).items():
+            setattr(self, name, array)
+        self.values_ = np.concatenate([tree.value[:, 0, 0] for tree in grown])
+        return np.asarray(np.divide(total, times, out=np.full(len(p), np.nan), where=times > 0))
+
+    def _probability(self, X: Array) -> Array:
+        # scikit-learn cuts numbers of single precision.
+        rows = np.ascontiguousarray(X, dtype=np.float32)
+        nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
+        return np.clip(walk(rows, self.roots_, *nodes) / len(self.roots_), CLIP, 1 - CLIP)
+
+
+def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    """Return the nodes of scikit-learn's trees as arrays, by the names of :class:`SoftExtraTrees`.
+
+    Parameters
+    ----------
+    trees : sequence of sklearn.tree._tree.Tree
+        Fitted trees; may be empty.
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``roots_, features_, left_, right_`` (int32) and ``thresholds_``, without ``values_``.
+    """
+    sizes = np.array([tree.node_count for tree in trees], dtype=int)
+    roots = np.cumsum(sizes) - sizes
+    first, every = np.repeat(roots, sizes), np.arange(sizes.sum())
+
+    def together(name: str) -> NDArray[Any]:
+        return np.concatenate([np.empty(0), *(getattr(tree, name) for tree in trees)])
+
+    left, right = together("children_left"), together("children_right")
+    whole = {
+        "roots_": roots,
+        # A leaf asks for no column and is its own next node.
+        "features_": np.maximum(together("feature"), 0),
+        "left_": np.where(left < 0, every, left + first),
+        "right_": np.where(right < 0, every, right + first),
+    }
+    nodes = {name: values.astype(np.int32) for name, values in whole.items()}
+    return {**nodes, "thresholds_": together("threshold")}
+
+
+@njit(cache=True, nogil=True)
+def walk(
+    rows: NDArray[np.float32],
+    roots: NDArray[np.int32],
+    features: NDArray[np.int32],
+    thresholds: Array,
+    left: NDArray[np.int32],
+    right: NDArray[np.int32],
+    values: Array,
+) -> Array:
+    """Return the sum over trees of the leaf value that each row falls into, shape (n,).
+
+    Parameters
+    ----------
+    rows : ndarray of float32, shape (n, d)
+        Rows to predict.
+    roots : ndarray of int, shape (n_trees,)
+        Node where each tree begins.
+    features, thresholds : ndarray, shape (n_nodes,)
+        A row goes left where the node's feature is at most the node's threshold.
+    left, right : ndarray of int, shape (n_nodes,)
+        Next nodes; a leaf names itself.
+    values : ndarray, shape (n_nodes,)
+        Value of each node; those of leaves are summed.
+    """
+    total = np.zeros(len(rows))
+    for i in range(len(rows)):
+        for root in roots:
+            node = root
+            while left[node] != node:
+                node = left[node] if rows[i, features[node]] <= thresholds[node] else right[node]
+            total[i] += values[node]
+    return total
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ProbabilisticEnsemble(AveragedProbabilisticSVC):
+    """Average the log-odds of the averaged P-SVM and of extremely randomised trees on p.
+
+    The two members err differently: one is smooth in all features, the other cuts single ones.
+    Their log-odds, measured from those of the mean label, are added with weights that minimise the
+    cross-entropy on inner folds (stacking; Wolpert 1992), with a prior towards 1/2 each. Where the
+    members are too certain, the weights sum to less than 1.
+
+    Parameters
+    ----------
+    C, gamma, eta0, kappa, scaling, boundary, folds, drop, solver, tol
+        Parameters of the P-SVM, as in :class:`AveragedProbabilisticSVC`.
+    trees, min_leaf, max_features
+        Number of trees, least rows of a leaf, and share of the features that are tried at each node
+        (:class:`cad.learning.learners.SoftExtraTrees`).
+
+    Attributes
+    ----------
+    member_weights_ : ndarray, shape (2,)
+        Weight of the P-SVM and of the trees.
+    trees_ : SoftExtraTrees
+        The fitted trees. All other attributes belong to the P-SVM, as in
+        :class:`AveragedProbabilisticSVC`.
+    """
+
+    trees: int = 50
+    min_leaf: int = 3
+    max_features: float = 1 / 3
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit both members and their weights; return this object.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features, not scaled.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (0 and 1 are certain).
+        eta : float or array, shape (n,), optional
+            Uncertainty of the labels (the readers' spread); 0 when not given.
+        sample_weight : array, shape (n,), optional
+            How much each row counts.
+        groups : array, shape (n,), optional
+            Patient of every row; when not given, every row counts as another patient.
+
+        Raises
+        ------
+        LearnerError
+            For labels or a number of patients that :meth:`AveragedProbabilisticSVC.fit` refuses.
+        """
+        smooth = self._fit_inside(X, y, eta, sample_weight, groups)
+        self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, _GROWN_ON)
+        rows, _, p, weight = self._read_inputs(X, y, sample_weight)
+        cut = self.trees_._fit_inside(rows, p, sample_weight, groups)
+        said = np.column_stack([smooth, logit(np.clip(cut, CLIP, 1 - CLIP))])
+        self.member_weights_ = self._stacked(said, p, weight, towards=0.5)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the weighted log-odds of the positive class, shape (n,)."""
+        return self._both(super().decision_function(X), np.asarray(X, dtype=float))
+
+    def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
+        """Return decision values of mixed rows, as the P-SVM's method does."""
+        each = zip(super().decide_mixed(rows, other, mixed), rows, strict=True)
+        return np.array([self._both(smooth, np.where(mixed, other, row)) for smooth, row in each])
+
+    def _both(self, smooth: Array, rows: Array) -> Array:
+        cut = logit(self.trees_._probability(rows))
+        return self.base_ + (np.column_stack([smooth, cut]) - self.base_) @ self.member_weights_

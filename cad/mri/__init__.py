@@ -1,0 +1,1 @@
+"""Images and features: volumes in, one row of features per region out."""

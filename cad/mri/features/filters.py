@@ -1,0 +1,282 @@
+"""Response maps of IBSI 2: mean, Laplacian of Gaussian, separable stationary wavelets.
+
+Kernels are sampled at voxel centres and cut as IBSI's manual of convolutional filters says. A
+filter is made for voxels of equal sides: in the slice (``dimension: slice``) or in space (``3D``);
+what is not equal is refused, not rescaled. Beyond the image's border, its values go on as
+``boundary`` says; a response is NaN where its support holds a voxel without a value. A region
+smaller than the support is measured all the same: the response at its voxels sees their
+surroundings.
+"""
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial, reduce
+from itertools import permutations, product
+
+import numpy as np
+from scipy.ndimage import convolve1d
+
+from cad.base.errors import CadError, install
+from cad.base.settings import FeatureSettings, FilterSettings
+from cad.mri.columns import filter_name
+
+# IBSI's mirror repeats the voxel at the border, which SciPy calls reflect.
+_MODES = {"mirror": "reflect", "nearest": "nearest", "zero": "constant", "periodic": "wrap"}
+# Which keys each kind takes, beside dimension and boundary; the first ones it needs.
+_KEYS = {
+    "mean": ("support_mm",),
+    "log": ("sigma_mm", "truncate"),
+    "wavelet": ("wavelet", "bands", "level", "rotations"),
+}
+_NEEDED = {"mean": ("support_mm",), "log": ("sigma_mm",), "wavelet": ("wavelet", "bands")}
+_EQUAL = 0.01
+_WHOLE_IMAGE = 1 << 20
+
+
+def filter_words(chosen: FilterSettings) -> str:
+    """Return a filter's name and parameters in words, such as ``log3mm (2D, mirror cut at 4 SD)``.
+
+    Parameters
+    ----------
+    chosen : FilterSettings
+        One filter.
+    """
+    cut = f" cut at {chosen.truncate:g} SD" if chosen.kind == "log" else ""
+    return f"{filter_name(chosen)} ({chosen.dimension}, {chosen.boundary}{cut})"
+
+
+def check_filters(settings: FeatureSettings) -> None:
+    """Refuse settings of filters that are wrong whatever the image is.
+
+    Parameters
+    ----------
+    settings : FeatureSettings
+        ``filters``, by modality.
+
+    Raises
+    ------
+    CadError
+        For a key that a kind of filter lacks or does not know, an unknown wavelet, bands that do
+        not fit the dimension, two filters of one name, or wavelets without the package that the
+        extra installs.
+    """
+    for image, chosen in settings.filters.items():
+        for one in chosen:
+            wrong = _problem(one)
+            if wrong:
+                raise CadError(f"features.filters.{image}: {wrong}", hint="see docs/filters.md")
+        names = [filter_name(one) for one in chosen]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise CadError(
+                f"features.filters.{image}: two filters would be called {twice[0]}",
+                hint="let them differ in size, wavelet, bands, level or dimension",
+            )
+
+
+def _problem(chosen: FilterSettings) -> str:
+    missing = [key for key in _NEEDED[chosen.kind] if getattr(chosen, key) is None]
+    foreign = {key for kind, keys in _KEYS.items() if kind != chosen.kind for key in keys}
+    strange = sorted(foreign & chosen.model_fields_set)
+    if missing or strange:
+        what = f"needs {missing[0]}" if missing else f"has no {strange[0]}"
+        return f"the filter {chosen.kind} {what} (it takes {', '.join(_KEYS[chosen.kind])})"
+    if chosen.kind != "wavelet":
+        return ""
+    letters = 3 if chosen.dimension == "3D" else 2
+    if len(chosen.bands or "") != letters or set(chosen.bands or "") - set("LH"):
+        return f"bands {chosen.bands!r}: {chosen.dimension} takes {letters} letters, each L or H"
+    return _wavelet_problem(chosen.wavelet or "")
+
+
+def _wavelet_problem(name: str) -> str:
+    if importlib.util.find_spec("pywt") is None:
+        raise CadError(
+            f"features.filters asks for the wavelet {name}, and PyWavelets is not installed",
+            hint=f"{install('wavelets')}; or leave the wavelet out",
+        )
+    import pywt
+
+    names = pywt.wavelist(kind="discrete")
+    return "" if name in names else f"unknown wavelet {name!r}; known: {', '.join(names)}"
+
+
+def filter_reach(
+    filters: Sequence[FilterSettings], spacing: tuple[float, float, float]
+) -> tuple[int, int, int]:
+    """Return how many voxels on each side of a voxel enter its filtered value.
+
+    Parameters
+    ----------
+    filters : sequence of FilterSettings
+        The filters of one image; the widest decides.
+    spacing : tuple of 3 floats
+        Voxel size in mm along x, y, z.
+
+    Returns
+    -------
+    tuple of 3 ints
+        Voxels along z, y, x.
+
+    Raises
+    ------
+    CadError
+        When a filter cannot be made for voxels of this size.
+    """
+    furthest = [0, 0, 0]
+    for chosen in filters:
+        half = max(len(kernel) // 2 for kernel in _kernels(chosen, spacing))
+        if chosen.kind == "wavelet":
+            half *= 2**chosen.level - 1
+        for axis in _axes(chosen):
+            far = _WHOLE_IMAGE if chosen.boundary == "periodic" else half
+            furthest[axis] = max(furthest[axis], far)
+    return furthest[0], furthest[1], furthest[2]
+
+
+def response_map(
+    image: np.ndarray, spacing: tuple[float, float, float], chosen: FilterSettings
+) -> np.ndarray:
+    """Return an image's response to a filter.
+
+    Parameters
+    ----------
+    image : ndarray, shape (z, y, x)
+        Any unit; voxels without a value are not finite.
+    spacing : tuple of 3 floats
+        mm along x, y, z.
+    chosen : FilterSettings
+        The filter; :func:`check_filters` must have accepted its settings.
+
+    Returns
+    -------
+    ndarray of float64, shape (z, y, x)
+        In the image's unit; of the Laplacian of Gaussian per mm2, IBSI's value (per voxel) divided
+        by the voxel's side squared, so that the voxel size does not change it.
+
+    Raises
+    ------
+    CadError
+        For voxels of unequal sides, one slice in 3D, a kernel smaller than the voxels.
+    """
+    if chosen.dimension == "3D" and image.shape[0] == 1:
+        raise CadError(
+            f"the filter {filter_name(chosen)} is 3D, and the image has one slice",
+            hint="set its dimension to slice",
+        )
+    kernels = _kernels(chosen, spacing)
+    # float64: sums over a wide support would lose the digits of a small response.
+    values = np.where(np.isfinite(image), image, np.nan).astype(np.float64)
+    if chosen.kind == "mean":
+        return _along(values, dict.fromkeys(_axes(chosen), kernels[0]), chosen)
+    if chosen.kind == "log":
+        gauss, second = kernels
+        return _laplacian(values, gauss, second, chosen) / spacing[0] ** 2
+    along = partial(_along, chosen=chosen)
+    cascades = [reduce(along, turn, values) for turn in _turns(kernels, chosen)]
+    return np.asarray(sum(cascades) / len(cascades))
+
+
+def _axes(chosen: FilterSettings) -> tuple[int, ...]:
+    """Return the axes of z, y, x that a filter works along, in the order x, y, z of its bands."""
+    return (2, 1, 0) if chosen.dimension == "3D" else (2, 1)
+
+
+def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> list[np.ndarray]:
+    """Return a filter's kernels of one dimension for voxels of this size.
+
+    One for the mean; Gaussian and its second derivative; low- and high-pass of level 1.
+    """
+    sides = spacing if chosen.dimension == "3D" else spacing[:2]
+    if max(sides) > (1 + _EQUAL) * min(sides):
+        raise CadError(
+            f"the filter {filter_name(chosen)} ({chosen.dimension}) needs voxels of equal sides, "
+            f"found {' x '.join(f'{side:.3g}' for side in spacing)} mm",
+            hint="set dimension: slice, or images.spacing_t2w (spacing_adc) to equal numbers",
+        )
+    side = float(spacing[0])
+    if chosen.kind == "wavelet":
+        import pywt
+
+        wavelet = pywt.Wavelet(chosen.wavelet)
+        # Odd kernels have a middle: an even one is followed by 0.
+        pair = [np.array(wavelet.dec_lo), np.array(wavelet.dec_hi)]
+        return [np.append(k, 0.0) if len(k) % 2 == 0 else k for k in pair]
+    if chosen.kind == "mean":
+        half = int(np.floor(((chosen.support_mm or 0.0) / side - 1) / 2 + 0.5))
+        if half < 1:
+            _too_small(chosen, "support_mm", side, 2 * side)
+        return [np.full(2 * half + 1, 1.0 / (2 * half + 1))]
+    sigma = (chosen.sigma_mm or 0.0) / side
+    if sigma < 1 - _EQUAL:
+        _too_small(chosen, "sigma_mm", side, side)
+    half = int(np.floor(chosen.truncate * sigma + 0.5))
+    at = np.arange(-half, half + 1.0)
+    gauss = np.exp(-(at**2) / (2 * sigma**2)) / (np.sqrt(2 * np.pi) * sigma)
+    return [gauss, gauss * (at**2 / sigma**2 - 1) / sigma**2]
+
+
+def _too_small(chosen: FilterSettings, key: str, side: float, least: float) -> None:
+    raise CadError(
+        f"the filter {filter_name(chosen)} is too small for voxels of {side:.3g} mm",
+        hint=f"raise {key} to {least:.3g} or more, or interpolate to smaller voxels",
+    )
+
+
+def _along(
+    values: np.ndarray, kernels: Mapping[int, np.ndarray], chosen: FilterSettings
+) -> np.ndarray:
+    """Apply to each axis its kernel."""
+    for axis, kernel in kernels.items():
+        values = convolve1d(values, kernel, axis=axis, mode=_MODES[chosen.boundary])
+    return values
+
+
+def _laplacian(
+    values: np.ndarray, gauss: np.ndarray, second: np.ndarray, chosen: FilterSettings
+) -> np.ndarray:
+    # The sampled kernel is a sum over axes of products of one dimension, on IBSI's cubic support:
+    # the second derivative along one axis, Gaussians along the others.
+    smooth, laplacian = values, np.zeros_like(values)
+    for axis in _axes(chosen):
+        laplacian = _along(laplacian, {axis: gauss}, chosen)
+        laplacian += _along(smooth, {axis: second}, chosen)
+        smooth = _along(smooth, {axis: gauss}, chosen)
+    return laplacian
+
+
+def _turns(
+    kernels: Sequence[np.ndarray], chosen: FilterSettings
+) -> Iterator[list[dict[int, np.ndarray]]]:
+    """Yield the kernels of every level by axis, for every rotation by right angles (4 or 24).
+
+    Turning the image, filtering and turning back is filtering with kernels that change axes and
+    direction. What gives the same kernels twice is yielded once: all are met equally often.
+    """
+    axes, low = _axes(chosen), kernels[0]
+    bands = [kernels["LH".index(letter)] for letter in chosen.bands or ""]
+    seen = set()
+    for order in permutations(range(len(axes))):
+        for flips in product((1, -1), repeat=len(axes)):
+            matrix = np.zeros((len(axes), len(axes)))
+            matrix[range(len(axes)), order] = flips
+            plain = list(order) == sorted(order) and min(flips) > 0
+            if np.linalg.det(matrix) < 0 or not (chosen.rotations or plain):
+                continue
+            last = [bands[at][::flip] for at, flip in zip(order, flips, strict=True)]
+            first = [low[::flip] for flip in flips]
+            key = tuple(k.tobytes() for k in (*last, *(first if chosen.level > 1 else ())))
+            if key not in seen:
+                seen.add(key)
+                yield [
+                    {axis: _holes(k, level) for axis, k in zip(axes, chosen_kernels, strict=True)}
+                    for level, chosen_kernels in enumerate([first] * (chosen.level - 1) + [last])
+                ]
+
+
+def _holes(kernel: np.ndarray, level: int) -> np.ndarray:
+    """Put zeros between the weights: stationary wavelets keep the image's grid (a trous)."""
+    step = 2**level
+    out = np.zeros((len(kernel) - 1) * step + 1)
+    out[::step] = kernel
+    return out

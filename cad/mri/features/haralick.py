@@ -1,0 +1,399 @@
+"""The 25 co-occurrence features of IBSI, for any number of regions, in any of six aggregations.
+
+Pairs of voxels at one distance along a direction are counted once and read as a symmetric matrix.
+Three features need the matrix itself (joint maximum, energy, joint entropy); the others follow
+from the counts of single levels, of level differences and of level sums, so the matrix is visited
+only where it is occupied. The sum of c log2 c over integer counts comes from a table: no logarithm
+is taken in the loop.
+
+A constant region has a single cell: entropies, contrast and all measures of spread are 0, joint
+maximum, energy and the inverse differences 1, inverse variance 0, correlation 1, both measures of
+information correlation 0.
+
+At distance d the 13 (in a slice 4) unit directions are multiplied by d (IBSI). Other tools take all
+offsets of Chebyshev norm d instead; at distance 1 both are the same.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from cad.base.errors import CadError
+from cad.base.terms.features import HARALICK
+from cad.mri.features.regions import RegionVoxels
+
+RECORD = np.dtype([(name, float) for name in HARALICK])
+"""What :func:`haralick_features` gives of a region: a field for each feature."""
+
+# name -> (directions leave the slice, one matrix per slice, one matrix per direction)
+AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
+    f"{plane}_{way}": (plane == "3D", plane == "2D", way == "avg")
+    for plane in ("2D", "2_5D", "3D")
+    for way in ("avg", "comb")
+}
+"""IBSI's ways to merge matrices over slices and directions, or to average features over them."""
+
+
+def directions(three_d: bool, distance: int = 1) -> np.ndarray:
+    """Return the steps from one voxel of a pair to the other; of two opposite steps only one.
+
+    Parameters
+    ----------
+    three_d : bool
+        True for the 13 directions in space, False for the 4 inside a slice.
+    distance : int
+        Factor on each unit direction: the distance of the two voxels along it.
+
+    Returns
+    -------
+    ndarray of int, shape (13 or 4, 3)
+        Steps dz, dy, dx in voxels.
+    """
+    offsets = [
+        (z, y, x)
+        for z in ((0, 1) if three_d else (0,))
+        for y in (-1, 0, 1)
+        for x in (-1, 0, 1)
+        if (z, y, x) > (0, 0, 0)
+    ]
+    return np.array(offsets, np.int64) * distance
+
+
+def haralick_features(
+    levels: np.ndarray,
+    n_levels: np.ndarray,
+    regions: RegionVoxels,
+    distance: int = 1,
+    aggregation: str = "3D_comb",
+) -> np.ndarray:
+    """Return the co-occurrence features of each region.
+
+    Parameters
+    ----------
+    levels : ndarray of int64, shape (n_voxels,)
+        Grey level (1 to ``n_levels``) of every voxel of every region; 0 leaves a voxel out.
+    n_levels : ndarray of int64, shape (n_regions,)
+        Number of grey levels of each region; used in the two normalised inverse differences.
+    regions : RegionVoxels
+        Voxels of the regions, in the order of ``levels``.
+    distance : int
+        Factor on each unit direction from one voxel of a pair to the other.
+    aggregation : str
+        Merging of matrices over directions and slices, one of ``AGGREGATIONS``: ``2D``, ``2_5D`` or
+        ``3D``, then ``_avg`` or ``_comb``, as IBSI names them.
+
+    Returns
+    -------
+    ndarray of ``RECORD``, shape (n_regions,)
+        A field for each of ``HARALICK``; all NaN for a region without a pair of neighbours.
+
+    Raises
+    ------
+    CadError
+        For an unknown aggregation or a distance below 1.
+    """
+    if aggregation not in AGGREGATIONS:
+        raise CadError(f"unknown aggregation {aggregation!r}; known are {', '.join(AGGREGATIONS)}")
+    if distance < 1:
+        raise CadError(f"the co-occurrence distance is at least 1 voxel, found {distance}")
+    three_d, by_slice, by_direction = AGGREGATIONS[aggregation]
+    number, most = np.arange(_TABLE, dtype=float), int(n_levels.max())
+    size = (most + 1) << _row_bits(most)
+    counts = (  # one set for all regions, emptied by _finish()
+        np.zeros(size, np.int32), np.zeros(size + 1, np.int32),
+        np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(2 * most, np.int64),
+        number * np.log2(np.maximum(number, 1.0)),
+    )  # fmt: skip
+    out = np.zeros(regions.count, RECORD)
+    matrices = np.zeros(regions.count)
+    _regions(
+        levels,
+        n_levels,
+        regions.index,
+        regions.start,
+        np.array(regions.shape, np.int64),
+        directions(three_d, distance),
+        distance,
+        by_slice,
+        by_direction,
+        counts,
+        out,
+        matrices,
+    )
+    # out holds sums over matrices; a region without a pair has none, and 0 / 0 is its NaN.
+    values = out.view(float).reshape(len(out), -1)
+    with np.errstate(invalid="ignore"):
+        values /= matrices[:, None]
+    return out
+
+
+_TABLE = 4096  # counts c whose c log2 c is looked up
+
+
+# The joint matrix (one row and column more than levels: 0 is outside), the occupied cells' numbers,
+# counts of single levels, of level differences and of level sums, and the table of c log2 c.
+Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+@njit(cache=True, nogil=True)
+def _x_log_x(count: int, table: np.ndarray) -> float:
+    """Return the count times its binary logarithm."""
+    if count < len(table):
+        value: float = table[count]
+        return value
+    return float(count * math.log2(count))
+
+
+@njit(cache=True, nogil=True)
+def _add_features(
+    cells: tuple[int, float, float],
+    counts: Counts,
+    pairs: int,
+    n_levels: int,
+    extremes: tuple[int, int],
+    out: Any,
+) -> None:
+    """Add the features of one symmetric matrix to the fields of ``out``.
+
+    Parameters
+    ----------
+    cells : (int, float, float)
+        Largest cell, sum of squared cells, sum of c log2 c over cells of the symmetric matrix.
+    levels : tuple of 3 ndarrays of int64
+        Both voxels of every pair counted by level; pairs counted by the difference of their
+        levels, and by the sum less 2.
+    pairs : int
+        Number of pairs, > 0; the symmetric matrix sums to twice that.
+    n_levels : int
+        Grey levels of the region.
+    extremes : (int, int)
+        Lowest and highest level (from 0) that occurs.
+    out : record of :data:`cad.mri.features.haralick.RECORD`
+        Sums over matrices.
+    """
+    # Sums run over counts, not probabilities, and are divided once at the end: integers are exact
+    # and c log c comes from the table.
+    joint_max, squares, joint_log = cells
+    _, _, single, difference, total, table = counts
+    low, high = extremes
+    whole = 2.0 * pairs
+    log_pairs = math.log2(pairs)
+    log_whole = log_pairs + 1.0
+    # mu and H(X): the marginal p_i is single / whole, so that
+    # H = -sum p log2 p = log2(whole) - sum c log2 c / whole.
+    mean = 0.0
+    single_log = 0.0
+    for g in range(low, high + 1):
+        c = single[g]
+        if c > 0:
+            mean += c * (g + 1.0)
+            single_log += _x_log_x(c, table)
+    mean /= whole
+    h_single = max(log_whole - single_log / whole, 0.0)
+
+    # Everything of k = |i - j|: p_{x-y}(k) is difference[k] / pairs.
+    diff_avg = contrast = inv = inv_n = idm = idm_n = inv_var = diff_log = 0.0
+    for d in range(high - low + 1):
+        c = difference[d]
+        if c > 0:
+            square = float(d * d)
+            share = d / n_levels
+            diff_avg += c * d
+            contrast += c * square
+            inv += c / (1.0 + d)
+            inv_n += c / (1.0 + share)
+            idm += c / (1.0 + square)
+            idm_n += c / (1.0 + share * share)
+            if d > 0:
+                inv_var += c / square
+            diff_log += _x_log_x(c, table)
+    diff_avg, contrast = diff_avg / pairs, contrast / pairs
+
+    # Everything of i + j, from s = i + j - 2: cluster features are the moments of i + j - 2 mu.
+    tendency = shade = prominence = sum_log = 0.0
+    for s in range(2 * low, 2 * high + 1):
+        c = total[s]
+        if c > 0:
+            e = s + 2.0 - 2.0 * mean
+            tendency += c * e * e
+            shade += c * e * e * e
+            prominence += c * e * e * e * e
+            sum_log += _x_log_x(c, table)
+    tendency, shade, prominence = tendency / pairs, shade / pairs, prominence / pairs
+
+    # sum (i - mu)^2 p = (tendency + contrast) / 4 and cov(i, j) = (tendency - contrast) / 4.
+    variance = (tendency + contrast) / 4.0
+    covariance = (tendency - contrast) / 4.0
+    constant = low == high  # one cell: entropies are 0 without rounding
+    h_joint = 0.0 if constant else max(log_whole - joint_log / whole, 0.0)
+    h_difference = 0.0 if constant else max(log_pairs - diff_log / pairs, 0.0)
+    h_sum = 0.0 if constant else max(log_pairs - sum_log / pairs, 0.0)
+    out.joint_maximum += joint_max / whole
+    out.joint_average += mean
+    out.joint_variance += variance
+    out.joint_entropy += h_joint
+    out.difference_average += diff_avg
+    out.difference_variance += max(contrast - diff_avg * diff_avg, 0.0)
+    out.difference_entropy += h_difference
+    out.sum_average += 2.0 * mean
+    out.sum_variance += tendency
+    out.sum_entropy += h_sum
+    out.energy += squares / (whole * whole)
+    out.contrast += contrast
+    out.dissimilarity += diff_avg
+    out.inverse_difference += inv / pairs
+    out.inverse_difference_normalised += inv_n / pairs
+    out.inverse_difference_moment += idm / pairs
+    out.inverse_difference_moment_normalised += idm_n / pairs
+    out.inverse_variance += inv_var / pairs
+    out.correlation += 1.0 if constant else covariance / variance
+    out.autocorrelation += covariance + mean * mean
+    out.cluster_tendency += tendency
+    out.cluster_shade += shade
+    out.cluster_prominence += prominence
+    # The matrix is symmetric: both cross entropies HXY1 and HXY2 equal twice the single entropy.
+    if not constant:
+        out.information_correlation_1 += (h_joint - 2.0 * h_single) / h_single
+        out.information_correlation_2 += math.sqrt(
+            max(1.0 - math.exp(-2.0 * (2.0 * h_single - h_joint)), 0.0)
+        )
+
+
+@njit(cache=True, nogil=True)
+def _row_bits(n_levels: int) -> int:
+    """Return the number of bits that a column takes in the number of a cell.
+
+    The cell of the joint matrix in row i and column j, each 0 to ``n_levels``, has the number
+    ``(i << bits) | j``.
+    """
+    # A power of two, so that a cell is split by shift and mask instead of by division.
+    bits = 1
+    while (1 << bits) <= n_levels:
+        bits += 1
+    return bits
+
+
+@njit(cache=True, nogil=True)
+def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -> int:
+    """Add one matrix's features to ``out``, empty the counts, return 1; 0 without any pair."""
+    # Only occupied cells are visited: 30 pairs in a matrix of 32 x 32 leave most of it empty.
+    joint, cells, single, difference, total, table = counts
+    low = n_levels
+    high = largest = pairs = 0 * occupied  # literals would have _add_features() compiled twice
+    squares = joint_log = 0.0
+    for k in range(occupied):
+        cell = cells[k]
+        c = int(joint[cell])
+        joint[cell] = 0  # emptied on the way: clearing the whole matrix would dominate
+        i = (cell >> bits) - 1
+        j = (cell & ((1 << bits) - 1)) - 1
+        # Level 0 is outside the region; a count of 0 was taken up by its mirror cell before.
+        if i < 0 or j < 0 or c == 0:
+            continue
+        low, high = min(low, i, j), max(high, i, j)
+        if i == j:
+            pairs += c
+            single[i] += 2 * c
+            difference[0] += c
+            total[2 * i] += c
+            c *= 2
+            squares += float(c) * c
+            joint_log += _x_log_x(c, table)
+        else:
+            # (i, j) and (j, i) are one cell of the symmetric matrix.
+            mirror = ((j + 1) << bits) | (i + 1)
+            c += joint[mirror]
+            joint[mirror] = 0
+            pairs += c
+            single[i] += c
+            single[j] += c
+            difference[abs(j - i)] += c
+            total[i + j] += c
+            squares += 2.0 * c * c
+            joint_log += 2.0 * _x_log_x(c, table)
+        largest = max(largest, c)
+    if pairs == 0:
+        return 0
+    _add_features((largest, squares, joint_log), counts, pairs, n_levels, (low, high), out)
+    single[low : high + 1] = 0
+    difference[: high - low + 1] = 0
+    total[2 * low : 2 * high + 1] = 0
+    return 1
+
+
+@njit(cache=True, nogil=True)
+def _regions(
+    levels: np.ndarray,
+    n_levels: np.ndarray,
+    index: np.ndarray,
+    start: np.ndarray,
+    shape: np.ndarray,
+    offsets: np.ndarray,
+    distance: int,
+    by_slice: bool,
+    by_direction: bool,
+    counts: Counts,
+    out: np.ndarray,
+    matrices: np.ndarray,
+) -> None:
+    plane, row = shape[1] * shape[2], shape[2]
+    for r in range(len(start) - 1):
+        a, b = start[r], start[r + 1]
+        if a == b:
+            continue
+        z0, z1 = index[a] // plane, index[b - 1] // plane
+        y0, y1, x0, x1 = shape[1], 0, shape[2], 0
+        for i in range(a, b):
+            y, x = index[i] % plane // row, index[i] % row
+            y0, y1, x0, x1 = min(y0, y), max(y1, y), min(x0, x), max(x1, x)
+        # The region's own box with a border of level 0, so that no neighbour needs a check.
+        ny, nx = y1 - y0 + 1 + 2 * distance, x1 - x0 + 1 + 2 * distance
+        box = np.zeros((z1 - z0 + 1 + 2 * distance) * ny * nx, np.int64)
+        place = np.empty(b - a, np.int64)
+        for i in range(a, b):
+            z, y, x = index[i] // plane, index[i] % plane // row, index[i] % row
+            at = ((z - z0 + distance) * ny + y - y0 + distance) * nx + x - x0 + distance
+            place[i - a] = at
+            box[at] = levels[i]
+        steps = (offsets[:, 0] * ny + offsets[:, 1]) * nx + offsets[:, 2]
+        first = 0
+        while first < b - a:
+            last = b - a
+            if by_slice:
+                last = first
+                slab = place[first] // (ny * nx)
+                while last < b - a and place[last] // (ny * nx) == slab:
+                    last += 1
+            group = place[first:last]
+            matrices[r] += _group(box, group, steps, by_direction, n_levels[r], counts, out[r])
+            first = last
+
+
+@njit(cache=True, nogil=True)
+def _group(
+    box: np.ndarray,
+    place: np.ndarray,
+    steps: np.ndarray,
+    by_direction: bool,
+    n_levels: int,
+    counts: Counts,
+    out: Any,
+) -> int:
+    """Add the features of one slice (or of all voxels); returns the matrices that had pairs."""
+    joint, cells = counts[0], counts[1]
+    bits = _row_bits(n_levels)
+    matrices = 0
+    occupied = 0 * n_levels  # a literal's type would have _finish() compiled twice
+    for o, step in enumerate(steps):
+        for at in place:
+            cell = (box[at] << bits) | box[at + step]
+            cells[occupied] = cell
+            # Every cell is listed at its first visit; without a branch, which would mispredict.
+            occupied += joint[cell] == 0
+            joint[cell] += 1
+        if by_direction or o == len(steps) - 1:
+            matrices += _finish(counts, occupied, bits, n_levels, out)
+            occupied = 0
+    return matrices

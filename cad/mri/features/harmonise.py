@@ -1,0 +1,156 @@
+"""Site harmonisation: ComBat as a transformer that is fitted inside every fold."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cad.base.errors import CadError, install
+
+_MIN_ROWS = 3
+
+
+class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Remove each site's shift and scale of every feature by ComBat (empirical Bayes).
+
+    Site effects are estimated from the rows given to ``fit`` only; ``transform`` applies them to
+    any rows, so test patients take no part. No covariate is preserved, because none is known of a
+    new patient: a difference in prevalence between sites is partly removed with the site effect.
+
+    Parameters
+    ----------
+    unseen : {"error", "keep"}
+        Treatment in ``transform`` of rows from a site that ``fit`` did not see: raise an error, or
+        leave the rows as they are (the only honest choice when a whole site is left out).
+
+    Attributes
+    ----------
+    sites_ : list of str
+        Sites seen by ``fit``, sorted.
+    mean_, spread_ : ndarray, shape (n_features,)
+        Grand mean and pooled standard deviation.
+    shift_, scale_ : ndarray, shape (n_sites, n_features)
+        Site effects in units of ``spread_``; 0 and 1 for constant features and for a single site.
+
+    References
+    ----------
+    Johnson et al., Biostatistics 8 (2007) 118; Fortin et al., NeuroImage 167 (2018) 104
+    (neuroCombat, extra ``harmonisation``).
+    """
+
+    def __init__(self, unseen: Literal["error", "keep"] = "error") -> None:
+        self.unseen = unseen
+
+    def fit(self, X: Any, y: Any = None, site: Any = None) -> CombatHarmoniser:
+        """Estimate site effects.
+
+        Parameters
+        ----------
+        X : array-like, shape (n_rows, n_features)
+            Finite values; impute before.
+        y : ignored
+        site : array-like of str, shape (n_rows,)
+            Site of each row.
+
+        Raises
+        ------
+        CadError
+            Without sites, for a site with fewer than 3 rows, or where neuroCombat (the extra
+            ``harmonisation``) is not installed.
+        """
+        X = validate_data(self, X, dtype=float)
+        labels = _labels(site, len(X))
+        self.sites_ = sorted(set(labels.tolist()))
+        n_sites, n_features = len(self.sites_), X.shape[1]
+        self.mean_ = X.mean(axis=0)
+        self.spread_ = np.ones(n_features)
+        self.shift_ = np.zeros((n_sites, n_features))
+        self.scale_ = np.ones((n_sites, n_features))
+        if n_sites == 1:
+            return self
+        for name in self.sites_:
+            count = int((labels == name).sum())
+            if count < _MIN_ROWS:
+                raise CadError(
+                    f"site {name!r} has {count} regions to learn from; ComBat needs at least "
+                    f"{_MIN_ROWS} a site",
+                    hint="merge sites in participants.tsv or set harmonisation: none",
+                )
+        # Inside every site: ComBat divides by that variance.
+        spreads = np.array([np.ptp(X[labels == name], axis=0) for name in self.sites_])
+        varies = np.asarray((spreads > 0).all(axis=0))
+        if varies.any():
+            self._estimate(X, labels, varies)
+        return self
+
+    def transform(self, X: Any, site: Any = None) -> np.ndarray:
+        """Return a copy of the rows without their site's effect.
+
+        Parameters
+        ----------
+        X : array-like, shape (n_rows, n_features)
+            Finite values.
+        site : array-like of str, shape (n_rows,)
+            Site of each row.
+
+        Raises
+        ------
+        CadError
+            Without sites, or for a site that ``fit`` did not see, unless ``unseen`` is ``keep``.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=float, reset=False)
+        labels = _labels(site, len(X))
+        out: np.ndarray = X.copy()
+        for name in sorted(set(labels.tolist())):
+            rows = labels == name
+            if name not in self.sites_:
+                if self.unseen == "keep":
+                    continue
+                raise CadError(
+                    f"site {name!r} was not among the training sites {self.sites_}",
+                    hint="set unseen='keep' to leave its features as they are",
+                )
+            i = self.sites_.index(name)
+            z = (X[rows] - self.mean_) / self.spread_
+            out[rows] = (z - self.shift_[i]) / self.scale_[i] * self.spread_ + self.mean_
+        return out
+
+    def _estimate(self, X: np.ndarray, labels: np.ndarray, varies: np.ndarray) -> None:
+        try:
+            from neuroCombat import neuroCombat
+        except ImportError as error:
+            raise CadError(
+                "site harmonisation needs the package neuroCombat, which is not installed",
+                hint=f"{install('harmonisation')}; or set harmonisation: none",
+            ) from error
+        with contextlib.redirect_stdout(io.StringIO()):  # the library reports its steps by print
+            estimates = neuroCombat(
+                dat=X[:, varies].T,
+                covars=pd.DataFrame({"site": labels.astype(object)}),
+                batch_col="site",
+                # The prior is a distribution over features: with one feature there is none.
+                eb=int(varies.sum()) > 1,
+            )["estimates"]
+        self.mean_[varies] = estimates["stand.mean"][:, 0]
+        self.spread_[varies] = np.sqrt(estimates["var.pooled"][:, 0])
+        self.shift_[:, varies] = estimates["gamma.star"]
+        self.scale_[:, varies] = np.sqrt(estimates["delta.star"])
+
+
+def _labels(site: Any, n_rows: int) -> np.ndarray:
+    if site is None:
+        raise CadError(
+            "site harmonisation needs the site of every region",
+            hint="fill the column 'site' of participants.tsv, or set harmonisation: none",
+        )
+    labels = np.asarray(site).astype(str)
+    if labels.shape != (n_rows,):
+        raise CadError(f"{n_rows} rows but sites of shape {labels.shape}")
+    return labels

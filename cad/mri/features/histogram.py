@@ -1,0 +1,174 @@
+"""Grey-level discretisation, and the 23 intensity-histogram features of IBSI.
+
+A fixed bin number divides the region's own range: level = floor(N (v - min) / (max - min)) + 1, the
+maximum belongs to level N. A fixed bin width with an anchor counts from there: level = floor((v -
+anchor) / w) + 1 (IBSI, with the lower bound of the re-segmentation range); without one it cuts at
+multiples of the width and counts from the lowest level that the region reaches: level = floor(v /
+w) - floor(min / w) + 1. A constant region without an anchor has one level, 1. In one level entropy
+is 0, uniformity 1, both gradients are 0 at level 1.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from cad.base.errors import CadError
+from cad.base.terms.features import HISTOGRAM, STATISTICS
+from cad.mri.features.intensity import statistics
+
+RECORD = np.dtype([(name, float) for name in HISTOGRAM])
+"""What :func:`histogram_features` gives of a region: a field for each feature."""
+
+# A value this close below the edge of a grey level (in levels) lies on it: stored integers often
+# meet an edge exactly, and rounding must not decide, or a scanner's gain would move the texture.
+_TIE = 1e-4
+# More levels than this and a bin width was meant for another unit.
+MAX_LEVELS = 1024
+
+
+def discretise(
+    values: np.ndarray,
+    start: np.ndarray,
+    bins: int | None,
+    bin_width: float | None,
+    anchor: float | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Turn values into grey levels, region by region, as IBSI defines them.
+
+    With ``bins`` the range of each region is cut into that many equal bins. With ``bin_width``,
+    bins are counted from ``anchor``; without an anchor, they are cut at multiples of the width, and
+    counted from the region's lowest.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n_voxels,)
+        Finite values of all regions one after another.
+    start : ndarray of int64, shape (n_regions + 1,)
+        Where each region begins in the array of voxels; the last entry is its end.
+    bins : int or None
+        Fixed number of bins over each region's range; ``bin_width`` is then not used.
+    bin_width : float or None
+        Width of a bin in the unit of the values.
+    anchor : float or None
+        Lower edge of the first bin of width ``bin_width``; no value may lie below it.
+
+    Returns
+    -------
+    levels : ndarray of int64, shape (n_voxels,)
+        Levels from 1 to the region's number of levels, in the order of ``values``.
+    n_levels : ndarray of int64, shape (n_regions,)
+        ``bins``, or the region's highest level for a fixed width and for a constant region.
+
+    Raises
+    ------
+    CadError
+        Without bins and width, or when a width gives more than 1024 levels.
+    """
+    sizes = np.diff(start)
+    filled = sizes > 0
+    first, length = start[:-1][filled], sizes[filled]
+    # The region's own range: bins divide it, a width counts from its lower end.
+    low = np.repeat(np.minimum.reduceat(values, first), length)
+    if bins is not None:
+        span = np.repeat(np.maximum.reduceat(values, first), length) - low
+        part = bins * (values - low) / np.where(span > 0, span, 1.0)
+        # The maximum itself would open a level bins + 1.
+        cuts = np.minimum(np.floor(part + _TIE) + 1, bins)
+    elif bin_width is None:
+        raise CadError(
+            "texture needs a bin number or a bin width, found neither",
+            hint="set features.texture.bins or features.texture.bin_width",
+        )
+    elif anchor is not None:
+        cuts = np.floor((values - anchor) / bin_width + _TIE) + 1
+    else:
+        # Cuts lie at multiples of the width, whatever the region's own minimum.
+        cuts = np.floor(values / bin_width + _TIE) - np.floor(low / bin_width + _TIE) + 1
+    levels = cuts.astype(np.int64)
+    n_levels = np.ones(len(sizes), np.int64)
+    n_levels[filled] = np.maximum.reduceat(levels, first)
+    if n_levels.size and n_levels.max() > MAX_LEVELS:
+        raise CadError(
+            f"a bin width of {bin_width:g} cuts a region into {n_levels.max()} levels; "
+            f"at most {MAX_LEVELS} are allowed",
+            hint="widen bin_width in features.texture (T2) or texture_adc, or set bins",
+        )
+    return levels, n_levels
+
+
+def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarray) -> np.ndarray:
+    """Return the features of each region's grey-level histogram.
+
+    Parameters
+    ----------
+    levels : ndarray of int64, shape (n_voxels,)
+        From :func:`discretise`.
+    start : ndarray of int64, shape (n_regions + 1,)
+        Where each region begins in the array of voxels; the last entry is its end.
+    n_levels : ndarray of int64, shape (n_regions,)
+        Number of levels of each region, from :func:`discretise`.
+
+    Returns
+    -------
+    ndarray of ``RECORD``, shape (n_regions,)
+        A field for each of ``HISTOGRAM``; all NaN for a region without voxels.
+    """
+    summary = statistics(levels.astype(float), start)
+    out = np.full(len(start) - 1, np.nan, RECORD)
+    _histogram(levels, start, n_levels, summary["mean"], out)
+    for name in set(HISTOGRAM) & set(STATISTICS):  # what levels share with any values
+        out[name] = summary[name]
+    return out
+
+
+@njit(cache=True)
+def _histogram(
+    levels: np.ndarray, start: np.ndarray, n_levels: np.ndarray, means: np.ndarray, out: np.ndarray
+) -> None:
+    for r in range(len(start) - 1):
+        n = start[r + 1] - start[r]
+        if n == 0:
+            continue
+        top = n_levels[r]
+        counts = np.zeros(top, np.int64)
+        for level in levels[start[r] : start[r + 1]]:
+            counts[level - 1] += 1
+        entropy = 0.0
+        uniformity = 0.0
+        mode = 0
+        for g in range(top):
+            p = counts[g] / n
+            uniformity += p * p
+            if p > 0:
+                entropy -= p * math.log2(p)
+            # The mode nearest to the mean when several levels tie (IBSI).
+            nearer = abs(g + 1 - means[r]) < abs(mode + 1 - means[r])
+            if counts[g] > counts[mode] or (counts[g] == counts[mode] and nearer):
+                mode = g
+        out[r].mode = mode + 1
+        out[r].entropy = entropy
+        out[r].uniformity = uniformity
+        _gradients(counts, out[r])
+
+
+@njit(cache=True)
+def _gradients(counts: np.ndarray, out: Any) -> None:
+    """Write the largest and smallest slope of the histogram and their levels (first on ties)."""
+    top = len(counts)
+    steepest, steepest_at, lowest, lowest_at = 0.0, 1, 0.0, 1
+    for g in range(top if top > 1 else 0):
+        # Central differences of the counts, one-sided at both ends (IBSI).
+        if g == 0:
+            slope = counts[1] - counts[0]
+        elif g == top - 1:
+            slope = counts[g] - counts[g - 1]
+        else:
+            slope = (counts[g + 1] - counts[g - 1]) / 2
+        if g == 0 or slope > steepest:
+            steepest, steepest_at = slope, g + 1
+        if g == 0 or slope < lowest:
+            lowest, lowest_at = slope, g + 1
+    out.maximum_gradient, out.maximum_gradient_level = steepest, steepest_at
+    out.minimum_gradient, out.minimum_gradient_level = lowest, lowest_at

@@ -1,0 +1,327 @@
+"""What is measured: each modality's images, cut to the part of the grid that regions need.
+
+Nothing is computed for a whole grid: the T2 image is standardised and cut, perfusion maps are made
+inside gland and regions only. A cut image keeps its place in the patient.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.base.settings import FeatureSettings, FilterSettings, PipelineSettings
+from cad.base.terms.modality import modality
+from cad.mri.features.filters import filter_reach
+from cad.mri.features.perfusion.maps import PerfusionMaps, perfusion_maps
+from cad.mri.imaging.drawn import shares_on
+from cad.mri.imaging.geometry import Box, bounding_box, box_between, limits, resample_mask
+from cad.mri.imaging.standardise import NyulScale, standardise_t2
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.volume import CORNERS, Dynamic, Volume
+
+# Gradients look one voxel beyond a region; filters say themselves how far they see.
+_MARGIN = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Hold one modality, ready to be measured.
+
+    Parameters
+    ----------
+    name : str
+        ``t2w``, ``adc`` or ``dce``.
+    grid : Volume
+        The part of the modality's grid that is measured; for ``t2w`` and ``adc`` with the values.
+    maps : dict of str to ndarray
+        For ``dce``: maps on ``grid`` by the names of :data:`cad.base.terms.features.MAPS`.
+    notes : list of str
+        What was assumed.
+    perfusion : PerfusionMaps or None
+        For ``dce``: object that makes the regions' mean curves; else None.
+    provenance : dict of str to str or float
+        How the values were made, by name. For ``t2w``: the tissue that the intensities are scaled
+        by, and the median intensity before that. For ``dce``: source of T1, arterial input, and
+        how far frames were moved (mm) where that was corrected. Empty for ``adc``.
+    """
+
+    name: str
+    grid: Volume
+    maps: dict[str, np.ndarray] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    perfusion: PerfusionMaps | None = None
+    provenance: dict[str, str | float] = field(default_factory=dict)
+
+
+def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
+    """List the modalities that settings ask for: those a study has, and those it lacks.
+
+    Parameters
+    ----------
+    study : Study
+        Study that may lack modalities.
+    settings : PipelineSettings
+        Settings; ``features.modalities`` names the wanted modalities.
+
+    Returns
+    -------
+    present, absent : list of str
+        Names of modalities.
+    """
+    wanted: list[str] = list(settings.features.modalities)
+    present = [name for name in wanted if study.image(name) is not None]
+    return present, [name for name in wanted if name not in present]
+
+
+def absence_notes(names: list[str]) -> list[str]:
+    """Return a note for the patient's page on each modality that is absent.
+
+    Parameters
+    ----------
+    names : list of str
+        Names of the absent modalities.
+    """
+    return [f"no {modality(name).title}: its features are missing" for name in names]
+
+
+def grid_of(study: Study, name: str) -> Volume:
+    """Return the image that carries a modality's grid; for a dynamic series its first frame.
+
+    Parameters
+    ----------
+    study : Study
+        Study with the modality.
+    name : str
+        Name of the modality.
+
+    Raises
+    ------
+    CadError
+        When the study lacks the modality.
+    """
+    image = study.grid(name)
+    if image is None:
+        raise CadError(f"the study has no {modality(name).title}", patient=study.participant_id)
+    return image
+
+
+def compact(study: Study) -> Study:
+    """Return a study with its label map cut to the box around its regions, so that masks are small.
+
+    Parameters
+    ----------
+    study : Study
+        Not changed; the cut label map keeps its place in the patient.
+    """
+    box = None if study.roi_map is None else bounding_box(study.roi_map.array != 0, 1)
+    if study.roi_map is None or box is None:
+        return study
+    return replace(study, roi_map=crop(study.roi_map, box))
+
+
+def prepare(
+    study: Study,
+    settings: PipelineSettings,
+    name: str,
+    needed: Volume,
+    scale: NyulScale | None = None,
+) -> Prepared:
+    """Prepare one modality's images where they are needed.
+
+    Parameters
+    ----------
+    study : Study
+        Study with the modality.
+    settings : PipelineSettings
+        Settings; standardisation, filters and perfusion are read.
+    name : str
+        ``t2w``, ``adc`` or ``dce``.
+    needed : Volume
+        Boolean, on any part of the modality's grid: voxels that will be measured.
+    scale : NyulScale, optional
+        Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
+
+    Raises
+    ------
+    CadError
+        When the modality cannot be prepared (constant T2, no bolus, ...).
+    """
+    if name == "dce":
+        return _prepare_dce(study, settings, needed)
+    made: dict[str, str | float] = {}
+    if name == "t2w":
+        whole, made["t2_reference"], made["t2w_level"] = standardise_t2(
+            study, settings.images, scale
+        )
+    else:
+        whole = grid_of(study, name)
+    seen = filters_of(settings.features, name)
+    return Prepared(name, crop_to(whole, needed, seen), provenance=made)
+
+
+def filters_of(settings: FeatureSettings, name: str) -> tuple[FilterSettings, ...]:
+    """Return the filters that are applied to a modality's image; none for a dynamic series.
+
+    Parameters
+    ----------
+    settings : FeatureSettings
+        Settings with ``filters``, by modality.
+    name : str
+        Name of the modality.
+    """
+    return next((chosen for image, chosen in settings.filters.items() if image == name), ())
+
+
+def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = ()) -> Volume:
+    """Return the part of an image that is enough to measure a mask.
+
+    Filters of the part give, in the mask, what filters of the whole image give.
+
+    Parameters
+    ----------
+    whole : Volume
+        The image.
+    needed : Volume
+        Boolean mask on any grid.
+    filters : sequence of FilterSettings
+        Filters that will be applied to the part; it gets a margin as wide as they reach.
+    """
+    margin = np.maximum(filter_reach(filters, whole.spacing), _MARGIN)
+    return crop(whole, _box_in(needed, whole, margin))
+
+
+def crop(volume: Volume, box: Box) -> Volume:
+    """Return a part of a volume that keeps its place in the patient; values are a view.
+
+    Parameters
+    ----------
+    volume : Volume
+        Image or mask.
+    box : tuple of 3 slices
+        Along z, y, x.
+    """
+    return volume.beginning_at(volume.array[box], limits(box[::-1])[0])
+
+
+def box_around(mask: Volume, grid: Volume, margin_mm: float) -> Box | None:
+    """Return the box of a grid that holds a mask and a margin around it.
+
+    Parameters
+    ----------
+    mask : Volume
+        On any grid; voxels that are not zero are inside.
+    grid : Volume
+        The grid whose box is returned; its values are not read.
+    margin_mm : float
+        Width of the margin on each side of the mask; one voxel of ``grid`` is added to it.
+
+    Returns
+    -------
+    tuple of 3 slices or None
+        Along z, y, x; None for an empty mask, or where mask and grid do not meet.
+    """
+    box = bounding_box(mask.array)
+    if box is None:
+        return None
+    low, high = limits(box[::-1])
+    return box_of_points(mask.index_to_patient(low - 0.5 + CORNERS * (high - low)), grid, margin_mm)
+
+
+def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | None:
+    """Return the box of a grid that holds points and a margin around them.
+
+    Parameters
+    ----------
+    points : ndarray, shape (n, 3)
+        Patient coordinates, LPS, mm.
+    grid : Volume
+        The grid whose box is returned; its values are not read.
+    margin_mm : float
+        Width of the margin on each side; one voxel of ``grid`` is added to it.
+
+    Returns
+    -------
+    tuple of 3 slices or None
+        Along z, y, x; None where the points lie beside the grid.
+    """
+    index = grid.patient_to_index(points)[:, ::-1]
+    reach = margin_mm / np.array(grid.spacing[::-1]) + 1
+    first = np.floor(index.min(axis=0) - reach).astype(int)
+    box = box_between(first, np.ceil(index.max(axis=0) + reach).astype(int) + 1, grid.shape)
+    return None if any(side.stop <= side.start for side in box) else box
+
+
+def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
+    """Return a part of a dynamic series that keeps its place; frames are a view.
+
+    Parameters
+    ----------
+    dynamic : Dynamic
+        The series.
+    box : tuple of 3 slices
+        Along z, y, x.
+    """
+    return replace(dynamic, frames=dynamic.frames[:, *box], grid=crop(dynamic.grid, box))
+
+
+def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Prepared:
+    if study.dce is None:
+        raise CadError("the study has no dynamic series", patient=study.participant_id)
+    # Input function and bolus are found in vessel and gland: both stay inside the cut.
+    boxes = [_box_in(needed, study.dce.grid, _MARGIN)]
+    for mask in (study.gland, study.vessel):
+        if mask is not None and (box := box_around(mask, study.dce.grid, 0.0)) is not None:
+            boxes.append(box)
+    box = enclosing(boxes)
+    dynamic = crop_dynamic(study.dce, box)
+    cut = replace(study, dce=dynamic, vfa=_cut_flips(study.vfa, study.dce.grid, box))
+    inside = shares_on(needed.array, needed, dynamic.grid) > 0
+    if study.gland is not None:
+        cut.gland = resample_mask(study.gland, dynamic.grid)
+        inside |= cut.gland.array
+    made = perfusion_maps(cut, settings.features.perfusion, inside)
+    fixed = settings.features.perfusion.t1 == "fixed" or not study.vfa
+    maps = {
+        name: volume.array
+        for name, volume in made.maps.items()
+        if not (name == "t1" and fixed)  # a constant that was put in is no measurement
+    }
+    provenance: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
+    if study.frames_moved_mm is not None:
+        provenance["dce_moved"] = study.frames_moved_mm
+    return Prepared("dce", dynamic.grid, maps, list(made.notes), made, provenance)
+
+
+def _cut_flips(
+    vfa: list[tuple[float, Volume]], grid: Volume, box: Box
+) -> list[tuple[float, Volume]]:
+    """Cut the flip-angle images that lie on the dynamic grid; the others are interpolated later."""
+    return [
+        (angle, crop(image, box))
+        if image.shape == grid.shape and np.allclose(image.affine, grid.affine, rtol=0, atol=1e-6)
+        else (angle, image)
+        for angle, image in vfa
+    ]
+
+
+def _box_in(mask: Volume, grid: Volume, margin: np.ndarray | int) -> Box:
+    """Return the box of a mask given on a part of ``grid``, in the numbers of ``grid``."""
+    offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
+    box = bounding_box(mask.array)
+    if box is None:
+        raise ValueError("the mask is empty")
+    low, high = limits(box)
+    return box_between(low + offset - margin, high + offset + margin, grid.shape)
+
+
+def enclosing(boxes: Sequence[Box]) -> Box:
+    """Return the smallest box that holds all of the boxes.
+
+    Parameters
+    ----------
+    boxes : sequence of (slice, slice, slice)
+        Along z, y, x; at least one.
+    """
+    first, last = np.array([limits(box) for box in boxes]).transpose(1, 0, 2)
+    return box_between(first.min(axis=0), last.max(axis=0), last.max(axis=0))

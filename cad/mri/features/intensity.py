@@ -1,0 +1,272 @@
+"""First-order statistics of a region: the 18 of IBSI's family and the two quartiles.
+
+Logarithms do not occur, variance is the population's, kurtosis is excess kurtosis, percentiles are
+interpolated linearly between order statistics. A constant region has a defined value everywhere:
+its intensity for mean, median, extremes, percentiles and root mean square; 0 for every measure of
+spread, for skewness and for kurtosis. The two ratios (coefficient of variation, quartile
+coefficient of dispersion) are 0 when their denominator is 0.
+
+Voxels may have weights, the share of each that is the region's; percentiles are then linear between
+the middles of the weights. Equal values share their weights evenly: none of them is the first. With
+equal weights nothing changes.
+"""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from cad.base.terms.features import STATISTICS
+from cad.mri.features.regions import keep_finite
+
+RECORD = np.dtype([(name, float) for name in STATISTICS])
+"""What :func:`statistics` gives of a region: a field for each statistic."""
+
+
+def statistics(
+    values: np.ndarray,
+    start: np.ndarray,
+    weight: np.ndarray | None = None,
+    core: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the first-order statistics of each region's values.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n_voxels,)
+        Values of all regions one after another; those that are not finite are left out.
+    start : ndarray of int64, shape (n_regions + 1,)
+        Region r owns ``values[start[r]:start[r + 1]]``.
+    weight : ndarray, shape (n_voxels,), optional
+        Share (0 to 1) of each voxel that the region fills; by default every voxel counts whole.
+        Equal weights give the statistics of whole voxels, except energy, a weighted sum.
+    core : ndarray of bool, shape (n_voxels,), optional
+        Voxels among which minimum and maximum are taken; needed with ``weight``.
+
+    Returns
+    -------
+    ndarray of ``RECORD``, shape (n_regions,)
+        A field for each of ``STATISTICS``; all NaN for a region without a finite value.
+    """
+    finite, limits, kept = keep_finite(np.ascontiguousarray(values, float), start)
+    limits = np.ascontiguousarray(limits, np.int64)
+    out = np.full(len(start) - 1, np.nan, RECORD)
+    # Sorted by NumPy: with a sort in them kernels would take twice as long to compile.
+    ends = list(itertools.pairwise(limits))
+    if weight is None or core is None:
+        parts = [np.sort(finite[a:b]) for a, b in ends]
+        _statistics(np.concatenate([finite[:0], *parts]), limits - limits[0], out)
+    else:
+        weight, core = weight[kept], core[kept]
+        orders = [a + np.lexsort((weight[a:b], finite[a:b])) for a, b in ends]
+        order = np.concatenate([np.zeros(0, int), *orders])
+        _weighted_statistics(finite[order], weight[order], core[order], limits - limits[0], out)
+    return out
+
+
+@njit(cache=True)
+def percentile(ordered: np.ndarray, share: float) -> float:
+    """Return a percentile of sorted values, linear between neighbours.
+
+    Parameters
+    ----------
+    ordered : ndarray, shape (n,)
+        Values in ascending order; at least one.
+    share : float
+        Share of the values below the percentile, 0 to 1: 0.25 for the lower quartile.
+    """
+    at = share * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    value: float = ordered[low] + (at - low) * (ordered[high] - ordered[low])
+    return value
+
+
+@njit(cache=True)
+def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
+    """Write the first-order statistics of values into a record.
+
+    Parameters
+    ----------
+    ordered : ndarray, shape (n,)
+        Values in ascending order; at least one.
+    out : record of ``RECORD``
+        Changed in place: each of its fields gets a statistic.
+    """
+    n = len(ordered)
+    total = 0.0
+    squares = 0.0
+    for v in ordered:
+        total += v
+        squares += v * v
+    mean = total / n
+    median = percentile(ordered, 0.5)
+    p10, p25 = percentile(ordered, 0.10), percentile(ordered, 0.25)
+    p75, p90 = percentile(ordered, 0.75), percentile(ordered, 0.90)
+    if ordered[0] == ordered[n - 1]:
+        mean = ordered[0]  # the sum's rounding must not give a constant a spread
+    # Central moments in a second pass: differences of raw moments would cancel.
+    m2 = m3 = m4 = mad = medad = 0.0
+    robust_sum = 0.0
+    robust_n = 0
+    for v in ordered:
+        d = v - mean
+        m2 += d * d
+        m3 += d * d * d
+        m4 += d * d * d * d
+        mad += abs(d)
+        medad += abs(v - median)
+        if p10 <= v <= p90:
+            robust_sum += v
+            robust_n += 1
+    # The robust deviation is about the mean of what lies from the 10th to the 90th percentile: that
+    # mean must be known first.
+    rmad = 0.0
+    if robust_n > 0 and ordered[0] != ordered[n - 1]:
+        centre = robust_sum / robust_n
+        for v in ordered:
+            if p10 <= v <= p90:
+                rmad += abs(v - centre)
+        rmad /= robust_n
+    ranks = (ordered[0], p10, p25, median, p75, p90, ordered[n - 1])
+    _write(n, mean, ranks, (m2 / n, m3 / n, m4 / n), (mad / n, rmad, medad / n), squares, out)
+
+
+@njit(cache=True)
+def _write(
+    total: float,
+    mean: float,
+    ranks: tuple[float, float, float, float, float, float, float],
+    moments: tuple[float, float, float],
+    deviations: tuple[float, float, float],
+    squares: float,
+    out: Any,
+) -> None:
+    """Write a region's statistics from its sums.
+
+    ``total`` is the sum of weights; ``ranks`` are minimum, p10, p25, median, p75, p90, maximum;
+    ``moments`` the central ones from the second on; ``deviations`` MAD, robust MAD and MAD about
+    the median; ``squares`` the weighted sum of squares.
+    """
+    low, p10, p25, median, p75, p90, high = ranks
+    m2, m3, m4 = moments
+    out.mean = mean
+    out.variance = m2
+    # A constant region has no spread: 0 / 0 is 0 by definition, and so are both ratios below.
+    out.skewness = m3 / m2**1.5 if m2 > 0 else 0.0
+    out.kurtosis = m4 / (m2 * m2) - 3.0 if m2 > 0 else 0.0
+    out.median = median
+    out.minimum = low
+    out.p10, out.p25, out.p75, out.p90 = p10, p25, p75, p90
+    out.maximum = high
+    out.iqr = p75 - p25
+    out.range = high - low
+    out.mad, out.rmad, out.medad = deviations
+    out.cov = math.sqrt(m2) / mean if mean != 0 else 0.0
+    out.qcod = (p75 - p25) / (p75 + p25) if p75 + p25 != 0 else 0.0
+    out.energy = squares
+    out.rms = math.sqrt(squares / total)
+
+
+@njit(cache=True)
+def _statistics(ordered: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
+    for r in range(len(start) - 1):
+        if start[r + 1] == start[r]:
+            continue
+        summarise_ordered(ordered[start[r] : start[r + 1]], out[r])
+
+
+@njit(cache=True)
+def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) -> float:
+    """Return a percentile of weighted values, linear between them.
+
+    Parameters
+    ----------
+    ordered : ndarray, shape (n,)
+        Values in ascending order.
+    place : ndarray, shape (n,)
+        Place of each value from 0 (smallest) to 1 (largest), by cumulative weight.
+    share : float
+        Share of the weight below the percentile, 0 to 1.
+    """
+    # The first place at or beyond the share: both neighbours then enclose it.
+    high = min(int(np.searchsorted(place, share)), len(place) - 1)
+    low = max(high - 1, 0)
+    gap = place[high] - place[low]
+    part = (share - place[low]) / gap if gap > 0 else 0.0
+    value: float = ordered[low] + part * (ordered[high] - ordered[low])
+    return value
+
+
+@njit(cache=True)
+def _share_evenly(ordered: np.ndarray, weight: np.ndarray) -> None:
+    """Give each of equal values the mean of their weights, which ascend, in place."""
+    first = 0
+    for last in range(1, len(ordered) + 1):
+        if last == len(ordered) or ordered[last] != ordered[first]:
+            # Of ascending weights: the mean must not depend on the voxels' order.
+            if last - first > 1:
+                weight[first:last] = weight[first:last].mean()
+            first = last
+
+
+@njit(cache=True)
+def _weighted_statistics(
+    values: np.ndarray, weights: np.ndarray, core: np.ndarray, start: np.ndarray, out: np.ndarray
+) -> None:
+    for r in range(len(start) - 1):
+        a, b = start[r], start[r + 1]
+        if a == b:
+            continue
+        v, w = values[a:b], weights[a:b]
+        _share_evenly(v, w)
+        n = len(v)
+        total = weighted = squares = 0.0
+        for i in range(n):
+            total += w[i]
+            weighted += w[i] * v[i]
+            squares += w[i] * v[i] * v[i]
+        if n == 1 or v[0] == v[n - 1]:
+            summarise_ordered(v, out[r])
+            out[r].energy = total * v[0] * v[0]
+            continue
+        # The middle of each voxel's weight, scaled so that the extremes lie at 0 and 1: with equal
+        # weights this is i / (n - 1), as for whole voxels.
+        place = np.empty(n)
+        until = 0.0
+        for i in range(n):
+            until += w[i]
+            place[i] = (until - 0.5 * w[i] - 0.5 * w[0]) / (total - 0.5 * (w[0] + w[n - 1]))
+        mean = weighted / total
+        median = weighted_percentile(v, place, 0.5)
+        p10, p25 = weighted_percentile(v, place, 0.10), weighted_percentile(v, place, 0.25)
+        p75, p90 = weighted_percentile(v, place, 0.75), weighted_percentile(v, place, 0.90)
+        m2 = m3 = m4 = mad = medad = robust = robust_weight = 0.0
+        # A voxel that the region only grazes must not be its minimum: extremes are the core's.
+        low, high = np.inf, -np.inf
+        for i in range(n):
+            d = v[i] - mean
+            m2 += w[i] * d**2
+            m3 += w[i] * d**3
+            m4 += w[i] * d**4
+            mad += w[i] * abs(d)
+            medad += w[i] * abs(v[i] - median)
+            if p10 <= v[i] <= p90:
+                robust += w[i] * v[i]
+                robust_weight += w[i]
+            if core[a + i]:
+                low, high = min(low, v[i]), max(high, v[i])
+        rmad = 0.0
+        if robust_weight > 0:
+            centre = robust / robust_weight
+            for i in range(n):
+                if p10 <= v[i] <= p90:
+                    rmad += w[i] * abs(v[i] - centre)
+            rmad /= robust_weight
+        if low > high:
+            low, high = v[0], v[n - 1]
+        ranks = (low, p10, p25, median, p75, p90, high)
+        moments = (m2 / total, m3 / total, m4 / total)
+        _write(total, mean, ranks, moments, (mad / total, rmad, medad / total), squares, out[r])

@@ -1,0 +1,207 @@
+"""Feature columns of any set of regions on one prepared modality.
+
+Regions of interest, perturbed copies of them and spheres around voxels all pass through
+:func:`measure`: a probability map and a table of features cannot disagree.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+
+from cad.base.settings import FeatureSettings, TextureSettings
+from cad.base.terms.features import MAPS
+from cad.mri.columns import columns_of, filter_name, map_family, map_part
+from cad.mri.features.filters import response_map
+from cad.mri.features.gradient import kirsch_map, sobel_map
+from cad.mri.features.haralick import haralick_features
+from cad.mri.features.histogram import discretise, histogram_features
+from cad.mri.features.images import Prepared, filters_of
+from cad.mri.features.intensity import statistics
+from cad.mri.features.regions import RegionVoxels, keep_finite
+from cad.mri.imaging.geometry import MIN_VOXELS
+
+# settings.texture (dimension, aggregation) -> IBSI's words
+_IBSI = {"slice": "2D", "2D": "2_5D", "3D": "3D", "merged": "comb", "averaged": "avg"}
+
+# A parameter of a voxel whose fit failed is a bound or noise: no statistic is made of it, and none
+# of a region where the model fits less than this share. How good fits are is said of all voxels.
+MIN_FITTED = 0.5
+
+
+def aggregation_of(texture: TextureSettings) -> str:
+    """Return IBSI's name of how co-occurrence is averaged over directions and slices.
+
+    Parameters
+    ----------
+    texture : TextureSettings
+        Settings with ``dimension`` and ``aggregation``.
+    """
+    return f"{_IBSI[texture.dimension]}_{_IBSI[texture.aggregation]}"
+
+
+def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
+    """Return the texture settings of a modality: ``texture_adc`` for ADC, else ``texture``.
+
+    Parameters
+    ----------
+    settings : FeatureSettings
+        ``texture`` and ``texture_adc``.
+    modality : str
+        Name of the modality.
+    """
+    return settings.texture_adc if modality == "adc" else settings.texture
+
+
+def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings) -> np.ndarray:
+    """Return values with NaN for those that re-segmentation (IBSI 2.5) leaves out.
+
+    Left out are values outside ``range``, and outliers of the region's own values; a setting that
+    is None leaves nothing out. NaN and infinite values count as left out already.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Values of all regions, one region after the other; not changed.
+    start : ndarray of int, shape (n_regions + 1,)
+        Where each region begins in ``values``.
+    texture : TextureSettings
+        ``range``: the least and largest value; ``outliers``: the number of standard
+        deviations from the region's mean beyond which a value is left out.
+    """
+    kept = np.isfinite(values)
+    if texture.range is not None:
+        kept &= (values >= texture.range[0]) & (values <= texture.range[1])
+    for first, last in pairwise(start) if texture.outliers else ():
+        # Of the region as drawn: range and outliers do not wait for each other (IBSI 2.5).
+        region = values[first:last]
+        finite = region[np.isfinite(region)].astype(float)
+        if len(finite):
+            kept[first:last] &= np.abs(region - finite.mean()) <= texture.outliers * finite.std()
+    return values if kept.all() else np.where(kept, values, np.nan)
+
+
+def measure(
+    prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    """Measure regions on a modality.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The modality.
+    regions : RegionVoxels
+        On ``prepared.grid``.
+    settings : FeatureSettings
+        Families, texture, names to leave out.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (n_regions,)
+        Values by name of the column, in the order of the feature table. NaN where fewer than 5
+        voxels of a map have a value, or a region has no pair of neighbours for co-occurrence.
+        Statistics weigh each voxel by the share of it that the region fills. Histogram and
+        co-occurrence use the region's core (:meth:`RegionVoxels.is_core`) as whole voxels.
+        Kinetic parameters leave out voxels that did not fit, and are NaN for a
+        region where less than half fits. The fit's quality (R2, residual, share that did not fit)
+        is taken over all voxels.
+    """
+    parts = (_of_series if prepared.name == "dce" else _of_image)(prepared, regions, settings)
+    return pick(parts, prepared.name, settings)
+
+
+def pick(
+    parts: Mapping[str, Mapping[str, np.ndarray] | np.ndarray],
+    image: str,
+    settings: FeatureSettings,
+) -> dict[str, np.ndarray]:
+    """Choose, from all statistics of an image, the columns that settings ask for, in order.
+
+    Parameters
+    ----------
+    parts : mapping
+        For each part of the image's features, such as ``intensity`` or ``sobel``: values of shape
+        (n_regions,) by name of the statistic.
+    image : str
+        Name of the modality.
+    settings : FeatureSettings
+        What is measured.
+
+    Returns
+    -------
+    dict of str to ndarray
+        By the column's name.
+    """
+    return {
+        name: parts[column.part][column.statistic]
+        for name, column in columns_of(settings).items()
+        if column.image == image and column.part in parts
+    }
+
+
+def _of_image(
+    prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    """Return the statistics of an image's parts, each a record a region."""
+    name, image, families = prepared.name, prepared.grid.array, settings.families
+    parts: dict[str, np.ndarray] = {}
+    texture = texture_of(settings, name)
+    core = regions.core()
+    values = resegmented(core.values(image), core.start, texture)
+    finite, start, kept = keep_finite(values, core.start)
+    anchor = texture.range[0] if texture.range else None
+    levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width, anchor)
+    inside = resegmented(regions.values(image), regions.start, texture)
+    if "intensity" in families:
+        parts["intensity"] = _statistics(inside, regions)
+    if "histogram" in families:
+        parts["histogram"] = histogram_features(levels, start, n_levels)
+        parts["histogram"][np.diff(start) < MIN_VOXELS] = np.nan
+    if "gradient" in families:
+        voxels = regions.voxels()
+        sobel = sobel_map(image, prepared.grid.spacing, voxels)
+        parts["sobel"] = _statistics(regions.values(sobel), regions)
+        parts["kirsch"] = _statistics(regions.values(kirsch_map(image, voxels)), regions)
+    for chosen in filters_of(settings, name):
+        response = regions.values(response_map(image, prepared.grid.spacing, chosen))
+        # Re-segmentation is the region's: what does not count there does not count here (IBSI).
+        response[~np.isfinite(inside)] = np.nan
+        parts[filter_name(chosen)] = _statistics(response, regions)
+    if "haralick" in families:
+        everywhere = np.zeros(len(values), np.int64)
+        everywhere[kept] = levels
+        parts["haralick"] = haralick_features(
+            everywhere, n_levels, core, texture.distance, aggregation_of(texture)
+        )
+    return parts
+
+
+def _of_series(
+    prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    """Return the statistics of a dynamic series' maps, each a record a region."""
+    parts: dict[str, np.ndarray] = {}
+    unfit = {
+        MAPS[name].model: regions.values(image) > 0
+        for name, image in prepared.maps.items()
+        if MAPS[name].role == "did_not_fit"
+    }
+    fits = {
+        model: np.repeat(np.array(regions.share_of(~lost)) >= MIN_FITTED, regions.sizes)
+        for model, lost in unfit.items()
+    }
+    for name, image in prepared.maps.items():
+        made = MAPS[name]
+        if map_family(made) not in settings.families:
+            continue
+        values = regions.values(image)
+        if made.role == "parameter" and made.model in unfit:
+            values[unfit[made.model] | ~fits[made.model]] = np.nan
+        parts[map_part(name)] = _statistics(values, regions)
+    return parts
+
+
+def _statistics(values: np.ndarray, regions: RegionVoxels) -> np.ndarray:
+    made = statistics(values, regions.start, regions.weight, regions.is_core)
+    made[np.diff(keep_finite(values, regions.start)[1]) < MIN_VOXELS] = np.nan
+    return made

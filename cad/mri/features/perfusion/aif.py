@@ -1,0 +1,203 @@
+"""Arterial input functions: a population's curve (Parker, Georgiou) or one measured in a vessel."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln
+
+from cad.base.errors import CadError
+
+SECONDS_PER_MINUTE = 60.0
+
+# Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Area in mM min, centre and width in min of
+# each Gaussian, rates 1/min.
+PARKER_GAUSSIANS = ((0.809, 0.17046, 0.0563), (0.330, 0.365, 0.132))
+PARKER_ALPHA = 1.050
+PARKER_BETA = 0.1685
+PARKER_S = 38.078
+PARKER_TAU = 0.483
+
+# Georgiou et al., Magn Reson Med 81 (2019) 1756. Amplitudes in mM, rates 1/min, times in min.
+GEORGIOU_AMPLITUDE = (0.37, 0.33, 10.06)
+GEORGIOU_RATE = (0.11, 1.17, 16.02)
+GEORGIOU_ALPHA = 5.26
+GEORGIOU_BETA = 0.032
+GEORGIOU_TAU = 0.129
+
+# The population curve rises within seconds: between sparse frames it is followed at this step.
+FINE_STEP_S = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class InputFunction:
+    """Hold plasma concentration in the artery, linear between its samples.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_fine,)
+        Seconds, strictly increasing.
+    plasma : ndarray, shape (n_fine,)
+        mM in plasma.
+    at_frames : ndarray of int, shape (n_times,)
+        Positions in ``times`` of the frames of the tissue curve.
+    """
+
+    times: np.ndarray
+    plasma: np.ndarray
+    at_frames: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.times.shape != self.plasma.shape or self.times.ndim != 1:
+            raise CadError(
+                f"an input function has one concentration per time, found shapes "
+                f"{self.times.shape} and {self.plasma.shape}"
+            )
+        if not np.isfinite(self.plasma).all():
+            raise CadError(
+                f"the arterial input function has {int((~np.isfinite(self.plasma)).sum())} "
+                "samples that are not numbers",
+                hint="the artery saturates or was drawn outside the image; use the population "
+                "input (arterial_input: parker)",
+            )
+
+
+def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
+    """Return Parker's population curve in whole blood.
+
+    Parameters
+    ----------
+    times : ndarray
+        Seconds.
+    delay : float
+        Arrival of the bolus, in seconds on the clock of ``times``; the curve is zero before it.
+
+    Returns
+    -------
+    ndarray, shape of ``times``
+        mM in whole blood (OSIPI: Cb). Divide by 1 - haematocrit for plasma.
+
+    References
+    ----------
+    Parker et al., Magn Reson Med 56 (2006) 993, equation (1) and Table 1.
+    """
+    minutes = (np.asarray(times, float) - delay) / SECONDS_PER_MINUTE
+    # The sigmoid is written with a bounded exponent: minutes may be far below zero.
+    rise = np.clip(-PARKER_S * (minutes - PARKER_TAU), None, 700.0)
+    blood = PARKER_ALPHA * np.exp(-PARKER_BETA * minutes) / (1.0 + np.exp(rise))
+    for area, centre, width in PARKER_GAUSSIANS:
+        blood = blood + area / (width * np.sqrt(2 * np.pi)) * np.exp(
+            -((minutes - centre) ** 2) / (2 * width**2)
+        )
+    return np.where(minutes >= 0, blood, 0.0)
+
+
+def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
+    """Return Georgiou's population curve in whole blood, with its passes through the circulation.
+
+    The curve is three exponentials times a sum of gamma variates. One more gamma variate is added
+    each ``GEORGIOU_TAU``; each is later and wider than those before.
+
+    Parameters
+    ----------
+    times : ndarray
+        Seconds.
+    delay : float
+        Arrival of the bolus, in seconds on the clock of ``times``; the curve is zero before it.
+
+    Returns
+    -------
+    ndarray, shape of ``times``
+        mM in whole blood. Divide by 1 - haematocrit for plasma.
+
+    References
+    ----------
+    Georgiou et al., Magn Reson Med 81 (2019) 1756.
+    """
+    minutes = (np.asarray(times, float) - delay) / SECONDS_PER_MINUTE
+    passes = np.zeros_like(minutes)
+    for number in range(int(np.floor(max(float(minutes.max()), 0.0) / GEORGIOU_TAU)) + 1):
+        since = minutes - number * GEORGIOU_TAU
+        begun = since > 0
+        shape = (number + 1) * GEORGIOU_ALPHA + number
+        # By logarithms: the powers of late passes leave the range of numbers.
+        log = shape * np.log(since[begun]) - since[begun] / GEORGIOU_BETA
+        passes[begun] += np.exp(log - (shape + 1) * np.log(GEORGIOU_BETA) - gammaln(shape + 1))
+    late = np.clip(minutes, 0.0, None)
+    decay = np.zeros_like(minutes)
+    for amplitude, rate in zip(GEORGIOU_AMPLITUDE, GEORGIOU_RATE, strict=True):
+        decay += amplitude * np.exp(-rate * late)
+    return np.asarray(decay * passes)
+
+
+def population_input(
+    times: np.ndarray,
+    delay: float,
+    haematocrit: float,
+    blood: Callable[[np.ndarray, float], np.ndarray] = parker_blood,
+) -> InputFunction:
+    """Return a population's curve in plasma, sampled at the frames and finely between them.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Frame times, seconds.
+    delay : float
+        When the bolus reaches the artery, seconds on the frames' clock.
+    haematocrit : float
+        Share of blood that is cells, 0 to 1: plasma is whole blood / (1 - haematocrit).
+    blood : function
+        Concentration in whole blood (mM) of times and delay (s): Parker's, or another population's.
+    """
+    fine, at_frames = refine_times(times, FINE_STEP_S)
+    return InputFunction(fine, blood(fine, delay) / (1.0 - haematocrit), at_frames)
+
+
+def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> InputFunction:
+    """Return the input function known at the frames, moved to later times by ``delay``.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Frame times, seconds.
+    plasma : ndarray, shape (n_times,)
+        mM in plasma at the frames.
+    delay : float
+        Shift in seconds; where it would need the input before the first frame, the first frame's
+        value is taken.
+    """
+    times = np.asarray(times, float)
+    plasma = np.asarray(plasma, float)
+    if delay == 0:
+        return InputFunction(times, plasma, np.arange(len(times)))
+    # The shifted curve has its corners between the frames: keep them, or the peak is lost.
+    corners = times + delay
+    fine = np.union1d(times, corners[(corners > times[0]) & (corners < times[-1])])
+    fine = fine[np.concatenate([[True], np.diff(fine) > 1e-9]) | np.isin(fine, times)]
+    return InputFunction(fine, np.interp(fine - delay, times, plasma), np.searchsorted(fine, times))
+
+
+def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Divide every interval between frames into equal parts no longer than a step.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Seconds.
+    step : float
+        Longest part, s.
+
+    Returns
+    -------
+    fine : ndarray, shape (n_fine,)
+        Seconds.
+    at_frames : ndarray of int, shape (n_times,)
+        Positions of the original times.
+    """
+    times = np.asarray(times, float)
+    parts = np.maximum(np.ceil(np.diff(times) / step - 1e-9).astype(int), 1)
+    pieces = [
+        np.linspace(a, b, n, endpoint=False)
+        for a, b, n in zip(times[:-1], times[1:], parts, strict=True)
+    ]
+    return np.concatenate([*pieces, times[-1:]]), np.concatenate([[0], np.cumsum(parts)])

@@ -1,0 +1,115 @@
+"""Signal and contrast-agent concentration, by the spoiled gradient-echo equation.
+
+With E1 = exp(-TR R1) the signal is S = S0 sin(a) (1 - E1) / (1 - E1 cos(a)); contrast agent adds
+to the relaxation rate, R1 = R10 + r1 C. Echo-time decay (T2*) is neglected, as in the references.
+"""
+
+import numpy as np
+
+from cad.base.errors import CadError
+
+
+def check_sequence(repetition_time: float | None, flip_angle: float | None) -> tuple[float, float]:
+    """Check repetition time and flip angle of a dynamic series, and return both.
+
+    Parameters
+    ----------
+    repetition_time : float or None
+        Seconds; None where it is unknown.
+    flip_angle : float or None
+        Degrees; None where it is unknown.
+
+    Raises
+    ------
+    CadError
+        For a missing value, or one that no spoiled gradient echo has (a TR above 1 s is nearly
+        always one in milliseconds).
+    """
+    if repetition_time is None:
+        raise CadError(
+            "the repetition time of the dynamic series is missing",
+            hint="add RepetitionTime (seconds) to its JSON sidecar",
+        )
+    if flip_angle is None:
+        raise CadError(
+            "the flip angle of the dynamic series is missing",
+            hint="add FlipAngle (degrees) to its JSON sidecar",
+        )
+    if not 0 < repetition_time < 1:
+        raise CadError(
+            f"a spoiled gradient echo has a repetition time between 0 and 1 s, found "
+            f"{repetition_time:g} s",
+            hint="sidecars are in seconds, DICOM headers in milliseconds",
+        )
+    if not 0 < flip_angle < 180:
+        raise CadError(f"a flip angle lies between 0 and 180 degrees, found {flip_angle:g}")
+    return float(repetition_time), float(flip_angle)
+
+
+def concentration_from_signal(
+    signal: np.ndarray,
+    baseline: np.ndarray,
+    t1: np.ndarray,
+    repetition_time: float,
+    flip_angle: float | np.ndarray,
+    relaxivity: float,
+) -> np.ndarray:
+    """Return the concentration by exact inversion of the spoiled gradient-echo equation.
+
+    Parameters
+    ----------
+    signal : ndarray, shape (..., n_times)
+        Arbitrary units.
+    baseline : ndarray, shape (...)
+        Signal before contrast.
+    t1 : ndarray, shape (...)
+        T1 before contrast, s.
+    repetition_time, relaxivity : float
+        Seconds, 1/(s mM).
+    flip_angle : float, or ndarray of shape (...)
+        Degrees; one for all curves, or each its own (transmit field).
+
+    Returns
+    -------
+    ndarray, shape of ``signal``
+        mM. Noise may make it negative: nothing is clipped. NaN where no concentration gives the
+        signal (at or above the signal of fully relaxed spins) and where baseline or T1 is not
+        positive.
+    """
+    cosine = np.cos(np.deg2rad(flip_angle))
+    baseline = np.asarray(baseline, float)
+    t1 = np.asarray(t1, float)
+    usable = (baseline > 0) & (t1 > 0)
+    r10 = 1.0 / np.where(usable, t1, np.nan)
+    e10 = np.exp(-repetition_time * r10)
+    # 1 / (S0 sin(a)), so that x below is the fraction of the fully relaxed signal.
+    scale = (1 - e10) / ((1 - e10 * cosine) * np.where(usable, baseline, np.nan))
+    x = np.asarray(signal, float) * scale[..., None]
+    x = np.where(x < 1, x, np.nan)
+    rate = -np.log((1 - x) / (1 - x * np.asarray(cosine)[..., None])) / repetition_time
+    return np.asarray((rate - r10[..., None]) / relaxivity)
+
+
+def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.ndarray:
+    """Return each curve's mean signal before the bolus: frames ``skip`` to ``n_baseline - 1``.
+
+    Parameters
+    ----------
+    signal : ndarray, shape (..., n_times)
+        Arbitrary units.
+    n_baseline : int
+        Number of frames before the bolus, those skipped included.
+    skip : int
+        Frames at the start that have not reached the steady state.
+
+    Raises
+    ------
+    CadError
+        When no frame is left.
+    """
+    if n_baseline - skip < 1:
+        raise CadError(
+            f"no frame before the bolus: {n_baseline} baseline frames, {skip} of them skipped",
+            hint="the series must start before the injection arrives",
+        )
+    return np.asarray(np.asarray(signal)[..., skip:n_baseline].mean(axis=-1, dtype=float))

@@ -1,0 +1,431 @@
+"""What a dynamic series needs before it is fitted: bolus, T1 map, sequence, arterial input.
+
+Each function appends to ``notes`` what it assumed, replaced or left out.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.base.settings import PerfusionSettings
+from cad.mri.features.perfusion import aif
+from cad.mri.features.perfusion import concentration as spgr
+from cad.mri.features.perfusion.models import best_delay, fit_extended_tofts
+from cad.mri.features.perfusion.semiquantitative import Bolus, find_bolus
+from cad.mri.features.perfusion.t1 import T1_BLOOD_S, T1_TISSUE_S, assumed_t1, fit_t1
+from cad.mri.imaging.geometry import on_grid, resample_image, resample_mask
+from cad.mri.imaging.study import Protocol, Study
+from cad.mri.imaging.volume import Dynamic
+
+# Delay between population input and tissue is looked for around the arrival seen in the tissue.
+_ARRIVAL_SEARCH_S = (-12.0, 6.0)
+_VESSEL_DELAY_S = (-2.0, 8.0)
+_TRIM = 0.05
+# A measured input below this peak (mM in plasma) is inflow or partial volume, not an artery.
+_MIN_INPUT_PEAK = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Kinetics:
+    """Hold what turns the dynamic signal of one study into concentrations and parameters.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Times of the frames, seconds.
+    bolus : Bolus
+        Arrival of the contrast agent.
+    settings : PerfusionSettings
+        Models, relaxivity, input function.
+    sequence : (float, float) or None
+        Repetition time (s) and flip angle (degrees); None without usable values.
+    inlet : InputFunction or None
+        Arterial input of the tissue models; None where there is no concentration.
+    """
+
+    times: np.ndarray
+    bolus: Bolus
+    settings: PerfusionSettings
+    sequence: tuple[float, float] | None
+    inlet: aif.InputFunction | None
+
+    def concentration(
+        self, signal: np.ndarray, t1: np.ndarray, b1: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the concentration (mM) of dynamic signals, shape (..., n_times).
+
+        Parameters
+        ----------
+        signal : ndarray, shape (..., n_times)
+            Arbitrary units.
+        t1 : ndarray, shape (...)
+            T1 before contrast, seconds.
+        b1 : ndarray, shape (...), optional
+            Ratio of the actual to the stated flip angle; 1 by default.
+
+        Raises
+        ------
+        CadError
+            Without repetition time and flip angle.
+        """
+        if self.sequence is None:
+            raise CadError("no concentration without repetition time and flip angle")
+        repetition, angle = self.sequence
+        baseline = spgr.baseline_signal(signal, self.bolus.n_baseline)
+        actual = angle if b1 is None else angle * b1
+        return spgr.concentration_from_signal(
+            signal, baseline, t1, repetition, actual, self.settings.relaxivity
+        )
+
+
+def find_reference(
+    study: Study, dynamic: Dynamic, inside: np.ndarray, notes: list[str]
+) -> tuple[np.ndarray, np.ndarray, Bolus]:
+    """Find the region that shows the contrast bolus, its mean signal and when the bolus arrives.
+
+    Tried in turn are the gland, the regions, ``inside`` and the whole image; the first that shows
+    a bolus is taken. Regions that are cysts, for example, show none.
+
+    Parameters
+    ----------
+    study : Study
+        Study with or without gland mask and regions.
+    dynamic : Dynamic
+        The dynamic series.
+    inside : ndarray of bool, shape (z, y, x)
+        Voxels that will be measured.
+    notes : list of str
+        Gets a sentence, in place, where the first choice shows no bolus.
+
+    Returns
+    -------
+    reference : ndarray of bool, shape (z, y, x)
+        The region that was taken.
+    mean : ndarray, shape (n_times,)
+        Its mean signal, without the lowest and highest twentieth of its voxels in each frame.
+    bolus : Bolus
+        Arrival of the bolus in that mean.
+
+    Raises
+    ------
+    CadError
+        Where none of the four shows a bolus.
+    """
+    regions = {"gland": study.gland, "regions": study.roi_map}
+    candidates = {
+        name: np.asarray(resample_mask(mask, dynamic.grid).array, bool)
+        for name, mask in regions.items()
+        if mask is not None
+    }
+    # In this order: the larger the region, the more fat and muscle hide the bolus.
+    candidates |= {"mask": inside, "whole image": np.ones(dynamic.grid.shape, bool)}
+    first: CadError | None = None
+    for name, region in candidates.items():
+        if not region.any():
+            continue
+        mean_signal = _robust_mean(dynamic.frames[:, region])
+        try:
+            bolus = find_bolus(np.asarray(dynamic.times, float), mean_signal)
+        except CadError as error:
+            # Of several failures the first is told: the gland is where a bolus was to be
+            # expected.
+            first = first or error
+            continue
+        if first is not None:
+            notes.append(f"bolus found in the {name}: {first.problem}")
+        return region, mean_signal, bolus
+    raise first or CadError("the dynamic series has no voxel")
+
+
+def _robust_mean(signals: np.ndarray) -> np.ndarray:
+    """Average over voxels (n_times, n_voxels) without a twentieth at both ends of every frame.
+
+    A saturated vessel or a voxel of air must not decide where the bolus is.
+    """
+    count = signals.shape[1]
+    cut = int(_TRIM * count)
+    middle = slice(cut, count - cut)
+    # Ranked anew in each frame: a vessel is an outlier in the early frames only.
+    ordered = (np.partition(frame, [cut, count - cut - 1])[middle] for frame in signals)
+    # float64: a sum of 10^5 float32 signals loses digits that the baseline needs.
+    return np.array([part.mean(dtype=float) for part in ordered])
+
+
+def b1_map(
+    study: Study,
+    settings: PerfusionSettings,
+    dynamic: Dynamic,
+    needed: np.ndarray,
+    notes: list[str],
+) -> np.ndarray | None:
+    """Return the ratio of actual to stated flip angle on the grid of the dynamic series.
+
+    Parameters
+    ----------
+    study : Study
+        With or without a map of the transmit field.
+    settings : PerfusionSettings
+        ``b1`` says whether it is used.
+    dynamic : Dynamic
+        Gives the grid.
+    needed : ndarray of bool, shape (z, y, x)
+        Voxels in which the map is needed.
+    notes : list of str
+        Gets sentences on what was assumed or left out, in place.
+
+    Returns
+    -------
+    ndarray, shape (z, y, x), or None
+        None where flip angles are taken as stated.
+
+    Raises
+    ------
+    CadError
+        Where settings ask for a map that the study lacks.
+    """
+    if settings.b1 == "none" or (settings.b1 == "auto" and study.b1 is None):
+        return None
+    if study.b1 is None:
+        raise CadError(
+            "no map of the transmit field",
+            hint="add fmap/*_TB1map.nii.gz, or set features.perfusion.b1: none for all studies",
+        )
+    ratio = resample_image(study.b1, dynamic.grid).array.astype(float)
+    valid = np.isfinite(ratio)
+    if not valid[needed].any():
+        raise CadError("the map of the transmit field has no value where it is needed")
+    lost = int((needed & ~valid).sum())
+    median = np.median(ratio[needed & valid])
+    notes.append(
+        f"flip angles corrected by the transmit field, median {median:.2f}"
+        + (f"; as stated in {lost} of {int(needed.sum())} voxels without a value" if lost else "")
+    )
+    # A voxel outside of the map keeps the stated angle, and the note above counts it.
+    return np.where(valid, ratio, 1.0)
+
+
+def t1_map(
+    study: Study,
+    settings: PerfusionSettings,
+    dynamic: Dynamic,
+    needed: np.ndarray,
+    b1: np.ndarray | None,
+    notes: list[str],
+) -> tuple[np.ndarray, str]:
+    """Return T1 in seconds on the grid of the dynamic series, and where it comes from.
+
+    Parameters
+    ----------
+    study : Study
+        With or without flip-angle images.
+    settings : PerfusionSettings
+        ``t1`` and the assumed T1.
+    dynamic : Dynamic
+        Gives the grid.
+    needed : ndarray of bool, shape (z, y, x)
+        Voxels in which T1 is needed.
+    b1 : ndarray, shape (z, y, x), or None
+        Ratio of actual to stated flip angle; None for 1.
+    notes : list of str
+        Gets sentences on what was assumed or left out, in place.
+
+    Returns
+    -------
+    t1 : ndarray, shape (z, y, x)
+        Seconds; the assumed T1 in voxels where flip-angle images give none.
+    source : str
+        ``fixed`` for an assumed T1, else how T1 was measured.
+    """
+    tissue = settings.t1_tissue or assumed_t1(T1_TISSUE_S, _field_strength(study))
+    fixed = np.full(dynamic.grid.shape, tissue)
+    if settings.t1 == "fixed":
+        notes.append(f"tissue T1 fixed at {tissue:g} s")
+        return fixed, "fixed"
+    try:
+        fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed, b1)
+    except CadError as error:
+        # Asked for by name it must not be replaced: T1 enters concentration as a factor.
+        if settings.t1 == "vfa":
+            raise
+        notes.append(f"tissue T1 fixed at {tissue:g} s: {error.problem}")
+        return fixed, "fixed"
+    notes += fit_notes
+    lost = needed & ~np.isfinite(t1)
+    if lost.any():
+        notes.append(
+            f"T1 fixed at {tissue:g} s in {int(lost.sum())} of {int(needed.sum())} "
+            "voxels, where the flip angles give none"
+        )
+    return np.where(np.isfinite(t1), t1, tissue), "vfa"
+
+
+def _field_strength(study: Study) -> float | None:
+    return study.protocols.get("dce", Protocol()).field_strength
+
+
+def _t1_from_flip_angles(
+    study: Study, dynamic: Dynamic, needed: np.ndarray, b1: np.ndarray | None
+) -> tuple[list[str], np.ndarray]:
+    if not study.vfa:
+        raise CadError(
+            "no flip-angle images", hint="set t1: fixed, or import the flip-angle series"
+        )
+    if study.vfa_repetition_time is None:
+        raise CadError(
+            "the repetition time of the flip-angle images is missing",
+            hint="add RepetitionTime (seconds) to their JSON sidecars",
+        )
+    # Signals are resampled and not T1: a mean of signals is what a larger voxel would show.
+    signals = np.stack([on_grid(v, dynamic.grid).array[needed] for _, v in study.vfa])
+    angles = np.array([a for a, _ in study.vfa])
+    fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=None if b1 is None else b1[needed])
+    t1 = np.full(dynamic.grid.shape, np.nan)
+    t1[needed] = fit.t1
+    return list(fit.notes), t1
+
+
+def sequence_of(dynamic: Dynamic, notes: list[str]) -> tuple[float, float] | None:
+    """Return repetition time (s) and flip angle (degrees); None where they cannot be used.
+
+    Without both, the signal cannot be converted to concentration.
+
+    Parameters
+    ----------
+    dynamic : Dynamic
+        The dynamic series.
+    notes : list of str
+        Gets the reason, in place, where the result is None.
+    """
+    try:
+        return spgr.check_sequence(dynamic.repetition_time, dynamic.flip_angle)
+    except CadError as error:
+        notes.append(f"no concentration, so no Tofts models and no initial areas: {error}")
+        return None
+
+
+def choose_input(
+    study: Study,
+    kinetics: Kinetics,
+    dynamic: Dynamic,
+    mean_signal: np.ndarray,
+    t1: np.ndarray,
+    b1: np.ndarray | None,
+    reference: np.ndarray,
+    notes: list[str],
+) -> tuple[aif.InputFunction | None, str]:
+    """Choose the input function of the tissue models: measured in an artery, or of a population.
+
+    Parameters
+    ----------
+    study : Study
+        With or without a mask of an artery.
+    kinetics : Kinetics
+        Which input is wanted, when the bolus arrives, repetition time and flip angle.
+    dynamic : Dynamic
+        Signal over time.
+    mean_signal : ndarray, shape (n_times,)
+        Mean signal of the reference region, in which the delay of the input is fitted.
+    t1 : ndarray, shape (z, y, x)
+        Seconds.
+    b1 : ndarray, shape (z, y, x), or None
+        Ratio of actual to stated flip angle; None for 1.
+    reference : ndarray of bool, shape (z, y, x)
+        Voxels of the reference region.
+    notes : list of str
+        Gets sentences on what was assumed or replaced, in place.
+
+    Returns
+    -------
+    inlet : InputFunction or None
+        None where the signal gives no concentration.
+    source : str
+        ``measured``, ``parker`` or ``georgiou``; ``none`` without an input.
+    """
+    if kinetics.sequence is None:
+        return None, "none"
+    settings, bolus = kinetics.settings, kinetics.bolus
+    # The mean curve of the reference region: the delay is looked for with it.
+    mean_t1 = np.array([np.nanmean(t1[reference])])
+    tissue = kinetics.concentration(mean_signal[None], mean_t1, _mean(b1, reference))
+    if not np.isfinite(tissue).all():
+        notes.append("no kinetic models: the mean dynamic signal is saturated")
+        return None, "none"
+    if settings.arterial_input == "measured" or (
+        settings.arterial_input == "auto" and study.vessel is not None
+    ):
+        try:
+            plasma = _measured(study, kinetics, dynamic, b1)
+        except CadError as error:
+            if settings.arterial_input == "measured":
+                raise
+            notes.append(f"population input function: {error.problem}")
+        else:
+            inlet, delay = _delayed(
+                lambda d: aif.sampled_input(kinetics.times, plasma, d), _VESSEL_DELAY_S, tissue
+            )
+            notes.append(f"input measured in the vessel mask, {delay:.1f} s before the tissue")
+            return inlet, "measured"
+    name = "georgiou" if settings.arterial_input == "georgiou" else "parker"
+    blood = {"parker": aif.parker_blood, "georgiou": aif.georgiou_blood}[name]
+    inlet, delay = _delayed(
+        lambda d: aif.population_input(kinetics.times, d, settings.haematocrit, blood=blood),
+        (bolus.arrival + _ARRIVAL_SEARCH_S[0], bolus.arrival + _ARRIVAL_SEARCH_S[1]),
+        tissue,
+    )
+    notes.append(f"population input ({name.capitalize()}), arriving at {delay:.1f} s")
+    return inlet, name
+
+
+def _mean(b1: np.ndarray | None, where: np.ndarray) -> np.ndarray | None:
+    """Return the mean of a map over a mask as one value, shape (1,)."""
+    return None if b1 is None else np.array([b1[where].mean()])
+
+
+def _measured(
+    study: Study, kinetics: Kinetics, dynamic: Dynamic, b1: np.ndarray | None
+) -> np.ndarray:
+    """Return the plasma concentration (mM) at the frames from the vessel mask's mean signal."""
+    if study.vessel is None:
+        raise CadError(
+            "no vessel mask for a measured input function",
+            hint="add masks/*_vessel.nii.gz or set arterial_input: auto",
+        )
+    vessel = np.asarray(resample_mask(study.vessel, dynamic.grid).array, bool)
+    if not vessel.any():
+        raise CadError("the vessel mask has no voxel on the grid of the dynamic series")
+    settings = kinetics.settings
+    # Signals are averaged, then converted: voxels near saturation have no concentration.
+    signal = dynamic.frames[:, vessel].mean(axis=1, dtype=float)
+    # The artery has a bolus of its own, seconds before the tissue: its baseline ends earlier.
+    blood = replace(kinetics, bolus=find_bolus(kinetics.times, signal)).concentration(
+        signal[None],
+        np.array([settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))]),
+        _mean(b1, vessel),
+    )[0]
+    if not np.isfinite(blood).all():
+        raise CadError(
+            f"the signal in the vessel mask is saturated in {int((~np.isfinite(blood)).sum())} "
+            "frames",
+            hint="set arterial_input: parker",
+        )
+    # Contrast agent stays out of red cells: C_p = C_b / (1 - Hct).
+    plasma: np.ndarray = blood / (1.0 - settings.haematocrit)
+    if plasma.max() < _MIN_INPUT_PEAK:
+        raise CadError(
+            f"the vessel mask peaks at {plasma.max():.2g} mM in plasma; an artery reaches at "
+            f"least {_MIN_INPUT_PEAK:g} mM",
+            hint="redraw the vessel mask or set arterial_input: parker",
+        )
+    return plasma
+
+
+def _delayed(
+    make: Callable[[float], aif.InputFunction], bounds: tuple[float, float], tissue: np.ndarray
+) -> tuple[aif.InputFunction, float]:
+    """Return the input at the delay whose refined fit of the mean tissue curve is best."""
+    delay = best_delay(
+        lambda d: float(fit_extended_tofts(tissue, make(d), refine=True).residual[0]), bounds
+    )
+    return make(delay), delay

@@ -1,0 +1,286 @@
+"""From a study's dynamic series to parameter maps and region curves.
+
+``perfusion_maps`` finds the bolus, makes the T1 map, converts signal to concentration, chooses the
+arterial input and fits every model that the settings name. Map names: ``relative_enhancement``,
+``tofts_ktrans``, ... (:data:`cad.base.terms.features.MAPS` has units and sources).
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cad.base.errors import CadError, located
+from cad.base.settings import PerfusionSettings
+from cad.base.terms.features import MAPS
+from cad.mri.features.perfusion import concentration as spgr
+from cad.mri.features.perfusion import models
+from cad.mri.features.perfusion.kinetics import (
+    Kinetics,
+    b1_map,
+    choose_input,
+    find_reference,
+    sequence_of,
+    t1_map,
+)
+from cad.mri.features.perfusion.semiquantitative import initial_area, semiquantitative
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.volume import Dynamic, Volume
+
+# Voxels worked on at once: concentrations and fits of a chunk stay in the processor's cache.
+_CHUNK = 2048
+_PAUSE = 3.0  # times the usual interval
+
+
+@dataclass(frozen=True, eq=False)
+class RegionCurve:
+    """Hold the mean curve of one region, its concentration and its fits.
+
+    Parameters
+    ----------
+    time_s : ndarray, shape (n_times,)
+        Seconds.
+    signal : ndarray, shape (n_times,)
+        Mean signal, arbitrary units.
+    concentration_mM : ndarray, shape (n_times,)
+        Concentration from the mean signal; NaN where it cannot be known.
+    fit_mM : ndarray, shape (n_times,)
+        Fit of the extended Tofts model, or of Tofts where that alone is asked for.
+    params : dict of str to float
+        ``<model>_<parameter>`` of the mean curve.
+    """
+
+    time_s: np.ndarray
+    signal: np.ndarray
+    concentration_mM: np.ndarray
+    fit_mM: np.ndarray
+    params: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class PerfusionMaps:
+    """Hold the parameter maps of one study.
+
+    Parameters
+    ----------
+    maps : dict of str to Volume
+        By name of the parameter: float32 on the DCE grid, NaN outside the mask and where the signal
+        gives no concentration.
+    times : ndarray, shape (n_times,)
+        Seconds.
+    arrival : float
+        Bolus arrival, seconds.
+    n_baseline : int
+        Number of frames before the arrival.
+    input_kind : str
+        ``parker``, ``georgiou``, ``measured`` or ``none``.
+    t1_source : str
+        ``vfa`` or ``fixed``, and whether flip angles were corrected.
+    notes : list of str
+        What was assumed, replaced or left out.
+    """
+
+    maps: dict[str, Volume]
+    times: np.ndarray
+    arrival: float
+    n_baseline: int
+    input_kind: str
+    t1_source: str
+    notes: list[str]
+    _kinetics: Kinetics = field(repr=False)
+    _dynamic: Dynamic = field(repr=False)
+    _t1: np.ndarray = field(repr=False)
+    _b1: np.ndarray | None = field(default=None, repr=False)
+
+    def curve(self, mask: np.ndarray) -> RegionCurve:
+        """Return the mean curve of a region and the fits of that mean.
+
+        Parameters
+        ----------
+        mask : ndarray of bool or float, shape (n_z, n_y, n_x)
+            On the DCE grid, not empty: the region, or its share of every voxel.
+        """
+        inside = mask > 0
+        if not inside.any():
+            raise CadError("the region has no voxel on the grid of the dynamic series")
+        share = mask[inside].astype(float)
+        signal = (self._dynamic.frames[:, inside] @ (share / share.sum()))[None]
+        valid = np.isfinite(self._t1[inside])
+        t1 = np.array([np.average(self._t1[inside][valid], weights=share[valid])])
+        b1 = None if self._b1 is None else np.array([np.average(self._b1[inside], weights=share)])
+        _, fits, concentration = _fit_chunk(self._kinetics, signal, t1, b1)
+        shown = fits.get("extended_tofts") or fits.get("tofts")
+        params = {
+            f"{model}_{name}": float(values[0])
+            for model, fit in fits.items()
+            for name, values in (*fit.parameters.items(), ("r2", fit.r2))
+        }
+        nothing = np.full(len(self.times), np.nan)
+        return RegionCurve(
+            self.times,
+            signal[0],
+            nothing if concentration is None else concentration[0],
+            nothing if shown is None else shown.fitted[0],
+            params,
+        )
+
+
+def perfusion_maps(
+    study: Study, settings: PerfusionSettings, mask: np.ndarray | None = None
+) -> PerfusionMaps:
+    """Make the parameter maps of a study's dynamic series.
+
+    Parameters
+    ----------
+    study : Study
+        With a dynamic series; flip-angle images, gland and vessel masks are used where present.
+    settings : PerfusionSettings
+        T1, relaxivity, haematocrit, input function, models, refinement.
+    mask : ndarray of bool, shape of the DCE grid, optional
+        Where to compute; everywhere by default. Bolus and delay do not depend on it when the study
+        has a gland mask or regions.
+
+    Returns
+    -------
+    PerfusionMaps
+        Without TR or flip angle, only the maps that need no concentration, with a note.
+
+    Raises
+    ------
+    CadError
+        Naming the patient: no dynamic series, no bolus, no baseline frame, empty mask, flip-angle
+        images that were asked for and are absent or unusable, a measured input that is none.
+    """
+    with located(patient=study.participant_id):
+        if study.dce is None:
+            raise CadError(
+                "the study has no dynamic series",
+                hint="leave 'dce' out of features.modalities for this study",
+            )
+        return _perfusion_maps(study, study.dce, settings, _inside(study.dce, mask))
+
+
+def _perfusion_maps(
+    study: Study, dynamic: Dynamic, settings: PerfusionSettings, inside: np.ndarray
+) -> PerfusionMaps:
+    notes: list[str] = []
+    times = np.asarray(dynamic.times, float)
+    reference, mean_signal, bolus = find_reference(study, dynamic, inside, notes)
+    needed = inside | reference
+    b1 = b1_map(study, settings, dynamic, needed, notes)
+    t1, t1_source = t1_map(study, settings, dynamic, needed, b1, notes)
+    kinetics = Kinetics(times, bolus, settings, sequence_of(dynamic, notes), None)
+    inlet, kind = choose_input(study, kinetics, dynamic, mean_signal, t1, b1, reference, notes)
+    kinetics = replace(kinetics, inlet=inlet)
+    maps = _all_maps(kinetics, dynamic, t1, b1, inside)
+    maps["t1"] = dynamic.grid.with_array(np.where(inside, t1, np.nan).astype(np.float32))
+    notes += [*_pauses(times), *_quality_notes(maps, inside)]
+    return PerfusionMaps(
+        {name: maps[name] for name in MAPS if name in maps},
+        times,
+        bolus.arrival,
+        bolus.n_baseline,
+        kind,
+        t1_source if b1 is None else f"{t1_source}, flip angles by B1 map",
+        notes,
+        kinetics,
+        dynamic,
+        t1,
+        b1,
+    )
+
+
+def _pauses(times: np.ndarray) -> list[str]:
+    """Say where the clock jumps: what lies between is not seen."""
+    steps = np.diff(times)
+    at = int(np.argmax(steps))
+    if steps[at] <= _PAUSE * np.median(steps):
+        return []
+    return [
+        f"a pause of {steps[at]:.0f} s in the dynamic series after {times[at]:.0f} s; frames are "
+        f"{np.median(steps):.1f} s apart elsewhere"
+    ]
+
+
+def _inside(dynamic: Dynamic, mask: np.ndarray | None) -> np.ndarray:
+    if mask is None:
+        return np.ones(dynamic.grid.shape, bool)
+    if mask.shape != dynamic.grid.shape:
+        raise CadError(f"mask of shape {mask.shape} on a dynamic grid of {dynamic.grid.shape}")
+    if not mask.any():
+        raise CadError("the mask has no voxel on the grid of the dynamic series")
+    return mask.astype(bool)
+
+
+def _all_maps(
+    kinetics: Kinetics, dynamic: Dynamic, t1: np.ndarray, b1: np.ndarray | None, inside: np.ndarray
+) -> dict[str, Volume]:
+    index = np.flatnonzero(inside)
+    flat = dynamic.frames.reshape(len(dynamic.frames), -1)
+    t1_flat = t1.reshape(-1)
+    maps: dict[str, np.ndarray] = {}
+    for start in range(0, len(index), _CHUNK):
+        part = index[start : start + _CHUNK]
+        signal = np.ascontiguousarray(flat[:, part].T, dtype=float)
+        ratio = None if b1 is None else b1.reshape(-1)[part]
+        values, fits, _ = _fit_chunk(kinetics, signal, t1_flat[part], ratio)
+        for model, fit in fits.items():
+            values |= {f"{model}_{name}": value for name, value in fit.parameters.items()}
+            values |= {f"{model}_r2": fit.r2, f"{model}_residual": fit.residual}
+            values[f"{model}_did_not_fit"] = fit.failed.astype(float)
+        for name, value in values.items():
+            if name not in maps:
+                maps[name] = np.full(inside.size, np.nan, np.float32)
+            maps[name][part] = value
+    return {name: dynamic.grid.with_array(a.reshape(inside.shape)) for name, a in maps.items()}
+
+
+def _fit_chunk(
+    kinetics: Kinetics, signal: np.ndarray, t1: np.ndarray, b1: np.ndarray | None
+) -> tuple[dict[str, np.ndarray], dict[str, models.KineticFit], np.ndarray | None]:
+    """Fit curves (n_voxels, n_times): semi-quantitative values, model fits, concentrations."""
+    times, bolus, settings = kinetics.times, kinetics.bolus, kinetics.settings
+    baseline = spgr.baseline_signal(signal, bolus.n_baseline)
+    values = semiquantitative(times, signal, baseline, bolus.arrival)
+    fits: dict[str, models.KineticFit] = {}
+    concentration = None
+    if kinetics.sequence is not None:
+        concentration = kinetics.concentration(signal, t1, b1)
+        for seconds in (60.0, 90.0):
+            if bolus.arrival + seconds <= times[-1]:
+                values[f"iauc{seconds:.0f}"] = initial_area(
+                    times, concentration, bolus.arrival, seconds
+                )
+    if concentration is not None and kinetics.inlet is not None:
+        inlet, refine = kinetics.inlet, settings.refine
+        if "tofts" in settings.models:
+            fits["tofts"] = models.fit_tofts(concentration, inlet, refine)
+        if "extended_tofts" in settings.models:
+            fits["extended_tofts"] = models.fit_extended_tofts(concentration, inlet, refine)
+        if "patlak" in settings.models:
+            fits["patlak"] = models.fit_patlak(concentration, inlet)
+    if "brix" in settings.models:
+        positive = np.where(baseline > 0, baseline, np.nan)[:, None]
+        fits["brix"] = models.fit_brix(
+            signal / positive - 1.0, times, bolus.arrival, settings.refine
+        )
+    return values, fits, concentration
+
+
+def _quality_notes(maps: dict[str, Volume], inside: np.ndarray) -> list[str]:
+    notes = []
+    count = int(inside.sum())
+    for model in ("tofts", "extended_tofts", "brix", "patlak"):
+        failed = maps.get(f"{model}_did_not_fit")
+        if failed is None:
+            continue
+        lost = int((failed.array[inside] > 0).sum())
+        if lost:
+            notes.append(f"{model}: did not fit in {lost} of {count} voxels")
+    if "iauc60" in maps:
+        unknown = int((~np.isfinite(maps["iauc60"].array[inside])).sum())
+        if unknown:
+            notes.append(
+                f"concentration unknown (saturated signal or no baseline signal) in {unknown} of "
+                f"{count} voxels"
+            )
+    return notes

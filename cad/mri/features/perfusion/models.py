@@ -1,0 +1,375 @@
+"""Kinetic models: Tofts, extended Tofts, Patlak (from concentration) and Brix (from signal).
+
+Each model has its curve (exact for an input that is linear between its samples), a linear
+least-squares estimate for many voxels at once (Murase, Magn Reson Med 51 (2004) 858) and a bounded
+non-linear refinement. Symbols and units follow OSIPI's lexicon: Ktrans and kep in 1/min, ve and
+vp as fractions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.mri.features.perfusion import kernels
+from cad.mri.features.perfusion.aif import SECONDS_PER_MINUTE, InputFunction
+from cad.mri.features.perfusion.kernels import Grid
+
+ModelName = Literal["tofts", "extended_tofts", "brix", "patlak"]
+
+PARAMETERS: dict[ModelName, tuple[str, ...]] = {
+    "tofts": ("ktrans", "ve"),
+    "extended_tofts": ("ktrans", "ve", "vp"),
+    "brix": ("amplitude", "kep", "kel"),
+    "patlak": ("ktrans", "vp"),
+}
+# Bounds of OSIPI's tests: Ktrans 0 .. 5, ve and vp 0 .. 1; ve stays off zero (infinite kep).
+KTRANS_MAX = 5.0
+VE_MIN = 1e-3
+# The least and the most of each model's parameters.
+BOUNDS: dict[ModelName, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
+    "tofts": ((0.0, VE_MIN, 0.0), (KTRANS_MAX, 1.0, 0.0)),
+    "extended_tofts": ((0.0, VE_MIN, 0.0), (KTRANS_MAX, 1.0, 1.0)),
+    "brix": ((0.0, 1e-3, 0.0), (100.0, 100.0, 10.0)),
+}
+_CODE = {"tofts": kernels.TOFTS, "extended_tofts": kernels.EXTENDED_TOFTS, "brix": kernels.BRIX}
+_EDGE = 1e-9
+# Rates (1/min) that an enhancing tissue has; where refinement starts without a usable estimate.
+_BRIX_START = (1.0, 0.05)
+
+
+@dataclass(frozen=True, eq=False)
+class KineticFit:
+    """Hold the fitted parameters of many curves, and how well the model fits each.
+
+    Parameters
+    ----------
+    parameters : dict of str to ndarray, shape (n_curves,)
+        By name: ``ktrans``, ``ve``, ``kep`` (Ktrans / ve) for Tofts, and ``vp`` for extended Tofts;
+        ``amplitude``, ``kep``, ``kel`` for Brix; ``ktrans``, ``vp`` for Patlak. Rates in 1/min. NaN
+        where the curve has NaN.
+    r2 : ndarray, shape (n_curves,)
+        Coefficient of determination; 0 for a constant curve.
+    residual : ndarray, shape (n_curves,)
+        Root mean square of curve minus model, unit of the curve.
+    failed : ndarray of bool, shape (n_curves,)
+        Did not fit: not a number, singular, a parameter on its bound, or not converged.
+    fitted : ndarray, shape (n_curves, n_times)
+        Model curves.
+    """
+
+    parameters: dict[str, np.ndarray]
+    r2: np.ndarray
+    residual: np.ndarray
+    failed: np.ndarray
+    fitted: np.ndarray
+
+
+def tofts(ktrans: float, ve: float, inlet: InputFunction) -> np.ndarray:
+    """Return the tissue concentration (mM) at the frames by the standard Tofts model (OSIPI TM).
+
+    C(t) = Ktrans int cp(u) exp(-(Ktrans / ve)(t - u)) du, with cp the plasma input.
+
+    Parameters
+    ----------
+    ktrans : float
+        Transfer constant, 1/min.
+    ve : float
+        Volume fraction of the extravascular extracellular space, above 0.
+    inlet : InputFunction
+        Plasma input, with the frames.
+    """
+    return extended_tofts(ktrans, ve, 0.0, inlet)
+
+
+def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) -> np.ndarray:
+    """Return the tissue concentration (mM) at the frames by the extended Tofts model (OSIPI ETM).
+
+    The result is that of :func:`tofts` plus vp cp(t), with cp the plasma input.
+
+    Parameters
+    ----------
+    ktrans : float
+        Transfer constant, 1/min.
+    ve, vp : float
+        Volume fractions of the extravascular extracellular space (above 0) and of plasma.
+    inlet : InputFunction
+        Plasma input, with the frames.
+    """
+    if not ve > 0:
+        raise CadError(f"ve must be positive, found {ve:g}")
+    return np.asarray(_curves("extended_tofts", np.array([[ktrans, ve, vp]]), _grid(inlet))[0])
+
+
+def brix(
+    amplitude: float, kep: float, kel: float, times: np.ndarray, arrival: float = 0.0
+) -> np.ndarray:
+    """Return the relative enhancement S / S_baseline - 1 of the Brix model.
+
+    A kep (exp(-kel t) - exp(-kep t)) / (kep - kel), t from the bolus arrival.
+
+    Parameters
+    ----------
+    amplitude : float
+        Amplitude A, relative to the baseline signal.
+    kep, kel : float
+        Exchange and elimination rate, 1/min.
+    times : ndarray, shape (n_times,)
+        Seconds.
+    arrival : float
+        Bolus arrival, seconds on the same clock.
+
+    References
+    ----------
+    Brix et al., J Comput Assist Tomogr 15 (1991) 621; bolus form as in Hoffmann et al., Magn Reson
+    Med 33 (1995) 506.
+    """
+    grid = _brix_grid(times, arrival)
+    return np.asarray(_curves("brix", np.array([[amplitude, kep, kel]]), grid)[0])
+
+
+def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) -> KineticFit:
+    """Fit the standard Tofts model to concentrations.
+
+    Parameters
+    ----------
+    curves : ndarray, shape (n_curves, n_times)
+        mM; a curve with any NaN is not fitted.
+    inlet : InputFunction
+        Plasma input whose frames are the curves' times.
+    refine : bool
+        Whether to refine the linear estimate by bounded non-linear least squares.
+    """
+    return _fit("tofts", curves, _grid(inlet), refine)
+
+
+def fit_extended_tofts(
+    curves: np.ndarray, inlet: InputFunction, refine: bool = False
+) -> KineticFit:
+    """Fit the extended Tofts model to concentrations.
+
+    Parameters
+    ----------
+    curves : ndarray, shape (n_curves, n_times)
+        mM; a curve with any NaN is not fitted.
+    inlet : InputFunction
+        Plasma input whose frames are the curves' times.
+    refine : bool
+        Whether to refine the linear estimate by bounded non-linear least squares.
+    """
+    return _fit("extended_tofts", curves, _grid(inlet), refine)
+
+
+def fit_brix(
+    curves: np.ndarray, times: np.ndarray, arrival: float, refine: bool = False
+) -> KineticFit:
+    """Fit the Brix model to relative enhancement.
+
+    Parameters
+    ----------
+    curves : ndarray, shape (n_curves, n_times)
+        S / S_baseline - 1.
+    times : ndarray, shape (n_times,)
+        Seconds.
+    arrival : float
+        Bolus arrival, seconds on the same clock.
+    refine : bool
+        Whether to refine the linear estimate by bounded non-linear least squares.
+    """
+    return _fit("brix", curves, _brix_grid(times, arrival), refine)
+
+
+def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
+    """Fit Patlak's model: contrast agent that enters the tissue and does not come back.
+
+    C(t) = vp cp(t) + Ktrans int cp(u) du is linear in both parameters: one least-squares fit. Where
+    contrast agent does come back, as in most of the prostate after a minute, Ktrans comes out low.
+
+    Parameters
+    ----------
+    curves : ndarray, shape (n_curves, n_times)
+        mM; a curve with any NaN is not fitted.
+    inlet : InputFunction
+        Plasma input whose frames are the curves' times.
+
+    Raises
+    ------
+    CadError
+        When curves and input have different frames.
+
+    References
+    ----------
+    Patlak et al., J Cereb Blood Flow Metab 3 (1983) 1.
+    """
+    usable, data = _usable(np.asarray(curves, float), len(inlet.at_frames))
+    steps = np.diff(inlet.times) / SECONDS_PER_MINUTE
+    area = np.concatenate([[0.0], np.cumsum(steps * (inlet.plasma[1:] + inlet.plasma[:-1]) / 2)])
+    design = np.stack([area, inlet.plasma], axis=1)[inlet.at_frames]
+    ktrans, vp = np.linalg.pinv(design) @ data.T  # one design for all curves
+    parameters = np.stack([ktrans, vp], axis=1)
+    outside = (ktrans <= _EDGE) | (ktrans >= KTRANS_MAX) | (vp < -_EDGE) | (vp >= 1)
+    return _judge("patlak", data, parameters, outside | ~usable, usable, parameters @ design.T)
+
+
+def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) -> float:
+    """Find the delay of the smallest misfit: whole seconds first, then golden section to 0.02 s.
+
+    Parameters
+    ----------
+    misfit : callable
+        Takes a delay in s and returns a float.
+    bounds : (float, float)
+        Least and largest delay, s.
+    """
+    candidates = np.arange(bounds[0], bounds[1] + 0.5)
+    best = float(candidates[int(np.argmin([misfit(float(d)) for d in candidates]))])
+    low, high = max(best - 1.0, bounds[0]), min(best + 1.0, bounds[1])
+    ratio = (np.sqrt(5.0) - 1) / 2
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    fa, fb = misfit(a), misfit(b)
+    while high - low > 0.02:
+        if fa <= fb:
+            high, b, fb = b, a, fa
+            a = high - ratio * (high - low)
+            fa = misfit(a)
+        else:
+            low, a, fa = a, b, fb
+            b = low + ratio * (high - low)
+            fb = misfit(b)
+    return float((low + high) / 2)
+
+
+def _grid(inlet: InputFunction) -> Grid:
+    minutes = inlet.times / SECONDS_PER_MINUTE
+    dt = np.diff(minutes)
+    # Equal steps differ in their last digits; made equal they share one exponential in the kernel.
+    dt = np.round(dt, 12)
+    at = np.require(inlet.at_frames, np.int64, ["C", "W"])
+    return Grid(minutes[at], dt, np.require(inlet.plasma, float, ["C", "W"]), at)
+
+
+def _brix_grid(times: np.ndarray, arrival: float) -> Grid:
+    minutes = (np.asarray(times, float) - arrival) / SECONDS_PER_MINUTE
+    return Grid(minutes, np.zeros(0), np.zeros(0), np.arange(len(minutes)))
+
+
+def _curves(model: ModelName, parameters: np.ndarray, grid: Grid) -> np.ndarray:
+    out = np.zeros((len(parameters), len(grid.at)))
+    parameters = np.require(parameters, float, ["C", "W"])
+    kernels.curve_rows(_CODE[model], parameters, grid, VE_MIN, out)
+    return out
+
+
+def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tell which curves are numbers, and return all with 0 in place of the others."""
+    if curves.ndim != 2 or curves.shape[1] != frames:
+        raise CadError(f"curves of shape {curves.shape} do not match {frames} frames of the input")
+    usable = np.isfinite(curves).all(axis=1)
+    return usable, curves if usable.all() else np.where(usable[:, None], curves, 0.0)
+
+
+def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
+    # Read-only input (memory maps of parallel workers) would be a second signature of the kernels.
+    usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.at))
+    estimate = _estimate_brix if model == "brix" else _estimate_tofts
+    parameters, failed, fitted = estimate(model, data, grid)
+    stale = failed.copy()
+    # A linear estimate that leaves the physical range means nothing: an enhancing curve is then
+    # fitted within the bounds even where refinement is not asked for.
+    again = np.ones(len(data), bool) if refine else failed & (parameters[:, 0] > 0)
+    again &= usable
+    if again.any():
+        parameters[again], failed[again] = _refine(model, data[again], parameters[again], grid)
+        stale |= again
+    if stale.any():
+        fitted[stale] = _curves(model, parameters[stale], grid)
+    return _judge(model, data, parameters, failed | ~usable, usable, fitted)
+
+
+def _estimate_tofts(
+    model: ModelName, data: np.ndarray, grid: Grid
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Estimate parameters, where they left their range, and model curves (void there)."""
+    extended = model == "extended_tofts"
+    area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
+        grid.at
+    ]
+    design = np.stack([grid.plasma[grid.at], area]) if extended else area[None]
+    coefficients = np.zeros((len(data), 3))
+    kernels.linear_rows(design, data, grid.times, len(design) + 1, coefficients)
+    parameters = np.zeros((len(data), 3))
+    clipped = np.zeros(len(data), np.uint8)
+    fitted = np.zeros(data.shape)
+    kernels.fit_tofts_rows(
+        coefficients, data, extended, VE_MIN, KTRANS_MAX, grid, parameters, clipped, fitted
+    )
+    return parameters, clipped.astype(bool), fitted
+
+
+def _estimate_brix(
+    model: ModelName, data: np.ndarray, grid: Grid
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Estimate as for Tofts; the rates are the roots of k^2 - sum k + product."""
+    after = np.clip(grid.times, 0.0, None)
+    # Only what follows the arrival obeys the equation: the noise before it is set to zero.
+    late = np.where(grid.times > 0, data, 0.0)
+    coefficients = np.zeros((len(data), 3))
+    kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
+    singular = ~np.isfinite(coefficients).all(axis=1)
+    coefficients[singular] = 0.0
+    total, product = -coefficients[:, 1], -coefficients[:, 2]
+    root = np.sqrt(np.clip(total**2 / 4 - product, 0.0, None))
+    lower, upper = map(np.array, BOUNDS["brix"])
+    rates = np.stack([total / 2 + root, total / 2 - root], axis=1)
+    clipped = np.clip(rates, lower[1:], upper[1:])
+    at_edge = (np.abs(clipped - rates) > _EDGE).any(axis=1)
+    # The amplitude is the least squares of the true curve at those rates.
+    unit = _curves("brix", np.column_stack([np.ones(len(data)), clipped]), grid)
+    power = (unit**2).sum(axis=1)
+    amount = (unit * late).sum(axis=1) / np.where(power > 0, power, 1.0)
+    amplitude = np.clip(amount, lower[0], upper[0])
+    failed = singular | at_edge | (amplitude != amount)
+    parameters = np.column_stack([amplitude, clipped])
+    noise = np.sqrt((np.where(grid.times > 0, 0.0, data) ** 2).sum(axis=1))
+    noise /= np.sqrt(max(int((grid.times <= 0).sum()), 1))
+    level = late.sum(axis=1) / max(int((grid.times > 0).sum()), 1)
+    parameters[failed, 0] = np.where(level > noise, late.max(axis=1), 0.0)[failed]
+    parameters[failed, 1:] = np.where((level > noise)[:, None], _BRIX_START, lower[1:])[failed]
+    return parameters, failed, amplitude[:, None] * unit
+
+
+def _refine(
+    model: ModelName, data: np.ndarray, start: np.ndarray, grid: Grid
+) -> tuple[np.ndarray, np.ndarray]:
+    """Refine parameters by bounded least squares; tell those on a bound or not converged."""
+    refined = np.ascontiguousarray(start)
+    lower, upper = map(np.array, BOUNDS[model])
+    converged = np.zeros(len(data), np.uint8)
+    kernels.refine_rows(_CODE[model], data, refined, lower, upper, grid, converged)
+    n = len(PARAMETERS[model])
+    on_bound = (refined[:, :n] >= upper[:n] - _EDGE).any(axis=1)
+    # vp and kel may well be zero; Ktrans or amplitude, and ve or kep, at their least mean no fit.
+    on_bound |= (refined[:, :2] <= lower[:2] + _EDGE).any(axis=1)
+    return refined, (converged == 0) | on_bound
+
+
+def _judge(
+    model: ModelName,
+    data: np.ndarray,
+    parameters: np.ndarray,
+    failed: np.ndarray,
+    usable: np.ndarray,
+    fitted: np.ndarray,
+) -> KineticFit:
+    misfit = ((data - fitted) ** 2).sum(axis=1)
+    spread = ((data - data.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    r2 = np.where(spread > 0, 1 - misfit / np.where(spread > 0, spread, 1.0), 0.0)
+    mask = np.where(usable, 1.0, np.nan)
+    named = {name: parameters[:, i] * mask for i, name in enumerate(PARAMETERS[model])}
+    if "ve" in named:
+        named["kep"] = named["ktrans"] / np.maximum(named["ve"], VE_MIN)
+    return KineticFit(
+        named, r2 * mask, np.sqrt(misfit / data.shape[1]) * mask, failed, fitted * mask[:, None]
+    )

@@ -1,0 +1,256 @@
+"""What a dynamic curve shows without a kinetic model: arrival, enhancement, slopes, areas."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from cad.base.errors import CadError
+
+SECONDS_PER_MINUTE = 60.0
+# A bolus is seen when the mean curve rises by at least this share of its baseline, and by this many
+# standard deviations of the frames before it.
+MIN_RISE = 0.05
+MIN_RISE_SD = 5.0
+_SAFE_BASELINE = 3
+_PARTS = 4  # arrival is looked for at quarters of a frame
+
+
+class Bolus(NamedTuple):
+    """Say where the bolus is in a series.
+
+    Parameters
+    ----------
+    arrival : float
+        Seconds on the frames' clock.
+    n_baseline : int
+        Number of frames at the start that are surely before the arrival.
+    """
+
+    arrival: float
+    n_baseline: int
+
+
+def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
+    """Find the arrival of the bolus and the number of baseline frames in one mean curve.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Seconds.
+    curve : ndarray, shape (n_times,)
+        Mean signal of a region that enhances.
+
+    Raises
+    ------
+    CadError
+        When there are fewer than 4 frames, no bolus is seen, or no frame precedes it.
+    """
+    curve = np.asarray(curve, float)
+    if len(curve) < 4:
+        raise CadError(
+            f"{len(curve)} dynamic frames: at least 4 are needed to see a bolus",
+            hint="give the whole dynamic series",
+        )
+    if not np.isfinite(curve).all():
+        raise CadError("the mean dynamic curve holds values that are not numbers")
+    arrival = float(bolus_arrival(times, curve[None])[0])
+    n_baseline = int(np.searchsorted(times, arrival + 1e-9))
+    # The corner lags behind the first contrast: where frames allow, the last one is not trusted.
+    n_baseline -= n_baseline > _SAFE_BASELINE
+    smooth = np.convolve(curve, np.ones(3) / 3, mode="valid")
+    level = float(curve[:n_baseline].mean()) if n_baseline else float(curve[0])
+    noise = float(curve[:n_baseline].std(ddof=1)) if n_baseline > 2 else 0.0
+    rise = float(smooth.max()) - level
+    if level <= 0 or rise < MIN_RISE * level or rise < MIN_RISE_SD * noise:
+        raise CadError(
+            f"no bolus is seen: the mean signal rises by {rise:.3g} from a baseline of "
+            f"{level:.3g} (baseline noise {noise:.2g}); at least {MIN_RISE:.0%} and "
+            f"{MIN_RISE_SD:g} times the noise are needed",
+            hint="check that this is the dynamic series, its frame order and the gland mask",
+        )
+    if n_baseline < 2:
+        raise CadError(
+            f"no baseline frame: the bolus arrives at {arrival:.1f} s, the first frame is at "
+            f"{times[0]:.1f} s and the second at {times[1]:.1f} s",
+            hint="the series must start before the injection arrives",
+        )
+    return Bolus(arrival, n_baseline)
+
+
+def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
+    """Find when the bolus arrives in each curve: the corner of a constant and a straight rise.
+
+    The corner is fitted by least squares to the frames up to the first that reaches 60 % of the
+    largest enhancement, at quarters of a frame (linear-linear method, Cheong et al., Phys Med Biol
+    48 (2003) N83).
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Seconds.
+    curves : ndarray, shape (n_curves, n_times)
+        Any unit.
+
+    Returns
+    -------
+    ndarray, shape (n_curves,)
+        Seconds; the last frame for a curve that does not rise.
+    """
+    out = np.zeros(len(curves))
+    # One signature of the kernel, whatever comes in.
+    _arrivals(np.require(times, float, ["C", "W"]), np.require(curves, float, ["C", "W"]), out)
+    return out
+
+
+def semiquantitative(
+    times: np.ndarray, signal: np.ndarray, baseline: np.ndarray, arrival: float
+) -> dict[str, np.ndarray]:
+    """Return the model-free parameters of each curve.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Seconds.
+    signal : ndarray, shape (n_curves, n_times)
+        Arbitrary units.
+    baseline : ndarray, shape (n_curves,)
+        Mean signal before the bolus.
+    arrival : float
+        Bolus arrival of the study, seconds.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (n_curves,)
+        ``baseline_signal`` (a.u.), ``bolus_arrival`` (s from the study's arrival),
+        ``maximum_enhancement`` (a.u.), ``relative_enhancement`` (fraction of the baseline),
+        ``time_to_peak`` (s from the study's arrival), ``wash_in`` (relative enhancement at the
+        peak / time to peak, 1/min) and ``wash_out`` (least-squares slope of the relative
+        enhancement from the peak on, 1/min; 0 when the peak is the last frame). A constant curve
+        gives 0 for all that concerns the enhancement.
+    """
+    signal = np.asarray(signal, float)
+    after = np.flatnonzero(times >= arrival)
+    if not len(after):
+        raise CadError(f"no frame follows the bolus arrival at {arrival:.1f} s")
+    baseline = np.asarray(baseline, float)
+    late = signal[:, after]
+    peak = after[np.argmax(late, axis=1)]
+    gain = np.maximum(late.max(axis=1) - baseline, 0.0)
+    positive = baseline > 0
+    safe = np.where(positive, baseline, 1.0)
+    relative = np.where(positive, gain / safe, 0.0)
+    enhancement = np.where(positive[:, None], signal / safe[:, None] - 1.0, 0.0)
+    enhances = gain > 0
+    to_peak = np.where(enhances, np.maximum(times[peak] - arrival, 0.0), 0.0)
+    minutes = to_peak / SECONDS_PER_MINUTE
+    return {
+        "baseline_signal": baseline,
+        "bolus_arrival": np.where(enhances, bolus_arrival(times, signal) - arrival, 0.0),
+        "maximum_enhancement": gain,
+        "relative_enhancement": relative,
+        "time_to_peak": to_peak,
+        "wash_in": np.where(minutes > 0, relative / np.where(minutes > 0, minutes, 1.0), 0.0),
+        "wash_out": np.where(enhances, _slope_from(times, enhancement, peak), 0.0),
+    }
+
+
+def initial_area(
+    times: np.ndarray, curves: np.ndarray, arrival: float, duration: float
+) -> np.ndarray:
+    """Return the area under each curve during ``duration`` seconds from the arrival (OSIPI: IAUC).
+
+    Trapezoid rule, linear between frames at both ends.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Seconds.
+    curves : ndarray, shape (n_curves, n_times)
+        mM, or any unit.
+    arrival, duration : float
+        Seconds.
+
+    Returns
+    -------
+    ndarray, shape (n_curves,)
+        Curve unit times seconds.
+
+    Raises
+    ------
+    CadError
+        When the series ends before arrival + duration.
+    """
+    times = np.asarray(times, float)
+    end = arrival + duration
+    if end > times[-1] + 1e-6:
+        raise CadError(
+            f"the initial area over {duration:g} s needs frames until {end:.1f} s, the series "
+            f"ends at {times[-1]:.1f} s"
+        )
+    inner = times[(times > arrival) & (times < end)]
+    knots = np.concatenate([[max(arrival, times[0])], inner, [end]])
+    left = np.clip(np.searchsorted(times, knots, side="right") - 1, 0, len(times) - 2)
+    share = (knots - times[left]) / (times[left + 1] - times[left])
+    # Weight of every frame in the area, so that all curves are one matrix product.
+    step = np.diff(knots)
+    width = 0.5 * (np.concatenate([[0.0], step]) + np.concatenate([step, [0.0]]))
+    weight = np.zeros(len(times))
+    np.add.at(weight, left, width * (1 - share))
+    np.add.at(weight, left + 1, width * share)
+    return np.asarray(curves, float) @ weight
+
+
+def _slope_from(times: np.ndarray, curves: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the least-squares slope (1/min) of each curve from its own frame ``first`` on."""
+    late = np.arange(len(times)) >= first[:, None]
+    count = late.sum(axis=1)
+    minutes = np.asarray(times, float) / SECONDS_PER_MINUTE
+    offset = np.where(late, minutes - ((late * minutes).sum(axis=1) / count)[:, None], 0.0)
+    power = (offset**2).sum(axis=1)
+    return np.where(count > 1, (offset * curves).sum(axis=1) / np.where(power > 0, power, 1.0), 0.0)
+
+
+@njit(cache=True)
+def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
+    n_times = len(times)
+    for v in range(len(curves)):
+        y = curves[v]
+        first_level = y[0]
+        lowest = top = first_level
+        for i in range(1, n_times):
+            lowest, top = min(lowest, y[i]), max(top, y[i])
+        # The plateau and the wash-out are no part of the rise: the fit ends at 60 % of the top.
+        last = 0
+        while last < n_times - 1 and y[last] < first_level + 0.6 * (top - first_level):
+            last += 1
+        if top <= first_level:
+            out[v] = times[n_times - 1] if top <= lowest else times[0]
+            continue
+        n = last + 1
+        best = np.inf
+        out[v] = times[0]
+        for start in range(max(last, 1)):
+            for part in range(_PARTS):
+                corner = times[start] + (times[start + 1] - times[start]) * part / _PARTS
+                # Least squares of level + slope * max(0, t - corner).
+                sx = sy = sxx = sxy = syy = 0.0
+                for i in range(n):
+                    x = max(0.0, times[i] - corner)
+                    sx += x
+                    sy += y[i]
+                    sxx += x * x
+                    sxy += x * y[i]
+                    syy += y[i] * y[i]
+                # The level is eliminated: slope = cxy / cxx, cost = syy - sy^2 / n - cxy^2 / cxx.
+                cxx = sxx - sx * sx / n
+                cxy = sxy - sx * sy / n
+                cost = syy - sy * sy / n
+                if cxx > 0:
+                    if cxy <= 0:  # a fall is no bolus
+                        continue
+                    cost -= cxy * cxy / cxx
+                # Ties (a flat stretch) go to the earliest corner: rounding must not decide.
+                if cost < best - 1e-12 * abs(syy):
+                    best = cost
+                    out[v] = corner

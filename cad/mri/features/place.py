@@ -1,0 +1,131 @@
+"""Say where a region lies as a report does: side, level, sector, diameter and curve type.
+
+Nothing here is a feature: no learner sees it. Side, level and sector are estimates from the box of
+the gland mask on the region's slice and carry that word to the page; ``sector`` in ``rois.tsv``
+goes before them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from skimage.measure import find_contours
+
+from cad.base.errors import CadError
+from cad.base.terms.sectors import SIDES, sector_at
+from cad.mri.features.perfusion.semiquantitative import find_bolus
+from cad.mri.features.size import largest_distance
+from cad.mri.imaging.volume import Volume
+
+ONE_SIDE = 0.75  # share of a region's voxels on one side for it to be called so
+
+EARLY_S = 120.0
+LEVEL_CHANGE = 0.10
+"""A curve that changes by less from its early peak to its end is a plateau (type 2)."""
+
+
+class Place(NamedTuple):
+    """Hold an estimate of where a region lies in the gland.
+
+    Parameters
+    ----------
+    side : str
+        ``left``, ``right`` or ``midline``.
+    level : str
+        ``base``, ``mid`` or ``apex``.
+    sector : str
+        PI-RADS sector with half and level, such as ``left mid PZpl``.
+    u, v : float
+        The region's centre in the box around the gland: u from -1 (patient's right) to 1 (left), v
+        from 0 (front) to 1 (back).
+    """
+
+    side: str
+    level: str
+    sector: str
+    u: float
+    v: float
+
+
+def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
+    """Estimate where a region lies; None where the slices are not axial.
+
+    Parameters
+    ----------
+    gland : Volume of bool
+        On the grid of the region.
+    inside : ndarray of bool, shape (n_slices, H, W)
+        The region.
+    zone : str
+        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as ``rois.tsv`` states it; empty where it does not.
+    """
+    direction = np.asarray(gland.direction, float)
+    if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:
+        return None
+    # Turned so that z runs to the head, y to the back and x to the patient's left.
+    turn = tuple(slice(None, None, -1 if direction[k, k] < 0 else 1) for k in (2, 1, 0))
+    whole, region = gland.array[turn], inside[turn]
+    z, y, x = np.argwhere(region).mean(axis=0)
+    slices = np.flatnonzero(whole.any(axis=(1, 2)))
+    height = (z - slices[0] + 0.5) / (slices[-1] - slices[0] + 1)
+    level = "apex" if height < 1 / 3 else "mid" if height < 2 / 3 else "base"
+    voxels = np.argwhere(whole[slices[np.abs(slices - z).argmin()]])
+    low, high = voxels.min(axis=0) - 0.5, voxels.max(axis=0) + 0.5
+    v, across = (np.array([y, x]) - low) / (high - low)
+    u = 2 * across - 1
+    left = float((np.argwhere(region)[:, 2] > (low[1] + high[1]) / 2).mean())
+    side = "left" if left >= ONE_SIDE else "right" if left <= 1 - ONE_SIDE else "midline"
+    half = SIDES[int(u > 0)]
+    return Place(side, level, f"{half} {level} {sector_at(u, v, level, zone)}", float(u), float(v))
+
+
+def axial_diameter(inside: np.ndarray, spacing: tuple[float, float]) -> float:
+    """Return the largest distance (mm) of two points of a region's outline within one slice.
+
+    Parameters
+    ----------
+    inside : ndarray of bool, shape (n_slices, H, W)
+        The region; the outline runs half a voxel beyond the centres.
+    spacing : (float, float)
+        Voxel size along x and y, mm.
+    """
+    largest = 0.0
+    for layer in inside[inside.any(axis=(1, 2))]:
+        outlines = find_contours(np.pad(layer, 1).astype(float), 0.5)
+        points = np.concatenate(outlines) * (spacing[1], spacing[0])
+        largest = max(largest, largest_distance(points))
+    return largest
+
+
+def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
+    """Return 1 (still rising), 2 (plateau) or 3 (wash-out) of an enhancement curve.
+
+    The end of the curve is compared with its peak in the first two minutes after the bolus
+    arrived: 10 % more is type 1, 10 % less type 3 (Kuhl et al., Radiology 211 (1999) 101).
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Seconds.
+    signal : ndarray, shape (n_times,)
+        Mean signal of the region, any unit.
+
+    Returns
+    -------
+    int or None
+        None where no bolus is seen, the curve rises by less than 10 %, or it ends within a minute
+        of the early part.
+    """
+    times, signal = np.asarray(times, float), np.asarray(signal, float)
+    try:
+        bolus = find_bolus(times, signal)
+    except CadError:  # no bolus is seen: nothing to have a type
+        return None
+    early = (times > bolus.arrival) & (times <= bolus.arrival + EARLY_S)
+    if not early.any() or times[-1] < bolus.arrival + EARLY_S + 60:
+        return None
+    smooth = np.array([np.median(signal[max(i - 1, 0) : i + 2]) for i in range(len(signal))])
+    peak, end = float(smooth[early].max()), float(np.median(signal[-3:]))
+    if peak < signal[: bolus.n_baseline].mean() * (1 + LEVEL_CHANGE):
+        return None
+    change = end / peak - 1
+    return 1 if change > LEVEL_CHANGE else 3 if change < -LEVEL_CHANGE else 2

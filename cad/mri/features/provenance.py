@@ -1,0 +1,197 @@
+"""How each value was measured: references, sources, units and voxels beside the features.
+
+A column means one thing only when all its rows were measured the same way. Three things are done
+for that: what studies have is looked at once for the whole cohort (:func:`resolve_auto`), every row
+says how it was measured (columns that begin with ``PREFIX``, which no learner sees), and new rows
+are compared with those that a model was trained on (:func:`differences`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject
+from cad.base.settings import PipelineSettings
+from cad.base.terms.beside import table_beside
+from cad.base.terms.modality import MODALITIES
+from cad.mri.imaging.study_files import b1_path, image_path
+
+PREFIX = "provenance_"
+# Voxel sizes may differ from training by this factor before it is said. How many voxels a region
+# has, how purely its own, and how many have a value is a matter of the region; how far frames were
+# moved back is one of the patient.
+_TOLERANCE = 1.25
+_OF_REGION = ("voxels", "purity", "valid", "moved")
+_TABLES = table_beside(__file__)
+_COMPARED: dict[str, str] = _TABLES["study"] | {
+    f"{image.name}_{key}": f"{image.name}: {title}"
+    for image in MODALITIES
+    for key, title in _TABLES["image"].items()
+}
+PROVENANCE = {
+    PREFIX + name
+    for name in (*_COMPARED, *(f"{m.name}_{key}" for m in MODALITIES for key in _OF_REGION))
+}
+"""Every column that says how a value was measured."""
+
+
+@dataclass(frozen=True)
+class CohortFacts:
+    """Hold what the studies of a cohort have.
+
+    Parameters
+    ----------
+    t2w, gland : int
+        Studies with a T2 image, and those of them with a gland mask.
+    dce, flip_angles, vessel, b1 : int
+        Studies with a dynamic series, and those of them with flip-angle images, a vessel mask, a
+        map of the transmit field.
+    """
+
+    t2w: int
+    gland: int
+    dce: int
+    flip_angles: int
+    vessel: int
+    b1: int = 0
+
+    @classmethod
+    def of(cls, studies: Iterable[tuple[Path, str]]) -> CohortFacts:
+        """Count the files of studies, given as pairs of folder and study id; no image is read."""
+        counts = np.zeros(6, int)
+        for folder, name in studies:
+            t2w, gland, dce, vessel = (
+                image_path(folder, name, kind).is_file()
+                for kind in ("t2w", "gland", "dce", "vessel")
+            )
+            flips = any((folder / "perf").glob(f"{name}_flip-*_VFA.nii.gz"))
+            b1 = b1_path(folder, name).is_file()
+            counts += (t2w, t2w and gland, dce, dce and flips, dce and vessel, dce and b1)
+        return cls(*counts.tolist())
+
+
+def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSettings:
+    """Replace every ``auto`` in settings by what all studies of the cohort can give.
+
+    Flip angles, transmit field, vessel input and gland reference are chosen only when every study
+    with that image has them; otherwise the constant, the stated angles, the population input and a
+    box about the regions serve all. A later study without an image that was chosen here fails in
+    the modality that needs it, with a message.
+
+    Parameters
+    ----------
+    facts : CohortFacts
+        What the studies have.
+    settings : PipelineSettings
+        The pipeline's settings; not changed.
+
+    Returns
+    -------
+    PipelineSettings
+        A copy without ``auto`` in these settings.
+    """
+
+    def every(count: int, whole: int, key: str, choices: tuple[str, str]) -> dict[str, str]:
+        if getattr(images if key == "t2_reference" else perfusion, key) != "auto":
+            return {}
+        return {key: choices[0] if whole > 0 and count == whole else choices[1]}
+
+    perfusion, images = settings.features.perfusion, settings.images
+    chosen = {
+        **every(facts.flip_angles, facts.dce, "t1", ("vfa", "fixed")),
+        **every(facts.vessel, facts.dce, "arterial_input", ("measured", "parker")),
+        **every(facts.b1, facts.dce, "b1", ("map", "none")),
+    }
+    scaled = every(facts.gland, facts.t2w, "t2_reference", ("gland", "regions"))
+    features = settings.features.model_copy(
+        update={"perfusion": perfusion.model_copy(update=chosen)}
+    )
+    return settings.model_copy(
+        update={"images": images.model_copy(update=scaled), "features": features}
+    )
+
+
+def summary(table: pd.DataFrame) -> JsonObject:
+    """Return how the training rows were measured, for a model's metadata.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Provenance columns, one row per region.
+
+    Returns
+    -------
+    dict
+        By name of the column without its prefix ``provenance_``: the list of all values, sorted,
+        for text; [least, largest] for numbers.
+    """
+    content: JsonObject = {}
+    for name in _COMPARED:
+        column = PREFIX + name
+        if column not in table or table[column].isna().all():
+            continue
+        values = table[column].dropna()
+        if pd.api.types.is_numeric_dtype(values):
+            content[name] = [float(values.min()), float(values.max())]
+        else:
+            content[name] = sorted(set(map(str, values)))
+    return content
+
+
+def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """Name the differences between a region's measurement and that of the training regions.
+
+    Parameters
+    ----------
+    trained : mapping
+        How the training regions were measured, from :func:`summary`.
+    row : mapping
+        The region's provenance columns; others are not read.
+
+    Returns
+    -------
+    list of str
+        One sentence for each difference, empty where there is none.
+    """
+    notes = []
+    for name, usual in trained.items():
+        value = row.get(PREFIX + name)
+        if value is None or (isinstance(value, float) and np.isnan(value)):
+            continue
+        title = _COMPARED.get(name, name)
+        if isinstance(usual[0], str):
+            if str(value) not in usual:
+                notes.append(f"{title}: {value}, trained on {' and '.join(usual)}")
+        elif not usual[0] / _TOLERANCE <= float(value) <= usual[1] * _TOLERANCE:
+            notes.append(
+                f"{title}: {float(value):.3g}, trained on {usual[0]:.3g} to {usual[1]:.3g}"
+            )
+    return notes
+
+
+def check_columns(names: Iterable[str]) -> None:
+    """Refuse to let a learner use provenance columns, which say how features were measured.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of the columns that the learner would get.
+
+    Raises
+    ------
+    CadError
+        Naming the first column of provenance.
+    """
+    wrong = [name for name in names if str(name).startswith(PREFIX)]
+    if wrong:
+        raise CadError(
+            f"{wrong[0]} says how a region was measured and is no feature",
+            hint=f"leave out the columns that begin with {PREFIX}",
+        )

@@ -1,0 +1,96 @@
+"""Further feature classes through pyradiomics (extra ``radiomics``), switched on by name.
+
+Levels are made as for our own texture: the same bin number or width. pyradiomics measures each
+region on its cut image; its version and settings are its own otherwise.
+"""
+
+import importlib.util
+import logging
+
+import numpy as np
+
+from cad.base.errors import CadError, install
+from cad.base.settings import FeatureSettings
+from cad.base.terms.features import RADIOMICS
+from cad.mri.columns import radiomics_part, snake
+from cad.mri.features.images import Prepared
+from cad.mri.features.measure import pick, texture_of
+from cad.mri.features.regions import RegionVoxels
+from cad.mri.imaging.volume import Volume
+
+
+def check_radiomics(classes: tuple[str, ...]) -> None:
+    """Refuse pyradiomics feature classes when the package is not installed.
+
+    ``classes`` are the wanted classes; an empty tuple is accepted.
+
+    Raises
+    ------
+    CadError
+        Naming the command that installs it.
+    """
+    if classes and importlib.util.find_spec("radiomics") is None:
+        raise CadError(
+            f"features.radiomics asks for {', '.join(classes)}, and pyradiomics is not installed",
+            hint=f"{install('radiomics')}; or leave features.radiomics empty",
+        )
+
+
+def radiomics_features(
+    prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    """Return the pyradiomics features of the classes that the settings name.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The modality, T2 or ADC.
+    regions : RegionVoxels
+        Regions on ``prepared.grid``.
+    settings : FeatureSettings
+        ``radiomics`` and ``texture``.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (n_regions,)
+        ``<image>_<class>_<name_in_snake_case>``; NaN where pyradiomics gives none.
+
+    Raises
+    ------
+    CadError
+        When the extra is absent.
+    """
+    check_radiomics(settings.radiomics)
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    if not settings.radiomics:
+        return {}
+    # pyradiomics sums in the image's own type; float32 would lose digits.
+    image = prepared.grid.with_array(prepared.grid.array.astype(np.float64))
+    regions = regions.core()
+    for r in range(regions.count):
+        if regions.sizes[r] == 0:
+            continue
+        mask = np.zeros(int(np.prod(regions.shape)), np.uint8)
+        mask[regions.index[regions.start[r] : regions.start[r + 1]]] = 1
+        region = image.with_array(mask.reshape(regions.shape))
+        for name in settings.radiomics:
+            part = parts.setdefault(radiomics_part(name), {})
+            for feature, value in _measured(name, image, region, settings, prepared.name).items():
+                part.setdefault(snake(feature), np.full(regions.count, np.nan))[r] = value
+    return pick(parts, prepared.name, settings)
+
+
+def _measured(
+    name: str, image: Volume, mask: Volume, settings: FeatureSettings, modality: str
+) -> dict[str, float]:
+    """Measure one region's features of a class, by pyradiomics' names."""
+    import radiomics
+
+    radiomics.setVerbosity(logging.CRITICAL)
+    texture = texture_of(settings, modality)
+    bins = {"binCount": texture.bins} if texture.bins else {"binWidth": texture.bin_width}
+    kind = radiomics.getFeatureClasses()[radiomics_part(name)]
+    made = kind(image.to_sitk(), mask.to_sitk(), label=1, **bins)
+    for feature in RADIOMICS[name][1]:
+        made.enableFeatureByName(feature)
+    return {feature: float(value) for feature, value in made.execute().items()}

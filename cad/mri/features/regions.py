@@ -1,0 +1,222 @@
+"""Sets of voxels on one grid, stored one after another: what every feature kernel loops over.
+
+A region of interest, a perturbed copy of one, or a sphere around a voxel are all the same to the
+kernels: a list of voxels, each with the share of it that the region fills. Thousands of overlapping
+regions cost no more than their voxel numbers.
+
+A region drawn on T2 seldom ends where a voxel of another grid does. First-order statistics weigh
+every voxel by its share, so that the region keeps its volume. What counts voxels or their pairs
+(extremes, histogram, co-occurrence) takes its ``core``: about as many voxels as the region's volume
+holds, those with the largest shares. Voxels of equal shares are in it together or not at all, so
+that neither the order of storage nor a mirror decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numba import njit
+
+from cad.mri.imaging.geometry import MIN_VOXELS
+
+# Shares that are equal in as many parts are equal: the last digits of a file's geometry must not
+# choose between voxels that the region fills alike. Halves, thirds, fifths lie within a part.
+_PARTS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class RegionVoxels:
+    """Hold the voxels of several regions of one grid.
+
+    Parameters
+    ----------
+    index : ndarray of int64, shape (n_voxels,)
+        Flat voxel numbers (C order of ``shape``), ascending inside each region.
+    start : ndarray of int64, shape (n_regions + 1,)
+        Region r owns ``index[start[r]:start[r + 1]]``.
+    shape : tuple of 3 ints
+        Voxels of the grid along z, y, x.
+    weight : ndarray, shape (n_voxels,), or None
+        Share (0 to 1) of each voxel that its region fills; None for whole voxels.
+    """
+
+    index: np.ndarray
+    start: np.ndarray
+    shape: tuple[int, int, int]
+    weight: np.ndarray | None = None
+
+    @classmethod
+    def from_masks(cls, masks: Sequence[np.ndarray]) -> RegionVoxels:
+        """Make one region from each boolean array; all have one shape (z, y, x), at least one."""
+        parts = [np.flatnonzero(mask) for mask in masks]
+        start = np.zeros(len(parts) + 1, np.int64)
+        np.cumsum([len(part) for part in parts], out=start[1:])
+        return cls(np.concatenate(parts).astype(np.int64), start, masks[0].shape)
+
+    @classmethod
+    def from_shares(cls, shares: Sequence[np.ndarray]) -> RegionVoxels:
+        """Make one region from each array of shares (0 to 1); all have one shape (z, y, x)."""
+        whole = cls.from_masks([share > 0 for share in shares])
+        weight = np.concatenate([share[share > 0] for share in shares]).astype(float)
+        return cls(whole.index, whole.start, whole.shape, None if (weight == 1).all() else weight)
+
+    @classmethod
+    def spheres(
+        cls,
+        centres: np.ndarray,
+        shape: tuple[int, int, int],
+        spacing: tuple[float, float, float],
+        radius: float,
+    ) -> RegionVoxels:
+        """Make a spherical region around each point: voxels whose centres lie within the radius.
+
+        Parameters
+        ----------
+        centres : ndarray, shape (n, 3)
+            Continuous voxel indices x, y, z.
+        shape : tuple of 3 ints
+            Voxels along z, y, x.
+        spacing : tuple of 3 floats
+            mm along x, y, z.
+        radius : float
+            mm.
+        """
+        points = np.ascontiguousarray(centres, float)
+        size, step = np.array(shape, np.int64), np.array(spacing, float)
+        start = np.zeros(len(points) + 1, np.int64)
+        _sphere_voxels(points, size, step, radius, start, np.zeros(0, np.int64))
+        np.cumsum(start, out=start)
+        index = np.empty(start[-1], np.int64)
+        _sphere_voxels(points, size, step, radius, start, index)
+        return cls(index, start, shape)
+
+    @property
+    def count(self) -> int:
+        """Return the number of regions."""
+        return len(self.start) - 1
+
+    @cached_property
+    def is_core(self) -> np.ndarray:
+        """Tell which voxels belong to the core of their region, boolean, shape (n_voxels,).
+
+        The core is the voxels with the largest shares: about as many as the sum of the shares, at
+        least ``MIN_VOXELS``. Voxels of equal shares are in it together or not at all.
+        """
+        if self.weight is None:
+            return np.ones(len(self.index), bool)
+        chosen = np.zeros(len(self.index), bool)
+        for first, last in pairwise(self.start):
+            share = self.weight[first:last]
+            if not len(share):
+                continue
+            parts, total = np.round(share * _PARTS), float(share.sum(dtype=float))
+            level, count = np.unique(parts, return_counts=True)
+            voxels = np.cumsum(count[::-1])[::-1]  # as many have this level or more
+            enough = voxels >= min(MIN_VOXELS, len(share))
+            # Half a voxel too many or too few: too many, whatever the sum's last digit says.
+            off = np.where(enough, np.abs(voxels - total - 1e-3), np.inf)
+            chosen[first:last] = parts >= level[off.argmin()]
+        return chosen
+
+    def core(self) -> RegionVoxels:
+        """Return regions of whole voxels, each reduced to the core that :meth:`is_core` tells."""
+        if self.weight is None:
+            return self
+        chosen = self.is_core
+        position = np.concatenate([[0], np.cumsum(chosen)])
+        return RegionVoxels(self.index[chosen], position[self.start], self.shape)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Return the number of voxels of each region, shape (n_regions,)."""
+        return np.diff(self.start)
+
+    def share_of(self, good: np.ndarray) -> list[float]:
+        """Return, for each region, the share (0 to 1) of its volume in voxels that are ``good``.
+
+        ``good`` is boolean, shape (n_voxels,). The share of an empty region is 0.
+        """
+        weight = np.ones(len(good)) if self.weight is None else self.weight
+        shares = []
+        for first, last in pairwise(self.start):
+            total = float(weight[first:last].sum())
+            part = weight[first:last][good[first:last]]
+            shares.append(float(part.sum()) / total if total else 0.0)
+        return shares
+
+    def voxels(self) -> np.ndarray:
+        """Return the union of all regions, boolean, shape (z, y, x)."""
+        inside = np.zeros(int(np.prod(self.shape)), bool)
+        inside[self.index] = True
+        return inside.reshape(self.shape)
+
+    def values(self, image: np.ndarray) -> np.ndarray:
+        """Return an image's (z, y, x) values in all regions' voxels, float64, shape (n_voxels,)."""
+        return np.asarray(image.reshape(-1)[self.index].astype(float))
+
+
+def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Leave NaN and infinite values out of regions' values.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Values of all regions, one region after the other.
+    start : ndarray of int, shape (n_regions + 1,)
+        Where each region begins in ``values``.
+
+    Returns
+    -------
+    values : ndarray
+        The finite ones.
+    start : ndarray of int
+        Where each region begins in them.
+    kept : ndarray of bool, shape (n,)
+        Which were kept.
+    """
+    kept = np.isfinite(values)
+    if kept.all():
+        return values, start, kept
+    position = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(kept, out=position[1:])
+    return values[kept], position[start], kept
+
+
+@njit(cache=True)
+def _sphere_voxels(
+    points: np.ndarray,
+    size: np.ndarray,
+    spacing: np.ndarray,
+    radius: float,
+    start: np.ndarray,
+    index: np.ndarray,
+) -> None:
+    # Called twice: with an empty index it counts into start[1:], then it fills.
+    fill = len(index) > 0
+    limit = radius * radius * (1 + 1e-9)  # a centre on the sphere itself belongs to it
+    low = np.empty(3, np.int64)
+    high = np.empty(3, np.int64)
+    for p in range(len(points)):
+        for axis in range(3):
+            # Only voxels of the box around the sphere are asked, cut at the grid's border.
+            reach = radius / spacing[axis]
+            n = size[2 - axis]
+            low[axis] = max(0, int(np.ceil(points[p, axis] - reach - 1e-9)))
+            high[axis] = min(n - 1, int(np.floor(points[p, axis] + reach + 1e-9)))
+        at = start[p] if fill else 0
+        for z in range(low[2], high[2] + 1):
+            # (dz^2) + (dy^2) + (dx^2) <= r^2, each square taken in the loop where it is constant.
+            dz = ((z - points[p, 2]) * spacing[2]) ** 2
+            for y in range(low[1], high[1] + 1):
+                dy = dz + ((y - points[p, 1]) * spacing[1]) ** 2
+                for x in range(low[0], high[0] + 1):
+                    if dy + ((x - points[p, 0]) * spacing[0]) ** 2 <= limit:
+                        if fill:
+                            index[at] = (z * size[1] + y) * size[2] + x
+                        at += 1
+        if not fill:
+            start[p + 1] = at

@@ -1,0 +1,412 @@
+"""How much features move when a region is drawn slightly differently.
+
+A region is perturbed through its signed distance: shifting the distance moves it, adding a constant
+dilates or erodes it, adding smooth noise roughens its contour. Every copy is measured as the region
+itself is, and ICC(1,1) over regions tells the share of a feature's variance that is not drawing.
+Outlines that several readers drew are measured in the same way, with one preparation of each image
+for all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from scipy import ndimage
+from scipy.stats import f as f_distribution
+
+from cad.base.errors import CadError
+from cad.base.settings import PipelineSettings
+from cad.mri.features import images
+from cad.mri.features.measure import measure
+from cad.mri.features.radiomics_classes import radiomics_features
+from cad.mri.features.regions import RegionVoxels
+from cad.mri.features.size import size_columns
+from cad.mri.imaging.drawn import fill, shares_on
+from cad.mri.imaging.geometry import bounding_box, limits, resample_mask
+from cad.mri.imaging.interpolate import at_spacing
+from cad.mri.imaging.standardise import NyulScale
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.volume import Volume
+
+_COPY_KEYS = ["participant_id", "roi_id", "repeat"]
+MIN_LOWER_BOUND = 0.75
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """Say how a region is redrawn at random.
+
+    Parameters
+    ----------
+    shift_mm : float
+        Standard deviation of the shift along x and along y, within the slice.
+    growth_mm : float
+        Standard deviation of the distance by which the region grows (positive) or shrinks.
+    noise_mm : float
+        Standard deviation of the contour's roughness.
+    noise_length_mm : float
+        Length over which the roughness is smooth.
+    repeats : int
+        Redrawn copies of each region, beside the region itself.
+    seed : int
+        Seed of the random draws; the same seed redraws a region in the same way.
+    """
+
+    shift_mm: float = 0.75
+    growth_mm: float = 0.5
+    noise_mm: float = 0.5
+    noise_length_mm: float = 3.0
+    repeats: int = 9
+    seed: int = 0
+
+
+def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -> Volume:
+    """Return one perturbed copy of a region.
+
+    Parameters
+    ----------
+    mask : Volume
+        Boolean, not empty.
+    perturbation : Perturbation
+        Standard deviations of shift, growth and roughness.
+    rng : Generator
+        Source of the random draws.
+
+    Returns
+    -------
+    Volume
+        Boolean, on a part of the same grid; possibly empty when eroded away.
+    """
+    # Three standard deviations of everything that moves the border outwards.
+    reach = 3 * (perturbation.shift_mm + perturbation.growth_mm + perturbation.noise_mm)
+    padded = _padded(mask, reach)
+    spacing = np.array(padded.spacing[::-1])
+    inside = padded.array
+    # Distance to the voxels' border, which lies half a step before the nearest centre beyond it.
+    half = 0.5 * spacing.min()
+    outward = ndimage.distance_transform_edt(~inside, sampling=spacing)
+    inward = ndimage.distance_transform_edt(inside, sampling=spacing)
+    distance = np.where(inside, half - inward, outward - half)
+    # Not across slices: a reader draws on a slice, and the next one is millimetres away.
+    shift = np.array([0.0, *rng.normal(0, perturbation.shift_mm, 2)]) / spacing
+    # The distance is shifted and not the mask: by fractions of a voxel, too.
+    moved = ndimage.shift(distance, shift, order=1, mode="nearest")
+    growth = rng.normal(0, perturbation.growth_mm)
+    rough = ndimage.gaussian_filter(
+        # White noise smoothed by a Gaussian of sigma L/2 is correlated over about L.
+        rng.normal(size=inside.shape),
+        perturbation.noise_length_mm / spacing / 2,
+        mode="wrap",
+    )
+    spread = rough.std()
+    # Scaled by what this draw has: a small box holds few independent bumps.
+    rough *= perturbation.noise_mm / spread if spread > 0 else 0.0
+    return padded.with_array(moved <= growth + rough)
+
+
+def perturbed_features(
+    study: Study, settings: PipelineSettings, perturbation: Perturbation | None = None
+) -> pd.DataFrame:
+    """Measure every region of a study and its redrawn copies.
+
+    Parameters
+    ----------
+    study : Study
+        Study with images, label map and regions; its images are already prepared for measuring
+        (:func:`cad.mri.imaging.prepare.prepare_study`).
+    settings : PipelineSettings
+        Settings of the pipeline; only ``images`` and ``features`` are read.
+    perturbation : Perturbation, optional
+        How far copies move, how many there are, and the seed; by default ``Perturbation()``.
+
+    Returns
+    -------
+    DataFrame
+        One row per copy: ``participant_id``, ``roi_id``, ``repeat`` (0 is the region as drawn), and
+        the feature columns, NaN in a modality where the copy has too few voxels.
+
+    Raises
+    ------
+    CadError
+        For a study without regions or wanted images.
+    """
+    chosen = perturbation or Perturbation()
+    names, _ = images.available(study, settings)
+    work = images.compact(at_spacing(study, settings.images))
+    copies = [
+        (roi.roi_id, repeat, mask)
+        for roi in work.rois
+        for repeat, mask in enumerate(copies_of(work, roi, chosen))
+    ]
+    if not copies or not names:
+        raise CadError("no region or no image to perturb", patient=study.participant_id)
+    columns: dict[str, np.ndarray] = {}
+    for name in names:
+        ready = prepared_copies(work, settings, name, [mask for _, _, mask in copies])
+        if ready is not None:
+            columns |= measure(*ready, settings.features)
+    keys = {
+        "participant_id": [study.participant_id] * len(copies),
+        "roi_id": [roi_id for roi_id, _, _ in copies],
+        "repeat": [repeat for _, repeat, _ in copies],
+    }
+    return pd.concat([pd.DataFrame(keys), pd.DataFrame(columns)], axis=1)
+
+
+def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume]:
+    """Return the masks of a region: as drawn, then its redrawn copies.
+
+    Parameters
+    ----------
+    study : Study
+        Study with a label map.
+    roi : Roi
+        The region; its copies do not depend on which others are redrawn.
+    perturbation : Perturbation
+        How many copies, how far they move, and the seed.
+
+    Returns
+    -------
+    list of Volume
+        Boolean.
+
+    Raises
+    ------
+    CadError
+        Without a label map, or for an empty region.
+    """
+    mask = study.mask_of(roi)
+    # A region's own stream: leaving out another region changes nothing here.
+    rng = np.random.default_rng([perturbation.seed, *f"{study.study_id}/{roi.roi_id}".encode()])
+    return [mask, *(redraw(mask, perturbation, rng) for _ in range(perturbation.repeats))]
+
+
+def prepared_copies(
+    study: Study,
+    settings: PipelineSettings,
+    name: str,
+    masks: Sequence[Volume],
+    scale: NyulScale | None = None,
+) -> tuple[images.Prepared, RegionVoxels] | None:
+    """Prepare a modality once for many masks, ready for :func:`cad.mri.features.measure.measure`.
+
+    Parameters
+    ----------
+    study : Study
+        Has the modality, with its image at the voxel size that the settings ask for.
+    settings : PipelineSettings
+        Settings of the pipeline; ``images`` and ``features`` are read.
+    name : str
+        ``t2w``, ``adc``, ...
+    masks : sequence of Volume
+        Boolean, one for each region; a mask with too few voxels of this modality gives an empty
+        region.
+    scale : NyulScale, optional
+        Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
+
+    Returns
+    -------
+    tuple of Prepared and RegionVoxels, or None
+        The modality, and one region for each mask, in order; None where no mask can be measured.
+    """
+    grid = images.grid_of(study, name)
+    boxes = [box for mask in masks if (box := images.box_around(mask, grid, 0.0)) is not None]
+    if not boxes:
+        return None
+    # One box for all copies, so that an image is prepared once and not once a copy.
+    part = images.crop(grid, images.enclosing(boxes))
+    shares = []
+    for mask in masks:
+        drawn = fill(mask, part, settings.features.partial_voxels == "half")
+        shares.append(np.zeros_like(drawn.share) if drawn.too_little else drawn.share)
+    needed = np.logical_or.reduce([share > 0 for share in shares])
+    if not needed.any():
+        return None
+    prepared = images.prepare(study, settings, name, part.with_array(needed), scale)
+    return prepared, RegionVoxels.from_shares([shares_on(s, part, prepared.grid) for s in shares])
+
+
+def masks_features(
+    study: Study,
+    settings: PipelineSettings,
+    masks: Sequence[Volume],
+    scale: NyulScale | None = None,
+) -> pd.DataFrame:
+    """Measure the features of masks, in place of the study's own regions.
+
+    Parameters
+    ----------
+    study : Study
+        Study with images, label map and regions. Without a gland mask, the arrival of the bolus is
+        found in the regions.
+    settings : PipelineSettings
+        ``images`` and ``features``.
+    masks : sequence of Volume
+        Boolean, on any grid; possibly empty.
+    scale : NyulScale, optional
+        Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
+
+    Returns
+    -------
+    DataFrame
+        One row per mask, with the feature columns of the settings; NaN where a mask has too few
+        voxels of an image. An image that cannot be prepared has no columns.
+    """
+    names, _ = images.available(study, settings)
+    work = images.compact(at_spacing(study, settings.images))
+    columns = _size(study, settings, masks)
+    for name in names:
+        try:
+            ready = prepared_copies(work, settings, name, masks, scale)
+        except CadError:  # said once, where the regions themselves were measured
+            continue
+        if ready is None:
+            continue
+        columns |= measure(*ready, settings.features)
+        if name != "dce":
+            columns |= radiomics_features(*ready, settings.features)
+    return pd.DataFrame(columns, index=range(len(masks)))
+
+
+def _size(
+    study: Study, settings: PipelineSettings, masks: Sequence[Volume]
+) -> dict[str, np.ndarray]:
+    """Measure size and position of every mask, where the settings name them."""
+    if study.roi_map is None:
+        return {}
+    columns: dict[str, np.ndarray] = {}
+    for number, mask in enumerate(masks):
+        inside = resample_mask(mask, study.roi_map) if mask.array.any() else mask
+        if not inside.array.any():
+            continue
+        # Size and position read a label map: each mask stands in it alone as label 1.
+        alone = replace(study, roi_map=inside.with_array(inside.array.astype(np.uint8)))
+        for name, values in size_columns(alone, [1], settings.features).items():
+            columns.setdefault(name, np.full(len(masks), np.nan))[number] = values[0]
+    return columns
+
+
+def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Compute ICC(1,1): one-way random effects, single measurement, with its interval.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n_regions, n_repeats)
+        One feature's finite values: a row per region, a column per repeated measurement.
+    confidence : float
+        Confidence level of the two-sided interval.
+
+    Returns
+    -------
+    icc, low, high : float
+        (0, 0, 0) for a feature that is the same everywhere: it tells regions apart no better than
+        chance. (1, 1, 1) when only regions differ.
+
+    References
+    ----------
+    Shrout & Fleiss, Psychol Bull 86 (1979) 420, case 1.
+    """
+    n, k = values.shape
+    if n < 2 or k < 2:
+        raise CadError(f"an ICC needs 2 regions and 2 repeats, found {n} and {k}")
+    means = values.mean(axis=1)
+    between = k * float(((means - means.mean()) ** 2).sum()) / (n - 1)
+    within = float(((values - means[:, None]) ** 2).sum()) / (n * (k - 1))
+    # Mean squares of a constant column are rounding, whose ratio is anything.
+    rounding = (1e-12 * float(np.abs(values).max())) ** 2
+    if between <= rounding and within <= rounding:
+        return 0.0, 0.0, 0.0
+    if within <= rounding:
+        return 1.0, 1.0, 1.0
+    ratio = between / within
+    # F = ratio of mean squares; its quantiles bound the ratio, and ICC = (F - 1) / (F + k - 1).
+    tail = 1 - (1 - confidence) / 2
+    low = ratio / f_distribution.ppf(tail, n - 1, n * (k - 1))
+    high = ratio * f_distribution.ppf(tail, n * (k - 1), n - 1)
+    value, low, high = ((r - 1) / (r + k - 1) for r in (ratio, low, high))
+    return float(value), float(low), float(high)
+
+
+def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
+    """Return the ICC(1,1) of every feature over all regions of a table.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Rows of :func:`perturbed_features` of one or many studies.
+    confidence : float
+        Confidence level of the interval from ``low`` to ``high``.
+
+    Returns
+    -------
+    DataFrame
+        ``feature``, ``icc``, ``low``, ``high``, ``n_regions``. A region counts for a feature when
+        all its copies have a value; with fewer than 2 such regions the three numbers are NaN.
+    """
+    repeats = table.groupby(["participant_id", "roi_id"], sort=False).size()
+    if repeats.nunique() != 1:
+        raise CadError(
+            f"every region needs the same number of copies, found {sorted(set(repeats))}"
+        )
+    names = [c for c in table.columns if c not in _COPY_KEYS]
+    ordered = table.sort_values(_COPY_KEYS, kind="stable")
+    cube = ordered[names].to_numpy(float).reshape(-1, int(repeats.iloc[0]), len(names))
+    rows = []
+    for column, name in enumerate(names):
+        values = cube[:, :, column]
+        # The mean squares need k copies of each region: one without a value takes its region
+        # along.
+        values = values[np.isfinite(values).all(axis=1)]
+        interval = icc(values, confidence) if len(values) >= 2 else (np.nan, np.nan, np.nan)
+        rows.append((name, *interval, len(values)))
+    return pd.DataFrame(rows, columns=["feature", "icc", "low", "high", "n_regions"])
+
+
+def stable_features(
+    table: pd.DataFrame, patients: list[str] | None = None, minimum: float = MIN_LOWER_BOUND
+) -> list[str]:
+    """Return the features whose ICC's lower 95 % bound reaches a minimum.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Rows of :func:`perturbed_features`.
+    patients : list of str, optional
+        Patients whose regions count, in a fold those of the training; by default all.
+    minimum : float
+        Least lower bound of the ICC that a stable feature has.
+
+    Returns
+    -------
+    list of str
+        Names of the stable features, in the order of the table's columns.
+
+    Raises
+    ------
+    CadError
+        When no feature is stable.
+    """
+    used = table if patients is None else table[table["participant_id"].isin(set(patients))]
+    if used.empty:
+        raise CadError("no perturbed region of these patients")
+    judged = stability(used)
+    kept: list[str] = judged.loc[judged["low"] >= minimum, "feature"].tolist()
+    if not kept:
+        raise CadError(
+            f"no feature is stable: the highest lower bound is {judged['low'].max():.3g}, "
+            f"{minimum:g} is needed",
+            hint="lower the minimum, or the sizes of the perturbation",
+        )
+    return kept
+
+
+def _padded(mask: Volume, reach_mm: float) -> Volume:
+    """Return the region's box with a border of ``reach_mm``, also beyond the image."""
+    box = bounding_box(mask.array)
+    if box is None:
+        raise ValueError("the mask is empty")
+    # One voxel more than the reach: the shifted distance is interpolated there.
+    border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
+    array = np.pad(mask.array[box], [(int(b), int(b)) for b in border])
+    return mask.beginning_at(array, (limits(box)[0] - border)[::-1])

@@ -1,0 +1,155 @@
+"""How large a region is and where it lies: features that are named as what they are.
+
+Everything is measured on the label map as drawn, in millimetres, and belongs to no image. Texture
+must not say it in disguise, see :data:`cad.base.terms.features.COUNTING`.
+"""
+
+import math
+
+import numpy as np
+from scipy import ndimage
+from skimage.measure import marching_cubes, mesh_surface_area
+
+from cad.base.settings import FeatureSettings
+from cad.base.terms.features import POSITION
+from cad.mri.features.measure import pick
+from cad.mri.imaging.drawn import gland_on
+from cad.mri.imaging.geometry import Box, bounding_box, limits
+from cad.mri.imaging.study import Study
+
+# Points whose distances to all others are held at once.
+_POINTS = 200
+
+
+def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np.ndarray]]:
+    """Measure regions of the label map.
+
+    Parameters
+    ----------
+    study : Study
+        Study with a label map; without one the result is empty.
+    labels : list of int
+        Labels of the regions to measure; each has voxels in the label map.
+
+    Returns
+    -------
+    dict of str to dict of str to ndarray, shape (n_regions,)
+        Two groups of values by name, one value per label.
+
+        Group ``size``: ``volume`` (mL, by voxels); ``mesh_volume`` (mL), ``surface`` (mm2) and
+        largest ``diameter`` (mm) of the mesh around the voxels' centres (IBSI); ``slices`` (their
+        number).
+
+        Group ``position``, NaN without a gland mask: ``capsule_distance`` (mm) of the region's
+        centre from the gland's surface; place of the centre in the gland's box, 0 to 1: ``side``
+        from the middle to the left or right edge, ``back`` from front to back, ``head`` from feet
+        to head.
+    """
+    if study.roi_map is None:
+        return {}
+    array, spacing = study.roi_map.array, np.array(study.roi_map.spacing[::-1])
+    gland, boxes = _gland(study), ndimage.find_objects(array)
+    sizes, positions = [], []
+    for label in labels:
+        box = boxes[label - 1]
+        inside = array[box] == label
+        volume, surface, diameter = _mesh(inside, spacing)
+        count = int(inside.sum())
+        slices = int(inside.any(axis=(1, 2)).sum())
+        milli = count * float(np.prod(spacing)) / 1000.0
+        centre = np.argwhere(inside).mean(axis=0) + [part.start for part in box]
+        where = dict.fromkeys(POSITION, math.nan) if gland is None else _position(*gland, centre)
+        sizes.append(
+            {
+                "volume": milli,
+                "mesh_volume": volume / 1000.0,
+                "surface": surface,
+                "diameter": diameter,
+                "slices": slices,
+            }
+        )
+        positions.append(where)
+    return {"size": _by_name(sizes), "position": _by_name(positions)}
+
+
+def size_columns(
+    study: Study, labels: list[int], settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    """Return the size and position columns that settings ask for.
+
+    Parameters
+    ----------
+    study : Study
+        Study with or without a label map.
+    labels : list of int
+        Labels of the regions to measure; each has voxels in the label map.
+    settings : FeatureSettings
+        Settings that name the wanted columns.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (n_regions,)
+        Values by name of the column, one per label; empty without a label map, without labels, or
+        where settings ask for neither size nor position.
+    """
+    if not {"size", "position"} & {*settings.families} or not labels or study.roi_map is None:
+        return {}
+    return pick(size_and_position(study, labels), "", settings)
+
+
+def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
+    names = rows[0] if rows else {}
+    return {name: np.array([row[name] for row in rows], float) for name in names}
+
+
+def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
+    """Return the gland's box on the label map's grid, and the distance (mm) from its outline.
+
+    The distance is that of voxels inside, 0 elsewhere, with a border of one voxel around the box.
+    """
+    gland = gland_on(study)
+    box = None if gland is None else bounding_box(gland.array)
+    if gland is None or box is None:
+        return None
+    padded = np.pad(gland.array[box], 1)
+    return box, ndimage.distance_transform_edt(padded, sampling=gland.spacing[::-1])
+
+
+def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, float]:
+    """Return distance from the capsule, side, back and head of a point (voxel indices)."""
+    first, last = limits(box)
+    z, y, x = (centre - first + 0.5) / (last - first)
+    at = (centre - first + 1)[:, None]
+    # Outside of the box there is no gland: 0.
+    depth = float(ndimage.map_coordinates(inward, at, order=1)[0])
+    return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
+
+
+def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]:
+    """Return volume (mm3), surface (mm2) and largest diameter (mm) of the mesh at one half."""
+    points, faces, _, _ = marching_cubes(
+        np.pad(inside, 1).astype(np.float32), 0.5, spacing=tuple(spacing)
+    )
+    a, b, c = (points[faces[:, i]].astype(float) for i in range(3))
+    # Signed tetrahedra between the origin and every triangle.
+    volume = abs(float(np.einsum("ij,ij->i", a, np.cross(b, c)).sum()) / 6.0)
+    # Only points that are extreme along a row of their slice can be the ends of a diameter.
+    thinned = np.unique(np.round(points, 6), axis=0)
+    return volume, float(mesh_surface_area(points, faces)), largest_distance(thinned)
+
+
+def largest_distance(points: np.ndarray) -> float:
+    """Return the largest distance between any two of the points.
+
+    Parameters
+    ----------
+    points : ndarray, shape (n, k)
+        At least two points of k coordinates each; any unit.
+    """
+    largest = 0.0
+    for first in range(0, len(points), _POINTS):
+        squares = sum(
+            np.subtract.outer(p[first : first + _POINTS], p[first:]) ** 2 for p in points.T
+        )
+        largest = max(largest, float(np.max(squares)))
+    return math.sqrt(largest)

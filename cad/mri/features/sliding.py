@@ -1,0 +1,202 @@
+"""The features of a sphere around every voxel: what a probability map is predicted from.
+
+The sphere stands in for a region: the same kernels measure it, on every modality's own grid. A
+voxel of a grid belongs to it when its centre lies within the radius (a region's mask is transferred
+by volume share instead; for a sphere of several voxels the two differ in its outermost voxels).
+Spheres are cut by the image's border, not by the mask.
+
+No stride is needed: what overlapping spheres share (maps, gradients, standardised intensities) is
+computed once, so that a gland takes seconds to a few minutes. ``step`` measures every n-th voxel
+in a slice for a quick look.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.settings import PipelineSettings
+from cad.mri.features import images
+from cad.mri.features.measure import measure
+from cad.mri.features.regions import RegionVoxels
+from cad.mri.imaging.geometry import MIN_VOXELS, resample_mask
+from cad.mri.imaging.interpolate import at_spacing
+from cad.mri.imaging.standardise import NyulScale
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.volume import Volume
+
+RADIUS_MM = 4.0  # of the sphere
+MARGIN_MM = 5.0
+# Spheres measured at once: some hundred voxels each, a few hundred MB at most.
+_CHUNK = 4096
+
+
+@dataclass
+class SlidingFeatures:
+    """Hold the features of spheres around voxels.
+
+    Parameters
+    ----------
+    index : ndarray of int64, shape (n, 3)
+        Voxels z, y, x of ``grid``.
+    rows : DataFrame, n rows
+        Feature columns of the sphere around each voxel; NaN where a sphere has fewer than 5 voxels
+        with a value.
+    grid : Volume
+        The T2 image (or the first modality there is), whole.
+    notes : list of str
+        What was missing or assumed.
+    """
+
+    index: np.ndarray
+    rows: pd.DataFrame
+    grid: Volume
+    notes: list[str] = field(default_factory=list)
+
+    def to_volume(self, values: np.ndarray) -> Volume:
+        """Return a map of ``values``, one per row: float32 on ``grid``, NaN in all other voxels."""
+        out = np.full(self.grid.shape, np.nan, np.float32)
+        out[tuple(self.index.T)] = values
+        return self.grid.with_array(out)
+
+
+def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
+    """Return the mask of voxels for a probability map: the gland, on the T2 grid.
+
+    Without a gland mask, the regions with a margin around each take its place.
+
+    Parameters
+    ----------
+    study : Study
+        With a gland mask or regions.
+    margin_mm : float
+        Width of the margin around each region when there is no gland mask.
+
+    Returns
+    -------
+    Volume
+        Boolean, on the T2 grid (the first modality's where there is no T2).
+
+    Raises
+    ------
+    CadError
+        When there is neither gland nor region on the grid.
+    """
+    grid = study.anatomical
+    if study.gland is not None:
+        gland = resample_mask(study.gland, grid)
+        # A gland that lies off the grid is as good as none: then the regions say where.
+        if gland.array.any():
+            return gland
+    union = study.roi_union
+    inside = resample_mask(union, grid) if union is not None else None
+    if inside is None or not inside.array.any():
+        problem = "a probability map needs a gland mask or regions"
+        raise CadError(problem, patient=study.participant_id, hint="add masks/*_gland.nii.gz")
+    # argwhere counts z, y, x; centres are x, y, z.
+    centres = np.argwhere(inside.array)[:, ::-1].astype(float)
+    near = RegionVoxels.spheres(centres, grid.shape, grid.spacing, margin_mm)
+    return grid.with_array(near.voxels())
+
+
+def sliding_rows(
+    study: Study,
+    settings: PipelineSettings,
+    mask: Volume | None = None,
+    scale: NyulScale | None = None,
+) -> SlidingFeatures:
+    """Measure a sphere around every voxel of a mask.
+
+    Parameters
+    ----------
+    study : Study
+        With at least one wanted modality.
+    settings : PipelineSettings
+        ``images`` and ``features`` of the model's pipeline.
+    mask : Volume, optional
+        Boolean, on the T2 grid; by default the gland, or the regions with a margin
+        (:func:`where_to_slide`).
+    scale : NyulScale, optional
+        Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
+
+    Returns
+    -------
+    SlidingFeatures
+        Features of one sphere per voxel of the mask.
+
+    Raises
+    ------
+    CadError
+        For an empty mask, pyradiomics classes (too slow), or no usable modality.
+    """
+    if settings.features.radiomics:
+        raise CadError(
+            f"a map cannot be made with pyradiomics classes "
+            f"({', '.join(settings.features.radiomics)}): they are measured region by region",
+            hint="train a model without features.radiomics for maps",
+        )
+    grid = study.anatomical
+    inside = where_to_slide(study) if mask is None else mask
+    chosen = np.argwhere(inside.array)
+    if not len(chosen):
+        raise CadError("the mask of the map is empty", patient=study.participant_id)
+    # In the patient's space: every modality has the same point in the middle of its sphere.
+    points = inside.index_to_patient(chosen[:, ::-1])
+    names, absent = images.available(study, settings)
+    notes = images.absence_notes(absent)
+    # After the grid was taken: the map keeps the voxels of T2 as acquired, features are measured
+    # at the spacing that the model learned from.
+    study = at_spacing(study, settings.images)
+    work = images.compact(study)
+    columns: dict[str, np.ndarray] = {}
+    for name in names:
+        try:
+            grid_here = images.grid_of(work, name)
+            box = images.box_of_points(points, grid_here, RADIUS_MM)
+            if box is None:
+                raise CadError("the mask lies outside the image")
+            part = images.crop(grid_here, box)
+            # Preparing (kinetic fits above all) is what costs: only voxels that some sphere holds.
+            needed = np.zeros(part.shape, bool)
+            for chunk in _chunks(part, points):
+                needed |= chunk.voxels()
+            if not needed.any():
+                raise CadError("the mask lies outside the image")
+            prepared = images.prepare(work, settings, name, part.with_array(needed), scale)
+        except CadError as error:
+            # One image that fails leaves its columns out, as for regions; whether the model can
+            # do without them is for the prediction to say.
+            notes.append(f"{name} not measured: {error.problem}")
+            continue
+        notes += prepared.notes
+        columns |= _slide(prepared, settings, points)
+    if not columns:
+        raise CadError(
+            "no modality can be measured: " + "; ".join(notes), patient=study.participant_id
+        )
+    return SlidingFeatures(chosen, pd.DataFrame(columns, copy=False), grid, notes)
+
+
+def _slide(
+    prepared: images.Prepared, settings: PipelineSettings, points: np.ndarray
+) -> dict[str, np.ndarray]:
+    columns: dict[str, np.ndarray] = {}
+    first = 0
+    for chunk in _chunks(prepared.grid, points):
+        measured = measure(prepared, chunk, settings.features)
+        if not columns:  # one block for all: a gland's table is hundreds of MB
+            columns = dict(zip(measured, np.empty((len(measured), len(points))), strict=True))
+        for name, values in measured.items():
+            # The bound of a region: below it a percentile is no statistic.
+            values[chunk.sizes < MIN_VOXELS] = np.nan
+            columns[name][first : first + chunk.count] = values
+        first += chunk.count
+    return columns
+
+
+def _chunks(grid: Volume, points: np.ndarray) -> Iterator[RegionVoxels]:
+    for first in range(0, len(points), _CHUNK):
+        centres = grid.patient_to_index(points[first : first + _CHUNK])
+        yield RegionVoxels.spheres(centres, grid.shape, grid.spacing, RADIUS_MM)

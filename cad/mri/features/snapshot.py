@@ -1,0 +1,241 @@
+"""What a page shows of a study: slices on one display grid, curves with their fits, notes."""
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from cad.base.files import JsonObject
+from cad.base.terms.modality import MODALITIES
+from cad.mri.columns import column_name
+from cad.mri.features.images import crop
+from cad.mri.features.place import axial_diameter, curve_type, place_of
+from cad.mri.features.table import StudyFeatures
+from cad.mri.imaging.drawn import gland_on
+from cad.mri.imaging.geometry import bounding_box, resample_image, resample_mask
+from cad.mri.imaging.registration import Registration, registration_view
+from cad.mri.imaging.study import Protocol, Roi, Study
+from cad.mri.imaging.volume import Volume
+
+MARGIN_MM = 20.0
+MARGIN_SLICES = 2
+# Maps that pages show, by their names in StudyFeatures.maps.
+ENHANCEMENT = "relative_enhancement"
+KTRANS = "tofts_ktrans"
+MIN_WINDOW_VOXELS = 50
+ADC_WINDOW = [0.0, 3000.0]  # 1e-6 mm2/s: no tissue diffuses less than not at all, or like hot water
+
+
+def snapshot(
+    study: Study, features: StudyFeatures, registrations: Sequence[Registration] = ()
+) -> dict[str, np.ndarray]:
+    """Return the arrays for the patient's page, ready for ``numpy.savez``.
+
+    Parameters
+    ----------
+    study : Study
+        The images, prepared as they were measured.
+    features : StudyFeatures
+        Maps, curves, notes and failures of the same study.
+    registrations : sequence of Registration
+        Alignments of images to T2.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Arrays by name:
+
+        - ``t2w``, ``adc``, ``enhancement``, ``ktrans``: images (n_slices, H, W) on the display
+          grid, as far as they exist; NaN outside their field of view
+        - ``roi_map``: label map on the same grid
+        - ``spacing`` (x, y, z, mm), ``direction`` and ``z_mm`` (place of each slice): the grid
+        - ``curve_times``; ``curve_signal``, ``curve_concentration``, ``curve_fit``: (n_regions,
+          n_times), of a study with a dynamic series
+        - ``registration``, uint8 (n, 3, H, W), where images were aligned: each image in its old
+          and new place and the edges of T2, on the slice with most region voxels
+        - ``meta``: everything else, as a JSON text
+    """
+    grid = display_grid(study)
+    shown = _images(study, features, grid)
+    labels = _labels(study, grid)
+    whole = np.ones(grid.shape, bool)
+    # Without a gland mask the window is that of all that is shown.
+    inside = whole if study.gland is None else resample_mask(study.gland, grid).array
+    views = [
+        registration_view(moved, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
+        for moved in registrations
+    ]
+    first = float(np.dot(grid.origin, np.asarray(grid.direction)[:, 2]))
+    gland = gland_on(study)
+    # From 1, in the whole series, whose length comes last.
+    below = 1 + round(float(study.anatomical.patient_to_index(np.array(grid.origin))[2]))
+    acquired = next(iter(study.protocols.values()), Protocol())  # as far as the first sidecar says
+    meta = {
+        "study_id": study.study_id,
+        "participant_id": study.participant_id,
+        "rois": [_describe(study, features, roi, labels, gland) for roi in study.rois],
+        "gland_ml": None if study.gland is None else study.gland.millilitres,
+        "archive": _archive(study, grid),
+        "acquired": {
+            "date": acquired.date,
+            "scanner": acquired.scanner,
+            "field_strength": acquired.field_strength,
+        },
+        "notes": [*study.notes, *features.notes],
+        "slice_numbers": [*range(below, below + grid.shape[0]), study.anatomical.shape[0]],
+        "missing": [m.name for m in MODALITIES if not m.optional and study.grid(m.name) is None],
+        "registration": [numbers for numbers, _ in views],
+        "window": {
+            name: ADC_WINDOW if name == "adc" else _window(array, inside)
+            for name, array in shown.items()
+        },
+    }
+    return {
+        **shown,
+        "roi_map": labels,
+        **({"registration": np.stack([pictures for _, pictures in views])} if views else {}),
+        "spacing": np.array(grid.spacing),
+        "direction": np.asarray(grid.direction, float),
+        "z_mm": first + grid.spacing[2] * np.arange(grid.shape[0]),
+        **_curves(study, features),
+        "meta": np.array(json.dumps(meta, sort_keys=True)),
+    }
+
+
+def display_grid(study: Study) -> Volume:
+    """Return the image on whose grid the patient's page shows its slices.
+
+    This is the T2 image, cropped around gland and regions; without T2, another modality's image.
+    """
+    image = study.anatomical
+    inside = np.zeros(image.shape, bool)
+    for mask in (study.roi_map, study.gland):
+        if mask is not None:
+            inside |= resample_mask(mask, image).array
+    across = MARGIN_MM / np.array(image.spacing[1::-1])
+    box = bounding_box(inside, np.array([MARGIN_SLICES, *across]).astype(int))
+    return image if box is None else crop(image, box)
+
+
+def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np.ndarray]:
+    """Return the images and maps that there are on a grid, by the names of :func:`snapshot`."""
+    images = {
+        "t2w": study.t2w,
+        "adc": study.adc,
+        "enhancement": features.maps.get(ENHANCEMENT),
+        "ktrans": features.maps.get(KTRANS),
+    }
+    return {
+        # Half precision has 11 bits, more than a screen shows, and halves the file.
+        name: resample_image(volume, grid).array.astype(np.float16)
+        for name, volume in images.items()
+        if volume is not None
+    }
+
+
+def _labels(study: Study, grid: Volume) -> np.ndarray:
+    """Return the regions' labels on a grid, 0 elsewhere; those above 255 share that number."""
+    labels = np.zeros(grid.shape, np.uint8)
+    for roi in study.rois:
+        if study.roi_map is not None:
+            mask = study.roi_map.with_array(study.roi_map.array == roi.label)
+            labels[resample_mask(mask, grid).array] = min(roi.label, 255)
+    return labels
+
+
+def _describe(
+    study: Study, features: StudyFeatures, roi: Roi, labels: np.ndarray, gland: Volume | None
+) -> JsonObject:
+    index = np.argwhere(labels == min(roi.label, 255))
+    centre = [int(v) for v in np.median(index, axis=0)] if len(index) else None
+    rows = features.rows
+    row = rows[rows["roi_id"] == roi.roi_id]
+    shown = {
+        "adc_median": column_name("adc", "intensity", "median"),
+        "ktrans_median": column_name("dce", "tofts_ktrans", "median"),
+        "ve_median": column_name("dce", "tofts_ve", "median"),
+        "fit_r2": column_name("dce", "tofts_r2", "median"),
+    }
+    values = {
+        name: float(row[column].iloc[0])
+        for name, column in shown.items()
+        if column in row and len(row) and np.isfinite(row[column].iloc[0])
+    }
+    curve = features.curves.get(roi.roi_id)
+    return {
+        "roi_id": roi.roi_id,
+        "label": roi.label,
+        "centre_index": centre,
+        **_drawn(study, roi, gland),
+        "curve_type": None if curve is None else curve_type(curve.time_s, curve.signal),
+        **{name: values.get(name) for name in shown},
+    }
+
+
+def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
+    """Return volume, diameter and estimated place of a region as it was drawn."""
+    if study.roi_map is None:
+        return {"volume_mm3": None, "diameter_mm": None, "place": None}
+    inside = study.roi_map.array == roi.label
+    if not inside.any():
+        return {"volume_mm3": 0.0, "diameter_mm": None, "place": None}
+    place = None if gland is None else place_of(gland, inside, roi.zone)
+    return {
+        "volume_mm3": round(1000.0 * study.roi_map.with_array(inside).millilitres, 1),
+        "diameter_mm": round(axial_diameter(inside, study.roi_map.spacing[:2]), 1),
+        "place": None if place is None else place._asdict(),
+    }
+
+
+def _archive(study: Study, grid: Volume) -> JsonObject:
+    """Return by modality the archive's series number, and its image at every shown slice.
+
+    An image number is None where the modality has no slice within half a slice of the shown one,
+    or the import kept no numbers.
+    """
+    middle = (np.array(grid.shape[:0:-1]) - 1) / 2
+    places = [grid.index_to_patient(np.array([*middle, z])) for z in range(grid.shape[0])]
+    numbered = {}
+    for name in ("t2w", "adc"):
+        protocol, image = study.protocols.get(name), study.grid(name)
+        if protocol is None or image is None or protocol.series_number is None:
+            continue
+        numbers = protocol.instance_numbers
+        depth = [float(image.patient_to_index(place)[2]) for place in places]
+        # An enhanced object has one instance for all slices: no number says which is shown.
+        whole = len(numbers) == image.shape[0]
+        numbered[name] = {
+            "series": protocol.series_number,
+            "images": [
+                numbers[round(at)] if whole and -0.5 <= at <= len(numbers) - 0.5 else None
+                for at in depth
+            ],
+        }
+    return numbered
+
+
+def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:
+    """Return the grey-level window that shows the gland; bladder and vessels would flatten it."""
+    values = array[inside & np.isfinite(array)]
+    # Percentiles of a few voxels jump; a gland may lie outside of a short series.
+    if values.size < MIN_WINDOW_VOXELS:
+        values = array[np.isfinite(array)]
+    if not values.size:
+        return [0.0, 1.0]
+    low, high = np.percentile(values.astype(float), (1, 99))
+    room = 0.25 * (high - low)
+    least = 0.0 if values.min() >= 0 else -np.inf  # no window below what the image can hold
+    return [float(max(low - room, least)), float(max(high + room, low + 1e-6))]
+
+
+def _curves(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
+    if study.dce is None:
+        return {}
+    empty = np.full(len(study.dce.times), np.nan)
+    curves = [features.curves.get(roi.roi_id) for roi in study.rois]
+    return {
+        "curve_times": study.dce.times,
+        "curve_signal": np.array([c.signal if c else empty for c in curves]),
+        "curve_concentration": np.array([c.concentration_mM if c else empty for c in curves]),
+        "curve_fit": np.array([c.fit_mM if c else empty for c in curves]),
+    }

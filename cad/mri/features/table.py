@@ -1,0 +1,330 @@
+"""One row of features per region of a study."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.settings import FeatureSettings, PipelineSettings
+from cad.base.terms.features import MAPS
+from cad.base.terms.modality import modality
+from cad.mri.features import images
+from cad.mri.features.filters import check_filters, filter_words
+from cad.mri.features.measure import measure, resegmented, texture_of
+from cad.mri.features.perfusion.maps import RegionCurve
+from cad.mri.features.provenance import PREFIX
+from cad.mri.features.radiomics_classes import check_radiomics, radiomics_features
+from cad.mri.features.regions import RegionVoxels
+from cad.mri.features.size import size_columns
+from cad.mri.features.unscaled import UnscaledT2, unscaled_t2
+from cad.mri.imaging.belonging import measurable
+from cad.mri.imaging.drawn import Drawn, shares_on
+from cad.mri.imaging.geometry import MIN_VOXELS
+from cad.mri.imaging.interpolate import at_spacing
+from cad.mri.imaging.standardise import NyulScale
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.volume import Volume
+
+# The enhancement is also shown around gland and regions.
+_SHOWN_MM = 22.0
+_ROUNDING = 1e-3
+
+
+@dataclass
+class StudyFeatures:
+    """Hold what was measured of one study.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        ``participant_id``, ``roi_id``, then the columns of :func:`cad.mri.columns.columns_of`; one
+        row per region that could be measured. A modality that is absent has no columns.
+    notes : list of str
+        What was missing or assumed.
+    failures : list of CadError
+        One per region or modality that could not be measured.
+    maps : dict of str to Volume
+        ``adc`` and every perfusion map (:data:`cad.base.terms.features.MAPS`) by name, cut to the
+        box that was measured.
+    gaps : dict of str to dict
+        Reasons why a region is not measured in a modality: by ``roi_id``, then by modality.
+    curves : dict of str to RegionCurve
+        Mean curves and fits of regions by ``roi_id``; empty without a dynamic series.
+    unscaled : UnscaledT2 or None
+        Image part from which T2 features are measured once a Nyul scale is fitted; their columns
+        are NaN until then. None unless the standardisation is ``nyul`` and no scale was given.
+    provenance : DataFrame
+        How each value was measured, one row for each of ``rows``; every column begins with
+        ``provenance_`` and is text or a number.
+    """
+
+    rows: pd.DataFrame
+    notes: list[str] = field(default_factory=list)
+    failures: list[CadError] = field(default_factory=list)
+    maps: dict[str, Volume] = field(default_factory=dict)
+    gaps: dict[str, dict[str, str]] = field(default_factory=dict)
+    curves: dict[str, RegionCurve] = field(default_factory=dict)
+    unscaled: UnscaledT2 | None = None
+    provenance: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+def extract(
+    study: Study, settings: PipelineSettings, scale: NyulScale | None = None
+) -> StudyFeatures:
+    """Measure the features of every region of a study, on each modality's own grid.
+
+    Parameters
+    ----------
+    study : Study
+        Study with at least one wanted modality, a label map and regions; not changed.
+    settings : PipelineSettings
+        Settings of the pipeline; only ``images`` and ``features`` are read.
+    scale : NyulScale, optional
+        Scale fitted on the training patients, for the ``nyul`` standardisation of T2. Without it
+        that standardisation leaves T2 columns NaN and fills ``StudyFeatures.unscaled``.
+
+    Returns
+    -------
+    StudyFeatures
+        A region that is too small in one modality has NaN in its columns, and a note. A region that
+        no modality can measure has no row and is in ``failures``, and so is a modality that cannot
+        be prepared, which has no columns.
+
+    Raises
+    ------
+    CadError
+        When no region or modality can be measured, a wanted feature needs a package that is not
+        installed, or a filter's settings are wrong.
+    """
+    # Before anything is measured: a missing extra must not end a run after an hour.
+    check_radiomics(settings.features.radiomics)
+    check_filters(settings.features)
+    names, absent = images.available(study, settings)
+    if not names:
+        raise CadError(
+            f"the study has none of the images {', '.join(settings.features.modalities)}",
+            patient=study.participant_id,
+            hint="add images, or other modalities to the pipeline",
+        )
+    work = images.compact(at_spacing(study, settings.images))
+    # The others are missing from the study itself, which its page says.
+    result = StudyFeatures(
+        _keys(study, []), images.absence_notes([name for name in absent if modality(name).optional])
+    )
+    half = settings.features.partial_voxels == "half"
+    drawn, problems = measurable(work, {name: _part(work, name) for name in names}, half)
+    result.failures += problems
+    # In the order of the cohort's table: rows of results stay where a reader expects them.
+    kept = [roi for roi in study.rois if roi.roi_id in drawn]
+    result.rows = _keys(study, kept)
+    result.provenance = pd.DataFrame(index=result.rows.index)
+    # On the whole label map: the gland reaches beyond the regions.
+    columns = size_columns(study, [roi.label for roi in kept], settings.features)
+    for name in names:
+        on_grid = [drawn[roi.roi_id][name] for roi in kept]
+        result.notes += _left_out(name, on_grid, kept, result.gaps)
+        if any(not d.too_little for d in on_grid):
+            columns |= _modality(work, settings, name, on_grid, kept, result, scale)
+    if study.adc is not None:
+        result.maps["adc"] = study.adc
+    # One array for all: pandas takes longer over hundreds of columns than over their numbers.
+    values = np.array(list(columns.values()), float).reshape(len(columns), len(kept)).T
+    result.rows = pd.concat([result.rows, pd.DataFrame(values, columns=list(columns))], axis=1)
+    return result
+
+
+def _part(study: Study, name: str) -> Volume:
+    """Return the part of a grid around the regions; a single corner where they lie beside it."""
+    grid, union = images.grid_of(study, name), study.roi_union
+    box = images.box_around(union, grid, 0.0) if union is not None else None
+    return images.crop(grid, box or (slice(0, 1), slice(0, 1), slice(0, 1)))
+
+
+def _left_out(
+    name: str, drawn: list[Drawn], rois: list[Roi], gaps: dict[str, dict[str, str]]
+) -> list[str]:
+    """Say which regions a modality does not measure, and why; and which it sees in part."""
+    notes = []
+    for roi, part in zip(rois, drawn, strict=True):
+        if part.too_little:
+            gaps.setdefault(roi.roi_id, {})[name] = part.too_little
+            notes.append(f"{name} not measured in ROI {roi.roi_id}: {part.too_little}")
+        elif part.inside < 1 - _ROUNDING:
+            notes.append(f"{name}: {1 - part.inside:.0%} of ROI {roi.roi_id} lie outside the image")
+    return notes
+
+
+def _modality(
+    study: Study,
+    settings: PipelineSettings,
+    name: str,
+    drawn: list[Drawn],
+    rois: list[Roi],
+    result: StudyFeatures,
+    scale: NyulScale | None,
+) -> dict[str, np.ndarray]:
+    grid = _part(study, name)
+    # What cannot be measured stays as an empty region: its columns are NaN.
+    shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
+    needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
+    waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"
+    try:
+        if waits:
+            unscaled = unscaled_t2(study, settings, needed, shares)
+            prepared = unscaled.prepared(NyulScale.fit(unscaled.landmarks))
+        else:
+            # A region that cannot be measured moves no other's scale.
+            prepared = images.prepare(replace(study, rois=rois), settings, name, needed, scale)
+    except CadError as error:
+        result.failures.append(error.at(patient=study.participant_id))
+        result.notes.append(f"{name} not measured: {error.problem}")
+        return {}
+    regions = RegionVoxels.from_shares([shares_on(share, grid, prepared.grid) for share in shares])
+    result.notes += prepared.notes
+    if waits:
+        result.unscaled = unscaled
+    columns = measure(prepared, regions, settings.features)
+    how = _provenance(prepared, drawn, regions, settings)
+    provenance = pd.DataFrame({f"{PREFIX}{what}": values for what, values in how.items()})
+    result.provenance = pd.concat([result.provenance, provenance], axis=1)
+    if name != "dce":
+        columns |= radiomics_features(prepared, regions, settings.features)
+    else:
+        _keep_perfusion(study, prepared, regions, rois, result)
+    lost = [n for n, values in columns.items() if not np.isfinite(values).all()]
+    if lost:
+        result.notes.append(_lost_note(columns, lost, rois))
+    if waits:  # measured under the study's own scale for the columns' names and notes only
+        columns = {column: np.full(len(rois), np.nan) for column in columns}
+    return columns
+
+
+def _provenance(
+    prepared: images.Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
+) -> dict[str, list[str | float | None]]:
+    """Say how one modality's values were made, for every region; None where it was not measured."""
+    name, spacing = prepared.name, prepared.grid.spacing
+    columns: dict[str, list[str | float | None]] = {}
+    measured = [not d.too_little for d in drawn]
+    spaced = getattr(settings.images, f"spacing_{name}", None)
+    interpolated = "none" if spaced is None else settings.images.interpolation
+
+    def say(what: str, values: Sequence[str | float]) -> None:
+        columns[what] = [v if here else None for v, here in zip(values, measured, strict=True)]
+
+    for what, value in prepared.provenance.items():
+        say(what, [value] * len(drawn))
+    unit = "standardised" if name == "t2w" else modality(name).unit or "a.u."
+    say(f"{name}_unit", [unit] * len(drawn))
+    say(f"{name}_interpolation", [interpolated] * len(drawn))
+    say(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
+    say(f"{name}_thickness", [float(spacing[2])] * len(drawn))
+    filters = images.filters_of(settings.features, name)
+    if filters:
+        say(f"{name}_filters", [", ".join(map(filter_words, filters))] * len(drawn))
+    say(f"{name}_voxels", [d.voxels for d in drawn])
+    say(f"{name}_purity", [d.purity for d in drawn])
+    say(f"{name}_valid", _valid(prepared, regions, settings.features))
+    return columns
+
+
+def _valid(
+    prepared: images.Prepared, regions: RegionVoxels, settings: FeatureSettings
+) -> list[float]:
+    """Return the share of each region that has a value; in a series, that the first model fits."""
+    unfit = prepared.maps.get(next((n for n in prepared.maps if MAPS[n].role == "did_not_fit"), ""))
+    if unfit is None:
+        texture = texture_of(settings, prepared.name)
+        good = np.isfinite(resegmented(regions.values(prepared.grid.array), regions.start, texture))
+    else:
+        good = regions.values(unfit) == 0
+    return regions.share_of(good)
+
+
+def _keep_perfusion(
+    study: Study,
+    prepared: images.Prepared,
+    regions: RegionVoxels,
+    rois: list[Roi],
+    result: StudyFeatures,
+) -> None:
+    made = prepared.perfusion
+    if made is None:
+        return
+    for name, array in prepared.maps.items():
+        result.maps[name] = prepared.grid.with_array(array)
+    result.notes += _unfit_notes(prepared, regions, rois)
+    shown = _enhancement(study, made.arrival, made.n_baseline)
+    if shown is not None:
+        result.maps["relative_enhancement"] = shown
+    flat = np.zeros(int(np.prod(regions.shape)))
+    for number, roi in enumerate(rois):
+        part = slice(regions.start[number], regions.start[number + 1])
+        flat[:] = 0.0
+        flat[regions.index[part]] = 1.0 if regions.weight is None else regions.weight[part]
+        try:
+            result.curves[roi.roi_id] = made.curve(flat.reshape(regions.shape))
+        except CadError as error:
+            result.notes.append(f"ROI {roi.roi_id}: no mean curve: {error.problem}")
+
+
+def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None:
+    """Return the relative enhancement for the eye, in a box around gland and regions.
+
+    The same numbers as the map that features are taken from, which covers gland and regions only.
+    """
+    union = study.roi_union
+    if study.dce is None or union is None:
+        return None
+    box = images.box_around(union, study.dce.grid, _SHOWN_MM)
+    if box is None:
+        return None
+    dynamic = images.crop_dynamic(study.dce, box)
+    after = np.flatnonzero(np.asarray(dynamic.times) >= arrival)
+    baseline = dynamic.frames[:n_baseline].mean(axis=0, dtype=np.float32)
+    peak = dynamic.frames[after[0] :].max(axis=0).astype(np.float32)
+    positive = baseline > 0
+    share = np.maximum(peak - baseline, 0) / np.where(positive, baseline, 1)
+    return dynamic.grid.with_array(np.where(positive, share, 0).astype(np.float32))
+
+
+def _unfit_notes(prepared: images.Prepared, regions: RegionVoxels, rois: list[Roi]) -> list[str]:
+    """Return how many voxels of which regions the kinetic statistics leave out."""
+    notes = []
+    for name, image in prepared.maps.items():
+        if MAPS[name].role != "did_not_fit":
+            continue
+        failed = np.diff(np.concatenate([[0], np.cumsum(regions.values(image) > 0)])[regions.start])
+        counts = [
+            f"{roi.roi_id} ({lost} of {size})"
+            for roi, lost, size in zip(rois, failed, regions.sizes, strict=True)
+            if lost
+        ]
+        if counts:
+            notes.append(
+                f"{MAPS[name].model}: voxels that did not fit are left out of the statistics of "
+                f"ROI {', '.join(counts)}"
+            )
+    return notes
+
+
+def _lost_note(columns: dict[str, np.ndarray], lost: list[str], rois: list[Roi]) -> str:
+    bad = sorted(
+        {rois[i].roi_id for name in lost for i in np.flatnonzero(~np.isfinite(columns[name]))}
+    )
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    return (
+        f"fewer than {MIN_VOXELS} voxels with a value, or no pair of neighbours, in ROI "
+        f"{', '.join(bad)}: {', '.join(lost[:3])}{more} are missing there"
+    )
+
+
+def _keys(study: Study, rois: list[Roi]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "participant_id": pd.Series([study.participant_id] * len(rois), dtype="str"),
+            "roi_id": pd.Series([roi.roi_id for roi in rois], dtype="str"),
+        }
+    )

@@ -1,0 +1,384 @@
+"""Is this region like those a model was trained on? Limits by feature, family and modality.
+
+An average over all features drowns one image in a wrong unit among hundreds of columns. Here every
+feature has its own spread, asymmetric as the feature is; a family (ADC gradient, Tofts), the level
+of an image (its means and percentiles) and a modality have a score each, the root mean square of
+their features' deviations; and a region is as unusual as its most unusual group.
+
+What is wrong with an image is wrong in all of a study's regions, and what is odd about one region
+is not. So the mean deviation of a study's regions is judged as well: it has narrower limits the
+more regions there are. How unusual is too much is learned on training patients that the limits had
+not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject
+from cad.mri.columns import Column
+
+# Share of held-out training regions, and of studies, that may be flagged; aimed below the 5 % that
+# are promised, because regions of one patient go together and the quantile is itself uncertain.
+FLAGGED = 0.02
+# Numbers of regions that have limits of their own; a study with more is held to the last.
+_COUNTS = (1, 2, 3, 4)
+_FOLDS = 10
+_TAIL = 0.10
+_NORMAL_TAIL = 1.2816  # standard deviations from the median to the 10th or 90th percentile
+_CLIP = 12.0
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Say how one group of features departs from training.
+
+    Parameters
+    ----------
+    group : str
+        ``T2``, ``T2 intensity``, ...
+    size : float
+        Typical deviation of the group's features, in standard deviations.
+    direction : str
+        ``below`` or ``above`` the training; ``beside`` where features of the group do either.
+    regions : int
+        1 for the region itself; else the number of the study's regions whose mean deviates so.
+    """
+
+    group: str
+    size: float
+    direction: str
+    regions: int = 1
+
+    def __str__(self) -> str:
+        of = f" (mean of {self.regions} regions)" if self.regions > 1 else ""
+        return f"{self.group}: {self.size:.1f} SD {self.direction} the training regions{of}"
+
+
+# The largest ratio of a score to its limit, and the groups where it exceeds 1 with their ratio.
+Beyond = tuple[float, tuple[tuple[float, Deviation], ...]]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Say what is unusual about one region.
+
+    Parameters
+    ----------
+    score : float
+        Largest ratio of a group's deviation to its limit; above 1 the region is flagged.
+    deviations : tuple of Deviation
+        Groups beyond their limit, the worst first, of the region itself or of its study's mean;
+        empty for a region that is not flagged.
+    features : tuple of (str, float)
+        The three features that are furthest out, in signed standard deviations.
+    """
+
+    score: float
+    deviations: tuple[Deviation, ...]
+    features: tuple[tuple[str, float], ...]
+
+    @property
+    def flagged(self) -> bool:
+        """Return whether the region is unlike those of the training."""
+        return self.score > 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Typicality:
+    """Hold how training regions are spread, and how far a region may deviate before it is flagged.
+
+    Parameters
+    ----------
+    features : tuple of str
+        Names of the features that vary in the training.
+    middle, low, high : ndarray, shape (n_features,)
+        Median, and the standard deviation below and above it.
+    limits : dict of str to tuple of float
+        Limits by group: four scores, above which 1 region, and the mean of 2, 3 and 4 regions of a
+        study, are flagged.
+    columns : mapping of str to Column
+        Column of each feature, which says its groups; a feature without a column is in no group.
+    """
+
+    features: tuple[str, ...]
+    middle: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    limits: dict[str, tuple[float, ...]]
+    columns: Mapping[str, Column]
+
+    @classmethod
+    def fit(
+        cls,
+        X: pd.DataFrame,
+        patients: Sequence[str] | np.ndarray,
+        columns: Mapping[str, Column],
+        flagged: float = FLAGGED,
+    ) -> Typicality:
+        """Learn how far features may deviate before a region is flagged as unlike the training.
+
+        Limits are such that only a small share of held-out regions and studies is flagged.
+
+        Parameters
+        ----------
+        X : DataFrame, shape (n_regions, n_features)
+            Training rows; NaN where a feature is missing.
+        patients : sequence of str, length n_regions
+            Patient of each row; all regions of a patient are held out together.
+        columns : mapping of str to Column
+            Column of each feature, which says its groups.
+        flagged : float
+            Share of held-out training regions, and of held-out studies, that is flagged.
+
+        Raises
+        ------
+        CadError
+            For fewer than 3 patients: nothing can be held out.
+        """
+        who = np.asarray(patients, str)
+        names = np.unique(who)
+        if len(names) < 3:
+            raise CadError(f"limits need regions of at least 3 patients, found {len(names)}")
+        whole = cls(*_spread(X), {}, columns)
+        # Ten folds and not each patient: limits need the tail, not the last percent of the
+        # middle.
+        fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
+        folds = np.array([fold_of[name] for name in who])
+        held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
+        for fold in np.unique(folds):
+            inner = cls(*_spread(X[folds != fold]), {}, columns)
+            for patient in np.unique(who[folds == fold]):
+                z = inner.deviations(X[who == patient])
+                for count in _COUNTS:
+                    means = np.stack([_mean(z[at]) for at in _alike(z, count)])
+                    scores = pd.DataFrame(inner._scores(means)).reindex(
+                        columns=list(whole.groups())
+                    )
+                    # A study counts once; a region counts once where regions are judged alone.
+                    weight = 1.0 if count == 1 else 1.0 / len(means)
+                    held[count].append(scores.assign(_weight=weight))
+        by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
+        limits = {g: tuple(of_count[g] for of_count in by_count) for g in by_count[0]}
+        # A group that held-out regions never leave, or never have, cannot be judged.
+        usable = {g: v for g, v in limits.items() if np.isfinite(v).all() and min(v) > 0}
+        return cls(whole.features, whole.middle, whole.low, whole.high, usable, columns)
+
+    def groups(self) -> dict[str, np.ndarray]:
+        """Return, by name of the group, the positions of its features in ``features``."""
+        places: dict[str, list[int]] = {}
+        for at, name in enumerate(self.features):
+            for group in self.columns[name].groups if name in self.columns else ():
+                places.setdefault(group, []).append(at)
+        return {group: np.array(at) for group, at in places.items()}
+
+    def deviations(self, X: pd.DataFrame) -> np.ndarray:
+        """Return each value's distance from the training median, shape (n_regions, n_features).
+
+        The unit is the standard deviation on that side of the median; large distances are clipped.
+        """
+        gap = X.reindex(columns=list(self.features)).to_numpy(float) - self.middle
+        # A constant feature of a new scanner would be thousands of SD: 12 are as telling.
+        scaled = np.where(gap < 0, gap / self.low, gap / self.high)
+        return np.asarray(np.clip(scaled, -_CLIP, _CLIP))
+
+    def judge(
+        self, X: pd.DataFrame, studies: Sequence[str] | np.ndarray | None = None
+    ) -> list[Judgement]:
+        """Judge how unusual every region is, by itself and by the mean of its study's regions.
+
+        Returned is one judgement per row, in order.
+
+        Parameters
+        ----------
+        X : DataFrame, shape (n_regions, n_features)
+            Features by name, as in training; missing values are left out.
+        studies : sequence of str, length n_regions, optional
+            Study of each region; without it every region is judged by itself alone.
+        """
+        z = self.deviations(X)
+        alone = self._beyond(z, np.ones(len(z), int))
+        together: list[Beyond] = [(0.0, ())] * len(z)
+        if studies is not None:
+            names, own_study, sizes = np.unique(
+                np.asarray(studies, str), return_inverse=True, return_counts=True
+            )
+            means = np.stack([_mean(z[own_study == i]) for i in range(len(names))])
+            of_study = self._beyond(means, sizes)
+            together = [of_study[i] if sizes[i] > 1 else together[0] for i in own_study]
+        judgements = []
+        for row, ((score, far), (score_shared, far_shared)) in enumerate(
+            zip(alone, together, strict=True)
+        ):
+            # A group that is named for the region itself is not named again for its study.
+            named = {deviation.group for _, deviation in far}
+            groups = [*far, *(g for g in far_shared if g[1].group not in named)]
+            # What is missing is not furthest out.
+            order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
+            judgements.append(
+                Judgement(
+                    max(score, score_shared),
+                    tuple(deviation for _, deviation in sorted(groups, key=lambda g: -g[0])),
+                    tuple((self.features[i], float(z[row, i])) for i in order),
+                )
+            )
+        return judgements
+
+    def _scores(self, z: np.ndarray) -> dict[str, np.ndarray]:
+        """Return each group's score of deviations (n, n_features); NaN where all are missing.
+
+        The logarithm of 1 + deviation: one voxel that did not fit throws a skewness out by a
+        hundred standard deviations, and must not hide what the others say.
+        """
+        tamed = _tamed(z)
+        return {group: _rms(tamed[:, at]) for group, at in self.groups().items()}
+
+    def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[Beyond]:
+        """Compare rows of deviations, each the mean of so many regions, with their limits."""
+        scores, groups, beyond = self._scores(z), self.groups(), []
+        # A study of seven regions is held to the limits of four, which are wider than its own.
+        at = np.searchsorted(_COUNTS, regions, side="right") - 1
+        for row, count in enumerate(regions):
+            ratio = {
+                group: float(scores[group][row]) / limits[at[row]]
+                for group, limits in self.limits.items()
+                if np.isfinite(scores[group][row])
+            }
+            far = tuple(
+                (
+                    ratio[group],
+                    Deviation(
+                        group,
+                        float(np.expm1(scores[group][row])),
+                        _direction(z[row, groups[group]]),
+                        int(count),
+                    ),
+                )
+                for group in ratio
+                if ratio[group] > 1
+            )
+            beyond.append((max(ratio.values(), default=0.0), far))
+        return beyond
+
+    def as_dict(self) -> JsonObject:
+        """Return features, medians, spreads and limits as a dictionary that JSON can hold."""
+        return {
+            "features": list(self.features),
+            "middle": self.middle.tolist(),
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+            "limits": {group: list(values) for group, values in self.limits.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], columns: Mapping[str, Column]) -> Typicality:
+        """Make the object again from the dictionary of :meth:`as_dict`.
+
+        Parameters
+        ----------
+        content : mapping
+            Result of :meth:`as_dict`.
+        columns : mapping of str to Column
+            Column of each feature, which says its groups.
+
+        Raises
+        ------
+        CadError
+            When the dictionary is of an earlier version, whose limits were for one region only.
+        """
+        middle, low, high = (np.array(content[k], float) for k in ("middle", "low", "high"))
+        if any(isinstance(values, float) for values in content["limits"].values()):
+            raise CadError(
+                "the model's limits of what is like its training are of an earlier version",
+                hint="train the model again",
+            )
+        limits = {group: tuple(values) for group, values in content["limits"].items()}
+        return cls(tuple(content["features"]), middle, low, high, limits, columns)
+
+
+def _tamed(z: np.ndarray) -> np.ndarray:
+    return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
+
+
+def _mean(z: np.ndarray) -> np.ndarray:
+    """Return the mean deviation of regions, of those that have the feature; NaN where none has."""
+    finite = np.isfinite(z)
+    total = np.where(finite, _tamed(z), 0.0).sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        mean = total / finite.sum(axis=0)
+    return np.asarray(np.sign(mean) * np.expm1(np.abs(mean)))
+
+
+def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
+    """Return sets of ``count`` regions of one patient, around every region those most like it.
+
+    Readers may outline one kind of tissue only: limits hold for such a choice too.
+    """
+    if len(z) <= count and count > 1:
+        return [np.arange(len(z))]
+    place = np.nan_to_num(_tamed(z))
+    apart = ((place[:, None] - place) ** 2).sum(axis=2)
+    return list(np.argsort(apart, axis=1, kind="stable")[:, :count])
+
+
+def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
+    """Return every group's limit from weighted scores of held-out patients.
+
+    Groups differ in how heavy their tails are: each is measured by its own upper end, and one
+    factor on all of them makes the promised share.
+    """
+    weight = held.pop("_weight").to_numpy()
+    ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
+    ends = ends.where(ends > 0, np.inf)
+    # Flagged is who leaves any group: the factor is set on the worst, not group by group.
+    factor = _upper((held / ends).max(axis=1).fillna(0.0).to_numpy(), weight, flagged) * (1 + 1e-9)
+    return {str(group): float(factor * end) for group, end in ends.items()}
+
+
+def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
+    """Return what a new value exceeds with this probability (conformal: one weight is its own)."""
+    finite = np.isfinite(values)
+    if not finite.any():
+        return float("inf")
+    order = np.argsort(values[finite], kind="stable")
+    share = np.cumsum(weight[finite][order])
+    # The new region counts as one more, of which nothing is known.
+    wanted = (1 - flagged) * (share[-1] + 1.0)
+    at = min(int(np.searchsorted(share, wanted - 1e-9)), len(order) - 1)
+    return float(values[finite][order][at])
+
+
+def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
+    """Return the features that vary, their medians, and the spread to both sides."""
+    present = X.loc[:, X.notna().any()]
+    low, middle, high = (present.quantile(q).to_numpy() for q in (_TAIL, 0.5, 1 - _TAIL))
+    # Percentiles for the limits, but the standard deviation to see whether it varies at all.
+    spread = present.std(ddof=0).to_numpy()
+    varies = spread > 1e-9 * np.maximum(np.abs(middle), 1e-12)
+    # A feature that is mostly one value has no percentile on that side: all its spread stands in.
+    floor = 0.25 * spread
+    below = np.maximum((middle - low) / _NORMAL_TAIL, floor)
+    above = np.maximum((high - middle) / _NORMAL_TAIL, floor)
+    names = tuple(name for name, v in zip(present.columns, varies, strict=True) if v)
+    return names, middle[varies], below[varies], above[varies]
+
+
+def _rms(z: np.ndarray) -> np.ndarray:
+    finite = np.isfinite(z)
+    count = finite.sum(axis=1)
+    total = np.where(finite, z, 0.0) ** 2
+    return np.where(count > 0, np.sqrt(total.sum(axis=1) / np.maximum(count, 1)), np.nan)
+
+
+def _direction(z: np.ndarray) -> str:
+    """Return where most of what is far out lies."""
+    far = z[np.abs(z) >= np.nanmedian(np.abs(z))]
+    if not len(far) or 0.2 < (share := float((far < 0).mean())) < 0.8:
+        return "beside"
+    return "below" if share >= 0.8 else "above"

@@ -1,0 +1,127 @@
+"""T2 regions kept unstandardised, to be measured again under every fold's own scale.
+
+Nyul's scale is fitted on training patients, so that a study's T2 features differ from fold to fold.
+They need no second look at the files: the part of the image around the regions, the landmarks of
+the whole image and the regions' voxels say everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.base.settings import FeatureSettings, PipelineSettings
+from cad.mri.features.images import Prepared, crop_to, filters_of
+from cad.mri.features.measure import measure
+from cad.mri.features.radiomics_classes import radiomics_features
+from cad.mri.features.regions import RegionVoxels
+from cad.mri.imaging.drawn import shares_on
+from cad.mri.imaging.standardise import NyulScale, landmarks, prepared_t2
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.volume import Volume
+
+_ARRAYS = ("image", "spacing", "origin", "direction", "landmarks", "index", "start", "weight")
+_PREFIX = "unscaled_"
+
+
+@dataclass(frozen=True, eq=False)
+class UnscaledT2:
+    """Hold a study's T2 image around its regions, before standardisation.
+
+    Parameters
+    ----------
+    image : Volume
+        float32, bias-corrected where asked for; the part of the image that the regions need.
+    landmarks : ndarray, shape (11,)
+        Landmarks of the whole image for Nyul's method: intensities at 11 percentiles.
+    regions : RegionVoxels
+        On ``image``, in the order of the feature rows.
+    """
+
+    image: Volume
+    landmarks: np.ndarray
+    regions: RegionVoxels
+
+    def prepared(self, scale: NyulScale) -> Prepared:
+        """Return the image standardised by a fitted scale, ready to be measured."""
+        return Prepared(
+            "t2w",
+            scale.transform(self.image, own=self.landmarks),
+            provenance={"t2_reference": "cohort", "t2w_level": float(np.median(self.landmarks))},
+        )
+
+    def columns(self, scale: NyulScale, settings: FeatureSettings) -> dict[str, np.ndarray]:
+        """Measure the T2 features on a scale.
+
+        Parameters
+        ----------
+        scale : NyulScale
+            Maps T2 intensities to standard ones; fitted on training patients.
+        settings : FeatureSettings
+            What is measured.
+
+        Returns
+        -------
+        dict of str to ndarray, shape (n_regions,)
+            Values by column name, in the order of the study's regions.
+        """
+        prepared = self.prepared(scale)
+        return measure(prepared, self.regions, settings) | radiomics_features(
+            prepared, self.regions, settings
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the object's content as arrays by name, for ``numpy.savez``."""
+        values = (
+            self.image.array,
+            np.array(self.image.spacing),
+            np.array(self.image.origin),
+            np.asarray(self.image.direction, float),
+            self.landmarks,
+            self.regions.index,
+            self.regions.start,
+            np.zeros(0) if self.regions.weight is None else self.regions.weight,
+        )
+        return {_PREFIX + name: value for name, value in zip(_ARRAYS, values, strict=True)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> UnscaledT2 | None:
+        """Make the object from the arrays of :meth:`to_arrays`; None where there are none."""
+        if _PREFIX + "image" not in arrays:
+            return None
+        image, spacing, origin, direction, levels, index, start, weight = (
+            np.asarray(arrays[_PREFIX + name]) for name in _ARRAYS
+        )
+        volume = Volume(image, tuple(spacing.tolist()), tuple(origin.tolist()), direction)
+        shares = weight if len(weight) else None
+        return cls(volume, levels, RegionVoxels(index, start, image.shape, shares))
+
+
+def unscaled_t2(
+    study: Study, settings: PipelineSettings, needed: Volume, shares: Sequence[np.ndarray]
+) -> UnscaledT2:
+    """Return the part of a study's T2 image that regions need, with the whole image's landmarks.
+
+    Parameters
+    ----------
+    study : Study
+        With ``t2w``.
+    settings : PipelineSettings
+        ``images.bias_correction`` and the filters of T2; the part has a margin as wide as the
+        filters reach.
+    needed : Volume
+        Boolean, on any part of the T2 grid.
+    shares : sequence of ndarray, shape of ``needed``
+        One array per region: the share (0 to 1) of each voxel that the region fills.
+
+    Raises
+    ------
+    CadError
+        For an image without 11 different landmarks.
+    """
+    whole = prepared_t2(study, settings.images)
+    image = crop_to(whole, needed, filters_of(settings.features, "t2w"))
+    regions = RegionVoxels.from_shares([shares_on(share, needed, image) for share in shares])
+    return UnscaledT2(image, landmarks(whole), regions)

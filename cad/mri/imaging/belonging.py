@@ -1,0 +1,288 @@
+"""Belonging: do a study's images, regions and gland show one man, the right way up?
+
+Only the images themselves can say it where no header does. Two images of one man share more
+information as they lie than turned or moved; a region lies in the gland it was drawn in; a gland
+and a field of view have the size of a man's. Limits and false-alarm rates: docs/import.md.
+"""
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.mri.imaging.drawn import Drawn, fill, gland_on, require_measurable
+from cad.mri.imaging.geometry import resample_image, resample_mask
+from cad.mri.imaging.standardise import foreground
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.volume import Volume
+
+# Least share of a region inside the gland, or in the body where there is no gland mask.
+IN_GLAND = 0.7
+IN_BODY = 0.5
+# Whoever drew more of the gland drew the gland itself; a lesion may be 77 % of a small one.
+OF_GLAND = 0.85
+_BINS = 24
+# Independent images share (24 - 1)^2 / 2n nats by chance: .05 at this size, as much as some tissue.
+_LEAST_VOXELS = 5000
+_LEAST_GLAND = 100
+# In the gland or not is one bit: fewer voxels will do.
+_LEAST_BESIDE = 2000
+_BESIDE_MM, _COARSE_MM = 8.0, 1.5
+# A shift that changes probabilities, and is longer than most distortion of diffusion images.
+_MOVE_MM = 5.0
+
+
+def strays(study: Study) -> dict[str, CadError]:
+    """Return the regions that cannot be lesions of this gland, with the reason, by ROI id.
+
+    Such a region lies too far outside the gland or the body, or is as large as a gland.
+
+    Parameters
+    ----------
+    study : Study
+        Study with a label map. Its regions are compared with the gland mask; without one, with
+        the body in the T2 image; without both, the result is empty.
+    """
+    labels = study.roi_map
+    if labels is None or (study.gland is None and study.t2w is None):
+        return {}
+    if study.gland is not None:
+        inside, least, where = fill(study.gland, labels).share, IN_GLAND, "the gland"
+    else:
+        image = study.t2w if study.t2w is not None else labels
+        body = image.with_array(foreground(image))
+        inside, least, where = fill(body, labels).share, IN_BODY, "tissue (T2)"
+    gland = None if study.gland is None else study.gland.millilitres
+    problems = {}
+    for roi in study.rois:
+        region = labels.array == roi.label
+        if not region.any():
+            continue
+        share = float(inside[region].mean())
+        part = 0.0 if gland is None else labels.with_array(region).millilitres / gland
+        if share < least:
+            problem = f"{share:.0%} of the ROI lie in {where}, at least {least:.0%} are needed"
+            hint = "mask and image are of another man, moved or turned; draw the ROI again"
+        elif part > OF_GLAND:
+            problem = f"the ROI is {part:.0%} of the gland, at most {OF_GLAND:.0%} is a lesion"
+            hint = "it is the gland's own outline; draw the lesion"
+        else:
+            continue
+        problems[roi.roi_id] = CadError(
+            problem, hint=hint, patient=study.participant_id, roi=roi.roi_id
+        )
+    return problems
+
+
+def measurable(
+    study: Study, grids: Mapping[str, Volume], half: bool = False
+) -> tuple[dict[str, dict[str, Drawn]], list[CadError]]:
+    """Return the voxels of the regions that can be measured, and an error for each other region.
+
+    A region is an error when no grid can measure it or when :func:`strays` names it.
+
+    Parameters
+    ----------
+    study : Study
+        Study with a label map.
+    grids : mapping of str to Volume
+        Grids to measure on, by the image's name; their values are not read.
+    half : bool
+        By default a voxel counts by the share that the region fills. With True a voxel counts whole
+        where the mask, interpolated at its centre, is at least one half, else not at all.
+
+    Returns
+    -------
+    regions : dict of str to dict of str to Drawn
+        By ROI id, then by the name of the grid.
+    problems : list of CadError
+        One per region that is left out.
+    """
+    stray, regions, problems = strays(study), {}, []
+    for roi in study.rois:
+        try:
+            if roi.roi_id in stray:
+                raise stray[roi.roi_id]
+            regions[roi.roi_id] = require_measurable(study, roi, grids, half)
+        except CadError as error:
+            problems.append(error)
+    return regions, problems
+
+
+def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[str, float]:
+    """Return how much better an image fits T2 where it lies than moved, turned or mirrored.
+
+    Parameters
+    ----------
+    t2w, image : Volume
+        T2 image and another image, in one frame of reference. Zeros and voxels beyond T2 are left
+        out.
+    distorted : bool
+        True for an image that may be displaced along its columns, as echo-planar images are:
+        shifts along columns are then not compared.
+
+    Returns
+    -------
+    dict of str to float
+        Three values, for three kinds of change: ``mirrored`` (left and right), ``turned`` (upside
+        down or head for feet), and ``placed`` elsewhere (5 mm off in the slice, or a slice off).
+        Each is ln(a / b), where a is the mutual information as the image lies, and b the largest
+        after a change of that kind. Below 0 the image fits better after the change. Infinite with
+        fewer than 5,000 voxels.
+    """
+    told = _told(resample_image(t2w, image).array, image, distorted, _LEAST_VOXELS)
+    return {kind: _gain(shared) for kind, shared in told.items()}
+
+
+def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
+    """Return how much better the gland mask explains images where it lies than when it is moved.
+
+    The measure is the information that a voxel's place (in the gland or within 8 mm of it) gives
+    about its value, summed over the images.
+
+    Parameters
+    ----------
+    gland : Volume
+        Mask of the gland.
+    images : iterable of Volume
+        Images of the study.
+
+    Returns
+    -------
+    dict of str to float
+        Three values, for images ``mirrored``, ``turned`` and ``placed`` elsewhere, as in
+        :func:`better_placed`; below 0 the mask fits better elsewhere.
+    """
+    from scipy.ndimage import distance_transform_edt  # slow to load
+
+    x, y, z = gland.spacing
+    every = max(round(_COARSE_MM / x), 1)
+    inside = gland.array[:, ::every, ::every] != 0
+    grid = replace(gland, array=inside, spacing=(every * x, every * y, z))
+    beside = distance_transform_edt(~inside, sampling=grid.spacing[::-1]) <= _BESIDE_MM
+    told: dict[str, list[np.ndarray]] = defaultdict(list)
+    for image in images:
+        values = resample_image(image, grid)
+        for kind, shared in _told(beside + 1.0 * inside, values, True, _LEAST_BESIDE).items():
+            told[kind].append(shared)
+    return {kind: _gain(np.sum(shared, axis=0)) for kind, shared in told.items()}
+
+
+def _told(
+    reference: np.ndarray, image: Volume, distorted: bool, least: int
+) -> dict[str, np.ndarray]:
+    """Return by the kind of way what an image shares as it lies, and in each other place."""
+    # Bins of the image as it lies: to sort values anew in each place takes five times as long and
+    # sees the same faults.
+    both = np.isfinite(reference) & np.isfinite(image.array) & (reference != 0) & (image.array != 0)
+    given, levels = _levels(reference, both), _levels(image.array, both)
+    x, y, _ = (max(round(_MOVE_MM / step), 1) for step in image.spacing)
+    moves = [(x, 2), (1, 0)] if distorted else [(x, 2), (y, 1), (1, 0)]
+    ways = {
+        "mirrored": [np.flip(levels, 2)],
+        "turned": [np.flip(levels, 1), np.flip(levels, 0)],
+        "placed": [np.roll(levels, sign * n, k) for n, k in moves for sign in (1, -1)],
+    }
+    shared = _shared(given, levels, least)
+    return {k: np.array([shared, *(_shared(given, w, least) for w in v)]) for k, v in ways.items()}
+
+
+def _gain(shared: np.ndarray) -> float:
+    given, best = float(shared[0]), float(shared[1:].max())
+    return math.log(given / best) if given > 0 and best > 0 else math.inf
+
+
+def zone_order(study: Study) -> float | None:
+    """Return how much farther back peripheral regions lie in the gland than transitional ones do.
+
+    Parameters
+    ----------
+    study : Study
+        Study with a gland mask and regions whose zones are known.
+
+    Returns
+    -------
+    float or None
+        Difference of the zones' mean places, PZ minus TZ, as a share of the gland's depth. None
+        without a gland mask, or with fewer than two regions in one of the zones.
+    """
+    gland, depths = gland_on(study), defaultdict(list)
+    if study.roi_map is None or gland is None:
+        return None
+    back = np.argwhere(gland.array)[:, 1]
+    for roi in study.rois:
+        region = np.argwhere(study.roi_map.array == roi.label)
+        if len(region):
+            place = (region[:, 1].mean() - back.min() + 0.5) / (back.max() - back.min() + 1)
+            depths[roi.zone].append(float(place))
+    if min(len(depths["PZ"]), len(depths["TZ"])) < 2:
+        return None
+    return float(np.mean(depths["PZ"]) - np.mean(depths["TZ"]))
+
+
+def like_t2(study: Study) -> float | None:
+    """Return the rank correlation of ADC and T2 in the gland, where water is bright in both.
+
+    Parameters
+    ----------
+    study : Study
+        Study, before its images are standardised.
+
+    Returns
+    -------
+    float or None
+        None without a gland mask or one of the images, or with fewer than 100 voxels.
+    """
+    if study.gland is None or study.t2w is None or study.adc is None:
+        return None
+    t2w, adc = resample_image(study.t2w, study.adc).array, study.adc.array
+    inside = resample_mask(study.gland, study.adc).array & np.isfinite(t2w * adc) & (adc != 0)
+    if inside.sum() < _LEAST_GLAND:
+        return None
+    return float(np.corrcoef(_ranks(t2w[inside]), _ranks(adc[inside]))[0, 1])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    # scipy.stats has this, too, and takes .4 s to load.
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((count.cumsum() - count / 2)[place])
+
+
+def _shared(a: np.ndarray, b: np.ndarray, least: int) -> float:
+    """Return the mutual information (nats) of two images by their bins; 0 for too few voxels."""
+    side = _BINS + 1
+    counts = np.bincount((side * a + b).ravel(), minlength=side**2).reshape(side, side)[1:, 1:]
+    return information(counts) if counts.sum() >= least else 0.0
+
+
+def _levels(values: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Return the bin of every value, in 24 of equally many of some; 0 where nothing is measured."""
+    ordered = np.sort(values[among]) if among.any() else np.zeros(1)  # too few in any case
+    levels = np.ones(values.shape, np.uint16)  # quantile and searchsorted: five times as long
+    for edge in ordered[np.arange(1, _BINS) * (len(ordered) - 1) // _BINS]:
+        levels += values > edge
+    return np.asarray(levels * (np.isfinite(values) & (values != 0)))
+
+
+def information(counts: np.ndarray) -> float:
+    """Return the mutual information (nats) of two variables from their table of joint counts."""
+    joint = counts / counts.sum()
+    alone = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+    # p log p is 0 at p = 0.
+    filled = joint > 0
+    return float((joint[filled] * np.log(joint[filled] / alone[filled])).sum())
+
+
+def width(image: Volume) -> float:
+    """Return the longest edge of an image's field of view in mm."""
+    return max(n * s for n, s in zip(image.shape[::-1], image.spacing, strict=True))
+
+
+def voxel_hash(image: Volume) -> str:
+    """Return the SHA-256 (hexadecimal) of an image's shape and voxels, as float32."""
+    values = np.ascontiguousarray(image.array, np.float32)
+    return hashlib.sha256(str(values.shape).encode() + values.tobytes()).hexdigest()

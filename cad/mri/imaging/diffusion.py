@@ -1,0 +1,142 @@
+"""Diffusion-weighted images: the ADC map, and the image at a high b-value."""
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.mri.imaging.geometry import on_grid
+from cad.mri.imaging.volume import Volume
+
+# Below the first, perfusion adds to the decay; above the second, kurtosis flattens it.
+LOWEST_B, HIGHEST_B = 50.0, 1000.0
+# PI-RADS v2.1 asks for an image at b of at least 1400 s/mm2, acquired or computed.
+HIGH_B = 1400.0
+_UNIT = 1e6  # mm2/s to 1e-6 mm2/s
+_REWEIGHTINGS = 2
+
+
+def fit_adc(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
+    """Fit an ADC map to images at several b-values.
+
+    ln S is fitted against b by least squares with weights S^2 of the fitted signal, which undoes
+    the logarithm's distortion of the noise. Images between 50 and 1000 s/mm2 are used when there
+    are two of them, else all.
+
+    Parameters
+    ----------
+    images : list of (float, Volume)
+        b-value (s/mm2) and image; several images of one b-value are used as they are.
+
+    Returns
+    -------
+    adc : Volume
+        1e-6 mm2/s, float32, on the first image's grid; NaN where a signal is not positive. Noise
+        may make it negative: nothing is clipped.
+    notes : list of str
+        Which b-values were used.
+
+    Raises
+    ------
+    CadError
+        For fewer than two different b-values, a negative b-value or images that do not overlap.
+    """
+    grid, usable, slope, _ = _decay(_choose(images))
+    adc = np.where(usable, -slope * _UNIT, np.nan)
+    return grid.with_array(adc.astype(np.float32)), [f"ADC fitted from {_b_values(images)}"]
+
+
+def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
+    """Return the image at a high b-value: the acquired one, or one computed from the decay.
+
+    An image with b >= 1400 s/mm2 is taken as it is (the highest, where there are several). Without
+    one, the mono-exponential decay that :func:`fit_adc` fits is carried on to b = 1400 s/mm2.
+
+    Parameters
+    ----------
+    images : list of (float, Volume)
+        b-value (s/mm2) and image.
+
+    Returns
+    -------
+    image : Volume
+        Arbitrary units; computed: float32, 0 where a signal is not positive.
+    notes : list of str
+        Whether it was acquired or computed, and from what.
+
+    Raises
+    ------
+    CadError
+        When the image must be computed, and there are fewer than two different b-values, a negative
+        b-value or images that do not overlap.
+    """
+    highest = max(images, key=lambda pair: pair[0], default=(0.0, None))
+    if highest[0] >= HIGH_B and highest[1] is not None:
+        return highest[1], [f"high-b image acquired at b = {highest[0]:g} s/mm2"]
+    grid, usable, slope, log_s0 = _decay(_choose(images))
+    signal = np.where(usable, np.exp(np.where(usable, log_s0 + slope * HIGH_B, 0.0)), 0.0)
+    note = f"high-b image computed at b = {HIGH_B:g} s/mm2 from {_b_values(images)}"
+    return grid.with_array(signal.astype(np.float32)), [note]
+
+
+def trace(images: list[Volume]) -> Volume:
+    """Return the trace image of several directions: the geometric mean, voxel by voxel.
+
+    The mean of ln S over orthogonal directions decays with the mean diffusivity, which is what an
+    ADC map shows.
+
+    Parameters
+    ----------
+    images : list of Volume
+        One b-value, any number of directions, one grid.
+
+    Raises
+    ------
+    CadError
+        For images on different grids.
+    """
+    if not all(image.same_grid(images[0]) for image in images):
+        raise CadError("the directions of one b-value lie on different grids")
+    stack = np.stack([image.array.astype(np.float64) for image in images])
+    positive = (stack > 0).all(axis=0)
+    logs = np.log(np.where(positive, stack, 1.0)).mean(axis=0)
+    return images[0].with_array(np.where(positive, np.exp(logs), 0.0).astype(np.float32))
+
+
+def _b_values(images: list[tuple[float, Volume]]) -> str:
+    values = ", ".join(f"{v:g}" for v in sorted({float(v) for v, _ in _choose(images)}))
+    return f"b = {values} s/mm2"
+
+
+def _decay(used: list[tuple[float, Volume]]) -> tuple[Volume, np.ndarray, np.ndarray, np.ndarray]:
+    """Fit ln S against b: grid, where it is known, slope (mm2/s) and ln S at b = 0."""
+    grid = used[0][1]
+    b = np.array([value for value, _ in used]).reshape(-1, 1, 1, 1)
+    signals = np.stack([on_grid(v, grid).array.astype(float) for _, v in used])
+    usable = np.isfinite(signals).all(axis=0) & (signals > 0).all(axis=0)
+    if not usable.any():
+        raise CadError("no voxel has a positive signal in every diffusion image")
+    log_s = np.log(np.where(usable, signals, 1.0))
+    fitted = log_s
+    slope = mean_b = mean_s = np.zeros(grid.shape)
+    for _ in range(_REWEIGHTINGS + 1):
+        # Weights S^2 of the fitted signal, over the largest of the voxel: no exponential overflows.
+        weight = np.exp(2 * (fitted - fitted.max(axis=0)))
+        total = weight.sum(axis=0)
+        mean_b = (weight * b).sum(axis=0) / total
+        mean_s = (weight * log_s).sum(axis=0) / total
+        slope = (weight * (b - mean_b) * (log_s - mean_s)).sum(axis=0)
+        slope /= (weight * (b - mean_b) ** 2).sum(axis=0)
+        fitted = mean_s + slope * (b - mean_b)
+    return grid, usable, slope, mean_s - slope * mean_b
+
+
+def _choose(images: list[tuple[float, Volume]]) -> list[tuple[float, Volume]]:
+    values = [float(b) for b, _ in images]
+    if any(not b >= 0 for b in values):
+        raise CadError(f"b-values must not be negative, found {values}")
+    if len(set(values)) < 2:
+        raise CadError(
+            f"an ADC needs at least two different b-values, found {sorted(set(values))} s/mm2",
+            hint="import the other diffusion images, or the scanner's ADC map",
+        )
+    best = [(b, v) for b, v in images if LOWEST_B <= b <= HIGHEST_B]
+    return best if len({b for b, _ in best}) >= 2 else images

@@ -1,0 +1,172 @@
+"""A region of interest on the grid of any modality: the share of every voxel that it fills.
+
+A region is as people draw it, often in one slice of T2. On another grid it fills voxels in part; it
+is measured there when enough of what is measured is the region, and left out of that modality, with
+the reason, when not. Whoever is left out of one modality keeps the others.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.mri.imaging.geometry import MIN_VOXELS, occupancy, resample_image
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.volume import Volume
+
+# At least this part of what is measured is the region (a whole voxel counts 1, a half one half of
+# itself, so that a region spread evenly over two slices has one half), and this part of the region
+# lies in the image.
+MIN_PURITY = 0.25
+MIN_INSIDE = 0.5
+# Rounding of the geometry must not make whole voxels partial.
+_ROUNDING = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Hold the voxels of one region on the grid of one image.
+
+    Parameters
+    ----------
+    share : ndarray of float, shape (z, y, x)
+        Share (0 to 1) of each voxel that the region fills.
+    voxels : float
+        Effective number of voxels: (sum of shares)^2 / sum of squared shares.
+    purity : float
+        Sum of squared shares / sum of shares: how much of what is measured is the region.
+    inside : float
+        Part (0 to 1) of the region's volume that lies in the image.
+    """
+
+    share: np.ndarray
+    voxels: float
+    purity: float
+    inside: float
+
+    @property
+    def too_little(self) -> str:
+        """Return why the region cannot be measured on this grid; empty text when it can."""
+        if self.inside < MIN_INSIDE:
+            return f"{self.inside:.0%} of it lies in the image, {MIN_INSIDE:.0%} are needed"
+        if self.voxels < MIN_VOXELS:
+            return f"it fills {self.voxels:.1f} voxels, {MIN_VOXELS} are needed"
+        if self.purity < MIN_PURITY:
+            return (
+                f"{self.purity:.0%} of what would be measured is the region, {MIN_PURITY:.0%} are "
+                "needed"
+            )
+        return ""
+
+
+def require_measurable(
+    study: Study, roi: Roi, grids: Mapping[str, Volume], half: bool = False
+) -> dict[str, Drawn]:
+    """Return a region's voxels on every grid, and refuse a region that none of them can measure.
+
+    Parameters
+    ----------
+    study : Study
+        Study with the label map.
+    roi : Roi
+        The region.
+    grids : mapping of str to Volume
+        Grids by the image's name; each may be a part of the image that contains the region.
+    half : bool
+        By default a voxel counts by the share that the region fills. With True a voxel counts whole
+        where the mask, interpolated at its centre, is at least one half, else not at all.
+
+    Returns
+    -------
+    dict of str to Drawn
+        The region on each of the grids, by the image's name.
+
+    Raises
+    ------
+    CadError
+        Naming patient and ROI, when the study has no label map, the region is empty, or no grid
+        can measure it, with every reason.
+    """
+    mask = study.mask_of(roi)
+    drawn_on = {name: fill(mask, grid, half) for name, grid in grids.items()}
+    if all(drawn.too_little for drawn in drawn_on.values()):
+        why = "; ".join(f"{name}: {drawn.too_little}" for name, drawn in drawn_on.items())
+        raise CadError(
+            f"the ROI cannot be measured in any image: {why}",
+            hint="draw a larger ROI, on the images of this study",
+            patient=study.participant_id,
+            roi=roi.roi_id,
+        )
+    return drawn_on
+
+
+def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
+    """Return how much of each voxel of a grid a mask fills.
+
+    Parameters
+    ----------
+    mask : Volume
+        Boolean mask of the region, not empty.
+    grid : Volume
+        Grid of the image that is measured; its values are not read.
+    half : bool
+        By default a voxel counts by its share. With True a voxel counts whole where the mask,
+        interpolated at its centre, is at least one half, and not at all elsewhere (IBSI reference
+        manual, 2.4).
+    """
+    if mask.same_grid(grid):
+        share = (mask.array != 0).astype(float)
+    elif half:
+        share = (np.nan_to_num(resample_image(mask, grid).array) >= 0.5 - _ROUNDING).astype(float)
+    else:
+        share = occupancy(mask, grid).array
+        share[share < _ROUNDING] = 0.0  # a voxel that is only touched
+        share[share > 1 - _ROUNDING] = 1.0
+    total, squares = (float((share**n).sum()) for n in (1, 2))
+    volume = float(np.count_nonzero(mask.array)) * float(np.prod(mask.spacing))
+    if not total:
+        return Drawn(share, 0.0, 0.0, 0.0)
+    part = total * float(np.prod(grid.spacing)) / volume
+    return Drawn(share, total**2 / squares, squares / total, min(part, 1.0))
+
+
+def gland_on(study: Study) -> Volume | None:
+    """Return the gland as a mask on the grid of the label map.
+
+    Parameters
+    ----------
+    study : Study
+        Study with or without label map and gland mask.
+
+    Returns
+    -------
+    Volume or None
+        Boolean; None without label map or gland mask, or where the gland lies beside the grid.
+    """
+    if study.roi_map is None or study.gland is None:
+        return None
+    inside = fill(study.gland, study.roi_map).share >= 0.5
+    return study.roi_map.with_array(inside) if inside.any() else None
+
+
+def shares_on(share: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
+    """Copy shares of voxels from one part of a grid to a larger part that contains it.
+
+    Parameters
+    ----------
+    share : ndarray, shape of ``grid``
+        How much of each voxel a region fills, 0 to 1.
+    grid, other : Volume
+        Old and new part of one larger grid; their values are not read.
+
+    Returns
+    -------
+    ndarray, shape of ``other``
+        The same shares; 0 in voxels outside of ``grid``.
+    """
+    offset = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)[::-1]
+    out = np.zeros(other.shape)
+    filled = np.nonzero(share)
+    out[tuple(index + first for index, first in zip(filled, offset, strict=True))] = share[filled]
+    return out

@@ -1,0 +1,191 @@
+"""Find the elements of a DICOM data set without building what its sequences hold.
+
+pydicom builds each item of a sequence whose length is not stated, whether it is wanted or not:
+most of the time of reading a header, and a kilobyte in memory for eight bytes of a file.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from struct import Struct, error
+from typing import NamedTuple
+
+from pydicom.config import IGNORE
+from pydicom.uid import UID, ExplicitVRLittleEndian
+from pydicom.valuerep import EXPLICIT_VR_LENGTH_32
+
+from cad.base.errors import CadError
+
+PREAMBLE = 132
+"""Bytes before a file's meta information (PS3.10 7.1)."""
+PIXELS = (0x7FE00008, 0x7FE00009, 0x7FE00010)
+"""Elements of pixel data, the last of a data set that say anything here."""
+_MOST = 100_000
+_META = b"\2\0\0\0UL\4\0"  # begins the meta information: its length follows
+_LAST_OF_META, _SYNTAX, _HEAD = 0x0002FFFF, 0x00020010, 12
+_ITEMS, _UNDEFINED = 0xFFFE, 2**32 - 1
+_ITEM_END, _SEQUENCE_END = 0xFFFEE00D, 0xFFFEE0DD
+_LONG = {str(vr).encode() for vr in EXPLICIT_VR_LENGTH_32}
+Read = Callable[[int, int], bytes]
+"""Returns a number of bytes of a file from a place on; fewer at its end."""
+
+
+class Excerpt(NamedTuple):
+    """Hold some elements of a DICOM file, and say where its pixels lie.
+
+    Parameters
+    ----------
+    syntax : UID
+        How the elements are written.
+    start : bytes
+        What comes before the first element of the data set; with the elements it is a file.
+    kept : dict of int to bytes
+        The elements by tag.
+    pixels : tuple of bytes, int and int, or None
+        How the pixel data begin (tag, VR, length), and where their value begins and ends. None
+        where there are none, or several.
+    state : tuple of int
+        The file's state before it was read, where it was a file.
+    """
+
+    syntax: UID
+    start: bytes
+    kept: dict[int, bytes]
+    pixels: tuple[bytes, int, int] | None
+    state: tuple[int, ...] = ()
+
+
+class TooManyElements(CadError):
+    """Report a data set of more elements and items than are looked at."""
+
+
+def elements(
+    read: Read, size: int, at: int, syntax: UID, last: int = PIXELS[-1]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield tag, begin and end of each element that lies within no sequence (PS3.5 7.1).
+
+    Parameters
+    ----------
+    read : callable
+        Reads the file: place and number of bytes.
+    size : int
+        Bytes of the file.
+    at : int
+        Where the data set begins.
+    syntax : UID
+        How it is written. Where it has no VRs although it should, it is read without, as pydicom
+        reads it.
+    last : int
+        Tag behind which nothing is looked at.
+
+    Raises
+    ------
+    CadError
+        When the file ends within an element.
+    TooManyElements
+        For more than 100,000 elements and items.
+    struct.error
+        When the file ends within the length of an element.
+    """
+    order = "<" if syntax.is_little_endian else ">"
+    head, long = Struct(f"{order}HH2sH").unpack_from, Struct(f"{order}L").unpack_from
+    implicit = not b"AA" <= read(at + 4, 2) <= b"ZZ"
+    # Of each sequence and item that is open: its end, and whether VRs are implicit around it.
+    around = list[tuple[int, bool]]()
+    outermost, begin, end = 0, at, at
+    for _ in range(_MOST):
+        start = read(end, _HEAD)
+        if not start and not around:
+            return
+        if len(start) < 8:
+            raise CadError("the file ends within an element or sequence", hint="send it again")
+        group, element, vr, length = head(start)
+        tag = group << 16 | element
+        if not around:
+            if tag > last:
+                return
+            outermost, begin = tag, end
+        end += 8
+        if tag in (_ITEM_END, _SEQUENCE_END):
+            wanted, implicit = around.pop() if around else (0, implicit)
+            if tag != wanted:
+                raise CadError("an end of a sequence that is not open", hint="send it again")
+        else:
+            if implicit or group == _ITEMS or not b"AA" <= vr <= b"ZZ":
+                (length,) = long(start, 4)
+            elif vr in _LONG:
+                (length,) = long(start, 8)
+                end += 4
+            if length == _UNDEFINED:
+                around.append((_ITEM_END if group == _ITEMS else _SEQUENCE_END, implicit))
+                implicit = implicit or vr == b"UN"  # PS3.5 6.2.2
+            else:
+                end += length
+        if end > size:
+            raise CadError("the file ends within an element", hint="send it again")
+        if not around:
+            yield outermost, begin, end
+    raise TooManyElements(f"more than {_MOST} elements and items")
+
+
+def data_set(read: Read, size: int) -> tuple[int, UID]:
+    """Return where a file's data set begins, and its transfer syntax.
+
+    Parameters
+    ----------
+    read, size : callable, int
+        As for :func:`elements`.
+
+    Raises
+    ------
+    CadError
+        When the file has no preamble.
+    """
+    if read(PREAMBLE - 4, 4) != b"DICM":
+        raise CadError("not a DICOM file: it has no preamble")
+    at, syntax = PREAMBLE, UID("")
+    for tag, begin, end in elements(read, size, at, ExplicitVRLittleEndian, _LAST_OF_META):
+        at = end
+        if tag == _SYNTAX:
+            text = read(begin + 8, end - begin - 8).decode("ascii").rstrip("\0 ")
+            syntax = UID(text, IGNORE)  # it would warn, and quote the file
+    return at, syntax
+
+
+def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
+    """Return some elements of a DICOM file.
+
+    Parameters
+    ----------
+    content : bytes
+        The whole file.
+    tags : collection of int
+        The elements.
+
+    Returns
+    -------
+    Excerpt or None
+        None where pydicom has to tell: for files that are deflated, big-endian, damaged, of very
+        many elements or none of these, or without preamble.
+    """
+
+    def read(at: int, count: int) -> bytes:
+        return content[at : at + count]
+
+    try:
+        start, syntax = data_set(read, len(content))
+        stated = PREAMBLE + _HEAD + int.from_bytes(read(PREAMBLE + 8, 4), "little")
+        plain = syntax.is_little_endian and not syntax.is_deflated
+        if not plain or start != stated or read(PREAMBLE, 8) != _META:
+            return None
+        every = list(elements(read, len(content), start, syntax, _UNDEFINED))
+    except (CadError, ValueError, error):
+        return None
+    kept = {tag: content[begin:end] for tag, begin, end in every if tag in tags}
+    order = [tag for tag, _, _ in every]
+    if not kept or order != sorted({*order}) or every[-1][-1] != len(content):
+        return None
+    pixels = None
+    if len(own := [ends for tag, *ends in every if tag in PIXELS]) == 1:
+        begin, end = own[0]
+        value = begin + (12 if content[begin + 4 : begin + 6] in (b"OB", b"OW") else 8)
+        pixels = content[begin:value], value, end
+    return Excerpt(syntax, content[:start], kept, pixels)

@@ -1,0 +1,387 @@
+"""From one file's header to its frames: classic, enhanced multi-frame, parametric map, mosaic.
+
+An enhanced header keeps what a classic one says at its top in functional groups, shared or per
+frame. Both are laid flat under the classic keywords, the frame's own before the shared ones before
+the top, so that one function reads a plane whatever it lies in.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache, partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom
+from pydicom.dataset import Dataset
+from pydicom.filereader import read_dataset
+from pydicom.multival import MultiValue
+
+from cad.base.errors import CadError
+from cad.base.reading import reading
+from cad.base.terms.beside import table_beside
+from cad.mri.imaging import vendor
+from cad.mri.imaging.elements import Excerpt
+from cad.mri.imaging.frames import Frame, Lying, Scale, read_header
+
+_TABLES = table_beside(__file__)
+# Field of a frame: keyword of the header, and of lists how many numbers there must be.
+_KINDS = ("texts", "numbers", "milliseconds", "orders", "counts", "clocks")
+_LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
+_KEYWORDS = (
+    *(word for kind in _KINDS for word in _TABLES[kind].values()),
+    *(word for word, _ in _LISTS.values()),
+    *_TABLES["others"],
+)
+_ENHANCED: dict[str, str] = _TABLES["enhanced"]
+_MACROS: list[str] = _TABLES["macros"]
+_GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
+_TIME_OFFSET = "TemporalPositionTimeOffset"
+_KEPT = 256  # bytes; a longer element is read and not kept
+Twins = dict[tuple[object, ...], Frame]
+
+
+def _tags(keywords: Iterable[str]) -> list[int]:
+    return [pydicom.datadict.tag_for_keyword(word) or 0 for word in keywords]
+
+
+LAYOUT = _tags(_TABLES["layout"])
+"""Tags of what says how pixels lie."""
+TAGS = {*_tags((*_KEYWORDS, *_GROUPS, "SpecificCharacterSet")), *vendor.TAGS, *LAYOUT}
+_FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
+    zip(_tags(_ENHANCED), _tags(_ENHANCED.values()), strict=True)
+)
+
+
+def frames_of(
+    dataset: Dataset, path: Path, part: Excerpt | None = None, twins: Twins | None = None
+) -> list[Frame]:
+    """Return the planes of one DICOM file, headers only.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of the file, read with at least :data:`TAGS`; for a mosaic the elements of
+        :data:`cad.mri.imaging.vendor.CSA_TAGS` are read from the file and added in place.
+    path : Path
+        The file.
+    part : Excerpt, optional
+        Of the file, with the elements of :data:`TAGS`: the frame then says how its pixels lie.
+    twins : dict, optional
+        A classic image is added to it, for :func:`twin`.
+
+    Returns
+    -------
+    list of Frame
+        One for a classic image; one per frame, mosaic tile or grid slice for the others.
+
+    Raises
+    ------
+    CadError
+        For a multi-frame object, mosaic or grid that does not say where each slice lies, and for
+        both phase-encoding directions in one series.
+    """
+    if _GROUPS[1] in dataset:
+        return _enhanced(dataset, path)
+    count = _int(dataset.get("NumberOfFrames")) or 1
+    if count > 1:
+        raise CadError(
+            f"a multi-frame image with {count} frames that does not say where each lies",
+            hint="export the series as enhanced MR or as single images",
+        )
+    if vendor.mixed_polarity(dataset):
+        raise CadError(
+            "images of both phase-encoding directions in one series (GE): they differ in place",
+            hint="export the images of one direction",
+        )
+    frame = _frame(dataset, path, 0)
+    if slices := vendor.grid_slices(dataset):
+        return _grid(frame, slices)
+    if not vendor.is_mosaic(dataset):
+        if part is not None and twins is not None:
+            frame = twins[_alike(part)] = replace(frame, lying=_lying(part))
+        return [frame]
+    dataset.update(read_header(path, vendor.CSA_TAGS))
+    return _mosaic(dataset, frame, vendor.mosaic_tiles(dataset))
+
+
+def twin(part: Excerpt, path: Path, twins: Twins) -> Frame | None:
+    """Return the frame of a classic image whose header is like an earlier one's; None without one.
+
+    Most of a header is the same in all of a series: only what differs is read.
+
+    Parameters
+    ----------
+    part : Excerpt
+        Of the file, with the elements of :data:`TAGS`.
+    path : Path
+        The file.
+    twins : dict
+        The earlier ones, from :func:`frames_of`.
+    """
+    earlier = twins.get(_alike(part))
+    given = {field: part.kept.get(tag, b"") for field, tag in _DIFFERING.items()}
+    if earlier is None or not all(len(e) <= _KEPT and e[8:].isascii() for e in given.values()):
+        return None
+    place, implicit = _lying(part), part.syntax.is_implicit_VR
+    if place and earlier.lying:  # one layout in memory
+        place = place._replace(layout=earlier.lying.layout)
+    with suppress(CadError):  # the reader of whole headers says it
+        read = {field: _value(field, element, implicit) for field, element in given.items()}
+        return replace(earlier, path=path, lying=place, **read)
+    return None
+
+
+@lru_cache(maxsize=20_000)  # in a dynamic series places, numbers and times come again and again
+def _value(field: str, element: bytes, implicit: bool) -> Any:
+    with reading("", field):
+        return _field(read_dataset(BytesIO(element), implicit, is_little_endian=True), field)
+
+
+def _lying(part: Excerpt) -> Lying | None:
+    """Return how the pixels lie in a file; None where they are compressed, or in no one place."""
+    said = [part.kept[tag] for tag in LAYOUT if tag in part.kept]
+    if part.pixels is None or part.syntax.is_encapsulated or any(len(e) > _KEPT for e in said):
+        return None
+    head, begin, end = part.pixels
+    return Lying((part.syntax.encode(), head, *said), begin, end, part.state)
+
+
+def _alike(part: Excerpt) -> tuple[object, ...]:
+    """Return all that a file says of an image except the values that differ between slices."""
+    meta = part.start.replace(part.kept.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
+    same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in part.kept.items())
+    return (meta, part.pixels and part.pixels[0], *same)
+
+
+def _enhanced(dataset: Dataset, path: Path) -> list[Frame]:
+    groups = dataset.PerFrameFunctionalGroupsSequence
+    count = _int(dataset.get("NumberOfFrames")) or 1
+    if len(groups) != count:
+        raise CadError(f"{count} frames, but functional groups for {len(groups)}")
+    top = Dataset()
+    _lay(dataset, top)
+    for shared in dataset.get(_GROUPS[0]) or []:
+        _lay_macros(shared, top)
+    return [_frame(_laid(top, group), path, index) for index, group in enumerate(groups)]
+
+
+def _laid(top: Dataset, group: Dataset) -> Dataset:
+    flat = Dataset()
+    flat.update(top)
+    _lay_macros(group, flat)
+    if _TIME_OFFSET in flat and "TriggerTime" not in flat:
+        flat.TriggerTime = 1000 * float(flat[_TIME_OFFSET].value)
+    return flat
+
+
+def _lay_macros(group: Dataset, flat: Dataset) -> None:
+    _lay(group, flat)  # the real-world value mapping stands beside the macros
+    for name in _MACROS:
+        for item in group.get(name) or []:
+            _lay(item, flat)
+            for inner in item.get("DiffusionGradientDirectionSequence") or []:
+                _lay(inner, flat)
+    # Of Philips' copy of the classic header the scale slope alone: its positions are not used.
+    copy = vendor.private(group, 0x2005, "Philips MR Imaging DD 005", 0x0F)
+    items = copy if isinstance(copy, pydicom.Sequence) else []
+    slope = vendor.philips_scale_slope(items[0]) if items else None
+    if slope is not None:
+        block = flat.private_block(0x2005, "Philips MR Imaging DD 001", create=True)
+        block.add_new(0x0E, "FL", slope)
+
+
+def _lay(source: Dataset, flat: Dataset) -> None:
+    for tag in source.keys() & _FLAT.keys():
+        element, target = source[tag], _FLAT[tag]
+        if element.value not in (None, ""):
+            value = element.value
+            if element.tag != target and element.VR == "DT":
+                value = str(value)[8:].split("+")[0].split("-")[0]  # the clock of a date and time
+            flat[target] = pydicom.DataElement(
+                target, pydicom.datadict.dictionary_VR(target), value, already_converted=True
+            )
+
+
+def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
+    """Cut a mosaic's frame into its slices.
+
+    The header's position is that of a plane as large as the whole mosaic around the first slice's
+    centre; the slices follow the normal that the CSA header states
+    (https://nipy.org/nibabel/dicom/dicom_mosaic.html).
+    """
+    step = _float(dataset.get("SpacingBetweenSlices"))
+    normal = vendor.mosaic_normal(dataset)
+    side = math.ceil(math.sqrt(count))
+    if whole.rows % side or whole.columns % side:
+        raise CadError(
+            f"a mosaic of {count} slices in {side} x {side} tiles, but {whole.rows} x "
+            f"{whole.columns} pixels do not divide by {side}"
+        )
+    if whole.position is None or whole.orientation is None or whole.pixel_spacing is None:
+        raise CadError("a mosaic without ImagePositionPatient, orientation or PixelSpacing")
+    rows, columns = whole.rows // side, whole.columns // side
+    axes = np.array(whole.orientation).reshape(2, 3)
+    if abs(abs(float(np.cross(*axes) @ normal)) - 1) > 1e-3:
+        raise CadError("a mosaic whose CSA slice normal is not normal to its image plane")
+    if not step or step <= 0:
+        raise CadError("a mosaic without SpacingBetweenSlices")
+    row_mm, column_mm = whole.pixel_spacing
+    first = np.array(whole.position)
+    first = first + axes[0] * (whole.columns - columns) / 2 * column_mm
+    first = first + axes[1] * (whole.rows - rows) / 2 * row_mm
+    return [
+        replace(
+            whole,
+            index=k,
+            tiles=side,
+            rows=rows,
+            columns=columns,
+            position=tuple(float(v) for v in first + k * step * normal),
+        )
+        for k in range(count)
+    ]
+
+
+def _grid(whole: Frame, slices: list[Dataset]) -> list[Frame]:
+    """Cut United Imaging's grid into its slices; each says where it lies and when it was taken."""
+    across = math.ceil(math.sqrt(len(slices)))
+    down = math.ceil(len(slices) / across)
+    if whole.rows % down or whole.columns % across:
+        raise CadError(
+            f"a grid of {len(slices)} slices in {down} x {across} tiles, but {whole.rows} x "
+            f"{whole.columns} pixels do not divide by them"
+        )
+    times = [_clock(item.get("AcquisitionTime")) for item in slices]
+    return [
+        replace(
+            whole,
+            index=k,
+            tiles=across,
+            rows=whole.rows // down,
+            columns=whole.columns // across,
+            position=_floats(item.get("ImagePositionPatient"), 3),
+            # One file is one time point, whatever the order of its slices in time.
+            acquisition_time=min((t for t in times if t is not None), default=None),
+        )
+        for k, item in enumerate(slices)
+    ]
+
+
+def _frame(header: Dataset, path: Path, index: int) -> Frame:
+    fields = {field: _field(header, field) for field in _READERS}
+    if fields["b_value"] is None:
+        fields["b_value"] = vendor.b_value(header)
+    gradient = fields["direction"] or vendor.direction(header)
+    fields["direction"] = gradient if gradient is not None and any(gradient) else None
+    real, precise = _scales(header)
+    return Frame(
+        path=path,
+        index=index,
+        tiles=0,
+        study_uid=str(header.StudyInstanceUID),
+        study_date=f"{header.get('StudyDate', '')}{header.get('StudyTime', '')}",
+        image_type=_words(header.get("ImageType")),
+        group_delay=vendor.group_delay(header),
+        rows=int(header.Rows),
+        columns=int(header.Columns),
+        real=real,
+        precise=precise,
+        **fields,
+    )
+
+
+def _field(header: Dataset, field: str) -> Any:
+    """Return a field's value; None or empty where there is none, and its name where it is none."""
+    keyword, read = _READERS[field]
+    with reading("", f"{keyword} is no number"):
+        return read(header.get(keyword))
+
+
+def _scales(header: Dataset) -> tuple[Scale, Scale]:
+    """Return the scale to real values, and the one to the signal before display scaling.
+
+    A real-world value mapping comes first, then the rescale. One without a unit ("no units") is
+    Philips' display scaling under another name and does not hide the precise scale.
+    """
+    rescale = Scale(
+        _float(header.get("RescaleSlope")) or 1.0,
+        _float(header.get("RescaleIntercept")) or 0.0,
+        str(header.get("RescaleType", "") or ""),
+    )
+    mapped = _real_world(header)
+    scale_slope = vendor.philips_scale_slope(header)
+    precise = mapped or rescale
+    if scale_slope is not None and (mapped is None or mapped.unit in ("", "1")):
+        precise = Scale(1 / scale_slope, rescale.intercept / (rescale.slope * scale_slope))
+    return mapped or rescale, precise
+
+
+def _real_world(header: Dataset) -> Scale | None:
+    for item in header.get("RealWorldValueMappingSequence") or []:
+        slope = _float(item.get("RealWorldValueSlope"))
+        if slope is None or slope == 0:
+            raise CadError(
+                "a real-world value mapping by a table instead of a slope is not read",
+                hint="export the series with a slope",
+            )
+        units = item.get("MeasurementUnitsCodeSequence") or []
+        unit = str(units[0].get("CodeValue", "")) if units else ""
+        return Scale(slope, _float(item.get("RealWorldValueIntercept")) or 0.0, unit)
+    return None
+
+
+def _float(value: Any) -> float | None:
+    if value is None or value == "" or isinstance(value, MultiValue):
+        return None
+    return float(value)
+
+
+def _int(value: Any) -> int | None:
+    number = _float(value)
+    return None if number is None else int(number)
+
+
+def _floats(value: Any, count: int) -> tuple[float, ...] | None:
+    if value is None or isinstance(value, str) or not hasattr(value, "__len__"):
+        return None
+    if len(value) != count:
+        return None
+    numbers = tuple(float(v) for v in value)
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if value is None or value == "":
+        return ()
+    return (value,) if isinstance(value, str) else tuple(str(v) for v in value)
+
+
+def _clock(value: Any) -> float | None:
+    """Return the seconds of the day of a DICOM time ``hhmmss.ffffff``; None without one."""
+    text = str(value or "").replace(":", "").strip()
+    match = re.fullmatch(r"(\d\d)(\d\d)?(\d\d(?:\.\d*)?)?", text)
+    if not match:
+        return None
+    hours, minutes, seconds = match.groups()
+    return int(hours) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
+
+
+def _seconds(value: Any) -> float | None:
+    number = _float(value)  # headers have ms
+    return None if number is None else number / 1000
+
+
+_OF_KIND = (lambda v: str(v or ""), _float, _seconds, lambda v: _int(v) or 0, _int, _clock)
+# Of each field its keyword, and the function that reads the value.
+_READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    field: (word, read)
+    for kind, read in zip(_KINDS, _OF_KIND, strict=True)
+    for field, word in _TABLES[kind].items()
+} | {field: (word, partial(_floats, count=n)) for field, (word, n) in _LISTS.items()}
+_DIFFERING = {field: _tags([_READERS[field][0]])[0] for field in _TABLES["differing"]}
+_DIFFERING_TAGS = {*_DIFFERING.values()}

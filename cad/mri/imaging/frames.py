@@ -1,0 +1,234 @@
+"""One frame model: what a file says of each of its planes, names and dates of people left out.
+
+A classic file holds one plane, an enhanced multi-frame object many, a Siemens mosaic one image that
+is cut into planes. All become :class:`Frame`; nothing behind this module knows the difference.
+"""
+
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from io import BytesIO
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pydicom
+from pydicom.errors import InvalidDicomError
+from pydicom.filereader import _read_file_meta_info, read_preamble
+from pydicom.uid import DeflatedExplicitVRLittleEndian
+
+from cad.base.errors import CadError
+from cad.base.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, read_bytes, reading
+from cad.mri.imaging.elements import Excerpt, excerpt
+
+# The first element of a file without preamble: group 0002 or 0008, either byte order.
+_FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
+_MOST_READ = 4 * MIB  # a slice of 1024 x 1024
+STATE = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
+"""Of a file's status what tells whether it has changed while a job runs; a copy has another."""
+_MOST_DEFLATED = 1032  # what deflate can do at most
+
+
+class Scale(NamedTuple):
+    """Turn stored numbers into values: ``slope * stored + intercept`` in ``unit``.
+
+    Parameters
+    ----------
+    slope, intercept : float
+        Values of the header; 1 and 0 where it has none.
+    unit : str
+        UCUM code or RescaleType, as the header writes it; empty where it does not say.
+    """
+
+    slope: float = 1.0
+    intercept: float = 0.0
+    unit: str = ""
+
+
+class Lying(NamedTuple):
+    """Say how uncompressed pixels lie in their file.
+
+    Parameters
+    ----------
+    layout : tuple of bytes
+        All that the file says of them: transfer syntax and elements.
+    begin, end : int
+        Where they lie, in bytes.
+    state : tuple of int
+        :data:`STATE` of the file.
+    """
+
+    layout: tuple[bytes, ...]
+    begin: int
+    end: int
+    state: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Hold the header of one plane (a 2-D slice), whatever kind of DICOM file it lies in.
+
+    Fields have the names of their DICOM attributes and are None or empty where the header does not
+    state them. Times, TR and delay are in s, TE in ms, angles in degrees. The other fields are:
+
+    - ``index``: number of the plane in its file, from 0
+    - ``tiles``: number of tiles along a side of the mosaic that the plane is cut from; else 0
+    - ``group_delay``: pause after each volume, which the repetition time does not contain
+    - ``direction``: direction of the diffusion gradient
+    - ``real``: scaling of stored numbers to the values that a viewer shows (real-world value
+      mapping, else rescale)
+    - ``precise``: scaling of stored numbers to the scanner's signal (Philips scales what is shown)
+    - ``lying``: how the pixels lie; None where pydicom has to find them
+    """
+
+    path: Path
+    index: int
+    tiles: int
+    patient_id: str
+    study_uid: str
+    study_date: str
+    series_uid: str
+    sop_uid: str
+    sop_class: str
+    modality: str
+    manufacturer: str
+    series_number: int
+    description: str
+    image_type: tuple[str, ...]
+    sequence_name: str
+    instance_number: int
+    acquisition_number: int | None
+    acquisition_time: float | None
+    content_time: float | None
+    trigger_time: float | None
+    temporal_position: int | None
+    flip_angle: float | None
+    repetition_time: float | None
+    group_delay: float
+    echo_time: float | None
+    field_strength: float | None
+    b_value: float | None
+    direction: tuple[float, ...] | None
+    frame_uid: str
+    position: tuple[float, ...] | None
+    orientation: tuple[float, ...] | None
+    pixel_spacing: tuple[float, ...] | None
+    thickness: float | None
+    rows: int
+    columns: int
+    real: Scale
+    precise: Scale
+    lying: Lying | None = field(default=None, compare=False)
+
+
+def printable(text: str, limit: int = 64) -> str:
+    """Return header text that is safe in a message: cut to a length, control characters as ``?``.
+
+    Parameters
+    ----------
+    text : str
+        Text from a header.
+    limit : int
+        Largest number of characters that is returned.
+    """
+    return "".join(c if c.isprintable() else "?" for c in text)[:limit]
+
+
+class NotDicom(CadError):
+    """Say that a file is not DICOM at all; for a damaged DICOM file plain CadError is raised."""
+
+
+def read_header(path: Path, tags: Collection[int] = ()) -> pydicom.Dataset:
+    """Read the header of a DICOM file, without pixels; the file may lack the preamble.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    tags : collection of int, optional
+        Attributes to read; by default all.
+
+    Raises
+    ------
+    NotDicom
+        When the file is not DICOM.
+    CadError
+        When it is damaged.
+    """
+    try:
+        return read_dataset(path, tags, stop_before_pixels=True)
+    except NotDicom:
+        with path.open("rb") as stream:
+            if stream.read(2) not in _FIRST_BYTES:
+                raise
+        dataset = read_dataset(path, tags, force=True, stop_before_pixels=True)
+        if "SOPClassUID" not in dataset:
+            raise
+        return dataset
+
+
+def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydicom.Dataset:
+    """Read a DICOM file with ``pydicom.dcmread``; ``options`` are passed on to it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    tags : collection of int, optional
+        Attributes to read; by default all.
+
+    Raises
+    ------
+    NotDicom
+        For a file without the preamble, unless the options hold ``force=True``.
+    CadError
+        When the file is damaged, is no plain file, or is larger (packed or unpacked) than any
+        image.
+    """
+    with reading(path, "damaged DICOM file"):
+        check_file(path, MAX_IMAGE)
+        try:
+            _check_deflated(path)
+            if tags and (part := read_excerpt(path, tags)):
+                return dataset_of(part)
+            return pydicom.dcmread(path, specific_tags=list(tags) or None, **options)
+        except InvalidDicomError as error:
+            raise NotDicom(f"not a DICOM file: {error}") from error
+
+
+def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
+    """Return :func:`cad.mri.imaging.elements.excerpt` of a file; None for one of more than 4 MiB,
+    too.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    tags : collection of int
+        The elements.
+    """
+    state = STATE(path.stat())
+    part = excerpt(read_bytes(path, _MOST_READ), tags) if state[0] <= _MOST_READ else None
+    return part and part._replace(state=state)
+
+
+def dataset_of(part: Excerpt) -> pydicom.Dataset:
+    """Return some elements of a file as a data set."""
+    return pydicom.dcmread(BytesIO(b"".join([part.start, *part.kept.values()])))
+
+
+def _check_deflated(path: Path) -> None:
+    """Refuse a deflated data set that swells, before pydicom inflates it at once."""
+    packed, unpacked = path.stat().st_size, 0
+    if packed * _MOST_DEFLATED <= SMALL:
+        return
+    with path.open("rb") as stream:
+        read_preamble(stream, force=True)
+        if _read_file_meta_info(stream).get("TransferSyntaxUID") != DeflatedExplicitVRLittleEndian:
+            return
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        while chunk := inflate.unconsumed_tail or stream.read(MIB):
+            unpacked += len(inflate.decompress(chunk, MIB))
+            check_inflation(packed, unpacked, MAX_IMAGE, "DICOM")
+            if inflate.eof:
+                return

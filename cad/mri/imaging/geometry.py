@@ -1,0 +1,299 @@
+"""From one grid to another: regions by partial-volume occupancy, images by linear interpolation.
+
+A region is a set of mask voxels, each a solid box. Its occupancy of a voxel of another grid is the
+share of that voxel's volume which the boxes fill; a voxel belongs to the region when the share is
+at least one half (docs/methods.md 7). Where the axes of both grids are parallel the share is
+computed exactly, as a product of overlap lengths along the three axes; where they are tilted
+against each other every voxel is sampled at evenly spaced points, at least six an axis and a third
+of a mask voxel apart.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import SimpleITK as sitk
+
+from cad.base.errors import CadError, located
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.volume import CORNERS, Volume
+
+MIN_VOXELS = 5
+OCCUPANCY = 0.5
+Box = tuple[slice, slice, slice]
+# A share of one half that rounding made 0.49999 is one half.
+_ROUNDING = 1e-4
+_PARALLEL_TOLERANCE = 1e-3
+_MIN_SAMPLES, _MAX_SAMPLES = 6, 16
+
+
+def resample_mask(roi_mask: Volume, grid: Volume) -> Volume:
+    """Return the voxels of ``grid`` of which the mask fills at least one half.
+
+    Parameters
+    ----------
+    roi_mask : Volume
+        Boolean mask, or any array whose non-zero voxels are inside.
+    grid : Volume
+        Grid of the result; its values are not read.
+
+    Returns
+    -------
+    Volume
+        Boolean mask on ``grid``.
+    """
+    inside = roi_mask.array != 0
+    if roi_mask.same_grid(grid):
+        return grid.with_array(inside)
+    share = occupancy(roi_mask.with_array(inside), grid)
+    return grid.with_array(share.array >= OCCUPANCY - _ROUNDING)
+
+
+def occupancy(share: Volume, grid: Volume) -> Volume:
+    """Return the share (0 to 1) of every voxel of ``grid`` that a region fills.
+
+    Parameters
+    ----------
+    share : Volume
+        Boolean mask, or the share (0 to 1) of its own voxels that the region fills.
+    grid : Volume
+        Where to measure; its values are not read.
+    """
+    filled = np.zeros(grid.shape)
+    bounds = bounding_box(share.array)
+    if bounds is None:
+        return grid.with_array(filled)
+    box, low = share.array[bounds], limits(bounds)[0]
+    # Index (x, y, z) in grid = step @ index in the cropped mask + start.
+    to_grid = np.linalg.inv(grid.affine) @ share.affine
+    step = to_grid[:3, :3]
+    start = to_grid[:3, 3] + step @ low[::-1]
+    # What the mask's box can touch of the grid.
+    index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
+    nearest, furthest = np.floor(index.min(axis=0) + 0.5), np.ceil(index.max(axis=0) + 0.5)
+    window = box_between(nearest[::-1], furthest[::-1], grid.shape)
+    first, last = (end[::-1] for end in limits(window))
+    if not (last > first).all():
+        return grid.with_array(filled)
+    cosines = np.asarray(grid.direction).T @ np.asarray(share.direction)
+    axes = np.round(cosines)
+    local = start - first
+    size = last - first
+    if np.abs(cosines - axes).max() <= _PARALLEL_TOLERANCE:
+        part = _exact(box, step, local, axes, size)
+    else:
+        part = _sampled(box, step, local, size)
+    filled[window] = part
+    return grid.with_array(filled)
+
+
+def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
+    """Interpolate an image on another grid.
+
+    Parameters
+    ----------
+    image : Volume
+        Image to interpolate.
+    grid : Volume
+        Grid of the result; its values are not read.
+    kind : {"linear", "cubic"}
+        Kind of splines.
+
+    Returns
+    -------
+    Volume
+        float32; NaN outside the image.
+    """
+    source = image.with_array(image.array.astype(np.float32)).to_sitk()
+    reference = sitk.Image([int(n) for n in grid.shape[::-1]], sitk.sitkUInt8)
+    reference.SetSpacing([float(v) for v in grid.spacing])
+    reference.SetOrigin([float(v) for v in grid.origin])
+    reference.SetDirection([float(v) for v in np.asarray(grid.direction).ravel()])
+    how = sitk.sitkBSpline if kind == "cubic" else sitk.sitkLinear
+    out = sitk.Resample(source, reference, sitk.Transform(), how, float("nan"), sitk.sitkFloat32)
+    return grid.with_array(sitk.GetArrayFromImage(out))
+
+
+def on_grid(image: Volume, grid: Volume) -> Volume:
+    """Return an image on another grid: as it is where it lies there, else interpolated.
+
+    Parameters
+    ----------
+    image : Volume
+        The image.
+    grid : Volume
+        Its values are not read.
+    """
+    return image if image.same_grid(grid) else resample_image(image, grid)
+
+
+def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
+    """Return the smallest box that holds all non-zero voxels of a mask; None for an empty one.
+
+    Parameters
+    ----------
+    mask : ndarray, shape (z, y, x)
+        Any type.
+    margin : ndarray of int, shape (3,), or int
+        Voxels along z, y, x to add on each side of the box, up to the border of the array.
+    """
+    axes = [np.flatnonzero(mask.any(axis=others)) for others in ((1, 2), (0, 2), (0, 1))]
+    if not len(axes[0]):
+        return None
+    low = np.array([axis[0] for axis in axes]) - margin
+    return box_between(low, np.array([axis[-1] + 1 for axis in axes]) + margin, mask.shape)
+
+
+def limits(box: Box) -> tuple[np.ndarray, np.ndarray]:
+    """Return where a box begins and ends.
+
+    Parameters
+    ----------
+    box : tuple of 3 slices
+        Along z, y, x.
+
+    Returns
+    -------
+    first, last : ndarray of int, shape (3,)
+        First index along z, y, x, and one past the last index.
+    """
+    return np.array([side.start for side in box]), np.array([side.stop for side in box])
+
+
+def box_between(low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> Box:
+    """Return the box between two indices, cut at the borders of an array.
+
+    Parameters
+    ----------
+    low, high : ndarray of int, shape (3,)
+        First index (z, y, x), and one past the last.
+    shape : tuple of 3 ints
+        Shape of the array.
+    """
+    first, last = np.maximum(low, 0), np.minimum(high, shape)
+    z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
+    return z, y, x
+
+
+def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
+    """Return the region's mask in another grid of its study.
+
+    Parameters
+    ----------
+    study : Study
+        Its ``roi_map`` holds the region as the integer ``roi.label``.
+    roi : Roi
+        The region.
+    grid : Volume
+        Image to be measured; its values are not read.
+
+    Returns
+    -------
+    Volume
+        Boolean, on ``grid``, at least ``MIN_VOXELS`` voxels.
+
+    Raises
+    ------
+    CadError
+        Naming patient and ROI, when the study has no label map, the region is empty, mask and
+        image do not overlap, the region leaves the image, or fewer than 5 voxels remain.
+    """
+    inside = study.mask_of(roi)
+    # argwhere is slower when few voxels are inside.
+    filled = np.unravel_index(np.flatnonzero(inside.array), inside.shape)
+    points = inside.index_to_patient(np.stack(filled[::-1], axis=1))
+    index = grid.patient_to_index(points)
+    beyond: np.ndarray = np.any(
+        (index < -0.5 - 1e-3) | (index > np.array(grid.shape[::-1]) - 0.5 + 1e-3), axis=1
+    )
+    mask = resample_mask(inside, grid)
+    count = int(mask.array.sum())
+    with located(patient=study.participant_id, roi=roi.roi_id):
+        if beyond.all():
+            raise CadError(
+                f"the ROI lies outside the image: its centre is at {point(points.mean(axis=0))} "
+                f"mm, the image's at {point(grid.centre)} mm (LPS)",
+                hint="mask and image must share one frame of reference",
+            )
+        if beyond.any():
+            raise CadError(
+                f"the ROI leaves the image: {int(beyond.sum())} of its {len(beyond)} mask voxels "
+                "lie outside the field of view",
+                hint="shrink the ROI or leave this image out",
+            )
+        if count < MIN_VOXELS:
+            size = " x ".join(f"{v:.3g}" for v in grid.spacing)
+            raise CadError(
+                f"the ROI has {count} voxels of {size} mm in the measured grid; "
+                f"at least {MIN_VOXELS} are needed",
+                hint="draw a larger ROI or leave this image out",
+            )
+    return mask
+
+
+def overlaps(a: Volume, b: Volume) -> bool:
+    """Tell whether two grids may have a place in common.
+
+    False is certain. True may be wrong for grids that are turned against each other and whose edges
+    pass closely, because only planes across the axes of the grids are tried to separate them.
+
+    Parameters
+    ----------
+    a, b : Volume
+        Grids in one frame of reference.
+    """
+    for one, other in ((a, b), (b, a)):
+        index = one.patient_to_index(other.outer_corners())
+        size = np.array(one.shape[::-1])
+        if (index.max(axis=0) < -0.5).any() or (index.min(axis=0) > size - 0.5).any():
+            return False
+    return True
+
+
+def point(xyz: Iterable[float]) -> str:
+    """Return a place in mm as text for a message, to a tenth of a mm."""
+    return "(" + ", ".join(f"{v:.1f}" for v in xyz) + ")"
+
+
+def _exact(
+    box: np.ndarray, step: np.ndarray, start: np.ndarray, axes: np.ndarray, size: np.ndarray
+) -> np.ndarray:
+    """Return shares for parallel axes: one matrix of overlap lengths per axis, (z, y, x) out."""
+    out = box.astype(float)
+    order = [int(np.argmax(np.abs(axes[a]))) for a in range(3)]  # mask axis of each grid axis
+    out = out.transpose([2 - order[a] for a in (2, 1, 0)])
+    # Axes that a file leaves parallel to 1e-7 only are counted from the middle, as a mirror leaves.
+    middle = start + step @ ((np.array(box.shape[::-1]) - 1) / 2)
+    for grid_axis in range(3):
+        mask_axis = order[grid_axis]
+        count = box.shape[2 - mask_axis]
+        edges = middle[grid_axis] + step[grid_axis, mask_axis] * (np.arange(count + 1) - count / 2)
+        low, high = np.minimum(edges[:-1], edges[1:]), np.maximum(edges[:-1], edges[1:])
+        voxel = np.arange(size[grid_axis])[:, None]
+        overlap = np.minimum(high, voxel + 0.5) - np.maximum(low, voxel - 0.5)
+        out = np.moveaxis(
+            np.tensordot(np.clip(overlap, 0, None), out, axes=(1, 2 - grid_axis)), 0, 2 - grid_axis
+        )
+    return out
+
+
+def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Return shares by evenly spaced points inside every voxel, (z, y, x) out."""
+    inverse = np.linalg.inv(step)
+    # Length of one grid step in mask voxels says how many points are a third of one apart.
+    reach = np.abs(inverse).max(axis=0)
+    samples = np.clip(np.ceil(3 * reach), _MIN_SAMPLES, _MAX_SAMPLES).astype(int)
+    offsets = [(np.arange(n) + 0.5) / n - 0.5 for n in samples]
+    centres = np.stack(
+        np.meshgrid(*(np.arange(n, dtype=float) for n in size), indexing="ij"), axis=-1
+    ).reshape(-1, 3)
+    base = (centres - start) @ inverse.T + 0.5
+    padded = np.pad(box, 1)
+    limit = np.array(box.shape[::-1])
+    filled = np.zeros(len(base))
+    for dx in offsets[0]:
+        for dy in offsets[1]:
+            for dz in offsets[2]:
+                shifted = np.floor(base + inverse @ np.array([dx, dy, dz])).astype(int)
+                index = np.clip(shifted, -1, limit) + 1
+                filled += padded[index[:, 2], index[:, 1], index[:, 0]]
+    return (filled / float(np.prod(samples))).reshape(size).transpose(2, 1, 0)

@@ -1,0 +1,197 @@
+"""What lies in a folder: every DICOM file's header read once, and put where it belongs."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from cad.base.errors import CadError, refused
+from cad.base.reading import MAX_IMAGE, read_bytes, reading
+from cad.mri.imaging.frame_headers import TAGS, Twins, frames_of, twin
+from cad.mri.imaging.frames import (
+    Frame,
+    NotDicom,
+    dataset_of,
+    read_dataset,
+    read_excerpt,
+    read_header,
+)
+from cad.mri.imaging.pixels import decoded
+
+_NOT_DICOM = re.compile(r"\.(nii|gz|csv|tsv|json|md|txt|ya?ml|png|jpe?g|pdf|xml|html?|zip|nrrd)$")
+_DIRECTORY = "1.2.840.10008.1.3.10"
+_DRAWN = ("SEG", "RTSTRUCT")
+
+
+@dataclass
+class Listing:
+    """Hold everything found under a folder, headers only.
+
+    Parameters
+    ----------
+    studies : dict of str to list of Frame
+        Image planes by StudyInstanceUID.
+    objects : dict of str to list of Path
+        SEG and RTSTRUCT files by StudyInstanceUID.
+    owners : dict of str to set of str
+        Every PatientID found in a study, of images and of objects.
+    unreadable : list of CadError
+        DICOM files that are damaged.
+    unusable : dict of str to dict of str to CadError
+        By study and series: sound images of a kind that cannot be read with certainty, and why.
+    instances : dict of str to Path
+        The file of every SOPInstanceUID.
+    """
+
+    studies: dict[str, list[Frame]] = field(default_factory=partial(defaultdict, list))
+    objects: dict[str, list[Path]] = field(default_factory=partial(defaultdict, list))
+    owners: dict[str, set[str]] = field(default_factory=partial(defaultdict, set))
+    unreadable: list[CadError] = field(default_factory=list)
+    unusable: dict[str, dict[str, CadError]] = field(default_factory=partial(defaultdict, dict))
+    instances: dict[str, Path] = field(default_factory=dict)
+
+    def join(self, other: Listing, check: Callable[[Path, Path, str], None]) -> None:
+        """Add the content of another listing to this one, in place.
+
+        For a SOPInstanceUID that both hold, this listing's file is kept, and ``check`` is called
+        with the arguments of :func:`check_copy`: the other file, this file, UID. Its error goes
+        into ``unreadable``.
+        """
+        twice = set()
+        for uid in self.instances.keys() & other.instances.keys():
+            path = other.instances[uid]
+            twice.add(path)
+            try:
+                check(path, self.instances[uid], uid)
+            except (CadError, OSError) as error:
+                self.unreadable.append(as_problem(error).at(file=path))
+        for study, frames in other.studies.items():
+            self.studies[study] += [f for f in frames if f.path not in twice]
+        for study, paths in other.objects.items():
+            self.objects[study] += [p for p in paths if p not in twice]
+        for study, owners in other.owners.items():
+            self.owners[study] |= owners
+        for study, series in other.unusable.items():
+            self.unusable[study] = {**series, **self.unusable[study]}
+        self.unreadable += other.unreadable
+        self.instances = {**other.instances, **self.instances}
+
+
+def list_files(paths: Iterable[Path]) -> Listing:
+    """Read every header once; files that are not DICOM are passed over.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Files, with or without the DICOM preamble. Files whose ending is that of another format
+        are not opened.
+
+    Returns
+    -------
+    Listing
+        Image planes, annotation objects, and what could not be read or used. An instance that is
+        there twice is taken once; two different instances of one SOPInstanceUID are unreadable.
+    """
+    listing, twins = Listing(), Twins()
+    for path in paths:
+        if _NOT_DICOM.search(path.name.lower()):
+            continue
+        try:
+            with reading(path, "damaged DICOM header"):
+                _place(listing, path, twins)
+        except NotDicom:
+            continue
+        except (CadError, OSError) as error:
+            listing.unreadable.append(as_problem(error).at(file=path))
+    return listing
+
+
+def as_problem(error: CadError | OSError) -> CadError:
+    """Return a CadError as it is, and an error of the operating system as one.
+
+    Parameters
+    ----------
+    error : CadError or OSError
+        As caught.
+    """
+    return refused(error) if isinstance(error, OSError) else error
+
+
+def _place(listing: Listing, path: Path, twins: Twins) -> None:
+    part = read_excerpt(path, TAGS)
+    if part and (frame := twin(part, path, twins)) and frame.sop_uid:
+        if _first(listing, path, frame.sop_uid):
+            listing.studies[frame.study_uid].append(frame)
+            listing.instances[frame.sop_uid] = path
+        return
+    dataset = dataset_of(part) if part else read_header(path, TAGS)
+    if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
+        return  # a DICOMDIR, whatever its name
+    study = str(dataset.get("StudyInstanceUID", ""))
+    image = "Image Storage" in getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
+    image = image or "Parametric Map" in getattr(dataset.get("SOPClassUID"), "name", "")
+    drawn = str(dataset.get("Modality", "")) in _DRAWN and bool(study)
+    if not drawn and not image:
+        return
+    if not study or (not drawn and not ("Rows" in dataset and "Columns" in dataset)):
+        raise CadError(
+            "damaged DICOM header: an image without StudyInstanceUID, Rows or Columns",
+            hint="the file may be cut off; export it again",
+        )
+    uid = str(dataset.get("SOPInstanceUID", ""))
+    if not _first(listing, path, uid):
+        return
+    listing.owners[study].add(str(dataset.get("PatientID", "") or ""))
+    if drawn:
+        listing.objects[study].append(path)
+    else:
+        try:
+            listing.studies[study] += frames_of(dataset, path, part, twins)
+        except CadError as error:
+            listing.unusable[study][str(dataset.get("SeriesInstanceUID", ""))] = CadError(
+                f"series {dataset.get('SeriesNumber', '')}: {error.problem}",
+                hint=error.hint,
+                file=path,
+            )
+    if uid:
+        listing.instances[uid] = path
+
+
+def _first(listing: Listing, path: Path, uid: str) -> bool:
+    """Tell whether an instance is the first of its UID; of others, check that they are copies."""
+    if first := listing.instances.get(uid):
+        check_copy(path, first, uid)
+    return first is None
+
+
+def check_copy(path: Path, first: Path, uid: str) -> None:
+    """Refuse a second file of one SOPInstanceUID unless it says and shows the same.
+
+    Parameters
+    ----------
+    path, first : Path
+        The second file, and the first.
+    uid : str
+        Their SOPInstanceUID.
+
+    Raises
+    ------
+    CadError
+        When they differ, or one of them cannot be read.
+    """
+    one, other = read_dataset(first, force=True), read_dataset(path, force=True)
+    same = read_bytes(path, MAX_IMAGE) == read_bytes(first, MAX_IMAGE) or one == other
+    if not same and one.file_meta.get("TransferSyntaxUID") != other.file_meta.get(
+        "TransferSyntaxUID"
+    ):  # the same image, compressed otherwise
+        a, b = frames_of(one, path), frames_of(other, path)
+        same = a == b and bool((decoded(one, first) == decoded(other, path)).all())
+    if not same:
+        raise CadError(
+            f"two different files claim to be the instance {uid}: this one and {first.name}",
+            hint="keep the one that the archive holds",
+        )

@@ -1,0 +1,26 @@
+"""Makers of scanners by our own words: what a header says in its own may name somebody."""
+
+from cad.base.terms.beside import table_beside
+
+SIMULATOR = "cad simulate"
+"""Maker of the images that the simulator writes."""
+_MAKERS: dict[str, str] = table_beside(__file__)
+
+
+def maker(stated: object) -> str:
+    """Return the scanner's maker that a text begins with, out of a fixed list.
+
+    Nothing of the text itself is returned: free text may hold a name, a place or a number.
+
+    Parameters
+    ----------
+    stated : object
+        Manufacturer as a header or sidecar states it; may be None.
+
+    Returns
+    -------
+    str
+        Empty for a maker that is not on the list.
+    """
+    text = str(stated or "").strip().casefold()
+    return next((word for start, word in _MAKERS.items() if text.startswith(start)), "")

@@ -1,0 +1,206 @@
+"""Stacks become a dynamic series: phases in their order, dated by a clock of the header."""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.mri.imaging.pixels import PixelReader, read_stack
+from cad.mri.imaging.stacks import BY_ORDER, Stack
+from cad.mri.imaging.volume import Dynamic
+
+_DAY = 86400.0
+# Tried in this order; the first by which every phase has a time of its own is taken.
+CLOCKS = ("trigger", "acquisition", "content")
+# A repetition time as long as this is the time of a whole volume of slices, not of one line.
+_VOLUME_TR = 0.3
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Hold the phases of a dynamic series in order.
+
+    Parameters
+    ----------
+    timed : tuple of (float, Stack)
+        Time in seconds and slices of each phase, by increasing time.
+    clock : str
+        Source of the times, such as a header time.
+    notes : tuple of str
+        Sentences on how phases were dated where the requested clock, or any clock, was missing.
+    """
+
+    timed: tuple[tuple[float, Stack], ...]
+    clock: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def times(self) -> np.ndarray:
+        """Return the seconds of the phases, shape (n_phases,)."""
+        return np.array([time for time, _ in self.timed], float)
+
+
+def read_phases(phases: Phases) -> Dynamic:
+    """Read the voxels of a dynamic series as the scanner's signal.
+
+    Philips headers scale stored numbers for display; the signal is taken without that scaling
+    (``precise`` in :func:`cad.mri.imaging.pixels.read_stack`). Times start at 0 in the first phase.
+
+    Parameters
+    ----------
+    phases : Phases
+        Phases with their times, from :func:`order_phases`.
+
+    Raises
+    ------
+    CadError
+        For phases on different grids, and for files whose pixels cannot be read.
+    """
+    first = phases.timed[0][1]
+    for number, (_, stack) in enumerate(phases.timed, start=1):
+        if not stack.grid.same_grid(first.grid):
+            raise CadError(
+                f"DCE phases of different sizes: phase {number} ({stack}) is {stack.shape}, "
+                f"phase 1 is {first.shape} (slices, rows, columns) or lies elsewhere",
+                file=stack.first.path.parent,
+                hint="export the phase again; a slice may be missing",
+            )
+    reader = PixelReader()
+    volumes = [read_stack(stack, precise=True, reader=reader) for _, stack in phases.timed]
+    frames = np.stack([volume.array for volume in volumes])
+    head = first.first
+    return Dynamic(
+        frames,
+        volumes[0].with_array(frames[0]),
+        phases.times - phases.times[0],
+        head.repetition_time,
+        head.flip_angle,
+    )
+
+
+def order_phases(
+    stacks: list[Stack], clock: str = "auto", pattern: str = "", interval: float | None = None
+) -> Phases:
+    """Sort the phases of a dynamic series and date them.
+
+    Parameters
+    ----------
+    stacks : list of Stack
+        The stacks of the series, one per phase, in any order.
+    clock : str
+        Source of the times: ``trigger``, ``acquisition`` or ``content`` (header times);
+        ``description`` (a number of seconds in the series description); or ``auto``, the first of
+        the header times that gives every phase a different time. Where ``auto`` finds none, phases
+        keep the scanner's order, one every repetition time, if this is long enough for a whole
+        volume. The same holds for any clock where only the instance numbers tell phases apart.
+    pattern : str
+        For ``description``: regular expression whose first group is the number of seconds.
+    interval : float, optional
+        Seconds from phase to phase as the site states them; ``clock`` is then not used.
+
+    Raises
+    ------
+    CadError
+        When a phase has no time, two phases have the same, or the times contradict the order in
+        which the scanner numbered the phases.
+    """
+    by_order = any(stack.told_apart_by == BY_ORDER for stack in stacks)
+    notes = (f"phases told apart by the {BY_ORDER}",) if by_order else ()
+    if interval is not None:
+        return _evenly(stacks, interval, "interval", notes)
+    tried = CLOCKS if clock == "auto" else (clock, *(CLOCKS if by_order else ()))
+    problems = []
+    for name in tried:
+        try:
+            timed = _by_clock(stacks, name, pattern)
+        except CadError as error:
+            problems.append(error)
+            continue
+        instead = (f"dated by the {name} clock",) if clock not in ("auto", name) else ()
+        return Phases(timed, name, (*notes, *instead))
+    repetition = {(s.first.repetition_time, s.first.group_delay) for s in stacks}
+    tr, delay = repetition.pop() if len(repetition) == 1 else (None, 0.0)
+    if (by_order or clock == "auto") and tr is not None and tr >= _VOLUME_TR:
+        tr += delay
+        note = f"no clock dates the phases: one every {tr:g} s, the repetition time"
+        note += f" and a group delay of {delay:g} s" if delay else ""
+        return _evenly(stacks, tr, "repetition time", (*notes, note))
+    if clock == "auto" or by_order:
+        raise CadError(
+            f"no clock dates the {len(stacks)} phases of the dynamic series: {problems[0].problem}",
+            file=stacks[0].first.path.parent,
+            hint="give the seconds from phase to phase as dce.interval in the import rules",
+        )
+    raise problems[0]
+
+
+def _evenly(stacks: list[Stack], interval: float, clock: str, notes: tuple[str, ...]) -> Phases:
+    ordered = sorted(
+        stacks,
+        key=lambda s: (
+            s.first.temporal_position or 0,
+            s.first.series_number,
+            min((i.instance_number, i.index) for i in s.slices),
+        ),
+    )
+    return Phases(tuple((k * interval, s) for k, s in enumerate(ordered)), clock, notes)
+
+
+def _by_clock(stacks: list[Stack], clock: str, pattern: str) -> tuple[tuple[float, Stack], ...]:
+    timed = [(_time_of(stack, clock, pattern), stack) for stack in stacks]
+    if clock in ("acquisition", "content"):
+        # These clocks hold the time of day (VR TM, PS3.5 6.2), which begins again at midnight.
+        times = [time for time, _ in timed]
+        if max(times) - min(times) >= _DAY / 2:
+            timed = [(time + _DAY if time < _DAY / 2 else time, stack) for time, stack in timed]
+    timed.sort(key=lambda pair: pair[0])
+    for (early, a), (late, b) in pairwise(timed):
+        if late <= early:
+            raise CadError(
+                f"two DCE phases have the same time {early:g} s by the {clock} clock: {a} and {b}",
+                file=b.first.path.parent,
+                hint="choose another clock in the import rules",
+            )
+    _check_numbering(timed, clock)
+    return tuple(timed)
+
+
+def _check_numbering(timed: list[tuple[float, Stack]], clock: str) -> None:
+    """Refuse times against which the scanner's own count of the phases runs."""
+    for name in ("temporal_position", "acquisition_number", "series_number"):
+        numbers = [getattr(stack.first, name) for _, stack in timed]
+        if None in numbers or len(set(numbers)) < len(numbers):
+            continue
+        for (time, stack), a, b in zip(timed[1:], numbers, numbers[1:], strict=False):
+            if b < a:
+                raise CadError(
+                    f"DCE times are not monotonic: by the {clock} clock {name.replace('_', ' ')} "
+                    f"{b} comes after {a}, at {time:g} s",
+                    file=stack.first.path.parent,
+                    hint="choose another clock in the import rules",
+                )
+        return
+
+
+def _time_of(stack: Stack, clock: str, pattern: str) -> float:
+    head = stack.first
+    value: float | None
+    if clock == "description":
+        match = re.search(pattern, head.description)
+        try:
+            value = float(match.group(1)) if match else None
+        except (IndexError, ValueError):
+            value = None
+    else:
+        # A phase begins with its earliest slice.
+        times = [getattr(item, f"{clock}_time") for item in stack.slices]
+        value = None if None in times else min(times)
+    if value is None:
+        raise CadError(
+            f"{stack} has no time by the {clock} clock",
+            file=head.path.parent,
+            hint="choose another clock in the import rules",
+        )
+    return value

@@ -1,0 +1,239 @@
+"""Voxels of stacks: files decoded once, cut into planes, scaled to values with a unit."""
+
+import dataclasses
+import math
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom
+from pydicom.encaps import generate_fragments
+from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, says its manual
+from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
+
+from cad.base.errors import CadError
+from cad.base.reading import MAX_IMAGE, check_inflation, reading
+from cad.mri.imaging.elements import PIXELS
+from cad.mri.imaging.frame_headers import LAYOUT
+from cad.mri.imaging.frames import STATE, Frame, read_dataset
+from cad.mri.imaging.stacks import Stack
+from cad.mri.imaging.volume import Volume
+
+_PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+_BITS_STORED = b"\x28\0\1\1"  # the tag as it lies
+_JPEG_2000 = b"\xff\x4f\xff\x51"
+# Start of frame, of every JPEG process (T.81) and of JPEG-LS; C4, C8 and CC are other things.
+_FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
+
+
+class PixelReader:
+    """Read the pixels of planes, one plane at a time.
+
+    The last decoded file is kept in memory, because the next plane often lies in the same file.
+    """
+
+    def __init__(self) -> None:
+        self._path = Path()
+        self._array: np.ndarray = np.empty(0)
+        # By all that a file says of its pixels: their type, shape and unused bits.
+        self._alike: dict[tuple[object, ...], tuple[np.dtype[Any], tuple[int, ...], int]] = {}
+
+    def plane(self, frame: Frame) -> np.ndarray:
+        """Return the stored numbers of a plane, without rescaling, shape (rows, columns).
+
+        Raises
+        ------
+        CadError
+            When the file is damaged or contradicts its header, or its codec is not installed.
+        """
+        if frame.path != self._path:
+            self._array = self._stored(frame)
+            self._path = frame.path
+        array = self._array
+        if frame.tiles:
+            row, column = divmod(frame.index, frame.tiles)
+            array = array[
+                row * frame.rows : (row + 1) * frame.rows,
+                column * frame.columns : (column + 1) * frame.columns,
+            ]
+        elif array.ndim == 3:
+            array = array[frame.index]
+        if array.shape != (frame.rows, frame.columns):
+            raise CadError(
+                f"the pixels are {array.shape}, the header says {frame.rows} x {frame.columns}",
+                file=frame.path,
+            )
+        return array
+
+    def _stored(self, frame: Frame) -> np.ndarray:
+        """Return a file's pixels; pydicom is not asked where an earlier header was the same."""
+        lying = frame.lying
+        with reading(frame.path, "damaged DICOM file"):  # it may have gone or been cut off since
+            if lying is None or STATE(frame.path.stat()) != lying.state:
+                return _stored(frame.path)
+            with frame.path.open("rb") as file:
+                file.seek(lying.begin)
+                pixels = file.read(lying.end - lying.begin)
+            if lying.layout in self._alike:
+                return _as_they_lie(pixels, *self._alike[lying.layout])
+        array = _stored(frame.path)
+        stored = [
+            int.from_bytes(part[-2:], "little") for part in lying.layout if part[:4] == _BITS_STORED
+        ]
+        form = array.dtype, array.shape, sum(8 * array.itemsize - bits for bits in stored)
+        with suppress(ValueError, TypeError):  # a bit a pixel, among others
+            if np.array_equal(_as_they_lie(pixels, *form), array):
+                self._alike[lying.layout] = form
+        return array
+
+
+def _as_they_lie(
+    pixels: bytes, kind: np.dtype[Any], shape: tuple[int, ...], unused: int
+) -> np.ndarray:
+    """Return uncompressed pixels; bits that are not used may hold anything and take the sign."""
+    array = np.frombuffer(pixels, kind, math.prod(shape)).reshape(shape)
+    return np.right_shift(np.left_shift(array, unused), unused) if unused else array
+
+
+def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | None = None) -> Volume:
+    """Read the voxels of a stack.
+
+    Parameters
+    ----------
+    stack : Stack
+        Headers of the slices to read.
+    precise : bool
+        True for the scanner's signal, which models are fitted to, in place of the values that a
+        viewer shows. Only Philips headers tell the two apart.
+    reader : PixelReader, optional
+        Reader to share between stacks of one file, so that it is decoded once.
+
+    Returns
+    -------
+    Volume
+        Stored type where no rescaling is asked for by the headers, else float32; its unit is the
+        header's.
+
+    Raises
+    ------
+    CadError
+        For a damaged file, a size that contradicts the header, colour images, slices in different
+        units, and a compressed transfer syntax whose codec is not installed (naming the package).
+    """
+    reader = reader or PixelReader()
+    scales = [item.precise if precise else item.real for item in stack.slices]
+    units = {scale.unit for scale in scales}
+    if len(units) > 1:
+        raise CadError(
+            f"slices of one image in different units: {sorted(units)}", file=stack.first.path
+        )
+    planes = []
+    for item, scale in zip(stack.slices, scales, strict=True):
+        plane = reader.plane(item)
+        if (scale.slope, scale.intercept) != (1.0, 0.0):
+            plane = plane * np.float32(scale.slope) + np.float32(scale.intercept)
+            plane = plane.astype(np.float32)
+        planes.append(plane)
+    kinds = {plane.dtype for plane in planes}
+    array = np.stack(planes) if len(kinds) == 1 else np.stack([p.astype("f4") for p in planes])
+    return dataclasses.replace(stack.grid, array=array, unit=units.pop())
+
+
+def _stored(path: Path) -> np.ndarray:
+    with reading(path, "damaged DICOM file"):
+        dataset = read_dataset(path, {*LAYOUT, *PIXELS}, force=True)
+        samples = int(dataset.get("SamplesPerPixel", 1))
+        if not dataset.file_meta.get("TransferSyntaxUID"):  # a file without preamble says nothing
+            implicit, little = dataset.original_encoding
+            explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
+            dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else explicit
+    if samples != 1:
+        raise CadError("a colour image where grey levels were expected", file=path)
+    return decoded(dataset, path)
+
+
+def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
+    """Return the pixel data of a dataset, decompressed.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Dataset with pixel data.
+    path : Path
+        Its file, for messages.
+
+    Raises
+    ------
+    CadError
+        When the data are damaged, would be larger than any image once decompressed, or need a codec
+        that is not installed (naming the package).
+    """
+    with reading(path, "damaged pixel data"):
+        _check_pixels(dataset)
+        try:
+            return np.asarray(dataset.pixel_array)
+        except Exception as error:
+            syntax = dataset.file_meta.get("TransferSyntaxUID")
+            if syntax is not None and _needs_codec(syntax):
+                raise _no_codec(syntax, path, error) from error
+            raise
+
+
+def _check_pixels(dataset: pydicom.Dataset) -> None:
+    """Refuse pixels that would fill the memory, by the header and by the compressed images' own."""
+    voxels = int(dataset.Rows) * int(dataset.Columns)
+    frames = int(dataset.get("NumberOfFrames") or 1)
+    sample = -(-int(dataset.BitsAllocated) // 8) * int(dataset.get("SamplesPerPixel", 1))
+    content = next((dataset[name].value for name in _PIXELS if name in dataset), b"")
+    stated = voxels
+    if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
+        stated = max([voxels, *(_stated(part) for part in generate_fragments(content))])
+    check_inflation(len(content), max(frames, 1) * stated * sample, MAX_IMAGE, "pixels")
+
+
+def _stated(image: bytes) -> int:
+    """Return the number of pixels that a JPEG or JPEG 2000 image says it has; 0 where it does not.
+
+    Its decoder believes it, not the DICOM header.
+    """
+    if image[:4] == _JPEG_2000:
+        right, bottom, left, top = struct.unpack_from(">4I", image, 8)
+        return int(max(right - left, 0) * max(bottom - top, 0))
+    at = 2
+    while image[:2] == b"\xff\xd8" and at + 9 <= len(image) and image[at] == 0xFF:
+        marker, length = image[at + 1], int.from_bytes(image[at + 2 : at + 4], "big")
+        if marker in _FRAME_MARKERS:
+            rows, columns = struct.unpack_from(">2H", image, at + 5)
+            return int(rows) * int(columns)
+        at += 2 + length
+    return 0
+
+
+def _needs_codec(syntax: UID) -> bool:
+    """Tell whether the pixel data are compressed in a way that nothing installed can undo."""
+    if not syntax.is_transfer_syntax or not syntax.is_compressed:
+        return False
+    try:
+        return not get_decoder(syntax).is_available
+    except NotImplementedError:
+        return True
+
+
+def _no_codec(syntax: UID, path: Path, error: Exception) -> CadError:
+    packages = {
+        "JPEG-LS": "pyjpegls",
+        "JPEG 2000": "pylibjpeg pylibjpeg-openjpeg",
+        "High-Throughput": "pylibjpeg pylibjpeg-openjpeg",
+        "RLE": "pylibjpeg-rle",
+    }
+    # Every other JPEG, lossless among them, is in the extra.
+    extra = "prostate-cad[codecs]"
+    package = next((p for name, p in packages.items() if name in syntax.name), extra)
+    return CadError(
+        f"compressed pixel data that cannot be decoded: {syntax.name} ({syntax}): "
+        f"{str(error).splitlines()[0]}",
+        file=path,
+        hint=f"install {package}, or decompress with `gdcmconv --raw` or `dcmdjpeg`",
+    )

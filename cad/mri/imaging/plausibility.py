@@ -1,0 +1,339 @@
+"""The physical gate: is a study what its numbers must be, or in other units, reversed, mixed up?
+
+A few statistics of each image are held against ranges that no patient leaves. They are measured
+over the prostate where it is drawn, else over the regions, else over the middle of the image (half
+its width and height, the middle half of its slices), where a prostate examination has the prostate.
+ADC is judged over the regions first, and never over zeros, which a scanner writes where it measured
+nothing. T1 depends on the tissue more than the others: in the middle of an image, where much may be
+fat, the range is that of any tissue. Nothing is corrected: a value outside is named with its range,
+the likely cause and the way out.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.base.reading import read_json, reading
+from cad.base.terms.beside import table_beside
+from cad.base.terms.modality import MODALITIES
+from cad.mri.imaging import belonging
+from cad.mri.imaging.geometry import resample_mask
+from cad.mri.imaging.study import Protocol, Study
+from cad.mri.imaging.volume import Dynamic, Volume
+
+
+class Check(NamedTuple):
+    """Hold the plausible range of one statistic, and the message for a value outside.
+
+    Parameters
+    ----------
+    low, high : float
+        Range of the statistic that no patient leaves.
+    title, unit : str
+        Name and unit of the statistic in messages.
+    cause, way_out : str
+        Likely cause of a value outside, and what the user can do.
+    """
+
+    low: float
+    high: float
+    title: str
+    unit: str = ""
+    cause: str = ""
+    way_out: str = "check the series and its header"
+
+
+CHECKS = {name: Check(**words) for name, words in table_beside(__file__).items()}
+RANGES: dict[str, tuple[float, float]] = {
+    name: (check.low, check.high) for name, check in CHECKS.items()
+}
+"""Statistic: (lowest, highest), as ``plausibility.yaml`` states them."""
+
+# Factors by which units are mistaken for each other, and what they then look like.
+_ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 mm2/s"}
+_ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
+_TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
+_MIDDLE = (0.25, 0.75)
+_PROSTATE, _REGIONS = " in the prostate", " in the regions"
+RANGES_FILE = "plausible.json"
+
+
+# Name in CHECKS, value, where it was measured.
+Statistic = tuple[str, float, str]
+
+
+def implausible(
+    study: Study, ranges: Mapping[str, tuple[float, float]] | None = None
+) -> list[CadError]:
+    """Return every statistic of a study that no patient could have.
+
+    Parameters
+    ----------
+    study : Study
+        Study with its images as they were read, before any fit or alignment.
+    ranges : mapping of str to (float, float), optional
+        A site's own ranges by the names of :data:`RANGES`; the others keep theirs.
+
+    Returns
+    -------
+    list of CadError
+        Each with the value, the range, the likely cause and the way out; empty for a sound study.
+    """
+    allowed = {**RANGES, **(ranges or {})}
+    problems = []
+    for name, value, where in study_statistics(study):
+        low, high = allowed[name]
+        if low <= value <= high:
+            continue
+        unit = f" {CHECKS[name].unit}".rstrip()
+        cause, way_out = _cause(name, value, (low, high))
+        problems.append(
+            CadError(
+                f"{CHECKS[name].title}{where} is {value:.3g}{unit}; plausible is "
+                f"{low:g} to {high:g}{unit}{': ' + cause if cause else ''}",
+                hint=f"{way_out}; a site may widen the range {name}",
+                patient=study.participant_id,
+            )
+        )
+    return problems
+
+
+def require_plausible(
+    study: Study, ranges: Mapping[str, tuple[float, float]] | None = None
+) -> None:
+    """Refuse a study with a statistic that no patient could have.
+
+    Parameters
+    ----------
+    study : Study
+        Study with its images as they were read.
+    ranges : mapping of str to (float, float), optional
+        A site's own ranges by name of the statistic; other statistics keep those of :data:`RANGES`.
+
+    Raises
+    ------
+    CadError
+        Naming every such statistic; see :func:`implausible`.
+    """
+    problems = implausible(study, ranges)
+    if problems:
+        reasons = "; ".join(problem.problem for problem in problems)
+        raise CadError(reasons, hint=problems[0].hint, patient=study.participant_id)
+
+
+def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float, float]]:
+    """Return a site's own plausible ranges of statistics, from the cohort's ``plausible.json``.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of one study of the cohort; the file is looked for in the two folders above it.
+    registered : bool
+        Whether images are registered to T2 later. Their place beside T2 and gland is then not
+        checked: those statistics get an infinite range.
+
+    Returns
+    -------
+    dict of str to (float, float)
+        Least and largest plausible value by name of the statistic; empty without a file, unless
+        ``registered``.
+
+    Raises
+    ------
+    CadError
+        When the file is no object of known names and two numbers each.
+    """
+    beside = {
+        f"{name}_placed": (-math.inf, math.inf) for name in ("adc", "dce", "gland") if registered
+    }
+    path = next((p / RANGES_FILE for p in folder.parents[:2] if (p / RANGES_FILE).is_file()), None)
+    if path is None:
+        return beside
+    content = read_json(path)
+    with reading(path, "expected {name: [low, high]}"):
+        ranges = {str(name): (float(low), float(high)) for name, (low, high) in content.items()}
+    unknown = sorted(set(ranges) - set(RANGES))
+    if unknown:
+        raise CadError(
+            f"no statistic {unknown[0]!r}", file=path, hint=f"known are {', '.join(RANGES)}"
+        )
+    return {**ranges, **beside}
+
+
+def study_statistics(study: Study) -> Iterator[Statistic]:
+    """Measure the statistics of a study that have a plausible range.
+
+    Yields
+    ------
+    (str, float, str)
+        Name of the statistic, a key of :data:`RANGES`; its value; and words on where it was
+        measured, for messages. Statistics of absent images are left out.
+    """
+    if study.adc is not None:
+        inside, where = _inside(study, study.adc, _REGIONS, _PROSTATE)
+        measured = study.adc.array[inside & (study.adc.array != 0)]
+        yield "adc_median", float(np.median(measured)) if measured.size else 0.0, where
+    t2w = study.protocols.get("t2w", Protocol())
+    yield from _stated(t2w_repetition_time=t2w.repetition_time, t2w_echo_time=t2w.echo_time)
+    if study.dce is not None:
+        yield from _dynamic(study, study.dce)
+    if study.vfa:
+        yield from _flip_angles(study)
+    for value in sorted({p.field_strength for p in study.protocols.values() if p.field_strength}):
+        yield "field_strength", value, ""
+    if study.roi_map is not None:
+        yield from _mask(study, study.roi_map)
+    yield from _belonging(study)
+
+
+def _stated(**values: float | None) -> Iterator[Statistic]:
+    """Yield the numbers that there are, which were measured nowhere in particular."""
+    yield from ((name, float(value), "") for name, value in values.items() if value is not None)
+
+
+def _belonging(study: Study) -> Iterator[Statistic]:
+    if study.gland is not None:
+        yield "gland_volume", study.gland.millilitres, ""
+    for modality in MODALITIES:
+        grid = study.grid(modality.name)
+        if grid is not None:
+            yield "field_of_view", belonging.width(grid), f" of {modality.short}"
+    yield from _stated(zone_order=belonging.zone_order(study))
+    images = {} if study.adc is None else {"adc": study.adc}
+    if study.dce is not None:
+        images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
+    # Without contrast agent too little tells a gland from what lies behind it.
+    if study.gland is not None and study.dce is not None:
+        gains = belonging.gland_placed(study.gland, images.values())
+        yield from ((f"gland_{kind}", gain, "") for kind, gain in gains.items())
+    if study.t2w is None:
+        return
+    mirrors = []
+    for name, image in images.items():
+        gains = belonging.better_placed(study.t2w, image, distorted=name == "adc")
+        mirrors.append(gains["mirrored"])
+        yield from ((f"{name}_{kind}", gain, "") for kind, gain in gains.items())
+    if len(mirrors) > 1:  # what both say of T2 needs less of each
+        yield "t2w_mirrored", max(mirrors), ""
+    yield from _stated(adc_like_t2w=belonging.like_t2(study))
+
+
+def t1_default_problem(
+    study: Study, t1_tissue: float | None, t1_blood: float | None
+) -> CadError | None:
+    """Return why the assumed T1 does not fit the scanner's field; None where there is no problem.
+
+    There is a problem where the stated field is not 3 T, and an assumed T1 is the one of 3 T (1.6 s
+    for tissue, 1.664 s for blood) or is left to the field and the field is not 1.5 T either. Fields
+    count as equal within 0.5 T. Tissue is not checked where flip-angle images measure its T1.
+    There is no problem without a dynamic series or a stated field.
+
+    Parameters
+    ----------
+    study : Study
+        Study with or without a dynamic series, whose protocol may state the field strength.
+    t1_tissue, t1_blood : float or None
+        T1 (s) that the settings assume; None to take the known value of the field.
+    """
+    field = study.protocols.get("dce", Protocol()).field_strength
+    if study.dce is None or field is None or abs(field - 3.0) < 0.5:
+        return None
+    kept = [
+        name
+        for name, value, at_3_tesla in (
+            ("t1_tissue", t1_tissue, 1.6),
+            ("t1_blood", t1_blood, 1.664),
+        )
+        if (value == at_3_tesla or (value is None and abs(field - 1.5) >= 0.5))
+        and not (name == "t1_tissue" and study.vfa)
+    ]
+    if not kept:
+        return None
+    return CadError(
+        f"the field strength is {field:g} T, but {' and '.join(kept)} is 3 T's",
+        hint=f"set features.perfusion.{' and '.join(kept)} for this field",
+        patient=study.participant_id,
+    )
+
+
+def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
+    yield from _stated(dce_repetition_time=dce.repetition_time, dce_flip_angle=dce.flip_angle)
+    if len(dce.times) < 2:
+        return
+    yield "dce_interval", float(np.median(np.diff(dce.times))), ""
+    inside, where = _inside(study, dce.grid)
+    signal = dce.frames[:, inside]
+    curve = np.median(signal, axis=1).astype(float)
+    # The quietest pair of frames: between others the contrast agent arrives.
+    steps = (after.astype(float) - before for before, after in pairwise(signal))
+    deviation = min(np.median(np.abs(step - np.median(step))) for step in steps)
+    noise = 1.4826 * float(deviation) / math.sqrt(2)  # of one frame, from the difference of two
+    yield "dce_snr", curve[0] / noise if noise > 0 else math.inf, where
+    low, high = float(curve.min()), float(curve.max())
+    yield "dce_enhancement", high / low - 1 if low > 0 else math.inf, where
+    if high > low:
+        yield "dce_first_frame", (float(curve[0]) - low) / (high - low), where
+        shortest = 2 * high - float(curve[0]) - float(curve[-1])
+        if shortest > 0:
+            yield "dce_detour", float(np.abs(np.diff(curve)).sum()) / shortest, where
+
+
+def _flip_angles(study: Study) -> Iterator[Statistic]:
+    repetition = study.vfa_repetition_time
+    if repetition is None:
+        return
+    yield "vfa_repetition_time", repetition, ""
+    if len({angle for angle, _ in study.vfa}) < 2:
+        return
+    inside, where = _inside(study, study.vfa[0][1])
+    name = "vfa_t1" if where in (_PROSTATE, _REGIONS) else "vfa_t1_any_tissue"
+    level = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
+    angle = np.radians([angle for angle, _ in study.vfa])
+    # S / sin = E1 S / tan + const (the spoiled steady state as a line): E1 is its slope.
+    slope, offset = np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)
+    yield name, (-repetition / math.log(slope) if 0 < slope < 1 else math.inf), where
+    fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
+    yield "vfa_misfit", float(np.sqrt(np.mean((level - fitted) ** 2)) / level.mean()), where
+
+
+def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:
+    images = [grid for name in study.present if (grid := study.grid(name)) is not None]
+    corners = mask.outer_corners()
+    gaps = []
+    for image in images:
+        apart = np.linalg.norm(corners[:, None] - image.outer_corners()[None], axis=2)
+        gaps.append(float(apart.min(axis=1).max()))
+    if gaps:
+        yield "mask_offset", min(gaps), ""
+
+
+def _inside(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
+    """Return where to measure: the first of prostate and regions, or the middle of the image."""
+    masks = {_PROSTATE: study.gland, _REGIONS: study.roi_map}
+    for where in order or masks:
+        mask = masks[where]
+        if mask is not None and (inside := resample_mask(mask, grid).array).any():
+            return inside, where
+    inside = np.zeros(grid.shape, bool)
+    cut = [slice(int(_MIDDLE[0] * n), max(math.ceil(_MIDDLE[1] * n), 1)) for n in grid.shape]
+    inside[tuple(cut)] = True
+    return inside, " in the middle of the image"
+
+
+def _cause(name: str, value: float, allowed: tuple[float, float]) -> tuple[str, str]:
+    low, high = allowed
+    if name == "adc_median":
+        for factor, unit in _ADC_LOOKS.items():
+            if low <= value * factor <= high:
+                return f"values look like {unit}", f"set scale: {factor:g} in the adc rule"
+        return "not an ADC map?", "check the adc rule"
+    if name.endswith(("repetition_time", "echo_time")):
+        for factor, looks in _TIME_LOOKS.items():
+            if low <= value * factor <= high:
+                return looks, "correct the header or the sidecar (seconds)"
+    return CHECKS[name].cause, CHECKS[name].way_out

@@ -1,0 +1,62 @@
+"""What the image settings ask for before anything is measured: ADC map, alignment."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.base.settings import ImageSettings
+from cad.base.terms.modality import HBV
+from cad.mri.imaging.diffusion import fit_adc, high_b
+from cad.mri.imaging.frame_motion import still_frames
+from cad.mri.imaging.registration import Registration, align_study
+from cad.mri.imaging.study import Study
+
+
+def prepare_study(
+    study: Study, settings: ImageSettings, modalities: Sequence[str] = ()
+) -> tuple[Study, list[Registration]]:
+    """Return a study ready to be measured; the one given is left as it is.
+
+    Parameters
+    ----------
+    study : Study
+        Study with its images as they were read.
+    settings : ImageSettings
+        ``frame_motion``, ``registration``; T2 standardisation is a step of its own.
+    modalities : sequence of str
+        Images that will be measured; the high-b image is made only when it is one of them.
+
+    Returns
+    -------
+    prepared : Study
+        With an ADC map, and the high-b image where it is wanted, fitted from diffusion images where
+        it had none, and aligned images where asked for; its notes say what was done.
+    registrations : list of Registration
+        Empty without registration or without a T2 image.
+    """
+    out = replace(study, notes=list(study.notes))
+    wanted = (("adc", "ADC map", fit_adc), (HBV.name, HBV.title, high_b))
+    for name, title, make in wanted if out.diffusion else ():
+        if out.image(name) is not None or (name == HBV.name and name not in modalities):
+            continue
+        try:
+            image, notes = make(out.diffusion)
+            setattr(out, name, image)
+            out.notes += notes
+        except CadError as error:
+            out.notes.append(f"no {title}: {error.problem}")
+    if settings.frame_motion == "translation" and out.dce is not None:
+        try:
+            out.dce, shift_mm, note = still_frames(out)
+            out.frames_moved_mm = float(np.linalg.norm(shift_mm, axis=1).max())
+            out.notes.append(note)
+        except CadError as error:
+            out.notes.append(f"frames of the dynamic series not moved: {error.problem}")
+    if settings.registration == "none":
+        return out, []
+    if out.t2w is None:
+        out.notes.append("not registered: the study has no T2 image")
+        return out, []
+    return align_study(out)

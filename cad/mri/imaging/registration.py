@@ -1,0 +1,414 @@
+"""Rigid alignment of a study's images to T2, by mutual information.
+
+The moving image is not resampled: its origin and direction change, so that every voxel keeps its
+measured value and regions are mapped to it by geometry alone.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import SimpleITK as sitk
+from skimage.feature import canny
+
+from cad.base.errors import CadError, located
+from cad.base.files import JsonObject
+from cad.mri.imaging import geometry
+from cad.mri.imaging.belonging import information
+from cad.mri.imaging.geometry import resample_image
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.volume import Dynamic, Volume, triple
+
+# A patient does not move further between series; a larger result is a failed search.
+MAX_SHIFT_MM = 20.0
+MAX_ANGLE_DEG = 15.0
+# The neighbourhood of the prostate that is compared: bladder, bowel and coil lie beyond.
+MARGIN_MM = 20.0
+_BINS = 32
+_WORKING_MM = 1.5
+_DIGITS = 7
+
+
+@dataclass(frozen=True, eq=False)
+class Registration:
+    """Hold the result of one alignment.
+
+    Parameters
+    ----------
+    name : str
+        Image that was moved: ``adc`` or ``dce``.
+    matrix : ndarray, shape (4, 4)
+        Rigid transform that moves the image: old LPS coordinates (mm) to new ones.
+    before, after : float
+        Mutual information (nats) of the two images in the compared region, in old and new place.
+    accepted : bool
+        False when the search found nothing better or left the plausible range; then ``matrix`` is
+        the identity and ``after`` equals ``before``.
+    note : str
+        One sentence for the patient's page.
+    moving : Volume
+        The moving image, in its old place.
+    shift_mm, angle_deg : float
+        Displacement of the region's centre and rotation; 0 when not accepted.
+    """
+
+    name: str
+    matrix: np.ndarray
+    before: float
+    after: float
+    accepted: bool
+    note: str
+    moving: Volume
+    shift_mm: float = 0.0
+    angle_deg: float = 0.0
+
+    def apply(self, image: Volume) -> Volume:
+        """Return a copy of an image in its new place: same voxels, other origin and direction."""
+        return _moved(image, self.matrix)
+
+
+def align_study(study: Study) -> tuple[Study, list[Registration]]:
+    """Align a study's ADC and dynamic series (with its flip-angle images) to its T2 image.
+
+    Parameters
+    ----------
+    study : Study
+        Has a T2 image; not changed. Images are compared around the gland mask or the regions,
+        and without both in the middle of the T2 image.
+
+    Returns
+    -------
+    aligned : Study
+        Copy of the study with new origin and direction of ``adc``, ``diffusion``, ``dce``,
+        ``vfa``, ``b1``; its notes say by how much each was moved.
+    registrations : list of Registration
+        One each for ADC map and dynamic series, as far as the study has them.
+
+    Raises
+    ------
+    CadError
+        Naming the patient, without a T2 image or where images do not overlap.
+    """
+    if study.t2w is None:
+        raise CadError("registration needs a T2 image", patient=study.participant_id)
+    region = neighbourhood(study, study.t2w)
+    done: list[Registration] = []
+    out = replace(study, notes=list(study.notes))
+    with located(patient=study.participant_id):
+        if study.adc is not None:
+            aligned = register_rigid(study.adc, study.t2w, region, "adc")
+            done.append(aligned)
+            out.adc = aligned.apply(study.adc)
+            # Images of one series move with its map: they were acquired in the same minutes.
+            out.diffusion = [(b, aligned.apply(v)) for b, v in study.diffusion]
+        if study.dce is not None:
+            aligned = register_rigid(dce_reference(study.dce), study.t2w, region, "dce")
+            done.append(aligned)
+            out.dce = replace(study.dce, grid=aligned.apply(study.dce.grid))
+            out.vfa = [(a, aligned.apply(v)) for a, v in study.vfa]
+            out.b1 = None if study.b1 is None else aligned.apply(study.b1)
+    out.notes += [r.note for r in done]
+    return out, done
+
+
+def dce_reference(dynamic: Dynamic) -> Volume:
+    """Return the image that registration uses of a dynamic series: the mean of its last third.
+
+    In these frames tissue is enhanced and the bolus has passed; the mean has little noise.
+
+    Parameters
+    ----------
+    dynamic : Dynamic
+        The series.
+    """
+    late = dynamic.frames[-max(len(dynamic.frames) // 3, 1) :]
+    return dynamic.grid.with_array(late.mean(axis=0, dtype=np.float32))
+
+
+def register_rigid(
+    moving: Volume, fixed: Volume, region: np.ndarray | None = None, name: str = "moving"
+) -> Registration:
+    """Find the rigid transform that brings ``moving`` in line with ``fixed``; neither is changed.
+
+    It maximises Mattes mutual information on all voxels of the region by regular-step descent on
+    two scales. Nothing is sampled at random, so that the result repeats.
+
+    Parameters
+    ----------
+    moving, fixed : Volume
+        Any grids; they may be tilted against each other.
+    region : ndarray of bool, shape of ``fixed``, optional
+        Where they are compared; everywhere by default.
+    name : str
+        Name of the moving image in the result.
+
+    Raises
+    ------
+    CadError
+        When the images do not overlap or one is constant.
+    """
+    if not geometry.overlaps(moving, fixed):
+        raise CadError(
+            f"the {name} image and the T2 image do not overlap",
+            hint="check that both belong to one study and one frame of reference",
+        )
+    target = _working_grid(fixed, region)
+    # The same voxels before and after, or information would change by what is compared.
+    where = _compared(target, fixed, region, moving)
+    fixed_image = geometry.resample_image(fixed, target)
+    before = image_information(fixed_image, geometry.resample_image(moving, target), where)
+    transform = _search(fixed_image, moving, where)
+    # ITK maps points of the fixed image to the moving one; the image is moved the other way.
+    matrix = np.linalg.inv(_matrix(transform))
+    after = image_information(
+        fixed_image, geometry.resample_image(_moved(moving, matrix), target), where
+    )
+    centre = target.centre
+    # Of the middle of the region: a rotation about a far origin looks like a long way.
+    shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
+    # trace R = 1 + 2 cos(angle), whatever the axis.
+    angle = float(np.degrees(np.arccos(np.clip((np.trace(matrix[:3, :3]) - 1) / 2, -1.0, 1.0))))
+    result = (
+        f"{shift:.1f} mm and {angle:.1f} degrees, mutual information {before:.3f} to {after:.3f}"
+    )
+    if shift > MAX_SHIFT_MM or angle > MAX_ANGLE_DEG:
+        note = f"{name} not moved: the search went {result}, beyond what is plausible"
+    elif not after > before:
+        note = f"{name} not moved: no better alignment found (mutual information {before:.3f})"
+    else:
+        note = f"{name} aligned to T2 by {result}"
+        return Registration(name, matrix, before, after, True, note, moving, shift, angle)
+    return Registration(name, np.eye(4), before, before, False, note, moving)
+
+
+def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
+    """Return the mutual information (nats) of two images, of 32 x 32 bins.
+
+    The bins of an image lie between its 1st and 99th percentile in the compared voxels.
+
+    Parameters
+    ----------
+    a, b : Volume
+        Images on the same grid; voxels where either is NaN are left out.
+    where : ndarray of bool
+        True in the voxels to compare.
+
+    Raises
+    ------
+    CadError
+        When no voxel is left, or one image is constant there.
+    """
+    both = where & np.isfinite(a.array) & np.isfinite(b.array)
+    if not both.any():
+        raise CadError("the images share no voxel in the region that is compared")
+    clipped = []
+    for image in (a, b):
+        values = image.array[both].astype(float)
+        # Without the tails: one bright vessel would leave 30 of 32 bins empty.
+        low, high = np.percentile(values, (1, 99))
+        if not high > low:
+            raise CadError(f"an image is constant ({low:g}) in the region that is compared")
+        clipped.append(np.clip((values - low) / (high - low), 0.0, 1.0))
+    joint, _, _ = np.histogram2d(clipped[0], clipped[1], bins=_BINS, range=[[0.0, 1.0], [0.0, 1.0]])
+    return information(joint)
+
+
+def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
+    """Return the voxels that registration compares: a box with a margin around the gland.
+
+    Parameters
+    ----------
+    study : Study
+        Study with a gland mask; without one the box is around its regions.
+    fixed : Volume
+        Grid of the result, of the image that stays in place; its values are not read.
+
+    Returns
+    -------
+    ndarray of bool, shape of ``fixed``
+        True in the box; without gland and regions, in the middle of the grid.
+    """
+    for mask in (study.gland, study.roi_map):
+        if mask is None:
+            continue
+        margin = np.ceil(MARGIN_MM / np.array(fixed.spacing[::-1])).astype(int)
+        box = geometry.bounding_box(geometry.resample_mask(mask, fixed).array, margin)
+        if box is not None:
+            break
+    else:
+        # All slices: a stack of the prostate is short, its field of view is wide.
+        middle = np.array([0, fixed.shape[1] // 4, fixed.shape[2] // 4])
+        box = geometry.box_between(middle, fixed.shape - middle, fixed.shape)
+    region = np.zeros(fixed.shape, bool)
+    region[box] = True
+    return region
+
+
+def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
+    """Crop the fixed grid to the region, in-plane voxels no smaller than the working size."""
+    box = geometry.bounding_box(np.ones(fixed.shape, bool) if region is None else region)
+    if box is None:
+        raise ValueError("the region is empty")
+    low, high = geometry.limits(box[::-1])
+    # Finer voxels hold no more of what moves, and cost their number at each step.
+    spacing = np.maximum(fixed.spacing, _WORKING_MM)
+    count = np.maximum(np.floor((high - low) * fixed.spacing / spacing).astype(int), 1)
+    grid = fixed.beginning_at(np.zeros(count[::-1], np.float32), low)
+    return replace(grid, spacing=triple(spacing))
+
+
+def _compared(
+    target: Volume, fixed: Volume, region: np.ndarray | None, moving: Volume
+) -> np.ndarray:
+    """Return the voxels of the working grid that the moving image covers before it is moved."""
+    covered: np.ndarray = np.isfinite(geometry.resample_image(moving, target).array)
+    covered &= np.isfinite(geometry.resample_image(fixed, target).array)
+    if region is not None:
+        covered &= np.asarray(geometry.resample_mask(fixed.with_array(region), target).array, bool)
+    # A histogram of 32 x 32 bins says nothing of fewer voxels.
+    if covered.sum() < 1000:
+        raise CadError(
+            f"only {int(covered.sum())} voxels of the region are covered by both images",
+            hint="check the field of view of the series",
+        )
+    return covered
+
+
+def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTransform:
+    fixed_image = sitk.Cast(
+        fixed.with_array(np.nan_to_num(fixed.array)).to_sitk(), sitk.sitkFloat32
+    )
+    moving_image = moving.with_array(np.nan_to_num(moving.array.astype(np.float32))).to_sitk()
+    start = sitk.Euler3DTransform()
+    # Turning about the middle keeps rotation and translation apart for the descent.
+    start.SetCenter(triple(fixed.centre))
+    method = descent(fixed.with_array(where), start, step_mm=2.0, iterations=100, fine_mm=1.0)
+    try:
+        method.Execute(fixed_image, moving_image)
+    except RuntimeError as error:
+        raise CadError(f"registration failed: {str(error).splitlines()[-1]}") from error
+    # Sums over threads differ in their last bits; a result that repeats has fewer digits.
+    start.SetParameters([round(v, _DIGITS) for v in start.GetParameters()])
+    return start
+
+
+def descent(
+    where: Volume, start: sitk.Transform, *, step_mm: float, iterations: int, fine_mm: float
+) -> sitk.ImageRegistrationMethod:
+    """Return a search for the largest mutual information, to be executed on two images.
+
+    It uses Mattes' estimate on one thread without random sampling, so that the result repeats. The
+    first scale takes every second voxel, smoothed by 2 mm; the second takes all voxels.
+
+    Parameters
+    ----------
+    where : Volume
+        Boolean, on the fixed image's grid: voxels that are compared.
+    start : Transform
+        Maps points of the fixed image to points of the moving image; the search changes it in
+        place.
+    step_mm : float
+        First step of the descent.
+    iterations : int
+        Largest number of steps at each scale.
+    fine_mm : float
+        Smoothing (mm) at the second scale.
+    """
+    method = sitk.ImageRegistrationMethod()
+    method.SetNumberOfThreads(1)
+    method.SetMetricAsMattesMutualInformation(_BINS)
+    method.SetMetricSamplingStrategy(method.NONE)
+    method.SetMetricFixedMask(where.to_sitk())
+    method.SetInterpolator(sitk.sitkLinear)
+    method.SetOptimizerAsRegularStepGradientDescent(
+        learningRate=step_mm, minStep=0.01, numberOfIterations=iterations, relaxationFactor=0.6
+    )
+    # One radian moves an image's edge far further than one mm does.
+    method.SetOptimizerScalesFromPhysicalShift()
+    method.SetShrinkFactorsPerLevel([2, 1])
+    method.SetSmoothingSigmasPerLevel([2.0, fine_mm])
+    method.SmoothingSigmasAreSpecifiedInPhysicalUnitsOn()
+    method.SetInitialTransform(start, inPlace=True)
+    return method
+
+
+def _matrix(transform: sitk.Euler3DTransform) -> np.ndarray:
+    """Return the 4 x 4 matrix of a rigid transform about its centre."""
+    rotation = np.array(transform.GetMatrix()).reshape(3, 3)
+    centre = np.array(transform.GetCenter())
+    matrix = np.eye(4)
+    matrix[:3, :3] = rotation
+    matrix[:3, 3] = np.array(transform.GetTranslation()) + centre - rotation @ centre
+    return matrix
+
+
+def _moved(image: Volume, matrix: np.ndarray) -> Volume:
+    return replace(
+        image,
+        origin=triple((matrix @ np.append(image.origin, 1.0))[:3]),
+        direction=matrix[:3, :3] @ np.asarray(image.direction),
+    )
+
+
+# Contrasts differ too much for a checkerboard: the eye compares outlines.
+EDGE_SCALE_MM = 1.4
+EDGE_SHARE = (0.80, 0.93)
+
+
+def registration_view(
+    registration: Registration, fixed: Volume, z: int
+) -> tuple[JsonObject, np.ndarray]:
+    """Return numbers and pictures of one alignment, for the patient's page.
+
+    Parameters
+    ----------
+    registration : Registration
+        The alignment.
+    fixed : Volume
+        The T2 image on the display grid.
+    z : int
+        Slice of ``fixed`` to draw.
+
+    Returns
+    -------
+    numbers : dict
+        Fields of the registration, under these keys: ``moving, before, after, translation_mm,
+        rotation_deg, accepted, note``.
+    pictures : ndarray of uint8, shape (3, H, W)
+        The moving image in its old place, in its new place, and the edges of T2 (255, else 0).
+    """
+    slab = fixed.beginning_at(fixed.array[z : z + 1], np.array([0.0, 0.0, float(z)]))
+    places = (registration.moving, registration.apply(registration.moving))
+    moved = [resample_image(image, slab).array[0] for image in places]
+    low, high = _window(np.stack(moved))
+    edges = canny(
+        np.nan_to_num(slab.array[0].astype(float)),
+        EDGE_SCALE_MM / min(fixed.spacing[:2]),
+        low_threshold=EDGE_SHARE[0],
+        high_threshold=EDGE_SHARE[1],
+        use_quantiles=True,
+    )
+    pictures = [_grey(image, low, high) for image in moved]
+    numbers = {
+        "moving": registration.name,
+        "before": round(registration.before, 4),
+        "after": round(registration.after, 4),
+        "translation_mm": round(registration.shift_mm, 2),
+        "rotation_deg": round(registration.angle_deg, 2),
+        "accepted": registration.accepted,
+        "note": registration.note,
+    }
+    return numbers, np.stack([*pictures, np.where(edges, 255, 0).astype(np.uint8)])
+
+
+def _window(array: np.ndarray) -> tuple[float, float]:
+    finite = array[np.isfinite(array)].astype(float)
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = np.percentile(finite, (1, 99.5))
+    return float(low), float(max(high, low + 1e-6))
+
+
+def _grey(array: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Scale to 0..255; black where the image does not reach."""
+    share = (np.clip(array.astype(float), low, high) - low) / (high - low)
+    return np.asarray(np.nan_to_num(np.rint(255 * share)), np.uint8)

@@ -1,0 +1,254 @@
+"""Frames of a series become stacks: 3-D images with their slices in order.
+
+The slices of a stack share orientation, size, spacing, b-value, gradient direction, flip angle,
+echo time and time point. Geometry is compared with a tolerance because scanners write spacings that
+differ in the last digits.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.mri.imaging.frames import Frame, printable
+from cad.mri.imaging.volume import Volume, triple
+
+ORIENTATION_TOLERANCE = 1e-3
+_OTHER_PLANE = 0.2  # of a unit vector: no scanner angulates slices of one image so
+POSITION_TOLERANCE_MM = 0.1
+SPACING_TOLERANCE = 0.02  # of the slice distance
+MISSING_FACTOR = 1.5
+BY_ORDER = "order of the instance numbers"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Hold the slices of one 3-D image, sorted along their normal.
+
+    Parameters
+    ----------
+    slices : tuple of Frame
+        Headers of the slices, in the order of the z axis.
+    spacing : tuple of 3 floats
+        Voxel size in mm along x, y, z.
+    origin : tuple of 3 floats
+        Centre of voxel (0, 0, 0) in the patient, LPS, mm.
+    direction : ndarray, shape (3, 3)
+        Columns are the unit vectors of the x, y and z voxel axes in LPS.
+    told_apart_by : str
+        What tells this stack from other time points at the same positions, such as
+        ``acquisition time``; empty where there is only one time point.
+    """
+
+    slices: tuple[Frame, ...]
+    spacing: tuple[float, float, float]
+    origin: tuple[float, float, float]
+    direction: np.ndarray
+    told_apart_by: str = ""
+
+    @property
+    def first(self) -> Frame:
+        """Return the header of the first slice, for attributes that all slices have in common."""
+        return self.slices[0]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Return the number of voxels along z, y, x."""
+        return (len(self.slices), self.first.rows, self.first.columns)
+
+    @property
+    def grid(self) -> Volume:
+        """Return the stack's grid as a volume whose values mean nothing."""
+        # One False, seen everywhere: a grid costs no memory.
+        empty = np.broadcast_to(np.zeros((), bool), self.shape)
+        return Volume(empty, self.spacing, self.origin, self.direction)
+
+    def __str__(self) -> str:
+        head = self.first
+        b_value = "" if head.b_value is None else f", b {head.b_value:g}"
+        flip = "" if head.flip_angle is None else f", flip {head.flip_angle:g}"
+        return f"series {head.series_number} {printable(head.description)!r}{b_value}{flip}"
+
+
+def stacks_of(frames: list[Frame]) -> list[Stack]:
+    """Return the 3-D images of one series.
+
+    Parameters
+    ----------
+    frames : list of Frame
+        All planes of one SeriesInstanceUID.
+
+    Returns
+    -------
+    list of Stack
+        One for each combination of plane (a localiser has three), b-value, diffusion direction,
+        flip angle, echo time, image type and time point.
+
+    Raises
+    ------
+    CadError
+        For a missing or duplicate slice, slices of different size, orientation or spacing, and
+        slices without a position.
+    """
+    groups: dict[tuple[object, ...], list[Frame]] = defaultdict(list)
+    planes: list[np.ndarray] = []
+    for item in frames:
+        groups[
+            (
+                _plane(item, planes),
+                _rounded(item.b_value, 1),
+                item.direction and tuple(round(v, 3) for v in item.direction),
+                item.flip_angle,
+                _rounded(item.echo_time, 3),
+                item.image_type,
+            )
+        ].append(item)
+    stacks = [stack for group in groups.values() for stack in _split_times(group)]
+    return sorted(stacks, key=lambda s: min((i.instance_number, i.index) for i in s.slices))
+
+
+def _plane(item: Frame, planes: list[np.ndarray]) -> int | None:
+    """Return the number of the plane that an image lies in, adding it where it is a new one."""
+    if item.orientation is None:
+        return None
+    axes = np.array(item.orientation)
+    near = (k for k, seen in enumerate(planes) if np.abs(seen - axes).max() < _OTHER_PLANE)
+    number = next(near, len(planes))
+    if number == len(planes):
+        planes.append(axes)
+    return number
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _split_times(group: list[Frame]) -> list[Stack]:
+    """Return one stack, or several when every position occurs once per time point."""
+    positions = Counter(_where(item) for item in group)
+    repeats = max(positions.values())
+    if repeats == 1:
+        return [_stack(group)]
+    for name in (
+        "temporal_position",
+        "acquisition_number",
+        "trigger_time",
+        "acquisition_time",
+        "content_time",
+    ):
+        times: dict[object, list[Frame]] = defaultdict(list)
+        for item in group:
+            times[getattr(item, name)].append(item)
+        once = all(len({_where(i) for i in part}) == len(part) for part in times.values())
+        if len(times) == repeats and once and None not in times:
+            return [_stack(part, name.replace("_", " ")) for part in times.values()]
+    # The instance numbers must put all planes in one order.
+    numbered = len({(item.instance_number, item.index) for item in group}) == len(group)
+    if set(positions.values()) == {repeats} and numbered:
+        return [_stack(part, BY_ORDER) for part in _by_order(group)]
+    place, count = positions.most_common(1)[0]
+    twice = [item for item in group if _where(item) == place]
+    raise CadError(
+        f"duplicate slice: {count} images of series {twice[0].series_number} lie at position "
+        f"{place} mm ({', '.join(item.path.name for item in twice[:4])}), and neither a clock nor "
+        "the instance numbers tell them apart",
+        file=twice[1].path,
+        hint="if one is a copy, remove it; else export the series again",
+    )
+
+
+def _by_order(group: list[Frame]) -> list[list[Frame]]:
+    """Return phases by order of occurrence: the k-th plane at every position is of phase k."""
+    phases: dict[int, list[Frame]] = defaultdict(list)
+    seen: Counter[tuple[float, ...]] = Counter()
+    for item in sorted(group, key=lambda i: (i.instance_number, i.index)):
+        phases[seen[_where(item)]].append(item)
+        seen[_where(item)] += 1
+    return list(phases.values())
+
+
+def _where(item: Frame) -> tuple[float, ...]:
+    if item.position is None or item.orientation is None or item.pixel_spacing is None:
+        raise CadError(
+            "no ImagePositionPatient, ImageOrientationPatient or PixelSpacing", file=item.path
+        )
+    return tuple(round(v, 2) for v in item.position)
+
+
+def _stack(slices: list[Frame], told_apart_by: str = "") -> Stack:
+    """Sort slices along their normal and check that they form a regular grid."""
+    head = slices[0]
+    for item in slices:
+        _where(item)
+        _check_alike(item, head)
+    orientation = np.array(head.orientation, float).reshape(2, 3)
+    normal = np.cross(orientation[0], orientation[1])
+    positions = np.array([item.position for item in slices], float)
+    along = positions @ normal
+    order = np.argsort(along, kind="stable")
+    ordered = [slices[i] for i in order]
+    distance = _distance(along[order], ordered)
+    line = positions[order[0]] + np.outer(along[order] - along[order[0]], normal)
+    drift = float(np.abs(positions[order] - line).max())
+    if drift > POSITION_TOLERANCE_MM:
+        raise CadError(
+            f"slices are sheared: they drift {drift:.2f} mm from the normal of their planes, "
+            f"allowed {POSITION_TOLERANCE_MM} mm",
+            file=head.path.parent,
+            hint="gantry-tilted grids are not supported; resample the series",
+        )
+    assert head.pixel_spacing is not None  # noqa: S101 - _where has checked it
+    row_spacing, column_spacing = head.pixel_spacing
+    return Stack(
+        tuple(ordered),
+        (column_spacing, row_spacing, distance),
+        triple(positions[order[0]]),
+        np.stack([orientation[0], orientation[1], normal], axis=1),
+        told_apart_by,
+    )
+
+
+def _check_alike(item: Frame, head: Frame) -> None:
+    if (item.rows, item.columns) != (head.rows, head.columns):
+        raise CadError(
+            f"slices differ in size: {item.rows} x {item.columns} and {head.rows} x {head.columns}",
+            file=item.path,
+        )
+    for name, tolerance in (("orientation", ORIENTATION_TOLERANCE), ("pixel_spacing", 1e-3)):
+        a, b = np.array(getattr(item, name)), np.array(getattr(head, name))
+        if np.abs(a - b).max() > tolerance:
+            problem = f"slices differ in {name.replace('_', ' ')}: {a.tolist()} and {b.tolist()}"
+            raise CadError(problem, file=item.path, hint="a localiser may be mixed into the series")
+    if item.frame_uid != head.frame_uid:
+        raise CadError("slices of one series have different frames of reference", file=item.path)
+
+
+def _distance(along: np.ndarray, ordered: list[Frame]) -> float:
+    """Return the distance between neighbouring slices, mm; refuse gaps and copies."""
+    if len(along) == 1:
+        thickness = ordered[0].thickness
+        if not thickness or thickness <= 0:
+            raise CadError("a single slice without SliceThickness", file=ordered[0].path)
+        return float(thickness)
+    steps = np.diff(along)
+    median = float(np.median(steps))
+    worst = int(np.argmax(np.abs(steps - median)))
+    gap = float(steps[worst])
+    if abs(gap - median) <= max(SPACING_TOLERANCE * median, POSITION_TOLERANCE_MM):
+        return float(along[-1] - along[0]) / (len(along) - 1)
+    a, b = ordered[worst], ordered[worst + 1]
+    number = f"series {a.series_number}, between {a.path.name} and {b.path.name}"
+    if gap > MISSING_FACTOR * median:
+        count = max(round(gap / median) - 1, 1)
+        raise CadError(
+            f"missing slice: {count} between {along[worst]:.2f} and {along[worst + 1]:.2f} mm "
+            f"along the normal ({number}); the slice distance is {median:.3f} mm",
+            file=b.path,
+            hint="export the series again",
+        )
+    raise CadError(
+        f"uneven slices: a step of {gap:.3f} mm where others are {median:.3f} mm ({number})",
+        file=b.path,
+        hint="a duplicate slice or two interleaved series; export the series again",
+    )

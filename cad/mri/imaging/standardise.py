@@ -1,0 +1,378 @@
+"""T2 has no absolute scale: what makes the intensities of different patients comparable.
+
+Per patient: none, z-score, reference tissue. Across patients: Nyul's piecewise-linear histogram
+mapping, fitted on training patients only. It needs of every patient only the percentiles that
+:func:`landmarks` gives, so a fold's fit is a mean over rows, and its ``key`` names the fold's
+features in a cache (docs/methods.md 7). The bias field of the coil is removed before by N4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import SimpleITK as sitk
+
+from cad.base.errors import CadError, located
+from cad.base.settings import ImageSettings
+from cad.mri.imaging.geometry import bounding_box, resample_mask
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.volume import Volume
+
+# Nyul et al., IEEE Trans Med Imaging 19 (2000) 143: deciles between the cut-off percentiles.
+PERCENTILES = (1.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 99.0)
+# Foreground: above this share of the image's 99th percentile. Air lies below; muscle, at about a
+# twentieth on T2, above.
+_FOREGROUND = 0.03
+# Edges (mm along the image's axes) of the box about the regions in which T2 is scaled without a
+# gland: the gland and its rim lie in it, and any field of view that is of use holds it.
+BOX_MM = (60.0, 60.0, 30.0)
+_IQR_OF_NORMAL = 1.349  # standard deviations
+_N4_SHRINK_MM = 4.0
+_N4_ITERATIONS = (30, 30, 20)
+_HISTOGRAM_BINS = 256
+_HISTOGRAM_TOP = 90.0
+_CLEAR_MAXIMUM = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class NyulScale:
+    """Hold the standard T2 histogram of a set of training patients (Nyul's method).
+
+    Parameters
+    ----------
+    landmarks : ndarray, shape (11,)
+        Standard intensities of the percentiles 1, 10, 20, ..., 90, 99; the first is 0, the last 1.
+    """
+
+    landmarks: np.ndarray
+
+    @classmethod
+    def fit(cls, patients: np.ndarray) -> NyulScale:
+        """Fit the standard scale to the training patients' landmarks.
+
+        Parameters
+        ----------
+        patients : ndarray, shape (n_patients, 11)
+            One row per training patient: the T2 image's intensities at the percentiles, from
+            :func:`landmarks`.
+
+        Raises
+        ------
+        CadError
+            Without patients, or for a patient whose landmarks do not increase.
+        """
+        rows = np.atleast_2d(np.asarray(patients, float))
+        if not rows.size or rows.shape[1] != len(PERCENTILES):
+            raise CadError(
+                f"Nyul landmarks have shape (n_patients, {len(PERCENTILES)}), found {rows.shape}"
+            )
+        for row in rows:
+            _check_landmarks(row)
+        # Each patient's landmarks are brought to 0..1 first: a scanner's gain must not weigh.
+        return cls(((rows - rows[:, :1]) / (rows[:, -1:] - rows[:, :1])).mean(axis=0))
+
+    @property
+    def key(self) -> str:
+        """Return the SHA-256 of the landmarks: the cache key of features on this scale."""
+        return hashlib.sha256(np.ascontiguousarray(self.landmarks, "<f8").tobytes()).hexdigest()
+
+    def transform(self, image: Volume, own: np.ndarray | None = None) -> Volume:
+        """Map an image's intensities to the standard scale, by its own percentiles; float32.
+
+        The image's 11 landmarks go to the 11 intensities of the training patients' standard
+        histogram. The map is linear between two landmarks; below the first and above the last, the
+        nearest segment is continued.
+
+        Parameters
+        ----------
+        image : Volume
+            T2-weighted image.
+        own : ndarray, shape (11,), optional
+            The image's :func:`landmarks`; by default they are computed from ``image``. Give those
+            of the whole image when ``image`` is only a part of it.
+        """
+        own = landmarks(image) if own is None else own
+        values = image.array.astype(float)
+        out = np.interp(values, own, self.landmarks)
+        for end, inner in ((0, 1), (-1, -2)):
+            slope = (self.landmarks[end] - self.landmarks[inner]) / (own[end] - own[inner])
+            beyond = values < own[0] if end == 0 else values > own[-1]
+            out[beyond] = self.landmarks[end] + slope * (values[beyond] - own[end])
+        return image.with_array(out.astype(np.float32))
+
+
+def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
+    """Return the 11 intensity percentiles of an image that Nyul's histogram mapping uses.
+
+    Parameters
+    ----------
+    image : Volume
+        T2-weighted image.
+    mask : ndarray of bool, optional
+        Voxels whose intensities count; by default the image's foreground.
+
+    Returns
+    -------
+    ndarray, shape (11,)
+        Intensities at the percentiles 1, 10, 20, ..., 90 and 99 (``PERCENTILES``).
+
+    Raises
+    ------
+    CadError
+        When the percentiles do not increase.
+    """
+    inside = foreground(image) if mask is None else mask
+    levels: np.ndarray = np.percentile(image.array[inside], PERCENTILES)
+    _check_landmarks(levels)
+    return levels
+
+
+def standardise_t2(
+    study: Study, settings: ImageSettings, scale: NyulScale | None = None
+) -> tuple[Volume, str, float]:
+    """Return the study's T2 image, bias-corrected and standardised as the settings say.
+
+    Parameters
+    ----------
+    study : Study
+        With ``t2w``; and with the gland mask or regions where the settings scale T2 by them.
+    settings : ImageSettings
+        ``t2_standardisation``, ``t2_reference`` and ``bias_correction``.
+    scale : NyulScale, optional
+        Needed for ``nyul``: fitted on the training patients.
+
+    Returns
+    -------
+    image : Volume
+        float32, on the grid of the study's ``t2w``.
+    reference : str
+        Voxels or tissue that the scale comes from: ``gland``, ``regions``, ``image``, ``muscle``,
+        ``cohort`` or ``none``.
+    level : float
+        Median of the stored T2 values. It is taken in the gland, or in the box about the regions
+        (:func:`around_regions`), where these are the reference; else in the foreground.
+
+    Raises
+    ------
+    CadError
+        Naming the patient: no T2 image, a constant image, no Nyul scale, no gland mask where the
+        settings ask for one.
+    """
+    with located(patient=study.participant_id):
+        image = prepared_t2(study, settings)
+        name, where = _reference(study, image, settings)
+        # As stored: another scanner's gain is to show.
+        stored = study.t2w or image
+        level = float(np.median(stored.array[foreground(stored) if where is None else where]))
+        if settings.t2_standardisation == "zscore":
+            image = zscore(image, where, robust=name == "regions")
+        elif settings.t2_standardisation == "reference":
+            image = reference_tissue(image)
+        elif settings.t2_standardisation == "nyul":
+            if scale is None:
+                raise CadError(
+                    "Nyul standardisation needs a scale fitted on training patients",
+                    hint="fit NyulScale on their landmarks, or choose zscore",
+                )
+            image = scale.transform(image)
+    return image, name, level
+
+
+def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
+    """Return a study's T2 image in float32, before standardisation.
+
+    Its bias field is removed where ``settings.bias_correction`` asks for this. It is the image from
+    which :func:`landmarks` are computed.
+    """
+    if study.t2w is None:
+        raise CadError("the study has no T2 image", patient=study.participant_id)
+    image = study.t2w.with_array(study.t2w.array.astype(np.float32))
+    if not settings.bias_correction:
+        return image
+    # Beyond the field of view an interpolated image has no value; N4 takes it for air.
+    return correct_bias(image.with_array(np.nan_to_num(image.array)))
+
+
+def _reference(
+    study: Study, image: Volume, settings: ImageSettings
+) -> tuple[str, np.ndarray | None]:
+    """Return what the scale is taken from, and where that is; None for all of the foreground."""
+    named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
+    if settings.t2_standardisation in named:
+        return named[settings.t2_standardisation], None
+    if settings.t2_reference in ("gland", "auto"):
+        gland = None if study.gland is None else resample_mask(study.gland, image).array
+        if gland is not None and gland.any():
+            return "gland", gland
+        if settings.t2_reference == "gland":
+            raise CadError(
+                "T2 is to be scaled over the gland, and the study has no usable gland mask",
+                hint="add masks/*_gland.nii.gz, or set images.t2_reference: regions for all",
+            )
+    regions = study.roi_union
+    if settings.t2_reference == "image" or regions is None:
+        return "image", None
+    return "regions", around_regions(regions, image)
+
+
+def around_regions(regions: Volume, image: Volume) -> np.ndarray:
+    """Return where an image shows tissue in a box about the centre of mass of a mask.
+
+    Voxels outside of the box are not read, so that the field of view changes nothing.
+
+    Parameters
+    ----------
+    regions : Volume
+        The mask.
+    image : Volume
+        Image whose grid is used. The box measures 60 x 60 x 30 mm (:data:`BOX_MM`) along its axes.
+
+    Returns
+    -------
+    ndarray of bool, shape of the image
+        True for the voxels in the box that are not air.
+
+    Raises
+    ------
+    CadError
+        For an empty mask, or a box without tissue.
+    """
+    voxels = np.argwhere(regions.array)
+    if not len(voxels):
+        raise CadError("T2 is to be scaled about the regions, and there are none")
+    centre = image.patient_to_index(regions.index_to_patient(voxels.mean(axis=0)[::-1]))
+    inside = np.ones(image.shape, bool)
+    for axis, (edge, step, middle) in enumerate(zip(BOX_MM, image.spacing, centre, strict=True)):
+        along = np.arange(image.shape[2 - axis])
+        # A thousandth of a mm: centres on the edge must not depend on the last digit of a header.
+        near = np.abs(along - middle) * step <= edge / 2 + 1e-3
+        inside &= near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
+    box = bounding_box(inside)
+    if box is None:
+        raise CadError("the regions lie outside the T2 image: no scale can be taken around them")
+    # Of the box alone: the 99th percentile of the whole image would bring the field of view back.
+    inside[box] = foreground(image.with_array(image.array[box]))
+    return inside
+
+
+def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = False) -> Volume:
+    """Return the z-score of an image: less its mean, over its standard deviation; float32.
+
+    Parameters
+    ----------
+    image : Volume
+        T2-weighted image.
+    mask : ndarray of bool, optional
+        Voxels that mean and standard deviation are taken of; by default the foreground.
+    robust : bool
+        Use the median and the interquartile range (scaled to a standard deviation) instead, which
+        bright bladder and fat in the mask change less.
+
+    Raises
+    ------
+    CadError
+        For an image that is constant in the mask.
+    """
+    values = image.array[foreground(image) if mask is None else mask].astype(float)
+    middle, spread = values.mean(), values.std()
+    if robust:
+        low, middle, high = np.percentile(values, (25, 50, 75))
+        spread = (high - low) / _IQR_OF_NORMAL
+    if not spread > 0:
+        raise CadError(
+            f"the image is constant ({middle:g}) where its scale is taken",
+            hint="check the series; a constant image has no z-score",
+        )
+    return image.with_array(((image.array - middle) / spread).astype(np.float32))
+
+
+def reference_tissue(image: Volume) -> Volume:
+    """Divide a T2-weighted image by the intensity of muscle; return it as float32.
+
+    Muscle is the darkest large tissue on T2; :func:`muscle_level` finds its intensity.
+    """
+    level = muscle_level(image)
+    if not level > 0:
+        raise CadError(f"the reference tissue has intensity {level:g}; it must be positive")
+    return image.with_array((image.array / level).astype(np.float32))
+
+
+def muscle_level(image: Volume) -> float:
+    """Return the intensity of muscle: the lowest clear maximum of the histogram above air.
+
+    Without such a maximum, the median of the foreground is returned.
+    """
+    inside = foreground(image)
+    top = float(np.percentile(image.array[inside], _HISTOGRAM_TOP))
+    finite = image.array[np.isfinite(image.array)]
+    counts, edges = np.histogram(finite, bins=_HISTOGRAM_BINS, range=(0.0, top))
+    # Scanners round to a comb of integers: smoothing over some bins closes its gaps.
+    kernel = np.exp(-0.5 * (np.arange(-15, 16) / 5.0) ** 2)
+    smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
+    centres = (edges[:-1] + edges[1:]) / 2
+    # Maxima below the foreground are air and its noise.
+    body = centres > image.array[inside].min()
+    peak = np.zeros(len(centres), bool)
+    peak[1:-1] = (smooth[1:-1] > smooth[:-2]) & (smooth[1:-1] >= smooth[2:])
+    peak &= body & (smooth >= _CLEAR_MAXIMUM * smooth[body].max())
+    if not peak.any():
+        return float(np.median(image.array[inside]))
+    return float(centres[np.flatnonzero(peak)[0]])
+
+
+def foreground(image: Volume) -> np.ndarray:
+    """Return a boolean array of the body: finite and above 3 % of the image's 99th percentile."""
+    finite = np.isfinite(image.array)
+    if not finite.any():
+        raise CadError("the image holds no number")
+    top = float(np.percentile(image.array[finite], 99))
+    inside: np.ndarray = finite & (image.array > _FOREGROUND * top)
+    if not inside.any():
+        raise CadError(f"the image has no foreground (99th percentile {top:g})")
+    return inside
+
+
+def correct_bias(image: Volume) -> Volume:
+    """Remove the coil's smooth intensity field by N4.
+
+    Parameters
+    ----------
+    image : Volume
+        Positive intensities; the field is fitted to the foreground.
+
+    Returns
+    -------
+    Volume
+        float32, the image over the field, whose geometric mean over the foreground is 1.
+
+    References
+    ----------
+    Tustison et al., IEEE Trans Med Imaging 29 (2010) 1310.
+    """
+    inside = foreground(image)
+    full = image.with_array(image.array.astype(np.float32)).to_sitk()
+    where = image.with_array(inside).to_sitk()
+    # The field is smooth: it is fitted on voxels of about 4 mm and evaluated on all.
+    factors = [
+        int(max(1, min(round(_N4_SHRINK_MM / s), n // 4)))
+        for s, n in zip(image.spacing, image.shape[::-1], strict=True)
+    ]
+    n4 = sitk.N4BiasFieldCorrectionImageFilter()
+    n4.SetMaximumNumberOfIterations(list(_N4_ITERATIONS))
+    n4.SetNumberOfThreads(1)
+    n4.Execute(sitk.Shrink(full, factors), sitk.Shrink(where, factors))
+    log_field = sitk.GetArrayFromImage(n4.GetLogBiasFieldAsImage(full)).astype(float)
+    log_field -= log_field[inside].mean()
+    return image.with_array((image.array / np.exp(log_field)).astype(np.float32))
+
+
+def _check_landmarks(row: np.ndarray) -> None:
+    if not (np.isfinite(row).all() and (np.diff(row) > 0).all()):
+        raise CadError(
+            "the image's percentiles do not increase: "
+            + ", ".join(f"{v:g}" for v in row)
+            + "; Nyul's mapping needs 11 different intensities",
+            hint="check for a constant or clipped image",
+        )

@@ -1,0 +1,492 @@
+"""A study on disk: one folder of NIfTI files with BIDS names, read whole or refused with a reason.
+
+======================================  ==============================================
+``anat/<study>_T2w.nii.gz``             T2-weighted image
+``dwi/<study>_ADC.nii.gz``              ADC map, 1e-6 mm2/s
+``dwi/<study>_acq-b<b>_dwi.nii.gz``     diffusion-weighted images, b in s/mm2
+``dwi/<study>_acq-highb_dwi.nii.gz``    the high-b image, b of 1400 s/mm2 or more
+``perf/<study>_dce.nii.gz``             dynamic series, times in the sidecar
+``perf/<study>_flip-<i>_VFA.nii.gz``    variable flip angles, FlipAngle in the sidecar
+``fmap/<study>_TB1map.nii.gz``          transmit field, fraction or percent
+``masks/<study>_rois.nii.gz``           label map; ``_gland`` and ``_vessel`` are masks
+======================================  ==============================================
+
+``<study>`` is ``sub-XXX`` or ``sub-XXX_ses-YY``.
+
+The transmit field (B1+) is the share of the stated flip angle that the tissue gets. The sidecar's
+unit and the values must agree on whether it is a fraction or in percent; a map that leaves it open
+is refused, because every T1 would be wrong by its square.
+"""
+
+import difflib
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cad.base.errors import CadError, located
+from cad.base.files import JsonObject
+from cad.base.reading import kind_of, reading
+from cad.base.terms.modality import MODALITIES, Modality
+from cad.mri.imaging import nifti
+from cad.mri.imaging.belonging import measurable
+from cad.mri.imaging.geometry import overlaps, point
+from cad.mri.imaging.makers import maker
+from cad.mri.imaging.nifti import read_sidecar, read_volume, sidecar_path
+from cad.mri.imaging.study import Protocol, Roi, Study
+from cad.mri.imaging.units import in_unit
+from cad.mri.imaging.volume import Dynamic, Volume
+
+# Beyond these no body coil at 1.5 or 3 T goes; a voxel there holds no measurement.
+LEAST, MOST = 0.3, 2.0
+_FACTORS = {"percent": 0.01, "%": 0.01, "1": 1.0, "ratio": 1.0, "fraction": 1.0}
+_UNSTATED = ("", "arbitrary", "a.u.", "au")  # BIDS says "arbitrary" of either
+
+
+def b1_path(folder: Path, study_id: str) -> Path:
+    """Return the path of a study's map of the transmit field; the file may be absent."""
+    return folder / "fmap" / f"{study_id}_TB1map.nii.gz"
+
+
+def read_b1(path: Path) -> Volume | None:
+    """Read a map of the transmit field (B1+); None where there is no file.
+
+    Values are the actual over the stated flip angle: 1 where the angle is as stated. Voxels whose
+    value is impossible are NaN.
+
+    Raises
+    ------
+    CadError
+        Naming the file: for a unit that is no ratio, values that fit neither fraction nor percent,
+        or values that contradict the stated unit.
+    """
+    if not path.is_file():
+        return None
+    volume = read_volume(path)
+    values = volume.array.astype(np.float32)
+    positive = values[np.isfinite(values) & (values > 0)]
+    level = float(np.median(positive)) if positive.size else 0.0
+    # Scanners write the field as a fraction or in percent, often without saying which: the level
+    # tells, for no field is a hundredth or a hundred times the stated one.
+    factor = next((f for f in (1.0, 0.01) if LEAST <= level * f <= MOST), None)
+    if factor is None:
+        raise CadError(
+            f"a map of the transmit field with a median of {level:.3g}: neither a fraction of the "
+            f"stated flip angle ({LEAST:g} to {MOST:g}) nor percent of it "
+            f"({100 * LEAST:g} to {100 * MOST:g})",
+            file=path,
+            hint="divide actual by stated flip angles, or remove the file",
+        )
+    stated = str(read_sidecar(path).get("Units", "") or "").strip().lower()
+    if stated not in _UNSTATED and _FACTORS.get(stated) != factor:
+        raise CadError(
+            f"Units {stated!r} of a transmit-field map with a median of {level:.3g}; expected "
+            f"{'percent' if factor < 1 else 'fraction'}",
+            file=sidecar_path(path),
+            hint="correct Units (fraction or percent) or the map",
+        )
+    ratio = values * np.float32(factor)
+    possible = (ratio >= LEAST) & (ratio <= MOST)
+    return replace(volume, array=np.where(possible, ratio, np.nan).astype(np.float32), unit="")
+
+
+_DIFFUSION = re.compile(r"_acq-b(\d+(?:p\d+)?)_dwi\.nii\.gz$")
+_PLACES = {
+    **{m.name: (m.folder, m.suffix) for m in MODALITIES},
+    "rois": ("masks", "rois"),
+    "gland": ("masks", "gland"),
+    "vessel": ("masks", "vessel"),
+}
+_SAME_AXIS = 0.99
+_FOLDERS = {folder for folder, _ in _PLACES.values()}
+
+
+def image_path(folder: Path, study_id: str, kind: str) -> Path:
+    """Return the path of a study's image or mask; the file may be absent.
+
+    ``kind`` is a modality's name (``t2w``, ``adc``, ``dce``, ``hbv``) or a mask: ``rois``,
+    ``gland`` or ``vessel``.
+    """
+    place, suffix = _PLACES[kind]
+    return folder / place / f"{study_id}_{suffix}.nii.gz"
+
+
+def reader_outline_path(folder: Path, study_id: str, reader: str) -> Path:
+    """Return the path of the label map with the outlines of one reader; the file may be absent.
+
+    ``reader`` is the reader's id. Labels in the map are those of ``rois.tsv``.
+    """
+    return folder / "masks" / f"{study_id}_desc-{reader}_rois.nii.gz"
+
+
+def read_reader_outlines(folder: Path, study_id: str) -> dict[str, Volume]:
+    """Read the regions as each reader outlined them: one label map per reader who has a file.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the study, which holds ``masks``.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+
+    Returns
+    -------
+    dict of str to Volume
+        Label maps by reader id, sorted; a voxel holds the label of its region, else 0.
+
+    Raises
+    ------
+    CadError
+        For a damaged file, or one that holds fractions or negative numbers.
+    """
+    first, last = f"{study_id}_desc-", "_rois.nii.gz"
+    outlines = {}
+    for path in sorted((folder / "masks").glob(f"{first}*{last}")):
+        outlines[path.name.removeprefix(first).removesuffix(last)] = nifti.read_label_map(path)
+    return outlines
+
+
+def vfa_path(folder: Path, study_id: str, index: int) -> Path:
+    """Return the path of a study's variable-flip-angle image number ``index`` (from 1).
+
+    The file may be absent.
+    """
+    return folder / "perf" / f"{study_id}_flip-{index}_VFA.nii.gz"
+
+
+def diffusion_path(folder: Path, study_id: str, b_value: float) -> Path:
+    """Return the path of a study's diffusion-weighted image of one b-value (s/mm2).
+
+    In the file's name ``p`` stands for the decimal point. The file may be absent.
+    """
+    return folder / "dwi" / f"{study_id}_acq-b{f'{b_value:g}'.replace('.', 'p')}_dwi.nii.gz"
+
+
+def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
+    """Read the images and masks of a study into memory, and refuse a study that is damaged.
+
+    A faulty region does not refuse the study: :func:`check_study` lists regions that are empty,
+    too small or outside of the images.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the study, which holds ``anat``, ``dwi``, ``perf``, ``fmap`` and ``masks``.
+    study_id, participant_id : str
+        ``sub-XXX[_ses-YY]`` and ``sub-XXX``.
+    rois : list of Roi
+        The study's regions, from ``rois.tsv``.
+
+    Returns
+    -------
+    Study
+        A modality without a file is None; ``Study.missing`` names it.
+
+    Raises
+    ------
+    CadError
+        Naming file and patient: no image at all, a damaged file, NaN or constant images,
+        impossible geometry, different frames of reference, dynamic frames without valid times, an
+        incomplete set of flip angles, or regions without a label map.
+    """
+    with located(patient=participant_id), reading(folder, "not a study that can be read"):
+        return _read_study(folder, study_id, participant_id, rois)
+
+
+def check_study(study: Study) -> list[CadError]:
+    """Return an error, with the reason, for each region of a study that cannot be measured.
+
+    A region has an error when none of the study's images can measure it, or when it cannot be a
+    lesion: too far outside the gland or the body, or as large as a gland. Nothing is raised.
+    """
+    grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
+    return measurable(study, {name: grid for name, grid in grids.items() if grid is not None})[1]
+
+
+def lost_images(folder: Path) -> list[CadError]:
+    """Return an error for every sidecar without its image; reading a study passes over such a file.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the study.
+    """
+    return [
+        CadError(
+            f"a sidecar without its image {image.name}",
+            file=path,
+            hint="bring the image back, or delete the sidecar",
+        )
+        for path in sorted(folder.glob("*/*.json"))
+        if path.parent.name in _FOLDERS
+        and not (image := path.with_name(path.stem + ".nii.gz")).is_file()
+    ]
+
+
+def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
+    """Return an error for every image of a study that no step reads, because of its name.
+
+    The error's hint is the name that was probably meant.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the study.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+    """
+    wanted = [image_path(folder, study_id, kind) for kind in _PLACES]
+    read = {*wanted, *(folder / "perf").glob(f"{study_id}_flip-*_VFA.nii.gz")}
+    read |= set((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
+    names = {path.name: path for path in wanted}
+    odd = ((p, kind_of(p)) for name in _FOLDERS for p in (folder / name).glob("*"))
+    problems = [
+        CadError(f"{kind} where files are expected: nothing reads it", file=path)
+        for path, kind in sorted(odd)
+        if kind and not path.is_dir()
+    ]
+    images = {m.folder for m in MODALITIES}  # beside masks lie other drawings, which are asked for
+    for path in sorted(p for name in images for p in (folder / name).glob("*.nii*")):
+        if path in read or kind_of(path):
+            continue
+        near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
+        place = names[near[0]].relative_to(folder) if near else f"anat/{study_id}_T2w.nii.gz"
+        problems.append(CadError("an image that nothing reads", file=path, hint=f"is it {place}?"))
+    return problems
+
+
+def write_study(folder: Path, study: Study) -> None:
+    """Write the images, masks and sidecars of a study as NIfTI and JSON files.
+
+    A file of the same name is replaced. Only image files are written; the cohort's tables
+    (``rois.tsv``, ...) are written by :func:`cad.folders.cohort.write_tables`.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the study; ``anat``, ``dwi``, ``perf``, ``fmap`` and ``masks`` come below it.
+    study : Study
+        Its modalities and masks that are None get no file.
+    """
+    name = study.study_id
+    for modality in MODALITIES:
+        path = image_path(folder, name, modality.name)
+        image = study.image(modality.name)
+        if isinstance(image, Dynamic):
+            nifti.write_dynamic(path, image)
+        elif image is not None:
+            nifti.write_volume(path, image)
+            if modality.unit:
+                nifti.write_sidecar(path, {"Units": modality.unit})
+    for kind, mask in (("rois", study.roi_map), ("gland", study.gland), ("vessel", study.vessel)):
+        if mask is not None:
+            nifti.write_volume(image_path(folder, name, kind), mask)
+    for index, (flip_angle, volume) in enumerate(study.vfa, start=1):
+        path = vfa_path(folder, name, index)
+        nifti.write_volume(path, volume)
+        entries: JsonObject = {"FlipAngle": float(flip_angle)}
+        if study.vfa_repetition_time is not None:
+            entries["RepetitionTime"] = float(study.vfa_repetition_time)
+        nifti.write_sidecar(path, entries)
+    if study.b1 is not None:
+        # 0 for no value: no angle is 0, so that reading makes it NaN again.
+        nifti.write_volume(
+            b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array))
+        )
+        nifti.write_sidecar(b1_path(folder, name), {"Units": "fraction"})
+    for b_value, volume in study.diffusion:
+        path = diffusion_path(folder, name, b_value)
+        nifti.write_volume(path, volume)
+        nifti.write_sidecar(path, {"BValue": float(b_value)})
+        nifti.write_gradients(path, b_value)
+
+
+def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
+    if not folder.is_dir():
+        raise CadError("the study has no image folder", file=folder)
+    study = Study(study_id, participant_id, rois=list(rois))
+    for modality in MODALITIES:
+        path = image_path(folder, study_id, modality.name)
+        if path.is_file():
+            image = _read_dynamic(path) if modality.dynamic else _image(path, modality)
+            setattr(study, modality.name, image)
+            grid = image.grid if isinstance(image, Dynamic) else image
+            study.protocols[modality.name] = _protocol(path, grid)
+    _read_vfa(study, folder)
+    study.b1 = read_b1(b1_path(folder, study_id))
+    study.diffusion = [
+        (float(match.group(1).replace("p", ".")), _required_image(path))
+        for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
+        if (match := _DIFFUSION.search(path.name)) is not None
+    ]
+    study.diffusion.sort(key=lambda pair: pair[0])
+    rois_path = image_path(folder, study_id, "rois")
+    study.roi_map = nifti.read_label_map(rois_path) if rois_path.is_file() else None
+    study.gland = _mask(image_path(folder, study_id, "gland"))
+    study.vessel = _mask(image_path(folder, study_id, "vessel"))
+    _check_complete(study, folder)
+    _check_one_examination(study, folder)
+    _check_frames(study, folder)
+    return study
+
+
+def _image(path: Path, modality: Modality) -> Volume:
+    volume = replace(
+        _required_image(path), unit=str(nifti.read_sidecar(path).get("Units", "") or "")
+    )
+    with located(file=sidecar_path(path)):
+        return in_unit(volume, modality)[0]
+
+
+def _protocol(path: Path, grid: Volume) -> Protocol:
+    entries = nifti.read_sidecar(path)
+    keys = ("RepetitionTime", "EchoTime", "FlipAngle", "MagneticFieldStrength")
+    repetition, echo, angle, field = (nifti.stated_number(entries, key, path) for key in keys)
+    study_uid = str(entries.get("StudyInstanceUID") or "") or None
+    series, images = entries.get("SeriesNumber"), entries.get("InstanceNumbers")
+    whole = images if isinstance(images, list) else []
+    # Numbers come in the file's order of slices, which need not be the order they are read in.
+    along = float(nifti.stored_normal(path) @ np.asarray(grid.direction)[:, 2]) if whole else 0.0
+    whole = whole[:: -1 if along < 0 else 1] if abs(along) > _SAME_AXIS else []
+    return Protocol(
+        repetition, echo, angle, field, study_uid,
+        series_number=series if isinstance(series, int) else None,
+        instance_numbers=tuple(n for n in whole if isinstance(n, int)),
+        scanner=maker(entries.get("Manufacturer")),
+        date=str(entries.get("StudyDate") or ""),
+    )  # fmt: skip
+
+
+def _required_image(path: Path) -> Volume:
+    volume = nifti.read_volume(path)
+    _check_values(volume.array, path)
+    return volume
+
+
+def _check_values(array: np.ndarray, path: Path, where: str = "the image") -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        count = int(np.size(array) - np.isfinite(array).sum())
+        raise CadError(
+            f"{where} has {count} voxels that are NaN or infinite",
+            file=path,
+            hint="export it again; a map's invalid voxels should be 0",
+        )
+    if array.min() == array.max():
+        problem = f"{where} is constant: every voxel is {array.flat[0]:g}"
+        raise CadError(problem, file=path, hint="the export is probably damaged")
+
+
+def _read_dynamic(path: Path) -> Dynamic:
+    dynamic = nifti.read_dynamic(path)
+    for number, frame in enumerate(dynamic.frames, start=1):
+        _check_values(frame, path, f"frame {number}")
+    return dynamic
+
+
+def _read_vfa(study: Study, folder: Path) -> None:
+    times = set()
+    for path in sorted((folder / "perf").glob(f"{study.study_id}_flip-*_VFA.nii.gz")):
+        sidecar = nifti.read_sidecar(path)
+        angle = nifti.positive(sidecar, "FlipAngle", path)
+        if angle is None:
+            raise CadError(
+                "a variable-flip-angle image without FlipAngle (degrees) in its sidecar", file=path
+            )
+        volume = _required_image(path)
+        if study.vfa and not volume.same_grid(study.vfa[0][1]):
+            raise CadError(
+                f"the flip-angle images lie on different grids: {volume.shape} and "
+                f"{study.vfa[0][1].shape}",
+                file=path,
+            )
+        study.vfa.append((angle, volume))
+        times.add(nifti.positive(sidecar, "RepetitionTime", path))
+    study.vfa.sort(key=lambda pair: pair[0])
+    if len(times) > 1:
+        stated = sorted(map(str, times))
+        raise CadError(
+            f"flip-angle images differ in RepetitionTime: {stated} s", file=folder / "perf"
+        )
+    study.vfa_repetition_time = times.pop() if times else None
+
+
+def _mask(path: Path) -> Volume | None:
+    if not path.is_file():
+        return None
+    volume = nifti.read_label_map(path)
+    if not volume.array.any():
+        raise CadError("the mask is empty", file=path, hint="delete the file or draw the mask")
+    return volume.with_array(volume.array != 0)
+
+
+def _check_complete(study: Study, folder: Path) -> None:
+    if not study.present and not study.diffusion:
+        raise CadError(
+            f"the study has no image: none of {', '.join(m.short for m in MODALITIES)}",
+            file=folder,
+            hint=f"expected {folder.name}/anat/{study.study_id}_T2w.nii.gz and so on",
+        )
+    if study.rois and study.roi_map is None:
+        raise CadError(
+            f"rois.tsv names {len(study.rois)} ROIs but the study has no label map",
+            file=image_path(folder, study.study_id, "rois"),
+        )
+    if study.roi_map is not None:
+        labels = {int(v) for v in np.unique(study.roi_map.array)} - {0}
+        extra = sorted(labels - {roi.label for roi in study.rois})
+        if extra:
+            study.notes.append(f"labels without a row in rois.tsv: {', '.join(map(str, extra))}")
+
+
+def _check_one_examination(study: Study, folder: Path) -> None:
+    """Refuse images that came from different DICOM studies, or of which one cannot say whence."""
+    uids = {name: protocol.study_uid for name, protocol in study.protocols.items()}
+    sources = {uid for uid in uids.values() if uid}
+    if len(sources) > 1:
+        stated = ", ".join(f"{name} of {uid}" for name, uid in uids.items() if uid)
+        problem = f"images of different examinations in one study: {stated}"
+        raise CadError(problem, file=folder, hint="import the study again from its DICOM source")
+    unknown = [name for name, uid in uids.items() if not uid]
+    if sources and unknown:
+        raise CadError(
+            f"{', '.join(unknown)}: the sidecar names no StudyInstanceUID, the other images' do; "
+            "it may be another patient's",
+            file=image_path(folder, study.study_id, unknown[0]),
+            hint="import the study again from its DICOM source",
+        )
+
+
+def _check_frames(study: Study, folder: Path) -> None:
+    """Refuse masks and images in different frames of reference: by name, and by overlap."""
+    images = {m.name: study.grid(m.name) for m in MODALITIES}
+    masks = {"rois": study.roi_map, "gland": study.gland, "vessel": study.vessel}
+    paths = {kind: image_path(folder, study.study_id, kind) for kind in (*images, *masks)}
+    uids = {kind: nifti.read_sidecar(p).get("FrameOfReferenceUID") for kind, p in paths.items()}
+    stated = {kind: uids[kind] for kind, image in images.items() if image and uids[kind]}
+    if len(set(stated.values())) > 1:
+        listed = ", ".join(f"{kind} in {uid}" for kind, uid in stated.items())
+        raise CadError(
+            f"images in different frames of reference: {listed}",
+            file=folder,
+            hint="their places cannot be compared: register them, or leave one out",
+        )
+    for mask_kind, mask in masks.items():
+        for image_kind, image in images.items():
+            if mask is None or image is None:
+                continue
+            a, b = uids[mask_kind], uids[image_kind]
+            if a and b and a != b:
+                raise CadError(
+                    f"mask and {image_kind} are in different frames of reference: {a} and {b}",
+                    file=paths[mask_kind],
+                    hint="register the image to the mask's frame, or leave it out",
+                )
+            if not overlaps(mask, image):
+                raise CadError(
+                    f"mask and {image_kind} do not overlap anywhere: they are in different frames "
+                    f"of reference (origins {point(mask.origin)} and "
+                    f"{point(image.origin)} mm, LPS)",
+                    file=paths[mask_kind],
+                    hint="draw the mask on this study's images",
+                )

@@ -1,0 +1,69 @@
+"""Units as headers write them, and what turns them into the unit of a modality."""
+
+import dataclasses
+import re
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.base.terms.beside import table_beside
+from cad.base.terms.modality import ADC, Modality
+from cad.mri.imaging.volume import Volume
+
+_DIFFUSIVITY: dict[str, float] = table_beside(__file__)
+# What headers write where they do not want to say.
+_UNSTATED = {"", "1", "us", "normalized", "none", "unspecified", "nounits"}
+
+
+def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tuple[Volume, str]:
+    """Convert an image to the unit of its modality.
+
+    Parameters
+    ----------
+    image : Volume
+        ``image.unit`` is the unit that its source states.
+    modality : Modality
+        Where it has no unit, the values are returned as they are.
+    scale : float, optional
+        Factor to the modality's unit from the site's import rule; used instead of the stated unit.
+
+    Returns
+    -------
+    image : Volume
+        In ``modality.unit``.
+    source : str
+        Text on how the unit is known: stated, from the import rule, or judged by the values; empty
+        for a modality without a unit.
+
+    Raises
+    ------
+    CadError
+        For a stated unit that does not fit the modality.
+    """
+    if not modality.unit:
+        return dataclasses.replace(image, unit=""), ""
+    if scale is not None:
+        return _times(image, scale, modality), f"import rule: values x {scale:g}"
+    spelt = _plain(image.unit)
+    if spelt in _UNSTATED:
+        return _times(image, 1.0, modality), "not stated by the source; judged by the values' range"
+    factors = _DIFFUSIVITY if modality is ADC else {}
+    if spelt not in factors:
+        raise CadError(
+            f"{modality.short} in {image.unit!r}: no unit of this quantity; expected "
+            f"{modality.unit} or mm2/s",
+            hint="give the factor to 1e-6 mm2/s as scale in the import rule",
+        )
+    return _times(image, factors[spelt], modality), f"stated: {image.unit}"
+
+
+def _plain(unit: str) -> str:
+    text = re.sub(r"[\s*^.·×()]", "", unit.strip().lower()) if unit else ""
+    return text.replace("²", "2").replace("⁻", "-").replace("⁶", "6").replace("³", "3")
+
+
+def _times(image: Volume, factor: float, modality: Modality) -> Volume:
+    array = image.array
+    if factor != 1.0:
+        array = (array * np.float64(factor)).astype(np.float32)
+    return dataclasses.replace(image, array=array, unit=modality.unit)

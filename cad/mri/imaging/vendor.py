@@ -1,0 +1,321 @@
+"""What makers say in their own words: private elements, each read under its private creator only.
+
+Siemens: b-value, gradient direction, number of tiles of a mosaic, and the CSA image header (slice
+normal and slice order of a mosaic). GE: b-value. Philips: b-value and the scale slope that undoes
+the display scaling, (2005,100E): signal = (slope * stored + intercept) / (slope * scale slope),
+Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685. United Imaging: b-value, and the slices of a
+grid with their places.
+"""
+
+import re
+import struct
+from typing import Any
+
+import numpy as np
+from pydicom.dataset import Dataset
+from pydicom.multival import MultiValue
+from pydicom.sequence import Sequence
+
+from cad.base.errors import CadError
+from cad.base.reading import reading
+from cad.mri.imaging.makers import maker
+
+_SIEMENS, _CSA = "SIEMENS MR HEADER", "SIEMENS CSA HEADER"
+_GE, _GE_ACQUISITION = "GEMS_PARM_01", "GEMS_ACQU_01"
+_PHILIPS, _PHILIPS_MR = "Philips Imaging DD 001", "Philips MR Imaging DD 001"
+_UIH = "Image Private Header"
+_GROUPS = {0x0019: (0x0A, 0x0C, 0x0E, 0x9C, 0xB3), 0x0043: (0x39, 0x7C), 0x2001: (0x03,)}
+_GROUPS |= {0x2005: (0x0E,), 0x0065: (0x09, 0x50, 0x51)}
+_BLOCKS = range(0x10, 0x18)
+# Creators and elements, wherever a file has put their block: what a header must be read with.
+TAGS = [
+    tag
+    for group, elements in _GROUPS.items()
+    for block in _BLOCKS
+    for tag in (group << 16 | block, *(group << 16 | block << 8 | e for e in elements))
+]
+CSA_TAGS = [tag for block in _BLOCKS for tag in (0x00290000 | block, 0x00290010 | block << 8)]
+# These makers state b only where it is not 0.
+NO_ZERO_B = ("Toshiba", "Canon")
+_UNIT = 0.1  # how far a gradient direction may be from a unit vector
+_GE_B_OFFSET = 1_000_000_000
+_B_IN_COMMENT = re.compile(r"b=(\d+(?:\.\d+)?)\(")
+_B_IN_SEQUENCE = re.compile(r"ep_b(\d+)(?:t|#\d+)?$")
+_CSA_TAG, _CSA_ITEM = struct.Struct("<64si4s3i"), struct.Struct("<4i")
+
+
+def b_value(dataset: Dataset) -> float | None:
+    """Return the b-value from a maker's private element or text, not from DiffusionBValue.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of Siemens, GE, Philips, United Imaging or Canon.
+
+    Returns
+    -------
+    float or None
+        s/mm2; None where no private element or text states it.
+    """
+    for creator, group, element in (
+        (_SIEMENS, 0x0019, 0x0C),
+        (_GE, 0x0043, 0x39),
+        (_PHILIPS, 0x2001, 0x03),
+        (_UIH, 0x0065, 0x09),
+    ):
+        value = _number(private(dataset, group, creator, element))
+        if value is not None:
+            return value % _GE_B_OFFSET if creator == _GE else value
+    match = _B_IN_SEQUENCE.search(str(dataset.get("SequenceName", "") or ""))
+    if maker(dataset.get("Manufacturer")) in NO_ZERO_B:
+        match = _B_IN_COMMENT.search(str(dataset.get("ImageComments", "") or ""))
+    return float(match.group(1)) if match else None
+
+
+def direction(dataset: Dataset) -> tuple[float, ...] | None:
+    """Return the diffusion gradient's direction from Siemens' private element (0019,100E).
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of an image.
+
+    Returns
+    -------
+    tuple of 3 floats or None
+        Unit vector, LPS; None where it is not stated.
+    """
+    value = private(dataset, 0x0019, _SIEMENS, 0x0E)
+    if isinstance(value, bytes):
+        value = np.frombuffer(value, "<f8") if len(value) == 24 else None
+    if value is None or len(value) != 3:
+        return None
+    vector = tuple(float(v) for v in value)
+    return vector if abs(np.linalg.norm(vector) - 1) < _UNIT else None
+
+
+def philips_scale_slope(dataset: Dataset) -> float | None:
+    """Return Philips' scale slope (2005,100E), by which displayed values were scaled.
+
+    Values after rescaling, divided by rescale slope times scale slope, are the scanner's signal.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of an image.
+
+    Returns
+    -------
+    float or None
+        None where it is absent or 0.
+    """
+    return _number(private(dataset, 0x2005, _PHILIPS_MR, 0x0E)) or None
+
+
+def grid_slices(dataset: Dataset) -> list[Dataset]:
+    """Return the private header of each slice, where a United Imaging image holds a grid of slices.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of the image.
+
+    Returns
+    -------
+    list of Dataset
+        One per slice; empty for an image of one slice.
+
+    Raises
+    ------
+    CadError
+        For a grid that does not say where its slices lie.
+    """
+    # Whoever reserved the block: a grid that is taken for one slice would be a wrong image.
+    stated = [dataset[tag] for b in _BLOCKS if (tag := (0x0065, b << 8 | 0x50)) in dataset]
+    slices = max((_number(count.value) or 0 for count in stated), default=0)
+    if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
+        return []
+    items = private(dataset, 0x0065, _UIH, 0x51)
+    if not isinstance(items, Sequence) or len(items) != max(slices, 1):
+        raise CadError(
+            "a grid of slices in one image, as United Imaging stores it, that does not say where "
+            "each lies: (0065,1051) is missing",
+            hint="export it with its private elements, or as single or enhanced images",
+        )
+    return list(items)
+
+
+def group_delay(dataset: Dataset) -> float:
+    """Return the pause that GE makes after every volume, beyond what RepetitionTime contains.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of an image.
+
+    Returns
+    -------
+    float
+        Seconds; 0 where none is stated.
+    """
+    return _number(private(dataset, 0x0043, _GE, 0x7C)) or 0.0
+
+
+def mixed_polarity(dataset: Dataset) -> bool:
+    """Tell whether GE acquired a series in both phase-encoding directions, one after the other.
+
+    False where the private elements that say so are absent.
+    """
+    name = str(private(dataset, 0x0019, _GE_ACQUISITION, 0x9C) or "")
+    mode = _number(private(dataset, 0x0019, _GE_ACQUISITION, 0xB3)) or 0.0
+    return "pepolar" in name.lower() and round(mode) in (2, 3)
+
+
+def is_mosaic(dataset: Dataset) -> bool:
+    """Tell whether a Siemens image holds many slices side by side (a mosaic).
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of the image.
+    """
+    count = _number(private(dataset, 0x0019, _SIEMENS, 0x0A)) or 0
+    return count > 1 or "MOSAIC" in (dataset.get("ImageType") or ())
+
+
+def mosaic_tiles(dataset: Dataset) -> int:
+    """Return the number of slices that a Siemens mosaic holds.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of the mosaic, read with :data:`TAGS` and :data:`CSA_TAGS`.
+
+    Raises
+    ------
+    CadError
+        For a mosaic that does not say how many slices it holds.
+    """
+    count = _number(private(dataset, 0x0019, _SIEMENS, 0x0A))
+    if not count or count < 1:
+        stated = _csa(dataset).get("NumberOfImagesInMosaic", [])
+        count = float(stated[0]) if stated and stated[0].isdigit() else None
+    if not count or count < 1:
+        raise CadError(
+            "a mosaic that does not say how many slices it holds: (0019,100A) is missing",
+            hint="export it with its private elements, or as single or enhanced images",
+        )
+    return int(count)
+
+
+def _csa(dataset: Dataset) -> dict[str, list[str]]:
+    content = private(dataset, 0x0029, _CSA, 0x10)
+    with reading("", "a mosaic with a damaged CSA header"):
+        return csa_header(content) if isinstance(content, bytes) else {}
+
+
+def mosaic_normal(dataset: Dataset) -> np.ndarray:
+    """Return the direction in which the slices of a mosaic follow each other (LPS unit vector).
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of a Siemens mosaic, read with :data:`TAGS` and :data:`CSA_TAGS`.
+
+    Raises
+    ------
+    CadError
+        When the CSA image header is absent or damaged, or has no SliceNormalVector.
+    """
+    header = _csa(dataset)
+    with reading("", "a mosaic with a damaged CSA header"):
+        normal = np.array([float(v) for v in header.get("SliceNormalVector", [])[:3]])
+    if normal.shape != (3,) or abs(np.linalg.norm(normal) - 1) > 1e-3:
+        raise CadError(
+            "a mosaic without the CSA header's SliceNormalVector: the order of its slices is "
+            "not known",
+            hint="export it with its private elements, or as single or enhanced images",
+        )
+    return normal
+
+
+def csa_header(content: bytes) -> dict[str, list[str]]:
+    """Parse a Siemens CSA header, in either version (with or without ``SV10`` at its start).
+
+    Returned are the texts of each element, by its name; empty texts are left out.
+
+    Layout as documented by nibabel (https://nipy.org/nibabel/dicom/siemens_csa.html): after
+    ``SV10``, four bytes, the number of elements and 77; each element has a name of 64 bytes, its
+    multiplicity, VR, and a number of items with their lengths, padded to four bytes.
+
+    Raises
+    ------
+    ValueError, struct.error
+        When the content is damaged.
+    """
+    start = 8 if content[:4] == b"SV10" else 0
+    (count, _) = struct.unpack_from("<2i", content, start)
+    if not 0 < count <= 1000:
+        raise ValueError(f"{count} elements")
+    at, elements = start + 8, {}
+    for _ in range(count):
+        name, _, _, _, items, _ = _CSA_TAG.unpack_from(content, at)
+        at += _CSA_TAG.size
+        texts = []
+        if not 0 <= items <= 10_000:
+            raise ValueError(f"{items} items in one element")
+        for _ in range(items):
+            sizes = _CSA_ITEM.unpack_from(content, at)
+            at += _CSA_ITEM.size
+            # The first version writes the length elsewhere.
+            length = sizes[1] if start else sizes[0]
+            if not 0 <= length <= len(content) - at:
+                raise ValueError(f"an item of {length} bytes")
+            texts.append(content[at : at + length].split(b"\0")[0].decode("latin-1").strip())
+            at += (length + 3) // 4 * 4
+        elements[name.split(b"\0")[0].decode("latin-1")] = [text for text in texts if text]
+    return elements
+
+
+def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
+    """Return the value of a DICOM private element, looked up by its private creator (PS3.5 7.8.1).
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of an image.
+    group : int
+        Group number, such as 0x0019.
+    creator : str
+        Private creator; upper and lower case are the same.
+    element : int
+        Last two hexadecimal digits of the element number, which do not depend on the block.
+
+    Returns
+    -------
+    object
+        The value as pydicom gives it; None where the element is absent.
+    """
+    for block in _BLOCKS:
+        if group << 16 | block not in dataset:
+            continue
+        if str(dataset[group << 16 | block].value).strip().lower() == creator.lower():
+            value = dataset.get((group, block << 8 | element))
+            if value is not None:
+                return value.value
+    return None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bytes):
+        text = value.decode("ascii", "ignore").strip("\0 ").split("\\")[0]
+        if re.fullmatch(r"[-+\d.eE]+", text):
+            return float(text)
+        kinds = {2: "<u2", 4: "<f4", 8: "<f8"}
+        return float(np.frombuffer(value, kinds[len(value)])[0]) if len(value) in kinds else None
+    if isinstance(value, MultiValue):
+        value = value[0] if len(value) else None
+    try:
+        return None if value in (None, "") else float(value)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,239 @@
+"""One volume type: voxels with their place in the patient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import SimpleITK as sitk
+
+from cad.base.errors import CadError
+
+GEOMETRY_TOLERANCE_MM = 0.1
+ORTHONORMAL_TOLERANCE = 1e-4
+CORNERS = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
+"""The corners (x, y, z) of a unit cube, shape (8, 3)."""
+# An axis with steps of at least this part of the longest may be the one across the slices.
+_THICK = 0.8
+
+
+def triple(values: np.ndarray) -> tuple[float, float, float]:
+    """Return an array of three numbers, shape (3,), as a tuple of Python floats."""
+    x, y, z = map(float, values)
+    return x, y, z
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """Hold a 3-D image on an oblique grid.
+
+    Parameters
+    ----------
+    array : ndarray, shape (n_z, n_y, n_x)
+        Voxel values. Array axes run z, y, x as in SimpleITK and in a stack of DICOM slices.
+    spacing : tuple of 3 floats
+        Voxel size in mm along x, y, z.
+    origin : tuple of 3 floats
+        Centre of voxel (0, 0, 0) in the patient, LPS, mm.
+    direction : ndarray, shape (3, 3)
+        Columns are the unit vectors of the x, y and z voxel axes in LPS.
+    unit : str
+        Unit of the values as their source states it; empty where it does not.
+    """
+
+    array: np.ndarray
+    spacing: tuple[float, float, float]
+    origin: tuple[float, float, float]
+    direction: np.ndarray
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if self.array.ndim != 3:
+            raise CadError(f"a volume has 3 axes (z, y, x), found shape {self.array.shape}")
+        if min(self.spacing) <= 0:
+            raise CadError(f"voxel spacing must be positive, found {self.spacing} mm")
+        direction = np.asarray(self.direction, float)
+        error = float(np.abs(direction.T @ direction - np.eye(3)).max())
+        # Turned round so that NaN is refused as well.
+        if not error <= ORTHONORMAL_TOLERANCE:
+            raise CadError(
+                f"direction cosines are not orthonormal (largest error {error:.2g}, "
+                f"allowed {ORTHONORMAL_TOLERANCE:g})",
+                hint="re-export the series; sheared or gantry-tilted grids are not supported",
+            )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Return the number of voxels along z, y, x."""
+        return self.array.shape
+
+    @property
+    def affine(self) -> np.ndarray:
+        """Return the 4 x 4 matrix from voxel index (x, y, z, 1) to LPS mm."""
+        matrix = np.eye(4)
+        matrix[:3, :3] = np.asarray(self.direction) * np.asarray(self.spacing)
+        matrix[:3, 3] = self.origin
+        return matrix
+
+    @property
+    def centre(self) -> np.ndarray:
+        """Return the middle of the grid, LPS mm, shape (3,)."""
+        return self.index_to_patient((np.array(self.shape[::-1]) - 1) / 2)
+
+    @property
+    def millilitres(self) -> float:
+        """Return the volume (mL) of the voxels that are not zero."""
+        return float(np.count_nonzero(self.array)) * float(np.prod(self.spacing)) / 1000.0
+
+    def with_array(self, array: np.ndarray) -> Volume:
+        """Return a volume of other values on this grid; boolean values lose the unit."""
+        return replace(self, array=array, unit="" if array.dtype == bool else self.unit)
+
+    def beginning_at(self, array: np.ndarray, first: np.ndarray) -> Volume:
+        """Return an array as a volume whose voxels have this volume's size and directions.
+
+        Parameters
+        ----------
+        array : ndarray, shape (n_z, n_y, n_x)
+            Values of the new volume; any shape.
+        first : ndarray, shape (3,)
+            Place of the array's first voxel, as an index (x, y, z) in this grid; may lie outside
+            it.
+        """
+        return replace(
+            self, array=array, origin=triple(self.index_to_patient(np.asarray(first, float)))
+        )
+
+    def outer_corners(self) -> np.ndarray:
+        """Return the eight corners of the grid, outer voxels in full, LPS mm, shape (8, 3)."""
+        return self.index_to_patient(CORNERS * np.array(self.shape[::-1]) - 0.5)
+
+    def same_grid(self, other: Volume) -> bool:
+        """Tell whether the eight corners of both grids coincide within a tenth of a mm."""
+        if self.shape != other.shape:
+            return False
+        corners = np.ones((8, 4))
+        corners[:, :3] = CORNERS * (np.array(self.shape[::-1]) - 1)
+        return bool(np.abs((self.affine - other.affine) @ corners.T).max() <= GEOMETRY_TOLERANCE_MM)
+
+    def upright(self) -> Volume:
+        """Return the same voxels with their axes in the order in which a radiologist reads slices.
+
+        Voxels are reordered, never interpolated. z crosses the slices: of the axes whose voxel size
+        is at least 0.8 of the largest, it is the one nearest to head-foot. x runs to the patient's
+        left, in sagittal slices to his back. y runs to his back in axial slices, else to his feet.
+        The sense of z makes the axes right-handed.
+        """
+        step, axes = np.array(self.spacing), np.asarray(self.direction, float)
+        z = int(np.argmax(np.where(step >= _THICK * step.max(), np.abs(axes[2]), -1.0)))
+        a, b = (k for k in range(3) if k != z)
+        left, _, head = np.abs(axes)
+        x, y = (a, b) if left[a] + head[b] >= left[b] + head[a] else (b, a)
+        across, down = (int(np.argmax(np.abs(axes[:, k]))) for k in (x, y))
+        wanted = axes[:, [x, y, z]] * np.array(
+            [np.sign(axes[across, x]), np.sign(axes[down, y]) * (-1.0 if down == 2 else 1.0), 1.0]
+        )
+        wanted[:, 2] *= np.sign(np.linalg.det(wanted))
+        return self.turned(wanted)
+
+    def turned(self, direction: np.ndarray) -> Volume:
+        """Return the same voxels, axes reordered and flipped to be nearest to wanted directions.
+
+        Parameters
+        ----------
+        direction : ndarray, shape (3, 3)
+            Columns are the wanted x, y and z axes in LPS; each must be nearest to another axis of
+            this volume.
+        """
+        cosine = np.asarray(direction, float).T @ np.asarray(self.direction, float)
+        order = [int(k) for k in np.abs(cosine).argmax(axis=1)]  # own axis of each wanted one
+        back = [cosine[new, old] < 0 for new, old in enumerate(order)]
+        if order == [0, 1, 2] and not any(back):
+            return self
+        first = [
+            self.shape[2 - old] - 1.0 if b else 0.0 for old, b in zip(order, back, strict=True)
+        ]
+        corner = np.empty(3)
+        corner[order] = first
+        array = self.array.transpose([2 - order[2], 2 - order[1], 2 - order[0]])
+        array = array[tuple(slice(None, None, -1 if b else 1) for b in back[::-1])]
+        return replace(
+            self,
+            array=np.ascontiguousarray(array),
+            spacing=triple(np.array(self.spacing)[order]),
+            origin=triple(self.index_to_patient(corner)),
+            direction=np.asarray(self.direction)[:, order] * np.where(back, -1.0, 1.0),
+        )
+
+    def index_to_patient(self, index_xyz: np.ndarray) -> np.ndarray:
+        """Return the positions (x, y, z in LPS mm) of voxel indices.
+
+        ``index_xyz`` and the result have shape (..., 3); an index may be a fraction.
+        """
+        points: np.ndarray = np.asarray(index_xyz) @ self.affine[:3, :3].T + self.affine[:3, 3]
+        return points
+
+    def patient_to_index(self, point_lps: np.ndarray) -> np.ndarray:
+        """Return voxel indices (x, y, z; not rounded) of positions in LPS mm, shape (..., 3)."""
+        inverse = np.linalg.inv(self.affine)
+        return np.asarray(point_lps) @ inverse[:3, :3].T + inverse[:3, 3]
+
+    def to_sitk(self) -> sitk.Image:
+        """Return the same volume as a SimpleITK image (boolean masks become uint8)."""
+        array = self.array.astype(np.uint8) if self.array.dtype == bool else self.array
+        image = sitk.GetImageFromArray(np.ascontiguousarray(array))
+        image.SetSpacing([float(v) for v in self.spacing])
+        image.SetOrigin([float(v) for v in self.origin])
+        image.SetDirection([float(v) for v in np.asarray(self.direction).ravel()])
+        return image
+
+    @classmethod
+    def from_sitk(cls, image: sitk.Image) -> Volume:
+        """Return the volume of a 3-D SimpleITK image."""
+        return cls(
+            sitk.GetArrayFromImage(image),
+            tuple(image.GetSpacing()),
+            tuple(image.GetOrigin()),
+            np.array(image.GetDirection()).reshape(3, 3),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Dynamic:
+    """Hold a dynamic contrast-enhanced series: one grid, many times.
+
+    Parameters
+    ----------
+    frames : ndarray, shape (n_times, n_z, n_y, n_x)
+        Signal, arbitrary units.
+    grid : Volume
+        The first frame; it carries the geometry.
+    times : ndarray, shape (n_times,)
+        Seconds from the first frame, strictly increasing.
+    repetition_time : float or None
+        Seconds.
+    flip_angle : float or None
+        Degrees.
+    """
+
+    frames: np.ndarray
+    grid: Volume
+    times: np.ndarray
+    repetition_time: float | None = None
+    flip_angle: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.frames.ndim != 4 or self.frames.shape[1:] != self.grid.shape:
+            raise CadError(
+                f"dynamic frames have shape {self.frames.shape}, the grid {self.grid.shape}"
+            )
+        if len(self.times) != len(self.frames):
+            raise CadError(f"{len(self.frames)} dynamic frames but {len(self.times)} times")
+        steps = np.diff(self.times)
+        if steps.size and not (steps > 0).all():
+            at = int(np.argmin(steps > 0))
+            raise CadError(
+                f"dynamic times must increase; frame {at} is at {self.times[at]:g} s and "
+                f"frame {at + 1} at {self.times[at + 1]:g} s",
+                hint="check VolumeTiming in the JSON sidecar or the import rule's clock",
+            )

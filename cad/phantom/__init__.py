@@ -1,5 +1,0 @@
-"""The simulator behind ``cad simulate`` and ``sample_data``: prostates whose truth is known."""
-
-from cad.phantom.simulator import latent_auc, simulate
-
-__all__ = ["latent_auc", "simulate"]

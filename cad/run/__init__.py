@@ -1,0 +1,1 @@
+"""From a cohort to a run folder and its pages, stage by stage."""

@@ -1,0 +1,463 @@
+"""The public names of ``cad``: each a door to what the commands run; see docs/reference/api.md.
+
+What is not named here, in :mod:`cad.plot`, :mod:`cad.learning.learners` or
+:mod:`cad.learning.evaluation` is private and may change without notice.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject
+from cad.base.settings import PipelineSettings, read_settings
+from cad.base.share import find
+from cad.folders import cohort as cohorts
+from cad.folders.cohort import Cohort
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.tables import read_probabilities
+from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
+from cad.learning.evaluation.folds.paired import Rivals, compare_with_rivals
+from cad.learning.evaluation.statements.promise import broken_promises
+from cad.learning.evaluation.summary import Summary, summarise
+from cad.learning.labels.pooled import Belief, MeanReaders
+from cad.learning.labels.scales import score_probability
+from cad.mri.features.provenance import check_columns
+from cad.run.execution.options import ExecutionOptions
+from cad.run.model.bundle import Bundle, load_bundle
+from cad.run.model.table_model import save_table_model
+from cad.run.pipeline import aggregate_cohort, predict_cohort
+from cad.run.stages.aggregate import Table
+
+__all__ = [
+    "Belief", "Bundle", "CadError", "Cohort", "Table", "Validation", "consensus", "load_model",
+    "measure", "predict", "read_cohort", "save_model", "validate",
+]  # fmt: skip
+
+
+def read_cohort(folder: str | Path) -> Cohort:
+    """Read and check the tables of a cohort folder (docs/cohort.md).
+
+    Parameters
+    ----------
+    folder : str or Path
+
+    Returns
+    -------
+    Cohort
+        Participants, readers, regions and scores as DataFrames; in ``problems`` the patients that
+        were left out because their rows break a rule.
+
+    Raises
+    ------
+    CadError
+        For a table that is missing or unreadable, or a broken rule that concerns the whole cohort.
+    """
+    return cohorts.read_cohort(Path(folder))
+
+
+def measure(folder: str | Path, out: str | Path, *, pipeline: str = "psvm", jobs: int = 1) -> Table:
+    """Measure every region of a cohort and join the readers' labels to it.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Cohort folder.
+    out : str or Path
+        Run folder. Measurements are kept there and reused by the next call.
+    pipeline : str
+        Name or file of a pipeline; it says which features are measured and how scores become
+        labels.
+    jobs : int
+        Number of processes.
+
+    Returns
+    -------
+    Table
+        ``X`` (DataFrame of features, a row per region), ``y`` and ``spread`` (labels and the
+        readers' disagreement), ``groups`` (patients), ``labels`` (all columns of the labels) and
+        ``keys`` (ids of patient, study and region).
+
+    Raises
+    ------
+    CadError
+        For unusable settings or a cohort that cannot be read. Studies that cannot be measured are
+        left out and named in ``out/resume.jsonl``.
+    """
+    settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
+    return aggregate_cohort(settings, Path(folder), Path(out), ExecutionOptions(jobs=jobs)).table
+
+
+def consensus(
+    scores: ArrayLike,
+    scale: str = "likert5",
+    histology: ArrayLike | None = None,
+    isup_min: int | None = None,
+) -> Belief:
+    """Turn several readers' scores into probabilities, their spread, and labels to learn from.
+
+    Parameters
+    ----------
+    scores : array, shape (n, readers)
+        One row per region, one column per reader; NaN where a reader did not score.
+    scale : {"likert5", "likert01", "percent", "pirads"}
+        The scale of all scores (docs/methods.md 1).
+    histology : array, shape (n,), optional
+        1 malignant, 0 benign, or with ``isup_min`` the ISUP grade (0 benign); NaN where unknown.
+    isup_min : int, optional
+        Lowest ISUP grade that counts as malignant.
+
+    Returns
+    -------
+    Belief
+        Arrays of shape (n,): ``p``, the readers' mean probability; ``eta``, their standard
+        deviation (ddof 1; .125 for one reader alone); ``y``, the labels: 0 or 1 where histology is
+        known, else ``p``. ``p`` and ``eta`` are NaN where nobody scored.
+
+    Raises
+    ------
+    CadError
+        For a score that is no number or not on the scale, and for histology of another length or
+        with other values.
+
+    Examples
+    --------
+    >>> import cad
+    >>> belief = cad.consensus([[1, 1], [2, 4], [5, float("nan")]])
+    >>> belief.p.tolist(), belief.eta.round(3).tolist()
+    ([0.0, 0.5, 1.0], [0.0, 0.354, 0.125])
+    """
+    given = np.atleast_2d(_numbers("scores", scores))
+    grades = np.full(given.shape, np.nan)
+    for score in np.unique(given[np.isfinite(given)]):
+        grades[given == score] = score_probability(scale, float(score))
+    belief = MeanReaders().predict(grades)
+    truth = np.full(len(belief.p), np.nan)
+    if histology is not None:
+        truth = _truth("histology", histology, len(belief.p), isup_min)
+    return replace(belief, y=np.where(np.isnan(truth), belief.p, truth))
+
+
+def _numbers(name: str, values: ArrayLike) -> np.ndarray:
+    """Return values as floats; refuse what only looks like numbers, or does not."""
+    raw = np.asarray(values)
+    kinds = {type(v) for v in raw.ravel()} if raw.dtype.kind in "Ob" else set()
+    if name in ("scores", "readers") and kinds & {bool, np.bool_}:
+        raise CadError(f"{name} holds True or False, not numbers")
+    if raw.dtype.kind in "USM" or any(issubclass(kind, str) for kind in kinds):
+        raise CadError(f"{name} holds texts, not numbers", hint="read the column as numbers")
+    try:
+        return raw.astype(float)
+    except (TypeError, ValueError) as error:
+        raise CadError(f"{name} holds what is no number: {error}") from error
+
+
+def _truth(name: str, values: ArrayLike, n: int, isup_min: int | None = None) -> np.ndarray:
+    """Return histology as 1, 0 or NaN, shape (n,)."""
+    truth = _numbers(name, values)
+    if truth.shape != (n,):
+        raise CadError(f"{name} has shape {truth.shape}, must be ({n},): one value a region")
+    highest = 1 if isup_min is None else 5
+    off = truth[~np.isnan(truth) & ~np.isin(truth, np.arange(highest + 1))]
+    if len(off):
+        raise CadError(
+            f"{name} holds {off[0]:g}, must be 0 to {highest}, or NaN where it is not known",
+            hint="grades need isup_min, the lowest that counts as malignant (in cad.consensus)",
+        )
+    if isup_min is None:
+        return truth
+    return np.where(np.isnan(truth), np.nan, truth >= isup_min)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Hold the result of a cross-validation that leaves whole patients out.
+
+    Parameters
+    ----------
+    probability : ndarray, shape (n,)
+        Out-of-fold probability of every region; NaN where its fold could not be fitted.
+    comparison : DataFrame
+        One row for each ``learner`` (the validated one is called ``learner``), ``measure`` (``kl``,
+        ``brier``, ``auc``, ``calibration_slope``) and truth (``against``: ``readers`` or
+        ``histology``). ``value`` is the measure. The other columns are those of ``table`` in
+        :class:`cad.learning.evaluation.folds.paired.Rivals`.
+    sentence : str
+        Which learner is best, and whether by more than chance.
+    folds : OutOfFold
+        Every fold's warnings, failures and fitted parameters.
+    notes : list of str
+        The effective number of patients, and warnings where the data do not meet the assumptions
+        of the intervals and tests.
+    summarised : callable
+        Returns what ``metrics`` holds.
+    """
+
+    probability: np.ndarray
+    comparison: pd.DataFrame
+    sentence: str
+    folds: OutOfFold
+    notes: list[str]
+    summarised: Callable[[], Summary]
+
+    @cached_property
+    def metrics(self) -> JsonObject:
+        """Return the content of a run's ``metrics.json``, made when first asked for."""
+        return self.summarised().as_dict()
+
+
+def validate(
+    learner: Any,
+    X: Any,
+    y: ArrayLike,
+    patients: ArrayLike,
+    *,
+    eta: ArrayLike | None = None,
+    truth: ArrayLike | None = None,
+    readers: pd.DataFrame | None = None,
+    rivals: Mapping[str, Any] | None = None,
+    folds: int | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+) -> Validation:
+    """Cross-validate a learner, leaving whole patients out, and compare it with other learners.
+
+    Parameters
+    ----------
+    learner : estimator or pipeline
+        Unfitted; all its steps are fitted anew in each fold, without the left-out patients.
+    X : array or DataFrame, shape (n, d)
+        Features, one row per region.
+    y : array, shape (n,)
+        Labels from 0 to 1, soft or hard. Rows of NaN get a probability, but train no model.
+    patients : array, shape (n,)
+        Patient of every region.
+    eta : array, shape (n,), optional
+        Spread of the readers, for learners that use it.
+    truth : array, shape (n,), optional
+        Histology: 1, 0 or NaN. Without it everything is measured against ``y``.
+    readers : DataFrame, shape (n, readers), optional
+        Every reader's probability, NaN where a reader did not read. The readers are measured, too,
+        and the predictions of all learners are compared with the readers' mean. Without this table
+        they are compared with ``y``. If ``y`` equals ``truth`` wherever ``truth`` is known, those
+        labels come from histology, and the comparison with ``y`` leaves their rows out.
+    rivals : mapping of str to estimator, optional
+        Other unfitted learners by name; they are validated on the same folds.
+    folds : int, optional
+        Number of folds into which patients are dealt at random. By default every patient is a fold.
+    seed : int
+        Random seed of that deal.
+    jobs : int
+        Number of folds that are fitted at the same time.
+
+    Returns
+    -------
+    Validation
+        Out-of-fold probabilities, and measures of the learner and its rivals.
+
+    Raises
+    ------
+    CadError
+        For fewer than two patients, a region without a patient, ``truth`` or ``readers`` out of
+        range, or shapes that disagree; for a column of ``X`` that is no feature because it says how
+        a region was measured; when every fold failed.
+
+    Examples
+    --------
+    >>> import cad, numpy as np
+    >>> X = np.linspace(-2, 2, 24)[:, None]
+    >>> p = np.round(4 / (1 + np.exp(-3 * X[:, 0]))) / 4
+    >>> found = cad.validate(cad.learners.ProbabilisticSVC(C=10), X, p, np.arange(24) % 8)
+    >>> sorted(set(found.comparison["learner"]))
+    ['constant', 'learner']
+    """
+    check_columns(getattr(X, "columns", ()))
+    p = _numbers("y", y)
+    owner = _patients(patients, len(p))
+    known = np.full(len(p), np.nan) if truth is None else _truth("truth", truth, len(p))
+    believed = _believed(readers, p, known)
+    left_out = owner if folds is None else deal_patients(owner, folds, seed)
+    made = out_of_fold(learner, X, p, groups=left_out, patients=owner, eta=eta, n_jobs=jobs)
+    beside: Rivals = compare_with_rivals(
+        "learner", made.probability, rivals or {}, X, p, left_out, eta=eta, patients=owner,
+        target=believed, truth=None if truth is None else known, n_jobs=jobs,
+    )  # fmt: skip
+    keys = pd.DataFrame({"participant_id": owner, "roi_id": np.arange(len(p)).astype(str)})
+    frame = keys.assign(probability=made.probability, truth=known, p=believed)
+    summarised = partial(summarise, frame, reader_scores=_long(keys, readers), folds=made)
+    notes = broken_promises(owner, believed, known, readers, beside.table)
+    return Validation(made.probability, beside.table, beside.sentence, made, notes, summarised)
+
+
+def _patients(patients: ArrayLike, n: int) -> np.ndarray:
+    """Return the patients' names, shape (n,); refuse a region without one."""
+    # Not by way of an array, which makes NaN among names the text 'nan'.
+    owner = pd.Series(list(patients), dtype=object)  # type: ignore[arg-type]
+    nobody = owner.isna() | (owner.astype(str).str.strip() == "")
+    if nobody.any():
+        raise CadError(
+            f"patients[{int(nobody.to_numpy().argmax())}] is {owner[nobody].iloc[0]!r}: regions "
+            "without a patient cannot be kept together",
+            hint="name the patient, or leave the region out",
+        )
+    if len(owner) != n:
+        raise CadError(f"patients has {len(owner)} rows, y has {n}")
+    return np.asarray(owner.astype(str).to_numpy())
+
+
+def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return the readers' mean, shape (n,); NaN where nobody is known to have read."""
+    if readers is None:
+        seen = ~np.isnan(truth)
+        # Labels that histology made certain are no reader's.
+        made = seen.any() and bool((p[seen] == truth[seen]).all())
+        return np.where(seen & made, np.nan, p)
+    if len(readers) != len(p):
+        raise CadError(f"readers has {len(readers)} rows, X and y have {len(p)}")
+    grades = _numbers("readers", readers.to_numpy())
+    off = grades[(grades < 0) | (grades > 1)]
+    if off.size:
+        said = f"readers holds {off[0]:g}, must be probabilities in [0, 1]"
+        raise CadError(said, hint="a 5-point score s is (s - 1) / 4; cad.consensus reads scores")
+    return MeanReaders().predict(grades).p
+
+
+def _long(keys: pd.DataFrame, readers: pd.DataFrame | None) -> pd.DataFrame | None:
+    """Return one row per score of a table with one column per reader."""
+    if readers is None:
+        return None
+    wide = pd.concat([keys, readers.set_axis(keys.index)], axis=1)
+    long = wide.melt(id_vars=list(keys), var_name="reader_id", value_name="probability")
+    return long.dropna(subset="probability").reset_index(drop=True)
+
+
+def save_model(
+    folder: str | Path,
+    learner: Any,
+    X: pd.DataFrame,
+    y: ArrayLike,
+    patients: ArrayLike,
+    *,
+    eta: ArrayLike | None = None,
+    description: str = "",
+) -> Bundle:
+    """Write a fitted learner as a bundle: a folder of plain arrays and JSON with hashes, no pickle.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder to write; the name of the folder is the name of the model.
+    learner : estimator or pipeline
+        Fitted. Learners and selectors of ``cad``, and imputation and scaling of scikit-learn can be
+        stored.
+    X : DataFrame, shape (n, d)
+        Features that the learner was fitted on. They are stored in the bundle, for retraining.
+    y : array, shape (n,)
+        Labels from 0 to 1.
+    patients : array, shape (n,)
+        Patient of every row; only their number is stored.
+    eta : array, shape (n,), optional
+        Spread of the readers.
+    description : str
+        A sentence for the model's card.
+
+    Returns
+    -------
+    Bundle
+        The model, read back from disk after a check that it predicts the same as the learner.
+
+    Raises
+    ------
+    CadError
+        For a learner that plain arrays cannot hold, or that is not fitted on these columns.
+    """
+    return save_table_model(Path(folder), learner, X, y, patients, eta=eta, description=description)
+
+
+def load_model(model: str | Path) -> Bundle:
+    """Read a trained model from its bundle, and check the hash of every file.
+
+    Parameters
+    ----------
+    model : str or Path
+        Bundle folder, or the name of a released model.
+
+    Returns
+    -------
+    Bundle
+        ``features`` (names of the columns it needs), ``probability(X)`` (probabilities for rows
+        with these columns), ``estimator`` (fitted), ``metadata`` and ``training`` (rows).
+
+    Raises
+    ------
+    CadError
+        When a file of the bundle is missing or changed, or a file is there that does not belong to
+        it.
+
+    Examples
+    --------
+    >>> import cad
+    >>> model = cad.load_model("phantom-psvm")
+    >>> model.name, model.metadata["training"]["simulated"]
+    ('phantom-psvm', True)
+    """
+    return load_bundle(find("models", str(model)))
+
+
+def predict(
+    models: str | Path | Sequence[str | Path],
+    folder: str | Path,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    probability_map: bool = False,
+    outlines: int = 0,
+) -> pd.DataFrame:
+    """Score the regions of a cohort with trained models and write the patients' pages.
+
+    Parameters
+    ----------
+    models : str, Path or sequence of them
+        Bundle folders or names of released models, in order of preference. Each study is scored by
+        the first model whose modalities the study has.
+    folder : str or Path
+        Cohort folder.
+    out : str or Path
+        Run folder; pages are in ``out/report``.
+    jobs : int
+        Number of processes.
+    probability_map : bool
+        Whether to also write an image of each prostate with the model's probability at every place.
+    outlines : int
+        If not 0, also report how far each region's probability moves with its outline: over the
+        outlines of several readers where they exist, else over this many redrawn copies.
+
+    Returns
+    -------
+    DataFrame
+        Content of ``out/probabilities.csv``, one row per region: among others ``participant_id``,
+        ``study_id``, ``roi_id``, ``probability``, its interval ``probability_low`` and
+        ``probability_high``, and ``decision``.
+
+    Raises
+    ------
+    CadError
+        When a bundle is damaged or no study has the modalities of a model. Single studies that
+        failed are in ``out/failures.csv``.
+    """
+    several = [models] if isinstance(models, str | Path) else list(models)
+    predict_cohort(
+        [str(model) for model in several],
+        Path(folder),
+        Path(out),
+        ExecutionOptions(jobs=jobs),
+        probability_map=probability_map,
+        outlines=outlines,
+    )
+    return read_probabilities(RunFolder(Path(out)))

@@ -1,0 +1,137 @@
+"""What a prediction and a delivery put into an audit trail: no identity, every number traceable."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from cad.base.files import JsonObject
+from cad.base.reading import MAX_IMAGE, read_bytes
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.records import read_record
+from cad.folders.run_folder.tables import read_probabilities
+from cad.mri.imaging.frames import read_dataset
+from cad.run.audit.trail import append, pseudonym
+
+
+def caller() -> str:
+    """Return the number of the user who runs this process, as text; a name would be an identity."""
+    return f"user {os.getuid()}"
+
+
+def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None = None) -> str:
+    """Append a line to a trail for every study of a run: its models, thresholds and predictions.
+
+    Parameters
+    ----------
+    trail : Path
+        The audit trail.
+    run : Path
+        A finished run folder.
+    who : str
+        Who asked: :func:`caller`, or the AE titles that sent the study.
+    more : dict, optional
+        Further content of each line, without identities.
+
+    Returns
+    -------
+    str
+        The trail's last hash.
+    """
+    last = ""
+    for _, rows, said in _studies(trail, run, who, more):
+        # A hash proves later which numbers were returned without holding any of them.
+        returned = {"rows_sha256": _hash(rows.to_csv(index=False).encode())}
+        told = {"event": "predict", "regions": len(rows), "returned": returned}
+        last = append(trail, {**said, **told})
+    return last
+
+
+def audit_delivery(
+    trail: Path,
+    run: Path,
+    files: Sequence[Path],
+    who: str,
+    to: str,
+    outcome: str = "stored",
+    more: JsonObject | None = None,
+) -> str:
+    """Append a line to a trail for every study whose DICOM objects were sent to an archive.
+
+    Parameters
+    ----------
+    trail : Path
+        The audit trail.
+    run : Path
+        A finished run folder.
+    files : sequence of Path
+        The DICOM objects in the run folder.
+    who : str
+        Who asked: :func:`caller`, or the AE titles that sent the study.
+    to : str
+        The archive's address; a user name and password in it are not written.
+    outcome : str
+        ``stored``, or ``not all stored``: some of the objects may be there; ``committed``, where
+        the archive has promised to keep them.
+    more : dict, optional
+        Further content of each line, without identities.
+
+    Returns
+    -------
+    str
+        The trail's last hash.
+    """
+    last = ""
+    for study, _, said in _studies(trail, run, who, more):
+        # The underscore keeps sub-1 from taking the objects of sub-10.
+        own = [path for path in files if path.name.startswith(f"{study}_")]
+        if own:
+            # https://user:password@host: a trail is shown to others.
+            told = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
+            last = append(trail, {**said, **told, "returned": [_object(path) for path in own]})
+    return last
+
+
+def _studies(
+    trail: Path, run: Path, who: str, more: JsonObject | None
+) -> Iterator[tuple[str, pd.DataFrame, JsonObject]]:
+    """Yield every study of a run, its rows, and what each of its lines says."""
+    folder = RunFolder(run)
+    record = read_record(folder)
+    for study, rows in read_probabilities(folder).groupby("study_id", sort=True):
+        said = {
+            "who": who,
+            "study": pseudonym(trail, str(study)),
+            "models": _models(record, rows),
+            "cad_version": record.get("cad_version"),
+        }
+        yield str(study), rows, {**said, **(more or {})}
+
+
+def _models(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
+    """Return the models that scored these rows, by hash, with the thresholds that decided."""
+    models = (record.get("model") or {}).get("models") or {}
+    used = sorted(set(rows["model"].dropna()) & set(models)) if "model" in rows else []
+    return [
+        {
+            "name": name,
+            "sha256": models[name].get("sha256"),
+            "thresholds": models[name].get("thresholds"),
+        }
+        for name in used
+    ] or [{"name": record.get("name"), "thresholds": record.get("decision_thresholds")}]
+
+
+def _object(path: Path) -> JsonObject:
+    dataset = read_dataset(path)
+    return {
+        "sop_class": str(dataset.SOPClassUID),
+        "sop_instance": str(dataset.SOPInstanceUID),
+        "sha256": _hash(read_bytes(path, MAX_IMAGE)),
+    }
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

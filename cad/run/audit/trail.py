@@ -1,0 +1,266 @@
+"""An audit trail: JSON lines, each with the hash of the one before, written to stay.
+
+A line is one JSON object, its keys sorted, without blanks: what happened (``entry``), its number
+(``n``), the hash of the line before (``previous``), when (``time``, UTC) and, last, ``sha256`` of
+all that stands before it. Whoever changes, removes, inserts or moves a line breaks a hash; whoever
+cuts lines off at the end does not: keep the last hash elsewhere, and :func:`verify` asks for it.
+
+A line counts once :func:`append` has returned: it is on the disk then. A process that is killed
+meanwhile leaves the beginning of a line without a line break, which nobody was told is written.
+:func:`verify` says so; the next append takes it away and notes in its own line, under ``torn``, how
+many bytes it were.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, flush_names, json_safe, make_folder, write_atomic
+from cad.base.reading import check_file, parse_json, read_bytes, reading
+
+START = "0" * 64
+"""Stand-in for the hash of the line before the first."""
+_LONGEST = 2**20
+_LINE = re.compile(rb'(\{"entry":.*),"sha256":"([0-9a-f]{64})"\}')
+_OPENING = b'{"entry":'
+_MAX_FILE = 2**31
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Hold the result of checking an audit trail.
+
+    Parameters
+    ----------
+    lines : int
+        Number of complete lines.
+    last : str
+        Hash of the last line. A copy of it kept elsewhere shows later whether lines were cut off.
+    torn : int
+        Bytes of an unfinished line at the end, left by a killed process; it does not count.
+    problems : list of str
+        A message for every line that was changed or is not in its place.
+    """
+
+    lines: int
+    last: str
+    torn: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+class DamagedTrail(CadError):
+    """Report that the end of an audit trail was changed: a program must not append to it."""
+
+
+def append(path: Path, entry: JsonObject) -> str:
+    """Append one line to an audit trail; when the call returns, the line is on the disk.
+
+    Parameters
+    ----------
+    path : Path
+        The trail; made where there is none, readable by its owner alone.
+    entry : dict
+        What happened, as JSON content; a patient or study is named by its :func:`pseudonym`.
+
+    Returns
+    -------
+    str
+        The hash of the new line, the trail's last.
+
+    Raises
+    ------
+    DamagedTrail
+        When the trail's end is not as it was written: nothing is added to it.
+    OSError
+        When the line cannot be written; what was there is as before.
+    """
+    with _held(path) as handle:
+        number, previous, whole, torn = _end(handle, path)
+        body = {
+            "entry": json_safe(entry),
+            "n": number + 1,
+            "previous": previous,
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            **({"torn": torn} if torn else {}),
+        }
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        digest = hashlib.sha256(text).hexdigest()
+        # Put in by hand: the hash must be the last key, behind all that it covers.
+        line = text[:-1] + f',"sha256":"{digest}"}}\n'.encode()
+        # Reading the end of a trail back looks at two of the longest lines, never at all of it.
+        if len(line) > _LONGEST:
+            raise CadError(f"an entry of {len(line)} bytes, at most {_LONGEST}", file=path)
+        os.ftruncate(handle, whole)
+        try:
+            if os.write(handle, line) != len(line):
+                raise OSError("No space left on device")
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, whole)
+            raise
+        return digest
+
+
+def verify(path: Path, last: str = "") -> Verified:
+    """Check that no line of an audit trail was changed, removed, inserted or moved.
+
+    Parameters
+    ----------
+    path : Path
+        The trail.
+    last : str
+        Hash of an earlier last line, kept elsewhere. A line with this hash must be in the trail.
+        If empty, a cut at the end cannot be found.
+
+    Raises
+    ------
+    CadError
+        For what is no file, too large, or no trail.
+    """
+    with reading(path, "not a readable trail"):
+        content = read_bytes(path, _MAX_FILE)
+    *lines, tail = content.split(b"\n")
+    if content and b'"sha256":"' not in content and not _is_torn(content):
+        raise CadError(
+            "no line here is one of an audit trail",
+            file=path,
+            hint="name the file that --audit wrote, or the node's audit.jsonl",
+        )
+    problems: list[str] = []
+    place: dict[str, int] = {}
+    number, previous = 0, START
+    for at, line in enumerate(lines, start=1):
+        found = _parsed(line)
+        if found is None:
+            problems.append(f"line {at} was changed: it is not what its hash says")
+            number, previous = number + 1, ""
+            continue
+        digest, n, before = found
+        # A line may be sound in itself and stand in the wrong place.
+        if problem := _out_of_place(n, before, number, previous, place):
+            problems.append(f"line {at} {problem}")
+        place.setdefault(digest, at)
+        number, previous = n, digest
+    if tail and not _is_torn(tail):
+        problems.append(f"line {len(lines) + 1} was changed: its end is not what was written")
+    if last and last.lower() not in place:
+        problems.append(
+            f"no line has the hash {last}: lines were cut off at the end, or it is another trail's"
+        )
+    return Verified(len(lines), previous, len(tail), problems)
+
+
+def pseudonym(path: Path, identity: str) -> str:
+    """Return the pseudonym of a patient or a study in a trail: a hash with the trail's own key.
+
+    The key lies beside the trail (``FILE.key``), for its owner alone; it is made where there is
+    none. With it the lines of a
+    patient can be found, without it nobody can tell whose they are.
+
+    Parameters
+    ----------
+    path : Path
+        The trail.
+    identity : str
+        Id of a patient or study.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits.
+    """
+    key = path.with_name(path.name + ".key")
+    with _held(path):
+        if not key.is_file():
+            write_atomic(key, secrets.token_hex(32).encode(), mode=0o600)
+    return hmac.new(read_bytes(key, _LONGEST), identity.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def _out_of_place(
+    n: int, before: str, number: int, previous: str, place: dict[str, int]
+) -> str | None:
+    """Say why a sound line does not follow the one before it, of this number and hash."""
+    if n > number + 1:
+        gap = f"lines {number + 1} to {n - 1} are" if n > number + 2 else f"line {n - 1} is"
+        return f"is number {n}: {gap} missing before it"
+    if n <= number:
+        return f"is number {n}, after number {number}: it was inserted or moved"
+    if previous and before != previous:
+        follows = f"line {place[before]}" if before in place else "another line"
+        return f"follows {follows}, not the one before it: one of the two was exchanged"
+    return None
+
+
+def _parsed(line: bytes) -> tuple[str, int, str] | None:
+    """Return hash, number and the hash before of a line; None when a byte of it was changed."""
+    match = _LINE.fullmatch(line)
+    if match is None or hashlib.sha256(match[1] + b"}").hexdigest() != match[2].decode():
+        return None
+    try:
+        with reading("", "no line of a trail"):
+            body = parse_json(line)
+            return match[2].decode(), int(body["n"]), str(body["previous"])
+    except CadError:
+        return None
+
+
+def _is_torn(tail: bytes) -> bool:
+    """Tell whether bytes after the last line break are what a kill may leave of a line."""
+    begun = tail.rstrip(b"\0")  # some file systems lengthen a file before they fill it
+    whole = _LINE.match(begun)
+    if whole is not None:  # all but the line break
+        return whole.end() == len(begun) == len(tail) and _parsed(begun) is not None
+    return begun[: len(_OPENING)] == _OPENING[: len(begun)]
+
+
+def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
+    """Return number and hash of the last line, where it ends, and how many torn bytes follow."""
+    size = os.fstat(handle).st_size
+    # The last whole line and what may be torn after it; a trail of years is not read for a line.
+    start = max(0, size - 2 * _LONGEST)
+    content = os.pread(handle, size - start, start)
+    body, _, tail = content.rpartition(b"\n")
+    if tail and not _is_torn(tail):
+        raise _damaged(path)
+    if start == 0 and b"\n" not in content:
+        return 0, START, 0, len(tail)
+    found = _parsed(body.rpartition(b"\n")[2])
+    if found is None:
+        raise _damaged(path)
+    return found[1], found[0], size - len(tail), len(tail)
+
+
+def _damaged(path: Path) -> DamagedTrail:
+    return DamagedTrail(
+        "the trail's last line is not what was written: nothing is added to it",
+        file=path,
+        hint="`cad audit verify` names what was changed; keep the file, and begin another",
+    )
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[int]:
+    """Open a trail to append, one process at a time."""
+    make_folder(path.parent)
+    new = not path.exists()
+    if not new:
+        check_file(path, _MAX_FILE)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        import fcntl  # absent on Windows, where nothing is audited
+
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if new:
+            flush_names(path.parent)
+        yield handle
+    finally:
+        os.close(handle)

@@ -1,0 +1,410 @@
+"""Withdraw: a patient leaves a cohort, and what else still holds them is swept or named.
+
+A patient leaves by one commit: rows, images, masks, and the key at the end. Rows go from every
+table of the cohort that has a column ``participant_id``; the other rows keep their bytes. Files and
+folders go that bear the patient's name, wherever they lie in the cohort. The key of the pseudonyms,
+which can still prove whose a pseudonym was, goes with the last patient.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Protocol
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, parquet_bytes, write_atomic
+from cad.base.reading import MAX_ARRAYS, read_bytes, read_parquet, read_text, reading, table_text
+from cad.base.share import find
+from cad.base.transactions import MARK, commit, is_ours, owned, stage
+from cad.dicom.archive.interface import SamePatient
+from cad.folders.cohort import COHORT
+from cad.folders.cohort.patients import CHECK_FILE, KEY_FILE, PSEUDONYM, Patients, patient_proof
+from cad.folders.cohort.traces import Names, named_places, traces
+from cad.folders.run_folder import COMPARISON, RUNS, RunFolder
+from cad.run.model.bundle import MODEL, Bundle, load_bundle
+
+_PATIENTS = "participants.tsv"
+_BY_CONTENT = (MODEL, COMPARISON, COHORT, *RUNS.values())
+"""Kinds of folders that need no mark, or had none in earlier versions."""
+
+
+def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
+    """Remove a patient from a cohort, for its owner: whole, or not at all; return what went."""
+    places = named_places(root, names)
+    kept = {place: rows_without(root / place, names.participant) for place in _tables(root)}
+    rows = {name: count for name, (_, count) in kept.items() if count}
+    # Only the head is left: the key could prove nothing any more but who once was here.
+    if _PATIENTS in rows and not kept[_PATIENTS][0].splitlines()[1:]:
+        places += [name for name in (KEY_FILE, CHECK_FILE) if (root / name).is_file()]
+    if rows or places:
+        with stage(root) as scratch:
+            for number, name in enumerate(rows):
+                write_atomic(scratch / str(number), kept[name][0].encode())
+            commit(root, {name: scratch / str(n) for n, name in enumerate(rows)}, places)
+    return rows, places
+
+
+def _participant(root: Path, patient: str) -> str:
+    """Return the BIDS label of a patient who is named by it, or by the source's PatientID."""
+    label = "sub-" + re.sub("[^A-Za-z0-9]", "", patient.removeprefix("sub-"))
+    if label == "sub-":
+        raise CadError(f"{patient!r} names no patient", hint="give sub-XXX, or the source's id")
+    pseudonyms = set(PSEUDONYM.findall(read_text(root / _PATIENTS)))
+    here = patient == label or (root / label).is_dir()
+    if here or not (pseudonyms or (root / KEY_FILE).is_file()):
+        return label
+    pseudonym = Patients(root, "pseudonym", pseudonyms).participant(patient)
+    return pseudonym if (root / pseudonym).is_dir() or pseudonym in pseudonyms else label
+
+
+def _names(root: Path, patient: str) -> Names:
+    """Return what names a patient; refused where another's PatientID makes the same label."""
+    names = Names.of(root, _participant(root, patient), patient)
+    if names.source_ids and patient not in {names.participant, *names.source_ids}:
+        stated = " and ".join(map(repr, sorted(names.source_ids)))
+        text = f"the cohort's {names.participant} is not {patient!r}, but PatientID {stated}"
+        hint = f"give {names.participant} if that patient is to leave"
+        raise CadError(text, file=root / names.participant, hint=hint)
+    return names
+
+
+def _tables(root: Path) -> list[str]:
+    """Return the tables of the whole cohort, derivatives' too; one patient's own go with them."""
+    places = [path.relative_to(root) for path in sorted(root.rglob("*.tsv"))]
+    return [place.as_posix() for place in places if not place.parts[0].startswith("sub-")]
+
+
+def rows_without(path: Path, participant: str) -> tuple[str, int]:
+    """Return a table's text without the rows of a patient; the file is not changed.
+
+    Parameters
+    ----------
+    path : Path
+        CSV or TSV; without a column ``participant_id`` nothing is removed.
+    participant : str
+        ``sub-XXX``.
+
+    Returns
+    -------
+    text : str
+        The table without these rows; all other rows are unchanged, to the byte.
+    count : int
+        Number of removed rows.
+    """
+    comma = path.suffix == ".csv"
+    separator = "," if comma else "\t"
+    with reading(path, f"not a {'comma' if comma else 'tab'}-separated table"):
+        # Kept by line of the file, not written anew from cells: the other rows stay to the byte,
+        # also where a quoted cell holds a line break.
+        lines = list(io.StringIO(table_text(path, separator), newline="\n"))
+        if comma:
+            rows = csv.reader(lines)
+        else:
+            rows = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
+        if "participant_id" not in (columns := next(rows, [])):
+            return "".join(lines), 0
+        at, end = columns.index("participant_id"), rows.line_num
+        kept, gone = lines[:end], 0
+        for row in rows:
+            begin, end = end, rows.line_num
+            if row[at : at + 1] == [participant]:
+                gone += 1
+            else:
+                kept += lines[begin:end]
+    return "".join(kept), gone
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """Hold the result of withdrawing a patient: what was removed, and what still holds data of him.
+
+    Parameters
+    ----------
+    names : Names
+        The patient's ids and UIDs.
+    rows : dict of str to int
+        Number of rows removed from each table of the cohort.
+    places : list of str
+        Files and folders removed from the cohort, relative to it.
+    swept : dict of str to list of str
+        What was removed from each run: the patient's own files, and caches made with them.
+    holders : dict of str to list of str
+        Places that still hold data of the patient: other files of the cohort, runs, models, nodes.
+    clean : list of str
+        Runs, models and nodes that do not hold data of the patient (any more).
+    studies : dict of str to int
+        Number of the patient's studies removed from each node and reader study.
+    whole : bool
+        Whether the cohort had the patient's images, which tell UIDs and PatientID; else nothing is
+        in ``clean``.
+    """
+
+    names: Names
+    rows: dict[str, int]
+    places: list[str]
+    swept: dict[str, list[str]] = field(default_factory=dict)
+    holders: dict[str, list[str]] = field(default_factory=dict)
+    clean: list[str] = field(default_factory=list)
+    studies: dict[str, int] = field(default_factory=dict)
+    whole: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Tell whether the patient was removed, and no place holds data of him now."""
+        return self.whole and not self.holders
+
+    def as_dict(self) -> JsonObject:
+        """Return JSON-serialisable content."""
+        return {
+            "participant_id": self.names.participant,
+            "rows": self.rows,
+            "places": self.places,
+            "swept": self.swept,
+            "studies": self.studies,
+            "still_held": self.holders,
+            "free": self.clean,
+        }
+
+    def as_text(self) -> str:
+        """Return lines for a terminal."""
+        patient = self.names.participant
+        lines = [f"removed {n} rows of {name}" for name, n in self.rows.items()]
+        lines += [f"removed {place}" for place in self.places]
+        if not lines:
+            lines = [f"{patient} is not in the cohort: nothing was removed from it"]
+        if not self.whole:
+            lines.append(
+                "no place is called free: the cohort has no images of the patient (any more), so "
+                "only label and id as given were looked for, not the images' UIDs and PatientID"
+            )
+        lines += [f"swept {run}: {', '.join(gone)}" for run, gone in self.swept.items()]
+        lines += [f"swept {n} studies from {home}" for home, n in self.studies.items()]
+        lines += [f"free of {patient}: {name}" for name in self.clean]
+        lines += [f"still holds {patient}: {name} ({', '.join(h)})" for name, h in
+                  self.holders.items()]  # fmt: skip
+        if self.holders:
+            lines.append(
+                "run a run's command again on the cohort, train a model again (or with --without "
+                f"{patient}), or delete what is named"
+            )
+        return "\n".join(lines)
+
+
+class Elsewhere(Protocol):
+    """Interface of a place with studies of its own, such as a node, that a withdrawal also cleans.
+
+    An implementation has the three methods and a ``name``, by which messages call the place.
+    """
+
+    name: str
+
+    def held(self) -> AbstractContextManager[None]:
+        """Return a context manager that keeps other processes from writing to the place."""
+
+    def sweep(self, names: Names, same: SamePatient | None) -> int:
+        """Remove a patient's studies from the place; return how many were removed.
+
+        A study is the patient's if its label, PatientID or UID is in ``names``, or ``same`` accepts
+        its PatientID. A place that stores only some of these compares only those.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient.
+        same : callable or None
+            Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
+            None where the cohort has no secret key, which ``same`` needs.
+        """
+
+    def studies(self, names: Names, same: SamePatient | None) -> list[str]:
+        """Return the names of what the place still holds of a patient, or may hold; change nothing.
+
+        Parameters
+        ----------
+        names : Names
+            Label, PatientIDs and UIDs of the patient.
+        same : callable or None
+            Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
+            None where the cohort has no secret key: ids are then only compared.
+        """
+
+
+def withdraw(
+    root: Path,
+    patient: str,
+    runs: Sequence[Path] = (),
+    models: Sequence[str] = (),
+    nodes: Sequence[Elsewhere] = (),
+) -> Withdrawn:
+    """Remove a patient from a cohort and its runs, and name what still holds the patient's data.
+
+    The cohort is changed last: it says who the patient is, so that the same command can be given
+    again if it was interrupted.
+
+    Parameters
+    ----------
+    root : Path
+        Cohort folder.
+    patient : str
+        ``sub-XXX``, ``XXX``, or the patient's original PatientID.
+    runs : sequence of Path
+        Folders: runs in them are cleaned; their other files are only searched for the patient.
+    models : sequence of str
+        Model folders, or names of released ones; they are searched and not changed.
+    nodes : sequence of Elsewhere
+        Stopped nodes and reader studies; the patient's studies are removed from them.
+
+    Raises
+    ------
+    CadError
+        For what is no cohort, no folder or no model, a run that is under way, a label whose images
+        are of another PatientID, and a PatientID where the pseudonyms' key is gone; nothing is
+        removed then.
+    """
+    patient = patient.strip()
+    # Everything that is named is opened before anything goes: a misspelt name must not leave half a
+    # withdrawal.
+    folders = {name: find("models", name) for name in models}
+    bundles = {name: load_bundle(folder) for name, folder in folders.items()}
+    absent = next((run for run in runs if not run.is_dir()), None)
+    if absent is not None:
+        raise CadError("no such run folder", file=absent)
+    if not (root / _PATIENTS).is_file():
+        raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
+    for folder in [*runs, *folders.values()]:
+        _sweep_leftovers(folder)
+    with ExitStack() as held:  # all of them first: a run under way would bring the patient back
+        inner = {run: [one for one in _own(run) if _is_run(one)] for run in runs}
+        for one in dict.fromkeys(chain.from_iterable(inner.values())):
+            held.enter_context(owned(one))
+        for node in nodes:
+            held.enter_context(node.held())
+        held.enter_context(owned(root))
+        names, proof = _names(root, patient), patient_proof(root)
+        who = names, proof
+        studies = {node.name: node.sweep(*who) for node in nodes}
+        left_there = {node.name: found for node in nodes if (found := node.studies(*who))}
+        swept = {str(one): gone for run in runs for one in inner[run]
+                 if (gone := _swept(one, names))}  # fmt: skip
+        rows, places = _removed(root, names)
+        left = {str(run): traces(run, names) for run in runs}
+        holders = {str(root): traces(root, names, below=False), **left}
+    clean = [run for run, files in left.items() if not files]
+    holders = {place: files for place, files in holders.items() if files}
+    for name, bundle in bundles.items():
+        if learned := _learned(bundle, names.participant):
+            holders[name] = learned
+        else:
+            clean.append(name)
+    clean += [node.name for node in nodes if node.name not in left_there]
+    # The images' sidecars alone tell UIDs and PatientID; whose a pseudonym is, its key alone.
+    proved = proof is not None or not PSEUDONYM.fullmatch(names.participant)
+    whole = names.participant in places and proved
+    clean = clean if whole else []
+    return Withdrawn(names, rows, places, swept, {**holders, **left_there}, clean, studies, whole)
+
+
+def _learned(bundle: Bundle, participant: str) -> list[str]:
+    """Return what a model has of a patient, or may have where it does not say of whom it is."""
+    said = []
+    if "participant_id" not in bundle.training:
+        said.append("trained on a table; whose rows they were, it does not say")
+    elif rows := int((bundle.training["participant_id"] == participant).sum()):
+        said.append(f"trained with {rows} of the patient's regions")
+    if "recalibrated_on" in bundle.metadata:
+        if participant in bundle.metadata["recalibrated_on"]:
+            said.append("recalibrated with the patient")
+    elif bundle.metadata.get("recalibration"):
+        said.append("recalibrated by an earlier version; with whom, it does not say")
+    return said
+
+
+def sweep_run(run: Path, names: Names) -> list[str]:
+    """Remove a patient from a run: files named after the patient, rows of tables, and caches.
+
+    The other rows stay as they are. Results on the whole cohort stay, too, until the run's command
+    makes them anew: the file ``.complete``, which says that they are current, is removed.
+
+    Parameters
+    ----------
+    run : Path
+        A run folder; another folder is left as it is.
+    names : Names
+        Label, PatientIDs and UIDs of the patient.
+
+    Returns
+    -------
+    list of str
+        Removed files and folders, relative to the run, and a text for each table that lost rows.
+    """
+    if not _is_run(run):
+        return []
+    with owned(run):
+        return _swept(run, names)
+
+
+def _own(folder: Path) -> list[Path]:
+    """Return a folder and those in it, such as the runs of a comparison."""
+    inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not is_ours(one.name)]
+    return [folder, *inner]
+
+
+def _sweep_leftovers(folder: Path) -> None:
+    """Remove what killed processes left in a folder of ours, as the next command there would.
+
+    A folder of anything else is left alone: :func:`cad.folders.cohort.traces.traces` looks through
+    it.
+    """
+    for one in _own(folder):
+        names = [path.name for path in one.iterdir()]
+        ours = MARK in names or any(kind.holds(one) for kind in _BY_CONTENT)
+        if any(map(is_ours, names)) and (ours or all(map(is_ours, names))):
+            with owned(one):  # also refused: somebody is writing there
+                pass
+
+
+def _is_run(run: Path) -> bool:
+    folder = RunFolder(run)
+    return folder.memory.is_file() or folder.record.is_file()
+
+
+def _swept(run: Path, names: Names) -> list[str]:
+    """Do what :func:`sweep_run` says, for the owner of the run."""
+    folder = RunFolder(run)
+    with stage(run) as scratch:
+        gone = named_places(run, names)
+        parts = _parts(run, names)
+        if gone or parts or traces(run, names):
+            # Measured on a scale that his images helped to fit; and the run is current no more.
+            caches = (folder.fold_features("any").parent, folder.complete)
+            gone += [path.relative_to(run).as_posix() for path in caches if path.exists()]
+            for place, content in parts.items():
+                write_atomic(scratch / place, content)
+            commit(run, {place: scratch / place for place in parts}, gone)
+        return sorted([*gone, *(f"lines of {place}" for place in parts)])
+
+
+def _parts(run: Path, names: Names) -> dict[str, bytes]:
+    """Return what stays of the files of a run that have a line or a row a study or region."""
+    kept = {}
+    for path in sorted(run.iterdir()):
+        if path.suffix == ".jsonl":
+            lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
+            others = [line for line in lines if not names.within(line)]
+            if len(others) < len(lines):
+                kept[path.name] = b"".join(others)
+        elif path.suffix == ".csv":
+            text, count = rows_without(path, names.participant)
+            if count:
+                kept[path.name] = text.encode()
+        elif path.suffix == ".parquet":
+            table = read_parquet(path)
+            theirs = table.get("participant_id") == names.participant
+            if theirs is not False and theirs.any():
+                kept[path.name] = parquet_bytes(table[~theirs])
+    return kept

@@ -1,0 +1,154 @@
+"""Run tasks on a Dask cluster: each thread of a Dask worker keeps one worker process of ours."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from cad.base.errors import CadError, install
+from cad.base.version import __version__
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.worker import Done, Fault, Worker
+
+CONNECT_SECONDS = 10.0
+_LOOK = "look at the logs of the Dask workers; then --retry-failed"
+NO_MORE: Any = object()
+
+
+@contextmanager
+def client_of(address: str) -> Iterator[Any]:
+    """Connect to a Dask scheduler.
+
+    Parameters
+    ----------
+    address : str
+        ``HOST:PORT``.
+
+    Yields
+    ------
+    Client
+        Connected; closed at the end of the ``with`` block.
+
+    Raises
+    ------
+    CadError
+        When the package ``distributed`` (extra ``cluster``) is not installed, or no scheduler
+        answers at the address.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise CadError(
+            "--scheduler needs the extra 'cluster', which is not installed", hint=install("cluster")
+        ) from error
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=True)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise CadError(
+            f"no Dask scheduler answers at {address}: {error}",
+            hint="start one with `dask scheduler`, see docs/cluster.md",
+        ) from error
+    with client:
+        yield client
+
+
+_warm = threading.local()
+
+
+def _on_dask_worker(
+    function: Callable[[Any], Any], task: Any, options: ExecutionOptions, version: str
+) -> Done[Any, Any]:
+    """Do one task in this Dask thread's own process, which stays warm for the next."""
+    if version != __version__:
+        fault = Fault(
+            f"a cluster worker has cad {__version__}, this run has {version}",
+            "install the same version on every node",
+            # Not the study's fault: it is tried again when the nodes agree.
+            lasting=False,
+        )
+        return Done(None, None, fault, 0.0)
+    worker = getattr(_warm, "worker", None)
+    if worker is None or worker.busy or (worker.function, worker.options) != (function, options):
+        if worker is not None:
+            worker.close()
+        worker = _warm.worker = Worker(function, options)
+    return replace(worker.do(task), task=None)
+
+
+def on_cluster(
+    function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
+) -> Iterator[Done[Any, Any]]:
+    """Do tasks on a Dask cluster, and yield each as soon as it is done, in any order.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a task and returns its result.
+    tasks : iterable
+        Tasks; they must be picklable.
+    options : ExecutionOptions
+        ``scheduler`` is the address of the cluster. The limits of time and memory hold for each
+        task there, too.
+
+    Yields
+    ------
+    Done
+        The task with its result, or with the reason why it has none.
+
+    Raises
+    ------
+    CadError
+        When the package ``distributed`` is not installed, or no scheduler answers.
+    """
+    with client_of(str(options.scheduler)) as client:
+        from distributed import KilledWorker, as_completed
+
+        def start(task: Any, alone: bool = False) -> Any:
+            # Not pure: Dask would answer an equal task from its memory and skip the limits.
+            future = client.submit(
+                _on_dask_worker, function, task, options, __version__, pure=False
+            )
+            of[future.key] = (task, alone)
+            return future
+
+        of: dict[str, tuple[Any, bool]] = {}
+        waiting = iter(tasks)
+        window = max(64, 4 * sum(client.nthreads().values()))  # bounds the driver's memory
+        running = as_completed([start(task) for task in islice(waiting, window)])
+        suspects: list[Any] = []
+        for batch in running.batches():
+            for future, result in zip(batch, _fetch(client, batch), strict=True):
+                task, alone = of.pop(future.key)
+                if isinstance(result, KilledWorker) and not alone:
+                    suspects.append(task)  # several workers died under it, or its neighbour
+                elif isinstance(result, Exception):
+                    lasting = isinstance(result, KilledWorker)
+                    fault = Fault(f"{type(result).__name__}: {result}", _LOOK, lasting)
+                    yield Done(task, None, fault, 0.0)
+                else:
+                    yield replace(result, task=task)
+                # A result stays in its worker's memory until it is released.
+                future.release()
+                following = next(waiting, NO_MORE)
+                if following is not NO_MORE:
+                    running.add(start(following))
+                # Alone on the cluster, so that a worker that dies again died of this task.
+                elif not of and suspects:
+                    running.add(start(suspects.pop(), alone=True))
+
+
+def _fetch(client: Any, futures: list[Any]) -> list[Any]:
+    """Return results of tasks that are done, an exception in place of each that is lost."""
+    try:
+        return list(client.gather(futures))
+    except Exception:  # one round trip each, to know whose it is
+        return [_result(future) for future in futures]
+
+
+def _result(future: Any) -> Any:
+    try:
+        return future.result()
+    except Exception as error:
+        return error

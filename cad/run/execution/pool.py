@@ -1,0 +1,214 @@
+"""Apply a function to many tasks, in processes here or on a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
+from typing import Any, TypeVar, cast
+
+from cad.base.errors import CadError, MachineError
+from cad.base.processes import use_one_thread
+from cad.run.execution.cluster import CONNECT_SECONDS, NO_MORE, client_of, on_cluster
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.worker import Done, Result, Task, Worker, attempt
+
+Returned = TypeVar("Returned")
+
+
+def each(
+    function: Callable[[Task], Result], tasks: Iterable[Task], options: ExecutionOptions
+) -> Iterator[Done[Task, Result]]:
+    """Apply a function to every task in parallel, and yield each result as soon as it is ready.
+
+    Parameters
+    ----------
+    function : callable
+        Takes one task. It must be importable by name in another process.
+    tasks : iterable
+        Read only as workers become free, so that an iterator of any length costs no memory.
+    options : ExecutionOptions
+        Number of processes or address of a cluster, and the limits of each task.
+
+    Yields
+    ------
+    Done
+        One per task, in the order in which tasks finish: the result, or why there is none.
+
+    Raises
+    ------
+    CadError
+        When no worker can be started, or no scheduler answers.
+    """
+    if options.jobs == 0:
+        # In this process, for a debugger and for tests; what kills a task kills the run.
+        return (Done(task, *attempt(function, task, options.memory_limit)) for task in tasks)
+    if options.scheduler is None:
+        return _here(function, tasks, options)
+    return on_cluster(function, tasks, options)
+
+
+class Caller:
+    """Call functions one after the other in a separate process, with limits of time and memory.
+
+    ``caller(function, *arguments)`` returns what the function returns.
+
+    A call that crashes or exceeds a limit ends that process and raises CadError; the next call
+    starts a new process. Use it as a context manager: the process ends with the ``with`` block.
+
+    Parameters
+    ----------
+    options : ExecutionOptions
+        Limits of each call. With ``jobs`` 0, functions are called in this process, without limits.
+    kind : type
+        The CadError of a call that has no answer.
+    """
+
+    def __init__(self, options: ExecutionOptions, kind: type[CadError] = CadError) -> None:
+        self.options, self.kind = options, kind
+        self._worker: Worker | None = None
+
+    def __enter__(self) -> Caller:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def __call__(self, function: Callable[..., Returned], *arguments: Any) -> Returned:
+        """Return what the function returns, or raise the CadError or OSError that it raises.
+
+        Raises
+        ------
+        CadError
+            Also, of the given kind, when it takes too long or too much memory, or its process ends
+            under it.
+        """
+        if self.options.jobs == 0:
+            return function(*arguments)
+        self._worker = self._worker or Worker(_called, self.options)
+        done = self._worker.do((function, arguments))
+        if self._worker.busy:  # it is gone; the next call starts another
+            self._close()
+        if done.fault is not None:
+            raise self.kind(done.fault.reason, hint=done.fault.hint)
+        if isinstance(done.result, CadError | OSError):
+            raise done.result
+        return cast(Returned, done.result)
+
+    def _close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
+
+
+def _called(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    function, arguments = task
+    try:
+        return function(*arguments)
+    except (CadError, OSError) as error:
+        return error
+
+
+@contextmanager
+def workplace(options: ExecutionOptions) -> Iterator[None]:
+    """Set up this process for a job, until the ``with`` block ends.
+
+    Numerical libraries get one thread each. So N jobs use N cores, and the last bits of a sum do
+    not depend on N. Loops of joblib run on the Dask cluster, if there is one, else in processes
+    that end with this one.
+
+    Parameters
+    ----------
+    options : ExecutionOptions
+        ``scheduler`` is the address of the cluster, or None.
+
+    Raises
+    ------
+    MachineError
+        When a process of such a loop is killed.
+    """
+    from joblib import parallel_config
+    from joblib.externals.loky import BrokenProcessPool
+    from joblib.externals.loky.backend.context import set_start_method
+    from threadpoolctl import threadpool_limits
+
+    use_one_thread()
+    with ExitStack() as stack:
+        stack.enter_context(threadpool_limits(1))
+        if options.scheduler is not None:
+            stack.enter_context(client_of(options.scheduler))
+            stack.enter_context(parallel_config("dask", wait_for_workers_timeout=CONNECT_SECONDS))
+        else:
+            follow = {"initializer": _end_with, "initargs": (os.getpid(), options.forked)}
+            stack.enter_context(parallel_config("loky", **follow))
+            stack.callback(set_start_method, None, force=True)
+            set_start_method("forkserver" if options.forked else None, force=True)
+        try:
+            yield
+        except BrokenProcessPool as error:
+            hint = "most often the machine had no memory left: use fewer jobs"
+            raise MachineError("a process of a parallel loop has ended", hint=hint) from error
+
+
+def _here(
+    function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
+) -> Iterator[Done[Any, Any]]:
+    waiting = iter(tasks)
+    upcoming = next(waiting, NO_MORE)
+    workers: list[Worker] = []
+    try:
+        while True:
+            while upcoming is not NO_MORE and len(workers) < options.jobs:
+                workers.append(Worker(function, options))
+            for worker in list(workers):
+                # Idle for good: its memory goes back before the last studies end.
+                if upcoming is NO_MORE and not worker.busy:
+                    worker.close()
+                    workers.remove(worker)
+                elif worker.idle():
+                    worker.give(upcoming)
+                    upcoming = next(waiting, NO_MORE)
+            if not workers:
+                return
+            # Sleeps until a result or the first time limit, whichever comes first.
+            patience = min(w.deadline for w in workers) - time.monotonic()
+            answered = wait([w.connection for w in workers], max(patience, 0.0))
+            now = time.monotonic()
+            for worker in list(workers):
+                if worker.connection in answered:
+                    done = worker.take()
+                # The deadline is by the clock; late() asks whether the time was the study's own.
+                elif worker.deadline <= now and worker.late():
+                    done = worker.stop()
+                else:
+                    continue
+                if done is not None and worker.busy:  # it is gone; the loop starts another
+                    worker.close()
+                    workers.remove(worker)
+                if done is not None:
+                    yield done
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def _end_with(driver: int, forked: bool) -> None:
+    """End this process, a child of the driver, when the driver has ended, even by kill -9.
+
+    A worker of joblib else waits for work for ever, with hundreds of megabytes.
+    """
+
+    def watch() -> None:
+        # A child whose parent has ended gets another parent: that is seen without a signal. That of
+        # one from Python's fork server is the server, which lives as long as its children.
+        parent = parent_process()
+        while parent.is_alive() if forked and parent else os.getppid() == driver:
+            time.sleep(1.0)
+        os._exit(1)
+
+    # os._exit, since a worker that waits in a lock runs no exit handlers.
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,79 @@
+"""Say on standard error how far a job is."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+from cad.base.files import plain
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.task import StudyOutcome
+
+Tell = Callable[[StudyOutcome], None]
+_PLAIN_SECONDS = 10.0
+_ENOUGH = 3
+"""Studies from which a rate is told: the first ones also compile."""
+
+
+@contextmanager
+def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tell]:
+    """Show on standard error how far a job is: a bar on a terminal, else a line now and then.
+
+    Parameters
+    ----------
+    pending, kept : int
+        Number of studies to do, and of studies whose earlier result is kept.
+    options : ExecutionOptions
+        ``progress`` says whether anything is shown.
+
+    Yields
+    ------
+    callable
+        To be called with the StudyOutcome of each study when it is done.
+    """
+    if not options.progress:
+        yield lambda outcome: None
+        return
+    if kept:
+        print(f"{kept} studies are as they were; {pending} to do", file=sys.stderr)
+    with _bar(pending) if sys.stderr.isatty() and pending else nullcontext() as show:
+        count = failed = 0
+        first = last = time.monotonic()
+
+        def tell(outcome: StudyOutcome) -> None:
+            nonlocal count, failed, first, last
+            now = time.monotonic()
+            count, failed = count + 1, failed + (outcome.status == "failed")
+            first = now if count == 1 else first  # starting the workers is left out of the rate
+            left = ""
+            if count >= _ENOUGH:
+                rate = (count - 1) / max(now - first, 1e-9)
+                left = f", {rate:.2f} a second, {(pending - count) / rate:.0f} s to go"
+            if show is not None:
+                show(failed, left)
+                return
+            if outcome.status == "failed" and outcome.failures:
+                reason = plain(f"failed: {outcome.study_id}: {outcome.failures[0].reason}")
+                print(reason, file=sys.stderr)
+            if now - last >= _PLAIN_SECONDS or count == pending:
+                print(f"{count} of {pending} studies, {failed} failed{left}", file=sys.stderr)
+                last = now
+
+        yield tell
+
+
+@contextmanager
+def _bar(pending: int) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar; it moves on by one study when it is told how many failed, and the rate."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("studies"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]} failed{task.fields[rate]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        line = bar.add_task("studies", total=pending, failed=0, rate="")
+        yield lambda failed, rate: bar.update(line, advance=1, failed=failed, rate=rate)

@@ -1,0 +1,273 @@
+"""Measure a cohort study by study: keep results that are current, and report what fails.
+
+The run folder remembers in ``resume.jsonl`` what became of every study (one line each, appended as
+results come, so that a power cut costs at most the last line) and says in ``log.jsonl`` what was
+done and how long it took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.base.files import flush_names, make_folder, state_of, typed, write_atomic
+from cad.base.reading import MAX_ARRAYS, parse_json, read_bytes, reading
+from cad.base.transactions import keep
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.tables import Failure
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.pool import each
+from cad.run.execution.progress import progress
+from cad.run.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, fingerprint, settings_key
+from cad.run.execution.worker import Done, Fault
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Hold a line of ``resume.jsonl``."""
+
+    status: str
+    key: str
+    fingerprint: str
+    result: list[int]
+    failures: list[Failure]
+
+
+def measure_studies(
+    measure: Callable[[StudyTask], StudyOutcome],
+    tasks: Sequence[StudyTask],
+    options: ExecutionOptions,
+) -> list[StudyOutcome]:
+    """Measure every study whose result in the run folder is missing or no longer fits its input.
+
+    Parameters
+    ----------
+    measure : callable
+        Measures one study and writes its file; importable by name in another process.
+    tasks : sequence of StudyTask
+        All with the same run folder and settings.
+    options : ExecutionOptions
+        Where the work is done, and whether earlier results are kept.
+
+    Returns
+    -------
+    list of StudyOutcome
+        One per task, in the order of the tasks. A study that exceeded a limit, or whose process
+        died, has the status ``failed``.
+    """
+    if not tasks:
+        return []
+    folder = RunFolder(tasks[0].out)
+    outcomes, pending, prints = _plan(tasks, _remembered(folder.memory), options)
+    with (
+        _Lines(folder.memory) as memory,
+        _Lines(folder.log) as log,
+        progress(len(pending), len(outcomes), options) as tell,
+    ):
+        start = time.perf_counter()
+        for done in each(measure, pending, options):
+            outcome = _outcome(done)
+            outcomes[outcome.study_id] = outcome
+            memory.add(_line(done.task, outcome, prints[outcome.study_id]))
+            log.add(_log_line(outcome))
+            tell(outcome)
+        log.add({"time": round(time.time(), 3), **_summary(outcomes, len(pending), start)})
+    _compact(folder.memory, {task.ref.study_id for task in tasks})
+    return [outcomes[task.ref.study_id] for task in tasks]
+
+
+def borrow(earlier: RunFolder, folder: RunFolder) -> None:
+    """Reuse the study files of one run in another run that measures the same features.
+
+    :func:`measure_studies` later decides which of them are current, as for the run's own files.
+
+    Parameters
+    ----------
+    earlier : RunFolder
+        The run whose study files are reused.
+    folder : RunFolder
+        The new run; it gets links to the study files (copies where the disk has no links).
+        Nothing is done where it has measured studies already, or ``earlier`` has none.
+    """
+    if folder.memory.exists() or not earlier.memory.exists():
+        return
+    for path in sorted(earlier.study("any").parent.glob("*.npz")):
+        target = folder.study(path.stem)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            keep(path, target)
+    write_atomic(folder.memory, read_bytes(earlier.memory, MAX_ARRAYS))
+
+
+def _plan(
+    tasks: Sequence[StudyTask], known: dict[str, _Known], options: ExecutionOptions
+) -> tuple[dict[str, StudyOutcome], list[StudyTask], dict[str, str]]:
+    """Return what is known without work, what is to be done, and every study's fingerprint."""
+    settings = settings_key(tasks[0].settings)
+    outcomes: dict[str, StudyOutcome] = {}
+    pending, prints = [], {}
+    for task in tasks:
+        study = task.ref.study_id
+        before = known.get(study)
+        prints[study] = _fingerprint(task, settings)
+        current = before is not None and before.fingerprint == prints[study] != ""
+        if options.resume and before is not None and current:
+            outcome = _without_work(task, before, options)
+            if outcome is not None:
+                outcomes[study] = outcome
+                continue
+        again = options.retry_failed or not options.resume
+        if again or before is None or before.status != "failed":
+            pending.append(replace(task, resume=options.resume))
+        else:
+            pending.append(replace(task, failed=before.failures[0], failed_key=before.key))
+    return outcomes, pending, prints
+
+
+def _log_line(outcome: StudyOutcome) -> dict[str, object]:
+    return {
+        "time": round(time.time(), 3),
+        "study": outcome.study_id,
+        "stage": outcome.failures[0].stage if outcome.status == "failed" else "measure",
+        "status": outcome.status,
+        "why": outcome.why,
+        "seconds": round(outcome.seconds, 4),
+        "peak_mb": round(outcome.peak_mb, 1),
+    }
+
+
+def _without_work(
+    task: StudyTask, before: _Known, options: ExecutionOptions
+) -> StudyOutcome | None:
+    """Return what is known of an unchanged study without opening a file; None if there is work."""
+    study = task.ref.study_id
+    if before.status == "failed":
+        if options.retry_failed or not before.key:
+            return None
+        return StudyOutcome(study, "failed", FAILED_BEFORE, before.failures, 0.0, before.key)
+    if before.result != _size_and_time(task.result):
+        return None
+    return StudyOutcome(study, "kept", "unchanged", before.failures, 0.0, before.key)
+
+
+def _outcome(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
+    ref = done.task.ref
+    if done.result is not None:
+        outcome = replace(done.result, peak_mb=done.peak_mb)
+        if outcome.status == "failed" or done.task.result.exists():
+            return outcome
+        reason = "measured elsewhere, but its result is not in the run folder"
+        hint = "the run folder and the cohort must be on a file system that all nodes share"
+        key = ""
+    else:
+        fault = done.fault or Fault("the worker gave no result", "please report this")
+        reason, hint = fault.reason, fault.hint
+        # With a key it is not tried again: else every night would wait for the time limit.
+        key = "stopped" if fault.lasting else ""
+    failure = Failure(ref.participant_id, ref.study_id, "", "worker", reason, hint)
+    return StudyOutcome(ref.study_id, "failed", reason, [failure], done.seconds, key, done.peak_mb)
+
+
+def _fingerprint(task: StudyTask, settings: str) -> str:
+    try:
+        return fingerprint(task.ref, settings)
+    except OSError:  # the worker will meet it too, and say so
+        return ""
+
+
+def _size_and_time(path: Path) -> list[int]:
+    try:
+        return [*state_of(path)]
+    except OSError:
+        return []
+
+
+def _line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str, object]:
+    return {
+        "study": outcome.study_id,
+        "status": outcome.status,
+        "key": outcome.key,
+        "fingerprint": fingerprint,
+        "result": _size_and_time(task.result),
+        "failures": [asdict(failure) for failure in outcome.failures],
+    }
+
+
+def _remembered(path: Path) -> dict[str, _Known]:
+    """Return the last line of every study; lines that a power cut tore are passed over."""
+    known: dict[str, _Known] = {}
+    with suppress(FileNotFoundError), path.open("rb") as stream:
+        for text in stream:
+            with suppress(CadError), reading(path, "a torn line"):
+                line = parse_json(text)
+                before = typed(_Known, line)
+                if before.status != "failed" or before.failures:
+                    known[str(line["study"])] = before
+    return known
+
+
+def _compact(path: Path, wanted: set[str]) -> None:
+    """Keep one line per study of the cohort, once there are twice as many lines as studies."""
+    lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
+    if len(lines) < 2 * len(wanted):
+        return
+    last: dict[str, bytes] = {}
+    for line in lines:
+        with suppress(CadError), reading(path, "a torn line"):
+            last[str(parse_json(line)["study"])] = line
+    write_atomic(path, b"".join(line for study, line in last.items() if study in wanted))
+
+
+_LONGEST = 2**20  # bytes of a line
+
+
+class _Lines:
+    """Append JSON lines to a file; every line is handed to the system at once, at the end the disk.
+
+    A line that finds no room is left out: results say themselves what they are made from.
+    """
+
+    def __init__(self, path: Path) -> None:
+        make_folder(path.parent)
+        self._stream = path.open("ab+", buffering=0)
+        flush_names(path.parent)
+        begin = max(0, self._stream.seek(0, os.SEEK_END) - _LONGEST)
+        self._stream.seek(begin)
+        # What follows the last line break was torn by a kill: it goes.
+        self._stream.truncate(begin + self._stream.read().rfind(b"\n") + 1)
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._stream, suppress(OSError):
+            os.fsync(self._stream.fileno())
+
+    def add(self, content: dict[str, object]) -> None:
+        """Append a line."""
+        with suppress(OSError):
+            self._stream.write(json.dumps(content, sort_keys=True).encode() + b"\n")
+
+
+def _summary(outcomes: dict[str, StudyOutcome], done: int, start: float) -> dict[str, object]:
+    """Return counts, throughput and where the time went."""
+    seconds = time.perf_counter() - start
+    worked = [o for o in outcomes.values() if o.seconds > 0]
+    slowest = max(worked, key=lambda o: o.seconds, default=None)
+    return {
+        "studies": len(outcomes),
+        **dict(sorted(Counter(o.status for o in outcomes.values()).items())),
+        "reasons": dict(Counter(o.why for o in outcomes.values() if o.status != "failed")),
+        "seconds": round(seconds, 3),
+        "studies_per_second": round(done / seconds, 3) if seconds > 0 else 0.0,
+        "seconds_in_studies": round(sum(o.seconds for o in worked), 3),
+        "slowest": slowest.study_id if slowest else None,
+        "peak_mb": round(max((o.peak_mb for o in worked), default=0.0), 1),
+    }

@@ -1,0 +1,176 @@
+"""The unit of work: one study, what decides its numbers, and what became of it."""
+
+import hashlib
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from cad.base.settings import PipelineSettings
+from cad.base.version import __version__
+from cad.folders.cohort import StudyRef
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.tables import Failure
+from cad.mri.columns import columns_digest
+
+# Raised whenever measured numbers change meaning, so that results of older code are recomputed.
+RESULT_VERSION = 5
+FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
+
+
+@dataclass(frozen=True)
+class StudyTask:
+    """Hold what a worker needs to measure one study.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        The study's folder and regions.
+    settings : PipelineSettings
+        Settings of the run; only ``images`` and ``features`` are used.
+    out : Path
+        The run folder.
+    resume : bool
+        Whether to keep an earlier result with the same :func:`input_key`.
+    failed : Failure or None
+        Why the study failed in an earlier run. It is not measured again while its key is
+        ``failed_key``.
+    failed_key : str
+        The study's :func:`input_key` in that earlier run.
+    """
+
+    ref: StudyRef
+    settings: PipelineSettings
+    out: Path
+    resume: bool = True
+    failed: Failure | None = None
+    failed_key: str = ""
+
+    @property
+    def result(self) -> Path:
+        """Return the path of the one file that this task writes, the features of its study."""
+        return RunFolder(self.out).study(self.ref.study_id)
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """Hold the outcome of measuring one study.
+
+    Parameters
+    ----------
+    study_id : str
+        The study.
+    status : str
+        ``computed``, ``kept`` (its result was current) or ``failed``.
+    why : str
+        Why it was computed, kept or not tried again.
+    failures : list of Failure
+        Why the study, or single regions of it, could not be measured.
+    seconds : float
+        Wall time.
+    key : str
+        The study's :func:`input_key`. It is empty where the input could not be read, or where
+        something else than the input made the study fail; it is then measured again by the next
+        run.
+    peak_mb : float
+        Largest resident memory while it was measured, megabytes; 0 where unknown.
+    """
+
+    study_id: str
+    status: str
+    why: str
+    failures: list[Failure]
+    seconds: float
+    key: str = ""
+    peak_mb: float = 0.0
+
+
+def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
+    """List the files of a study, sorted by path; folders ``ses-*`` inside it are left out.
+
+    Pipes, sockets and devices are left out, too, because opening one may block for ever.
+
+    Parameters
+    ----------
+    folder : Path
+        The study's folder.
+
+    Returns
+    -------
+    list of (str, stat_result)
+        For each file its path relative to the folder, and its status with size and times.
+
+    Raises
+    ------
+    OSError
+        When a folder may not be read.
+    """
+    found = []
+    folders = [folder]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith("ses-"):
+                    continue
+                if entry.is_dir():
+                    folders.append(Path(entry.path))
+                elif stat.S_ISREG((status := entry.stat()).st_mode):
+                    found.append((os.path.relpath(entry.path, folder).replace(os.sep, "/"), status))
+    return sorted(found, key=lambda item: item[0])
+
+
+def settings_key(settings: PipelineSettings) -> str:
+    """Return a text of all that a study's features depend on, apart from the study's own files.
+
+    The text changes with the settings of images and features, with the list of feature columns,
+    and with the versions of the program and of the result files.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        Settings of the run.
+    """
+    content = settings.model_dump(mode="json", include={"images", "features"})
+    made = columns_digest(settings.features)  # a feature that was added since is measured
+    return json.dumps([RESULT_VERSION, __version__, made, content], sort_keys=True)
+
+
+def input_key(task: StudyTask) -> str:
+    """Return a SHA-256 over all that a study's features depend on.
+
+    It covers the text of :func:`settings_key`, the study's regions, and every byte of its files.
+
+    Parameters
+    ----------
+    task : StudyTask
+        The study and the settings.
+    """
+    digest = hashlib.sha256((settings_key(task.settings) + _rois_text(task.ref)).encode())
+    for name, _ in study_files(task.ref.folder):
+        digest.update(name.encode())
+        with (task.ref.folder / name).open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def fingerprint(ref: StudyRef, settings: str) -> str:
+    """Return a hash of a study's input that is fast to compute, since no file is read.
+
+    It covers settings, regions, and each file's name, size and time of change. The same hash means
+    unchanged input, unless a file was changed without a change of its size and time; use
+    ``--no-resume`` then.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        The study.
+    settings : str
+        As :func:`settings_key` returns it.
+    """
+    files = [(name, s.st_size, s.st_mtime_ns) for name, s in study_files(ref.folder)]
+    return hashlib.sha256((settings + _rois_text(ref) + json.dumps(files)).encode()).hexdigest()
+
+
+def _rois_text(ref: StudyRef) -> str:
+    return json.dumps(ref.rois[["roi_id", "label", "zone"]].astype(str).to_numpy().tolist())

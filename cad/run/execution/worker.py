@@ -1,0 +1,310 @@
+"""A worker process that does one task at a time, with limits of time and memory.
+
+A task that hangs or crashes its process is reported by name and does not stop other tasks. Its
+processor time and the time that it waits (for a disk, or for ever) have separate limits. Time in
+which other programs use the processor counts for neither, so that no task fails because the machine
+is busy.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from cad.base.errors import CadError, MachineError
+from cad.base.processes import Child, limit_memory
+from cad.run.execution.options import ExecutionOptions
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_START_SECONDS = 300.0
+_STARTS = 5
+# Where the system does not tell how long a process has had no processor, this share of all time.
+_UNKNOWN_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Hold the reason why a task gave no result: it exceeded a limit, or its process died.
+
+    Parameters
+    ----------
+    reason, hint : str
+        What happened and what the user can do, for ``failures.csv``.
+    lasting : bool
+        Whether the same task would most likely fail again; a study is then not measured again
+        while its input is unchanged.
+    """
+
+    reason: str
+    hint: str
+    lasting: bool = True
+
+
+@dataclass(frozen=True)
+class Done(Generic[Task, Result]):
+    """Hold a task that is done, with its result or the reason why it has none.
+
+    Parameters
+    ----------
+    task : object
+        The task as it was given.
+    result : object or None
+        Return value of the function; None where ``fault`` is set.
+    fault : Fault or None
+        Why there is no result.
+    seconds : float
+        Wall time.
+    peak_mb : float
+        Largest resident memory of its process during the task, megabytes; 0 where unknown.
+    """
+
+    task: Task
+    result: Result | None
+    fault: Fault | None
+    seconds: float
+    peak_mb: float = 0.0
+
+
+class Worker:
+    """Start a child process that does one task at a time, and notice when it dies.
+
+    Parameters
+    ----------
+    function : callable
+        Function that the process calls with each task; importable by its name.
+    options : ExecutionOptions
+        Limits of time and memory of each task.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], options: ExecutionOptions) -> None:
+        self.function, self.time_limit = function, options.time_limit
+        self.options, self.starts = options, 0
+        self._start()
+
+    def _start(self) -> None:
+        self.starts += 1
+        self.process = Child(__name__, self.function.__module__)
+        self.connection = self.process.connection
+        self.task: Any = None
+        self.ready = self.busy = False
+        self._expect(max(_START_SECONDS, self.time_limit))
+        with suppress(BrokenPipeError):  # it has died since; take() will say so
+            self.connection.send((self.function, self.options))
+
+    def idle(self) -> bool:
+        """Tell whether the process waits for a task; one that has ended since does not."""
+        return self.ready and not self.busy and not self.connection.poll()
+
+    def give(self, task: Any) -> None:
+        """Send a task to the process and return at once; :meth:`take` receives its result."""
+        self.task, self.busy = task, True
+        self._expect(self.time_limit)
+        with suppress(BrokenPipeError):  # it has died since; take() will say so
+            self.connection.send(task)
+
+    def _expect(self, patience: float) -> None:
+        self.since, self.patience = time.monotonic(), patience
+        self.before = busy_seconds(self.process.pid)
+        self.deadline = self.since + patience
+
+    def late(self) -> bool:
+        """Tell whether the task has waited longer than allowed, and set a new deadline.
+
+        To be called once :attr:`deadline` has passed. Time in which the process was busy does not
+        count as waiting. The deadline is set to the present time plus the part of the allowed
+        waiting time that is left; all of it, where this process has slept past the deadline.
+        """
+        now = time.monotonic()
+        if now - self.deadline > 1.0:  # this process was suspended, and the task with it
+            self._expect(self.patience)
+            return False
+        busy = busy_seconds(self.process.pid)
+        if busy is None or self.before is None:
+            busy, self.before = _UNKNOWN_SHARE * (now - self.since), 0.0
+        left = self.patience - (now - self.since - (busy - self.before))
+        self.deadline = now + left
+        return left <= 0
+
+    def take(self) -> Done[Any, Any] | None:
+        """Receive one message of the process, waiting for it.
+
+        Returns
+        -------
+        Done or None
+            The task that is done. None when the process only reports that it is ready, or was
+            started again. When the process has died, ``fault`` says so and ``busy`` stays true.
+        """
+        try:
+            answer = self.connection.recv()
+        except (EOFError, OSError):
+            code = self.process.wait()
+            if not self.busy and self.starts < _STARTS and (self.ready or code == -signal.SIGKILL):
+                self.close()  # killed from outside, before it had anything to do
+                self._start()
+                return None
+            return self._lost(_death(code, self.time_limit))
+        if not self.ready:
+            self.ready = True
+            return None
+        self.busy = False
+        result, fault, seconds, peak = answer
+        return Done(self.task, result, fault, seconds, peak)
+
+    def stop(self) -> Done[Any, Any]:
+        """Kill the process, because its task waited too long, and return the task with a fault."""
+        self.close()
+        hint = "look at its files and their disk, or raise --time-limit and use --retry-failed"
+        return self._lost(Fault(f"waited longer than the time limit of {self.patience:g} s", hint))
+
+    def _lost(self, fault: Fault) -> Done[Any, Any]:
+        if not self.busy:
+            hint = "its own message is above; try the same command with --jobs 1"
+            raise MachineError(f"a worker process could not be started: {fault.reason}", hint=hint)
+        return Done(self.task, None, fault, time.monotonic() - self.since)
+
+    def do(self, task: Any) -> Done[Any, Any]:
+        """Send one task to the process, wait until it is done, and return it."""
+        while not self.idle():
+            self._answer()
+        self.give(task)
+        done = self._answer()
+        if done is None:
+            raise CadError("a worker process answered out of turn")
+        return done
+
+    def _answer(self) -> Done[Any, Any] | None:
+        while not self.connection.poll(max(self.deadline - time.monotonic(), 0.0)):
+            if self.late():
+                return self.stop()
+        return self.take()
+
+    def close(self) -> None:
+        """Kill the process, even in the middle of a task."""
+        self.process.end()
+
+
+def busy_seconds(pid: int) -> float | None:
+    """Return for how long a process has run, or was ready to run and waited for a processor.
+
+    The rest of the time it waited for something else, such as a disk. Linux states running time for
+    all threads of a process, but the wait for a processor for the first thread only.
+
+    Parameters
+    ----------
+    pid : int
+        The process.
+
+    Returns
+    -------
+    float or None
+        Seconds; None on other systems.
+    """
+    try:
+        used, queued = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    except (OSError, ValueError):
+        return None
+    every = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return max(int(used) / 1e9, every) + int(queued) / 1e9
+
+
+def _death(code: int, time_limit: float) -> Fault:
+    """Put an exit code in words."""
+    if code == -signal.SIGPROF:
+        hint = "look at the study, or raise --time-limit and use --retry-failed"
+        return Fault(f"took longer than the time limit of {time_limit:g} s of processor time", hint)
+    if code == -signal.SIGKILL:
+        hint = "most often the machine had no memory left: use fewer jobs, then --retry-failed"
+        return Fault("its process was ended by SIGKILL", hint)
+    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    hint = "a fault in a library: please report it with the study"
+    return Fault(f"its process ended by {name}", hint)
+
+
+def serve(connection: Connection[Any, Any]) -> None:
+    """Do tasks from the parent process until the pipe closes: main function of a worker process.
+
+    Parameters
+    ----------
+    connection : Connection
+        The pipe.
+    """
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
+    function, options = connection.recv()
+    limit_memory(options.memory_limit)
+    connection.send("ready")
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_PROF, options.time_limit)
+        answer = attempt(function, task, options.memory_limit)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        connection.send(answer)
+
+
+def attempt(
+    function: Callable[[Any], Any], task: Any, memory_limit: float
+) -> tuple[Any, Fault | None, float, float]:
+    """Call a function with a task in this process, and measure time and memory.
+
+    An exception of the function is returned as a fault and not raised.
+
+    Parameters
+    ----------
+    function : callable
+        Takes the task.
+    task : object
+        Argument of the function.
+    memory_limit : float
+        Gigabytes; only named in the message when memory runs out.
+
+    Returns
+    -------
+    result : object
+        Return value of the function; None where it raised an exception.
+    fault : Fault or None
+        The exception as a reason.
+    seconds, megabytes : float
+        Wall time, and largest resident memory of this process.
+    """
+    with suppress(OSError):  # the kernel counts the peak anew (Linux; elsewhere it only grows)
+        Path("/proc/self/clear_refs").write_text("5")
+    start = time.perf_counter()
+    result, fault = None, None
+    try:
+        result = function(task)
+    except MemoryError:
+        hint = "look at the size of its images, or raise --memory-limit and use --retry-failed"
+        fault = Fault(f"asked for more memory than the limit of {memory_limit:g} GB", hint)
+    except Exception as error:
+        fault = Fault(f"unexpected {type(error).__name__}: {error}", "please report this")
+    return result, fault, time.perf_counter() - start, peak_mb()
+
+
+def peak_mb() -> float:
+    """Return the largest resident memory that this process has had, megabytes.
+
+    On Linux this is ``VmHWM``, since ``ru_maxrss`` would include the memory of the parent process.
+    """
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    import resource  # absent on Windows, where no study is measured
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 1024)

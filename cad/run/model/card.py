@@ -1,0 +1,136 @@
+"""What a model says about itself: metadata for programs, a card for people."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.base.files import JsonObject
+from cad.base.settings import PipelineSettings
+from cad.base.terms.beside import page_beside, table_beside
+from cad.base.terms.measures import MEASURES
+from cad.base.terms.text import interval_text
+from cad.base.version import __version__
+from cad.mri.columns import Column, units_of
+from cad.run.model.described import describe
+from cad.run.model.versions import library_versions
+
+_STATED = table_beside(__file__)
+_KEPT = (
+    "n", "histology", "consensus", "null", "rivals", "patient_level", "operating_point", "assisted",
+    "ceiling",
+)  # fmt: skip
+_SENTENCES = ("operating_point", "rivals", "assisted", "ceiling")
+
+
+def metadata(
+    *,
+    settings: PipelineSettings,
+    features: pd.DataFrame,
+    columns: Mapping[str, Column],
+    labels: pd.DataFrame,
+    label_counts: dict[str, int] | None,
+    estimator: Any,
+    simulated: bool,
+    metrics: JsonObject,
+    typicality: JsonObject | None,
+    provenance: JsonObject,
+    parents: list[str],
+) -> JsonObject:
+    """Return the metadata of a bundle (``metadata.json``).
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        Settings that the model was trained with.
+    features : DataFrame
+        Training rows, feature columns only.
+    columns : mapping of str to Column
+        Meaning of the columns that the pipeline measures, by name.
+    labels : DataFrame
+        The training table's ``participant_id``, ``truth`` and, where known, ``site``. For a model
+        that extends another, the rows of the earlier model are included.
+    label_counts : dict or None
+        Number of training labels by kind; None for a learner without soft labels.
+    estimator : estimator
+        The fitted estimator.
+    simulated : bool
+        Whether any training patient is simulated.
+    metrics : dict
+        The validation's measures.
+    typicality : dict or None
+        Limits beyond which a region is unlike the training cohort; None for too few patients.
+    provenance : dict
+        How the training rows were measured (:func:`cad.mri.features.provenance.summary`).
+    parents : list of str
+        Models whose training tables are part of this model's table.
+    """
+    return {
+        "name": settings.name,
+        "description": settings.description,
+        "cad_version": __version__,
+        "versions": library_versions(),
+        "pipeline": settings.model_dump(mode="json", by_alias=True),
+        **_columns(list(features.columns), columns),
+        "training": {
+            **_cohort(features, labels),
+            "label_kinds": label_counts,
+            "simulated": simulated,
+            "extends": parents,
+        },
+        "estimator": describe([estimator]),
+        "validation": {key: metrics.get(key) for key in _KEPT},
+        "typicality": typicality,
+        "provenance": provenance,
+        **_STATED,
+    }
+
+
+def _columns(names: list[str], columns: Mapping[str, Column]) -> JsonObject:
+    return {
+        "features": names,
+        "units": units_of(names, columns),
+        "modalities": sorted({columns[name].image for name in names if name in columns} - {""}),
+    }
+
+
+def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
+    truth, people = labels["truth"].to_numpy(float), labels.drop_duplicates("participant_id")
+    named = people["site"].fillna("") if "site" in people else pd.Series(dtype=str)
+    sites = named[named != ""].value_counts()
+    return {
+        "patients": len(people),
+        "regions": len(labels),
+        "malignant": int((truth == 1).sum()),
+        "benign": int((truth == 0).sum()),
+        "without_histology": int(np.isnan(truth).sum()),
+        "prevalence": float(np.nanmean(truth)) if np.isfinite(truth).any() else None,
+        "sites": {str(k): int(n) for k, n in dict(sites).items()},
+        "cohort_hash": _hash(features, labels),
+    }
+
+
+def card(meta: JsonObject) -> str:
+    """Return the model's card as Markdown, from the metadata of its bundle."""
+    learner, validation = meta["pipeline"]["learner"], meta["validation"]
+    said = ((validation.get(name) or {}).get("sentence") for name in _SENTENCES)
+    return page_beside(__file__).render(
+        meta=meta,
+        training=meta["training"],
+        learner=f"{learner['name']} {json.dumps(learner['params'])}",
+        weighed=(meta.get("estimator") or {}).get("sentence"),
+        validation=validation,
+        measures=MEASURES,
+        interval_text=interval_text,
+        sentences=[sentence for sentence in said if sentence],
+        site=meta.get("recalibration"),
+    )
+
+
+def _hash(features: pd.DataFrame, labels: pd.DataFrame) -> str:
+    digest = hashlib.sha256(features.to_csv(index=False).encode())
+    digest.update(labels.to_csv(index=False).encode())
+    return digest.hexdigest()

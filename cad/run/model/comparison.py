@@ -1,0 +1,116 @@
+"""Two models on the same regions: what differs, and where a decision changes."""
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, json_safe
+from cad.base.terms.measures import MEASURES
+from cad.base.terms.text import interval_text
+from cad.folders.run_folder.tables import KEYS
+from cad.learning.evaluation.folds.compare import compare_learners
+from cad.learning.evaluation.measures.metrics import calibration_intercept, calibration_slope
+
+COMPARED = ("auc", "cross_entropy", "brier", "kl")
+
+
+def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> JsonObject:
+    """Compare the results of two models on one cohort.
+
+    Parameters
+    ----------
+    a, b : DataFrame
+        Rows of ``probabilities.csv`` with ``truth``, in any order.
+    names : tuple of str
+        The models' names.
+
+    Returns
+    -------
+    dict
+        ``models``: the two names, with " (a)" and " (b)". ``regions``: number of regions that both
+        scored; ``with_histology``: how many of them have histology. ``differences``: a list with a
+        row for each measure (paired; patients as clusters). ``calibration``: by model,
+        ``intercept`` and ``slope``. Both are None unless there are malignant and benign regions.
+        ``changed``: a list with a row for each region whose decision differs.
+
+    Raises
+    ------
+    CadError
+        When no region was scored by both.
+    """
+    both = a.merge(b, on=KEYS, suffixes=("_a", "_b"))
+    both = both.dropna(subset=["probability_a", "probability_b"])
+    if both.empty:
+        raise CadError(f"no region was scored by both {names[0]} and {names[1]}")
+    labels = (f"{names[0]} (a)", f"{names[1]} (b)")
+    truth = both["truth_a"].to_numpy(float)
+    probability = dict(zip(labels, (both["probability_a"], both["probability_b"]), strict=True))
+    known = np.isfinite(truth)
+    result: JsonObject = {
+        "models": list(labels),
+        "regions": len(both),
+        "with_histology": int(known.sum()),
+        "differences": None,
+        "calibration": None,
+    }
+    if len(np.unique(truth[known])) == 2:
+        table = compare_learners(probability, truth, both["participant_id"], measures=COMPARED)
+        result["differences"] = table.to_dict("records")
+        result["calibration"] = {
+            name: {
+                "intercept": calibration_intercept(truth[known], q[known]),
+                "slope": calibration_slope(truth[known], q[known]),
+            }
+            for name, q in probability.items()
+        }
+    moved = both[both["decision_a"] != both["decision_b"]]
+    columns = [*KEYS, "probability_a", "decision_a", "probability_b", "decision_b"]
+    result["changed"] = moved[columns].to_dict("records")
+    return dict(json_safe(result))
+
+
+def comparison_text(result: JsonObject) -> str:
+    """Return the comparison of two models as lines for a terminal.
+
+    Parameters
+    ----------
+    result : dict
+        From :func:`compare_runs`.
+    """
+    lines = [
+        *result["models"],
+        f"{result['regions']} regions scored by both, {result['with_histology']} with histology",
+    ]
+    if result["differences"] is None:
+        lines.append("not measured: that needs malignant and benign regions by histology")
+    else:
+        lines += [
+            _row("", "a", "b", "a - b [95 %, patients resampled]"),
+            *map(_difference, result["differences"]),
+        ]
+        a, b = result["calibration"].values()
+        for name, right in (("intercept", 0), ("slope", 1)):
+            lines.append(_row(f"calibration {name}", a[name], b[name], f"({right} is right)"))
+    lines.append(f"{len(result['changed'])} decisions differ")
+    for row in result["changed"]:
+        lines.append(
+            f"  {row['study_id']} ROI {row['roi_id']}: {row['decision_a']} "
+            f"({row['probability_a']:.2f}) -> {row['decision_b']} ({row['probability_b']:.2f})"
+        )
+    return "\n".join(lines)
+
+
+def _difference(row: JsonObject) -> str:
+    measure = MEASURES[row["measure"]]
+    rest = interval_text({**row, "value": row["difference"]}, measure.digits)
+    return _row(measure.title, row["value_a"], row["value_b"], rest)
+
+
+def _row(name: str, a: float | str | None, b: float | str | None, rest: str) -> str:
+    return f"{name:<26}{_number(a):>12}{_number(b):>12}  {rest}"
+
+
+def _number(value: float | str | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return "not defined" if value is None else value

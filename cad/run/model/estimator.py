@@ -1,0 +1,192 @@
+"""The estimator of a pipeline, unfitted, and what a bundle may keep of its training rows."""
+
+import reprlib
+import warnings
+from contextlib import suppress
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cad.base.errors import CadError
+from cad.base.settings import LabelSettings, LearnerSettings, PipelineSettings
+from cad.learning.evaluation.folds.nested import PatientGridSearch
+from cad.learning.evaluation.folds.selection import SELECTORS
+from cad.learning.evaluation.folds.unlabelled import SemiSupervisedPipeline
+from cad.learning.learners import LEARNERS
+from cad.learning.learners.scaling import SCALERS
+from cad.run.model.state import dump_state
+
+
+def make_estimator(settings: PipelineSettings) -> Any:
+    """Return an unfitted scikit-learn pipeline: imputation, scaling, selection and the learner.
+
+    With a grid in the settings, the result is a search over inner folds of patients that holds the
+    pipeline.
+
+    Raises
+    ------
+    CadError
+        For an unknown learner, one that gives no probability, a parameter that does not exist, or a
+        value of the wrong type.
+    """
+    learner = _learner(settings.learner, settings.labels)
+    # The steps before a semi-supervised learner are fitted to labelled rows alone, or who joined
+    # without a label would move everybody's features.
+    kind = SemiSupervisedPipeline if getattr(learner, "semi_supervised", False) else Pipeline
+    pipeline = kind([*front_steps(settings).steps, ("learner", learner)])
+    part = settings.learner
+    if not part.grid:
+        return pipeline
+    return PatientGridSearch(pipeline, part.grid, part.criterion, part.inner_folds)
+
+
+def front_steps(settings: PipelineSettings) -> Pipeline:
+    """Return the unfitted steps before a learner: imputation, scaling, selection.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        ``learner.scaling``, ``selection`` and ``n_features``.
+    """
+    steps: list[tuple[str, Any]] = [
+        # In this order: a column that is empty in a fold is kept, becomes constant and goes;
+        # scaling would divide it by zero.
+        ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
+        ("constant", VarianceThreshold()),
+    ]
+    steps.append(("scale", SCALERS.get(settings.learner.scaling, StandardScaler)()))
+    if settings.learner.selection != "none":
+        selector = SELECTORS[settings.learner.selection]
+        steps.append(("select", selector(n_features=settings.learner.n_features)))
+    return Pipeline(steps)
+
+
+def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
+    if settings.name not in LEARNERS:
+        raise CadError(
+            f"unknown learner {settings.name!r}", hint=f"known: {', '.join(sorted(LEARNERS))}"
+        )
+    learner = LEARNERS[settings.name]()
+    if not hasattr(learner, "predict_proba"):
+        raise CadError(f"{settings.name} gives no probability (it has no predict_proba)")
+    known = learner.get_params()
+    tried = [(f"params.{name}", name, value) for name, value in settings.params.items()]
+    tried += [(f"grid.{name}", name, v) for name, values in settings.grid.items() for v in values]
+    for where, name, value in tried:
+        if name not in known:
+            raise CadError(
+                f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(known)}"
+            )
+        _require_kind(f"learner.{where}", known[name], value)
+    if "eta" in settings.params and "eta0" in known:
+        raise CadError(
+            "learner.params.eta would be overridden by the readers' disagreement",
+            hint="set labels.eta for one constant, labels.eta0 for the reading precision",
+        )
+    params = dict(settings.params)
+    if "boundary" in known:
+        params.setdefault("boundary", labels.boundary)
+    if "kappa" in known:
+        eta0, kappa = labels.precision
+        _require_kind("labels.eta0", known["eta0"], eta0)
+        _require_kind("labels.kappa", known["kappa"], kappa)
+        # What the learner is given by name goes before the settings of labels.
+        params = {"eta0": eta0, "kappa": kappa, **params}
+    return learner.set_params(**params)
+
+
+def _require_kind(where: str, default: Any, value: Any) -> None:
+    """Refuse a value of a parameter that is of another kind than the learner's own."""
+    several = isinstance(default, list | tuple)
+    if isinstance(value, list | tuple) and not several:
+        raise CadError(
+            f"{where}: one value is needed, found {reprlib.repr(value)}",
+            hint=f"values to choose from belong under learner.grid.{where.rpartition('.')[2]}",
+        )
+    word = any(isinstance(part, str) for part in (default if several else [default]))
+    for one in value if isinstance(value, list | tuple) else [value]:
+        # Python counts True as 1: "C: yes" in YAML would be a cost of 1.
+        number = isinstance(one, Real) and (default is None or not isinstance(one, bool))
+        if not (number or (word and isinstance(one, str)) or (one is None and default is None)):
+            raise CadError(
+                f"{where}: expected a number{' or a word' if word else ''}, found "
+                f"{reprlib.repr(one)}",
+                hint="YAML reads 1e-3 as a word and 1.0e-3 as a number"
+                if isinstance(one, str)
+                else f"by itself it is {default!r}",
+            )
+
+
+def require_storable(estimator: Any, settings: LearnerSettings) -> None:
+    """Raise an error for an unfitted estimator that no bundle could hold once it is fitted.
+
+    A copy of the learner is fitted to a small generated table to see what it stores.
+
+    Raises
+    ------
+    CadError
+        When it stores what a bundle cannot hold, or stores training rows although
+        ``settings.training_rows`` is "drop".
+    """
+    pipeline = getattr(estimator, "estimator", estimator)
+    dump_state(pipeline)
+    learner = clone(pipeline[-1])
+    rows, p = np.random.default_rng(0).normal(size=(24, 3)), np.arange(24) % 2
+    with suppress(CadError, ValueError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learner.fit(rows, p)  # one that this table does not suit is judged when it is trained
+    dump_state(learner)
+    if "gamma" in pipeline[-1].get_params():  # what has a kernel keeps rows
+        _refuse_to_drop(settings)
+
+
+def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
+    """Return whether the bundle is to keep training rows: True where the settings say "carry".
+
+    Parameters
+    ----------
+    estimator : pipeline
+        Fitted pipeline.
+    settings : LearnerSettings
+        ``training_rows`` is "carry" or "drop".
+
+    Raises
+    ------
+    CadError
+        When the settings say ``drop`` and the learner itself keeps training rows: a kernel machine
+        its support vectors, a transductive learner its training points.
+    """
+    if settings.training_rows == "carry":
+        return True
+    if hasattr(estimator[-1], "support_vectors_"):
+        _refuse_to_drop(settings)
+    return False
+
+
+def _refuse_to_drop(settings: LearnerSettings) -> None:
+    if settings.training_rows == "drop":
+        raise CadError(
+            f"{settings.name} keeps training regions' feature rows as support vectors, and "
+            "learner.training_rows is 'drop'",
+            hint="carry them, or choose a learner without: RankBoost, OPAUC, SVMLin",
+        )
+
+
+def unlinked(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a copy of a table with every column sorted by itself.
+
+    The distribution of each column stays the same, but no row belongs to a region any more.
+
+    Parameters
+    ----------
+    rows : DataFrame, shape (n, d)
+        Numbers only.
+    """
+    return pd.DataFrame({name: np.sort(rows[name].to_numpy(float)) for name in rows.columns})

@@ -1,0 +1,380 @@
+"""What is fitted across patients before a learner sees a feature, fitted anew in every fold.
+
+Nyul's scale of T2, the choice of stable features and site harmonisation depend on who is in the
+training set. :class:`FoldFeatures` is handed to the validation as a callable: it gets the training
+rows and returns the features of all rows as those patients alone make them. What the final model's
+patients decided (:class:`Preparation`) is stored with the model and applied to new patients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, write_atomic
+from cad.base.reading import read_array, reading
+from cad.base.settings import PipelineSettings
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.study_file import open_study
+from cad.mri.columns import columns_of
+from cad.mri.features.harmonise import CombatHarmoniser
+from cad.mri.features.provenance import check_columns
+from cad.mri.features.robustness import MIN_LOWER_BOUND, stable_features
+from cad.mri.features.unscaled import UnscaledT2
+from cad.mri.imaging.standardise import NyulScale
+
+NYUL_NOTE = (
+    "T2 standardised by Nyul: features.parquet holds the fit on all patients; every fold was "
+    "measured again on the scale of its training patients"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Hold the steps on features that are fitted on one set of training patients.
+
+    Parameters
+    ----------
+    scale : NyulScale or None
+        Nyul's scale of T2, where the pipeline uses it.
+    unstable : tuple of str
+        Features whose values change too much when the regions' outlines are varied a little; the
+        learner gets no values of them.
+    harmoniser : CombatHarmoniser or None
+        Removes site effects, where the pipeline does so.
+    medians : ndarray, shape (n_features,), or None
+        Training medians, which replace missing values only while a row is harmonised.
+    """
+
+    scale: NyulScale | None = None
+    unstable: tuple[str, ...] = ()
+    harmoniser: CombatHarmoniser | None = None
+    medians: np.ndarray | None = None
+
+    def adjust(self, X: pd.DataFrame, sites: Sequence[str] | np.ndarray) -> np.ndarray:
+        """Return features for the learner: site effects removed, and unstable features emptied.
+
+        ``X`` is not changed. Imputation and scaling are the learner's own steps and come later.
+
+        Parameters
+        ----------
+        X : DataFrame, shape (n, n_features)
+            In the training columns' order; T2 features measured on :attr:`scale`.
+        sites : sequence of str, length n
+            Site of every row, empty where unknown; used for harmonisation only.
+
+        Returns
+        -------
+        ndarray, shape (n, n_features)
+            Features in the order of ``X``. The column of an unstable feature is NaN: imputation
+            makes it constant, and constant features are dropped. Rows of a site without training
+            patients are not harmonised.
+        """
+        values: np.ndarray = X.to_numpy(float, copy=True)
+        if self.harmoniser is not None and self.medians is not None:
+            missing = np.isnan(values)
+            # The harmoniser refuses NaN; what it makes of a column depends on no other column.
+            filled = np.where(missing, self.medians, values)
+            values = self.harmoniser.transform(filled, site=np.asarray(sites, str))
+            # Missing again: imputation belongs to the learner, fitted on its own training rows.
+            values[missing] = np.nan
+        # Emptied and not dropped: the columns of a bundle stay those of its pipeline.
+        values[:, X.columns.isin(self.unstable)] = np.nan
+        return values
+
+    def unseen(self, sites: Sequence[str] | np.ndarray) -> list[str]:
+        """Return the given sites that had no patients when harmonisation was fitted, sorted.
+
+        Features of these sites stay unchanged. The list is empty without harmonisation.
+        """
+        if self.harmoniser is None:
+            return []
+        return sorted(set(map(str, sites)) - set(self.harmoniser.sites_))
+
+    def as_text(self) -> list[str]:
+        """Return a sentence on every step that was fitted, for the model's card."""
+        said = []
+        if self.scale is not None:
+            said.append("T2 is put on the Nyul scale of the training patients")
+        if self.unstable:
+            said.append(f"{len(self.unstable)} features that redrawing changes are not used")
+        if self.harmoniser is not None:
+            said.append(f"site effects removed by ComBat: {', '.join(self.harmoniser.sites_)}")
+        return said
+
+    def as_dict(self) -> JsonObject:
+        """Return the preparation as JSON for a model's metadata; :meth:`from_dict` reads it."""
+        site: JsonObject | None = None
+        if self.harmoniser is not None and self.medians is not None:
+            h = self.harmoniser
+            fitted = {"mean": h.mean_, "spread": h.spread_, "shift": h.shift_, "scale": h.scale_}
+            site = {name: value.tolist() for name, value in fitted.items()}
+            site |= {"sites": h.sites_, "medians": self.medians.tolist()}
+        return {
+            "nyul_landmarks": None if self.scale is None else self.scale.landmarks.tolist(),
+            "unstable": list(self.unstable),
+            "combat": site,
+        }
+
+    @classmethod
+    def of(cls, metadata: JsonObject) -> Preparation:
+        """Return the preparation in a model's metadata; one that changes nothing if it has none."""
+        return cls.from_dict(metadata.get("preparation"))
+
+    @classmethod
+    def from_dict(cls, content: JsonObject | None) -> Preparation:
+        """Return the preparation that :meth:`as_dict` wrote; one that changes nothing for None."""
+        if content is None:
+            return cls()
+        landmarks, site = content["nyul_landmarks"], content["combat"]
+        scale = None if landmarks is None else NyulScale(np.array(landmarks))
+        made = cls(scale, tuple(content["unstable"]))
+        if site is None:
+            return made
+        harmoniser = CombatHarmoniser(unseen="keep")
+        harmoniser.sites_ = list(site["sites"])
+        for name in ("mean", "spread", "shift", "scale"):
+            setattr(harmoniser, f"{name}_", np.array(site[name], float))
+        harmoniser.n_features_in_ = len(harmoniser.mean_)
+        return replace(made, harmoniser=harmoniser, medians=np.array(site["medians"], float))
+
+
+def without_copies(settings: PipelineSettings) -> PipelineSettings:
+    """Return a copy of a trained model's settings to use for new patients.
+
+    ``features.robustness.stable_only`` is False in the copy: the training patients decided which
+    features stay nearly the same when outlines are varied a little, so that the outlines of new
+    regions need not be varied.
+    """
+    robustness = settings.features.robustness.model_copy(update={"stable_only": False})
+    features = settings.features.model_copy(update={"robustness": robustness})
+    return settings.model_copy(update={"features": features})
+
+
+class FoldFeatures:
+    """Fit the steps on features to some rows of a table, and apply them to all its rows.
+
+    The steps are Nyul's scale of T2, the choice of stable features (nearly the same when
+    outlines are varied a little) and site harmonisation, each where the settings ask for it. Call
+    the object with the numbers of the training rows to get the features of all rows,
+    shape (n, n_features).
+
+    Parameters
+    ----------
+    keys : DataFrame
+        ``participant_id, study_id, roi_id``, one row per region, study after study.
+    X : DataFrame, shape (n, n_features)
+        Features as measured. T2 features may be NaN if Nyul's scale is to be fitted.
+    settings : PipelineSettings
+        Says what is fitted.
+    results : sequence of Path
+        Study files of the run folder, in the order of the rows. Rows of an earlier model come last
+        in the table and have no study file.
+    sites : sequence of str, length n
+        Site of every row, empty where unknown.
+    folder : RunFolder
+        Folder in which T2 features are cached: one file for each scale that was used.
+
+    Raises
+    ------
+    CadError
+        When a step needs images of rows without study files, no region could be redrawn to find
+        stable features, or a column of ``X`` says how a region was measured.
+    """
+
+    def __init__(
+        self,
+        keys: pd.DataFrame,
+        X: pd.DataFrame,
+        settings: PipelineSettings,
+        results: Sequence[Path],
+        sites: Sequence[str] | np.ndarray,
+        folder: RunFolder,
+    ) -> None:
+        check_columns(X.columns)
+        self.keys, self.X, self.settings = keys, X, settings
+        self.results, self.sites, self.folder = list(results), np.asarray(sites, str), folder
+        self._nyul = (
+            settings.images.t2_standardisation == "nyul" and "t2w" in settings.features.modalities
+        )
+        self._stable = settings.features.robustness.stable_only
+        self._combat = settings.learner.harmonisation == "combat"
+        self._landmarks: dict[str, np.ndarray] = {}
+        self._digest = ""
+        self._copies = pd.DataFrame()
+        if self._nyul or self._stable:
+            self._read()
+
+    def with_rows(self, keys: pd.DataFrame, X: pd.DataFrame, sites: np.ndarray) -> FoldFeatures:
+        """Return an object with the same settings and study files for a longer table.
+
+        Parameters
+        ----------
+        keys, X, sites
+            Keys, features and sites of the longer table: first the rows of this table, then those
+            of an earlier model.
+        """
+        return FoldFeatures(keys, X, self.settings, self.results, sites, self.folder)
+
+    @property
+    def notes(self) -> list[str]:
+        """Return sentences on the fitted steps that a run must show."""
+        said = [NYUL_NOTE] if self._nyul else []
+        if self._stable:
+            kept = set(stable_features(self._copies)) & set(self.X.columns)
+            said.append(
+                f"learned from stable features only, {len(kept)} of {self.X.shape[1]} over all "
+                "patients; every fold judged them on its training patients"
+            )
+        known = sorted(set(self.sites) - {""})
+        if self._combat and len(known) == 1:
+            said.append(f"harmonisation: nothing to do, all patients are of site {known[0]}")
+        return said
+
+    def fit(self, rows: np.ndarray) -> Preparation:
+        """Return the steps on features, fitted to the patients of some rows.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Numbers of the training rows.
+
+        Raises
+        ------
+        CadError
+            For no stable feature; a patient without a site, or a site with too few regions, where
+            sites are harmonised; no training patient with a T2 image.
+        """
+        scale, unstable = None, ()
+        if self._nyul:
+            # First, for site effects are estimated on features that the scale has made.
+            scale = self._scale(rows)
+        if self._stable:
+            # By patient: a row that is left out for its missing label still says how its outline
+            # moves.
+            patients = sorted(set(self.keys["participant_id"].iloc[rows]))
+            kept = stable_features(self._copies, patients, MIN_LOWER_BOUND)
+            unstable = tuple(name for name in self.X.columns if name not in set(kept))
+        made = Preparation(scale, unstable)
+        return self._with_harmoniser(made, rows) if self._combat else made
+
+    def measured(self, scale: NyulScale | None) -> pd.DataFrame:
+        """Return the feature table with T2 features on ``scale``; unchanged where that is None."""
+        if scale is None:
+            return self.X
+        columns = columns_of(self.settings.features)
+        names = [n for n in self.X.columns if n in columns and columns[n].image == "t2w"]
+        out = self.X.copy()
+        out[names] = self._t2(scale, names)
+        return out
+
+    def complete(self) -> pd.DataFrame:
+        """Return the feature table to store.
+
+        Where Nyul's scale is fitted, its T2 features are measured on the scale of all patients.
+        """
+        return self.measured(self._scale(np.arange(len(self.keys)))) if self._nyul else self.X
+
+    def apply(self, preparation: Preparation) -> np.ndarray:
+        """Return features of all rows, shape (n, n_features), after the steps of a preparation."""
+        return preparation.adjust(self.measured(preparation.scale), self.sites)
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """Return features of all rows, shape (n, n_features), with the steps fitted to ``rows``.
+
+        ``rows`` has the numbers of the training rows. ``out_of_fold`` calls this for every fold.
+        """
+        return self.apply(self.fit(rows))
+
+    def _with_harmoniser(self, made: Preparation, rows: np.ndarray) -> Preparation:
+        unknown = sorted(set(self.keys["participant_id"].iloc[rows][self.sites[rows] == ""]))
+        if unknown:
+            raise CadError(
+                f"site harmonisation needs a site for every patient; none for {unknown[0]}"
+                + (f" and {len(unknown) - 1} others" if len(unknown) > 1 else ""),
+                hint="fill the column 'site' of participants.tsv, or set harmonisation: none",
+            )
+        values = self.measured(made.scale).to_numpy(float)[rows]
+        # A feature that no training row has stays at 0, and is emptied again below.
+        some = np.isfinite(values).any(axis=0)
+        medians = np.zeros(values.shape[1])
+        medians[some] = np.nanmedian(values[:, some], axis=0)
+        filled = np.where(np.isnan(values), medians, values)
+        harmoniser = CombatHarmoniser(unseen="keep").fit(filled, site=self.sites[rows])
+        return replace(made, harmoniser=harmoniser, medians=medians)
+
+    def _scale(self, rows: np.ndarray) -> NyulScale:
+        # A study counts once, however many regions it has.
+        studies = self.keys["study_id"].iloc[rows].unique()
+        own = [self._landmarks[study] for study in studies if study in self._landmarks]
+        if not own:
+            raise CadError(
+                "no training patient has a T2 image to fit Nyul's scale on",
+                hint="set t2_standardisation: zscore, or leave t2w out of features.modalities",
+            )
+        return NyulScale.fit(np.array(own))
+
+    def _read(self) -> None:
+        """Read the landmarks and the redrawn regions of every study."""
+        digest, copies, n_rows = hashlib.sha256(), [], 0
+        for path in self.results:
+            with open_study(path) as archive:
+                # The key hashes images, regions and settings: a changed study makes another cache
+                # name.
+                digest.update(str(archive["key"]).encode())
+                n_rows += len(archive["roi_ids"])
+                found = UnscaledT2.from_arrays(archive)
+                if found is not None:
+                    self._landmarks[path.stem] = found.landmarks
+                if "copies" in archive:
+                    table = pd.DataFrame(archive["copies"], columns=archive["copy_names"])
+                    for name in ("roi_id", "repeat"):
+                        table.insert(0, name, archive[f"copy_{name}"])
+                    table.insert(0, "participant_id", str(archive["participant_id"]))
+                    copies.append(table)
+        if n_rows != len(self.keys):
+            raise CadError(
+                f"{len(self.keys) - n_rows} rows of the training table come from an earlier "
+                "model, which holds no images to standardise or redraw",
+                hint="train on both cohorts together, or without nyul and stable_only",
+            )
+        self._digest = digest.hexdigest()
+        if copies:
+            self._copies = pd.concat(copies, ignore_index=True)
+        elif self._stable:
+            raise CadError("no region could be redrawn: nothing is known about stability")
+
+    def _t2(self, scale: NyulScale, names: list[str]) -> np.ndarray:
+        """Return T2 columns on a scale, of all rows; cached where studies and scale are known."""
+        # Scales of folds repeat (permutations, inner grids): their columns are kept.
+        text = f"{self._digest} {scale.key} {names}"
+        path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
+        wanted = (len(self.keys), len(names))
+        # What is absent or damaged is made anew.
+        with suppress(CadError, FileNotFoundError), reading(path, "not a readable array"):
+            stored: np.ndarray = read_array(path)
+            if stored.shape == wanted and stored.dtype == float:
+                return stored
+        blocks = []
+        for result in self.results:
+            with open_study(result) as archive:
+                unscaled = UnscaledT2.from_arrays(archive)
+                block = np.full((len(archive["roi_ids"]), len(names)), np.nan)
+            if unscaled is not None:
+                columns = unscaled.columns(scale, self.settings.features)
+                for i, name in enumerate(names):
+                    block[:, i] = columns.get(name, np.nan)
+            blocks.append(block)
+        values = np.concatenate(blocks)
+        stream = io.BytesIO()
+        np.save(stream, values)
+        write_atomic(path, stream.getvalue())
+        return values

@@ -1,0 +1,103 @@
+"""Regions that an image a model needs does not measure: they get no probability, and a reason."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import pandas as pd
+
+from cad.folders.run_folder.tables import KEYS, Failure
+from cad.mri.columns import Column
+
+
+def lacking(
+    X: pd.DataFrame, images: Collection[str], columns: Mapping[str, Column]
+) -> list[list[str]]:
+    """Return for every row of X the images of which the row has no feature at all.
+
+    Parameters
+    ----------
+    X : DataFrame, shape (n, n_features)
+        Features by name.
+    images : collection of str
+        Names of modalities to look for. A modality without a column in X is lacking in every row.
+    columns : mapping of str to Column
+        Meaning of the features, by name.
+    """
+    of = {name: columns[name].image for name in X.columns if name in columns}
+    empty = {
+        image: X[[name for name in of if of[name] == image]].isna().all(axis=1).to_numpy()
+        for image in images
+    }
+    return [[image for image in empty if empty[image][row]] for row in range(len(X))]
+
+
+def reasons(
+    gaps_of: Callable[[str], Mapping[str, Mapping[str, str]]],
+    keys: pd.DataFrame,
+    lacks: Mapping[int, Sequence[str]],
+    failures: Sequence[Failure],
+) -> dict[int, str]:
+    """Return a reason for every row that lacks an image.
+
+    Either the study has no such image, or the image does not measure this region.
+
+    Parameters
+    ----------
+    gaps_of : callable
+        Takes a study id and returns, by ROI id and image, why the image does not measure the
+        region; for studies in a run folder :func:`cad.folders.run_folder.study_file.study_gaps`.
+    keys : DataFrame
+        ``participant_id, study_id, roi_id`` of all rows.
+    lacks : mapping of int to sequence of str
+        The images that a row lacks, by the row's number.
+    failures : sequence of Failure
+        Failures of the measurement; those of whole studies are quoted.
+
+    Returns
+    -------
+    dict of int to str
+        Sentence by the row's number; only rows of ``lacks`` are in it.
+    """
+    said = {}
+    by_study = keys.groupby("study_id", sort=False).indices
+    for study in keys["study_id"].iloc[list(lacks)].unique():
+        gaps = gaps_of(study)
+        counts = Counter(image for row in by_study[study] for image in lacks.get(row, ()))
+        # Another region of the study is measured there: then this region is the cause.
+        elsewhere = {image for image, n in counts.items() if n < len(by_study[study])}
+        for row in by_study[study]:
+            if row not in lacks:
+                continue
+            own = gaps.get(str(keys["roi_id"].iloc[row]), {})
+            why = [
+                f"{image}: {own.get(image, 'too few voxels with a value')}"
+                for image in lacks[row]
+                if image in own or image in elsewhere
+            ]
+            here = f"this region has none ({'; '.join(why)})"
+            said[row] = here if why else f"this study has none{_cause(study, failures)}"
+    return said
+
+
+def _cause(study: str, failures: Sequence[Failure]) -> str:
+    """Return what measuring said of a whole study, as the end of a sentence."""
+    own = [f for f in failures if f.study_id == study and not f.roi_id]
+    return "".join(f"; {f.reason} ({f.hint})" if f.hint else f"; {f.reason}" for f in own)
+
+
+def failures_of(
+    keys: pd.DataFrame, reasons: Mapping[int, str], stage: str, hint: str
+) -> list[Failure]:
+    """Return a row of ``failures.csv`` for every region that has a reason.
+
+    Parameters
+    ----------
+    keys : DataFrame
+        ``participant_id, study_id, roi_id`` of all rows.
+    reasons : mapping of int to str
+        Reason by the row's number.
+    stage, hint : str
+        Stage and hint that all these rows of ``failures.csv`` get.
+    """
+    pairs = zip(keys[KEYS].iloc[list(reasons)].to_dict("records"), reasons.values(), strict=True)
+    return [Failure(**row, stage=stage, reason=why, hint=hint) for row, why in pairs]

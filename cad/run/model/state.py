@@ -1,0 +1,144 @@
+"""A fitted estimator as plain arrays and a JSON structure, and back; nothing is executed.
+
+Only classes of a fixed list are ever constructed, and only with data as attributes.
+"""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from cad.base.errors import CadError
+
+# Preprocessing classes a pipeline may hold; learners are added from cad.learning.learners by their
+# names.
+_KNOWN = {
+    "ClippedScaler": "cad.learning.learners.scaling",
+    "Pipeline": "sklearn.pipeline",
+    "QuantileTransformer": "sklearn.preprocessing",
+    "RankScaler": "cad.learning.learners.scaling",
+    "SemiSupervisedPipeline": "cad.learning.evaluation.folds.unlabelled",
+    "Recalibrated": "cad.run.model.recalibrated",
+    "RidgeProbability": "cad.learning.learners.rivals",
+    "SimpleImputer": "sklearn.impute",
+    "SoftBoosting": "cad.learning.learners.rivals",
+    "SoftLogistic": "cad.learning.learners.rivals",
+    "StandardScaler": "sklearn.preprocessing",
+    "VarianceThreshold": "sklearn.feature_selection",
+}
+# What a fit leaves behind for inspection only, and what is made of the rest again.
+_LEFT_OUT = ("solution_", "_supports")
+
+
+def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """Take a fitted estimator apart into plain data.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted estimator of a class that bundles may hold.
+
+    Returns
+    -------
+    structure : object
+        Nested values that JSON can hold.
+    arrays : dict of str to ndarray
+        Arrays by the names that the structure refers to.
+
+    Raises
+    ------
+    CadError
+        When an attribute is of a kind that cannot be stored (a callable kernel, for example).
+    """
+    arrays: dict[str, np.ndarray] = {}
+    return _dump(estimator, "", arrays), arrays
+
+
+def _classes() -> dict[str, str]:
+    from cad.learning.evaluation.folds.selection import SELECTORS
+    from cad.learning.learners import LEARNERS
+
+    own = {cls.__name__: cls.__module__ for cls in (*LEARNERS.values(), *SELECTORS.values())}
+    return {**_KNOWN, **own}
+
+
+def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if isinstance(value, float):
+        # To the last bit, and also for NaN and infinity, which JSON does not have.
+        return {"float": value.hex()}
+    if isinstance(value, np.ndarray):
+        # Stored as an array it would need pickle, which carries out what it reads.
+        if value.dtype == object:
+            return {"strings": [str(v) for v in value]}
+        arrays[path] = value
+        return {"array": path}
+    if isinstance(value, np.dtype):
+        return {"dtype": value.str}
+    if isinstance(value, (list, tuple)):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [_dump(v, f"{path}.{i}", arrays) for i, v in enumerate(value)]}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {k: _dump(v, f"{path}.{k}", arrays) for k, v in value.items()}}
+    name = type(value).__name__
+    module = type(value).__module__
+    # scikit-learn defines its classes in private modules, and names them in public ones.
+    public = _KNOWN.get(name, module) if module.startswith("sklearn.") else module
+    if _classes().get(name) != public:
+        raise CadError(
+            f"{path or 'the model'} is a {module}.{name}, which a bundle cannot "
+            "store as plain arrays",
+            hint="use a named kernel and the project's own pipeline steps",
+        )
+    state = {
+        key: _dump(item, f"{path}.{key}" if path else key, arrays)
+        for key, item in sorted(vars(value).items())
+        if key not in _LEFT_OUT and not key.startswith("__") and key != "_metadata_request"
+    }
+    return {"class": name, "state": state}
+
+
+def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Return the estimator that :func:`dump_state` took apart; its constructors are not called.
+
+    Parameters
+    ----------
+    structure : object
+        Structure of :func:`dump_state`, as read from JSON.
+    arrays : dict of str to ndarray
+        Arrays by the names that the structure refers to.
+
+    Raises
+    ------
+    CadError
+        For a class that is not on the list.
+    """
+    if not isinstance(structure, dict):
+        return structure
+    if "class" in structure:
+        module = _classes().get(structure["class"])
+        if module is None:
+            raise CadError(f"the bundle names a class that is not allowed: {structure['class']!r}")
+        cls = getattr(import_module(module), structure["class"])
+        # Without the constructor: a bundle that somebody changed must not get anything to run.
+        instance = cls.__new__(cls)
+        instance.__dict__.update({k: load_state(v, arrays) for k, v in structure["state"].items()})
+        return instance
+    ((kind, content),) = structure.items()
+    if kind == "float":
+        return float.fromhex(content)
+    if kind == "array":
+        array = arrays[content]
+        return array[()] if array.ndim == 0 else array
+    if kind == "strings":
+        return np.array(content, dtype=object)
+    if kind == "dtype":
+        return np.dtype(content)
+    if kind == "dict":
+        return {key: load_state(value, arrays) for key, value in content.items()}
+    if kind in ("list", "tuple"):
+        return (tuple if kind == "tuple" else list)(load_state(value, arrays) for value in content)
+    raise CadError(f"the bundle's structure has an unknown part {kind!r}")

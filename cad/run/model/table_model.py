@@ -1,0 +1,105 @@
+"""A bundle of a learner that was fitted on somebody's own table instead of on measured images."""
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, json_safe
+from cad.base.terms.beside import page_beside
+from cad.base.version import __version__
+from cad.mri.features.provenance import check_columns
+from cad.run.model.bundle import Bundle, load_bundle, save_bundle, verify_bundle
+from cad.run.model.versions import library_versions
+
+_REFERENCE_ROWS = 16
+
+
+def save_table_model(
+    folder: Path,
+    learner: Any,
+    X: pd.DataFrame,
+    y: ArrayLike,
+    patients: ArrayLike,
+    *,
+    eta: ArrayLike | None = None,
+    description: str = "",
+) -> Bundle:
+    """Write a model of a table as a bundle, check it, and return it as read back from disk.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder to write; the name of the folder is the name of the model.
+    learner : estimator or pipeline
+        Fitted learner.
+    X : DataFrame, shape (n, d)
+        Features that the learner was fitted on.
+    y : array, shape (n,)
+        Labels from 0 to 1.
+    patients : array, shape (n,)
+        Patient of every row; only their number is stored.
+    eta : array, shape (n,), optional
+        Spread of the readers.
+    description : str
+        A sentence for the model's card.
+
+    Raises
+    ------
+    CadError
+        For a learner that plain arrays cannot hold, or that is not fitted on these columns.
+    """
+    if getattr(learner, "n_features_in_", None) != X.shape[1]:
+        raise CadError(
+            f"the learner was fitted on {getattr(learner, 'n_features_in_', 'no')} features, "
+            f"X has {X.shape[1]} columns",
+            hint="fit it on the X that is given",
+        )
+    columns = [str(name) for name in X.columns]
+    check_columns(columns)
+    values = X.set_axis(columns, axis=1).reset_index(drop=True).astype(float)
+    labels = pd.DataFrame({"y": np.asarray(y, dtype=float)})
+    labels["eta"] = np.nan if eta is None else np.asarray(eta, dtype=float)
+    meta: JsonObject = {
+        "name": folder.name,
+        "description": description,
+        "cad_version": __version__,
+        "versions": library_versions(),
+        "features": columns,
+        "carries_training_rows": True,
+        "training": {
+            "regions": len(values),
+            "patients": len(np.unique(np.asarray(patients).astype(str))),
+        },
+        "learner": _learner(learner),
+    }
+    training = pd.concat([labels, values], axis=1)
+    reference = values.to_numpy()[:_REFERENCE_ROWS]
+    save_bundle(folder, _nameless(learner), json_safe(meta), _card(meta), reference, training)
+    verify_bundle(folder)
+    return load_bundle(folder)
+
+
+def _nameless(learner: Any) -> Any:
+    """Return a copy that takes rows without column names, as bundles are asked."""
+    copy = deepcopy(learner)
+    for step in copy if hasattr(copy, "steps") else [copy]:
+        vars(step).pop("feature_names_in_", None)
+    return copy
+
+
+def _learner(learner: Any) -> JsonObject:
+    last = learner[-1] if hasattr(learner, "steps") else learner
+    plain = {k: v for k, v in last.get_params().items() if isinstance(v, str | int | float | None)}
+    return {"name": type(last).__name__, "params": plain}
+
+
+def _card(meta: JsonObject) -> str:
+    learner = meta["learner"]
+    said = f"{learner['name']} {json.dumps(learner['params'])}"
+    return page_beside(__file__).render(meta=meta, learner=said)

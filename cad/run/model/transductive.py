@@ -1,0 +1,58 @@
+"""A semi-supervised model fitted once more with the new regions of one man, without labels."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from cad.base.errors import CadError
+from cad.learning.evaluation.folds.crossval import fit_keywords
+from cad.learning.evaluation.folds.unlabelled import UNLABELLED, SemiSupervisedPipeline
+from cad.run.model.bundle import Bundle
+
+
+def check_transductive(bundle: Bundle) -> None:
+    """Raise an error for a model that cannot learn from new regions without labels.
+
+    Raises
+    ------
+    CadError
+        For a learner that is not semi-supervised, or a bundle without its training rows.
+    """
+    if not isinstance(bundle.estimator, SemiSupervisedPipeline):
+        raise CadError(
+            f"model {bundle.name} learns of labelled regions only",
+            hint="leave --transductive out, or train SSLROC, SVMLin or SSRankBoost",
+        )
+    if not bundle.metadata["carries_training_rows"]:
+        raise CadError(
+            f"model {bundle.name} was written without its training rows",
+            hint="leave --transductive out, or train it with learner.training_rows: carry",
+        )
+
+
+def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
+    """Return the bundle's estimator fitted to its training regions and to new ones without labels.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        A model that :func:`check_transductive` accepts.
+    training : ndarray, shape (n, d)
+        Features of the model's labelled training regions, in the order of ``bundle.training``. A
+        bundle keeps no training regions without labels, so they are missing.
+    new : ndarray, shape (m, d)
+        Features of the new regions, all of one patient.
+
+    Returns
+    -------
+    estimator
+        A new estimator; the bundle's stays as it is.
+    """
+    table = bundle.training
+    y = np.concatenate([table["y"].to_numpy(float), np.full(len(new), UNLABELLED)])
+    eta = np.concatenate([table["eta"].to_numpy(float), np.zeros(len(new))])
+    # One group: the new regions are of one man, whom inner folds must not split.
+    patients = np.concatenate([table["participant_id"].to_numpy(str), np.full(len(new), "new")])
+    estimator = clone(bundle.estimator)
+    return estimator.fit(np.vstack([training, new]), y, **fit_keywords(estimator, eta, patients))

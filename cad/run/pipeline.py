@@ -1,0 +1,446 @@
+"""The workflows: what each command does, as a chain of stages over frozen values."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject
+from cad.base.settings import DecisionSettings, PipelineSettings, read_settings
+from cad.base.share import find
+from cad.base.transactions import claimed, require_kind
+from cad.folders.cohort import with_readings
+from cad.folders.cohort.traces import Names
+from cad.folders.cohort.without import labels_of
+from cad.folders.run_folder import COMPARISON, RUNS, RunFolder
+from cad.folders.run_folder.tables import Failure
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.pool import workplace
+from cad.run.execution.resume import borrow
+from cad.run.execution.task import settings_key
+from cad.run.model.bundle import MODEL, Bundle, load_bundle
+from cad.run.stages.aggregate import Aggregated, aggregate, check_extension, extend
+from cad.run.stages.emit import Emitted, begin, emit, unchanged
+from cad.run.stages.extract import Extracted, Measured, extract, measure
+from cad.run.stages.judge import Judged
+from cad.run.stages.load import Kind, Loaded, load
+from cad.run.stages.predict import basis, first_scale, predict, shared_settings
+from cad.run.stages.train import train
+from cad.run.stages.validate import validate
+from cad.run.workflows.check import check
+from cad.run.workflows.compare import compare, compare_validated
+from cad.run.workflows.outline_spread import spread_outlines
+from cad.run.workflows.probability_map import drop_maps, map_probability
+from cad.run.workflows.recalibrate import recalibrate
+from cad.run.workflows.suggest import nothing_to_read, suggest_readings
+
+__all__ = [
+    "aggregate_cohort", "check", "compare_models", "compare_pipelines", "predict_cohort",
+    "recalibrate_model", "run_pipeline", "suggest_next", "train_model",
+]  # fmt: skip
+
+
+def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions) -> Emitted:
+    """Measure and label the regions of a cohort, validate a learner on them, and write the report.
+
+    Parameters
+    ----------
+    pipeline : str
+        Path of a pipeline file, or a name in ``pipelines/``.
+    root : Path
+        Cohort folder.
+    out : Path
+        Run folder; made when absent, resumed when present.
+    options : ExecutionOptions
+        How the job is run; changes no result.
+
+    Returns
+    -------
+    Emitted
+        Summary of the run, which the command prints.
+
+    Raises
+    ------
+    CadError
+        For unusable settings, or a cohort that cannot be read or learned from.
+    """
+    settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
+    with _alone(out, "run", options):
+        loaded = load(settings, root, out, options, "run")
+        measured = measure(loaded)
+        if finished := unchanged(loaded, measured):
+            return finished
+        begin(loaded, measured)
+        aggregated = aggregate(loaded, extract(loaded, measured))
+        return emit(loaded, measured, validate(loaded, aggregated, measured.failures))
+
+
+def train_model(
+    pipeline: str,
+    root: Path,
+    out: Path,
+    options: ExecutionOptions,
+    *,
+    extends: str | None = None,
+    without: Sequence[str] = (),
+) -> Emitted:
+    """Validate as :func:`run_pipeline` does, then fit on all patients and write a model bundle.
+
+    Parameters
+    ----------
+    pipeline : str
+        Path of a pipeline file, or a name in ``pipelines/``.
+    root : Path
+        Cohort folder.
+    out : Path
+        Folder of the bundle. The run folder of the validation is ``<out>.validation`` beside it.
+    options : ExecutionOptions
+        How the job is run; changes no result.
+    extends : str, optional
+        Name or folder of a model whose training rows are added to this cohort's; its settings of
+        ``images`` and ``features`` must be the same.
+    without : sequence of str
+        Ids of patients who withdrew. They are left out of the cohort and of the added rows; the
+        card says only how many they are.
+
+    Returns
+    -------
+    Emitted
+        Summary of the validation, which the command prints.
+    """
+    from cad.run.audit.withdrawal import sweep_run
+
+    settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
+    require_kind(out, MODEL)
+    validation = out.with_name(out.name + ".validation")
+    for patient in labels_of(without):  # an earlier training may have left them there
+        sweep_run(validation, Names(patient))
+    with _alone(validation, "train", options):
+        loaded = load(settings, root, validation, options, "train", without=without)
+        bundle = load_bundle(find("models", extends)) if extends is not None else None
+        if bundle is not None:
+            # Before hours of measuring: what cannot be joined is known from the tables.
+            check_extension(loaded, bundle, loaded.cohort.rois)
+        measured = measure(loaded)
+        begin(loaded, measured)
+        aggregated = aggregate(loaded, extract(loaded, measured))
+        if bundle is not None:
+            aggregated = extend(loaded, aggregated, bundle)
+        validated = validate(loaded, aggregated, measured.failures)
+        emitted = emit(loaded, measured, validated)
+        train(loaded, aggregated, validated, out)
+        return replace(emitted, model=out)
+
+
+def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptions) -> JsonObject:
+    """Recalibrate a model's probabilities on a cohort with histology, and write a new model.
+
+    The cohort is first scored with the old model; that run is written to ``<out>.before``.
+
+    Parameters
+    ----------
+    model : str
+        Name of a released model, or a folder.
+    root : Path
+        Cohort folder.
+    out : Path
+        Folder of the new model.
+    options : ExecutionOptions
+        How the job is run.
+
+    Returns
+    -------
+    dict
+        ``regions`` and ``men``: the fitted recalibration, with measures before and after; ``text``,
+        the same in lines for people; ``sites``, ``simulated`` and ``of_training``: on whom it was
+        fitted (:func:`cad.run.workflows.recalibrate.recalibrate`).
+
+    Raises
+    ------
+    CadError
+        For fewer than 30 men with histology, or one class; the new model is then not written.
+    """
+    require_kind(out, MODEL)
+    bundle, before = load_bundle(find("models", model)), out.with_name(out.name + ".before")
+    with _alone(before, "predict", options):
+        loaded = _loaded(bundle, root, before, options)
+        return recalibrate(bundle, loaded, _score(bundle, loaded)[-1], out)
+
+
+def predict_cohort(
+    models: list[str],
+    root: Path,
+    out: Path,
+    options: ExecutionOptions,
+    *,
+    decision: str | None = None,
+    probability_map: bool = False,
+    outlines: int = 0,
+    readings: Sequence[str] = (),
+    transductive: bool = False,
+) -> Emitted:
+    """Score a cohort with trained models, and measure them where histology is known.
+
+    Parameters
+    ----------
+    models : list of str
+        Model folders, or names of released models, in order of preference. Each study is scored by
+        the first model whose modalities the study has.
+    root : Path
+        Cohort folder.
+    out : Path
+        Run folder; made when absent, resumed when present.
+    options : ExecutionOptions
+        How the job is run.
+    decision : str, optional
+        Name or file of costs and aims that replace those the first model was trained with.
+    probability_map : bool
+        Whether to also write an image of each prostate with the model's probability at every place.
+    outlines : int
+        If not 0, also report how far each region's probability moves with its outline: over the
+        outlines of several readers where they exist, else over this many redrawn copies.
+    readings : sequence of str
+        Scores to add to the cohort for this run only, each ``sub-XXX/ROI/READER=SCORE`` on the
+        scale ``likert5``.
+    transductive : bool
+        Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
+        added as unlabelled rows.
+
+    Returns
+    -------
+    Emitted
+        Summary of the run, which the command prints.
+
+    Raises
+    ------
+    CadError
+        When a bundle is damaged, a reading breaks a rule or the models' image settings differ.
+    """
+    if transductive and (probability_map or outlines):
+        raise CadError(
+            "--transductive scores regions: no map and no other outlines can join the fit",
+            hint="leave --map and --outlines out",
+        )
+    bundles = [load_bundle(find("models", model)) for model in models]
+    settings = shared_settings(bundles, _costs(decision))
+    with _alone(out, "predict", options):
+        # What a finished run is known by: asked otherwise, it is not the same result.
+        rests_on = f"{basis(bundles)} map {probability_map} {list(readings)}"
+        rests_on += f" outlines {outlines}" if outlines else ""
+        rests_on += " transductive" if transductive else ""
+        loaded = load(settings, root, out, options, "predict", rests_on)
+        loaded = replace(loaded, cohort=with_readings(loaded.cohort, readings))
+        measured = measure(loaded)
+        if finished := unchanged(loaded, measured):
+            return finished
+        begin(loaded, measured)
+        extracted = extract(loaded, measured, first_scale(bundles))
+        predicted = predict(
+            loaded, extracted, aggregate(loaded, extracted), bundles, measured.failures,
+            transductive,
+        )  # fmt: skip
+        # Also where no map is asked for: those of an earlier model would stay on the page.
+        drop_maps(loaded.folder)
+        if probability_map:
+            predicted = map_probability(loaded, predicted, bundles)
+        if outlines:
+            predicted = spread_outlines(loaded, predicted, bundles, outlines)
+        return emit(loaded, measured, predicted)
+
+
+def aggregate_cohort(
+    settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions
+) -> Aggregated:
+    """Measure and label the regions of a cohort without validating or training a learner.
+
+    The features and labels are also written to the run folder.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        Which features are measured, and how scores become labels.
+    root, out : Path
+        Cohort folder, and run folder.
+    options : ExecutionOptions
+        How the job is run.
+
+    Returns
+    -------
+    Aggregated
+        Features and labels of every measured region.
+    """
+    with _alone(out, "run", options):
+        loaded = load(settings, root, out, options, "run")
+        measured = measure(loaded)
+        begin(loaded, measured)
+        return aggregate(loaded, extract(loaded, measured))
+
+
+def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOptions) -> JsonObject:
+    """Score one cohort with two models, and compare their probabilities and decisions.
+
+    Parameters
+    ----------
+    a, b : str
+        Names of released models, or folders.
+    root : Path
+        Cohort folder.
+    out : Path
+        Folder for ``comparison.json``; the two runs are written to ``a/`` and ``b/`` in it.
+    options : ExecutionOptions
+        How the job is run.
+
+    Returns
+    -------
+    dict
+        ``models``, their names; ``differences``, the paired difference of each measure with an
+        interval that takes patients as clusters (None without histology); ``calibration`` of each
+        model; ``changed``, the regions whose decision differs. All values can be written as JSON.
+    """
+    with claimed(out, COMPARISON):
+        first, second = (
+            _scored(model, root, out / which, options) for model, which in ((a, "a"), (b, "b"))
+        )
+        return compare(first, second, (a, b), RunFolder(out))
+
+
+def compare_pipelines(
+    pipelines: list[str], root: Path, out: Path, options: ExecutionOptions
+) -> JsonObject:
+    """Validate several pipelines on the same folds of one cohort and compare them.
+
+    Parameters
+    ----------
+    pipelines : list of str
+        Pipeline files, or names in ``pipelines/``. The first is the one that the others are
+        compared with.
+    root : Path
+        Cohort folder.
+    out : Path
+        Folder for ``comparison.json``; each pipeline's run is written in a folder of its name in
+        it.
+    options : ExecutionOptions
+        How the job is run.
+
+    Returns
+    -------
+    dict
+        Content of ``comparison.json``: ``reference``, the first pipeline's name; ``regions``, how
+        many all pipelines measured; ``table``, the list of differences; ``sentence``, the result in
+        words.
+
+    Raises
+    ------
+    CadError
+        For fewer than two pipelines, two of the same name, or different ``validate.scheme``.
+    """
+    settings = [
+        read_settings(PipelineSettings, find("pipelines", name, ".yaml")) for name in pipelines
+    ]
+    names = [part.name for part in settings]
+    if len(set(names)) < max(len(names), 2):
+        raise CadError(f"two or more pipelines of different names are compared: {names}")
+    if len({part.validate_.scheme for part in settings}) > 1:
+        raise CadError("pipelines are compared on the same folds: validate.scheme differs")
+    with claimed(out, COMPARISON):
+        runs: dict[str, Judged] = {}
+        for part in settings:
+            # Pipelines that differ in the learner alone measure the same: it is done once.
+            like = [s.name for s in settings if settings_key(s) == settings_key(part)]
+            runs[part.name] = _validated(part, root, out / part.name, options, out / like[0])
+        return compare_validated(runs, RunFolder(out))
+
+
+def _validated(
+    settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions, like: Path
+) -> Judged:
+    """Validate one pipeline, its run folder written; ``like`` is one that measures the same."""
+    with _alone(out, "run", options):
+        if like != out:
+            borrow(RunFolder(like), RunFolder(out))
+        loaded = load(settings, root, out, options, "run")
+        measured = measure(loaded)
+        begin(loaded, measured)
+        judged = validate(loaded, aggregate(loaded, extract(loaded, measured)), measured.failures)
+        emit(loaded, measured, judged)
+        return judged
+
+
+def suggest_next(
+    model: str, root: Path, out: Path, options: ExecutionOptions, count: int
+) -> tuple[pd.DataFrame, list[Failure]]:
+    """Rank the regions of a cohort by how much one more reading of each would teach.
+
+    If a region lacks readings, the cohort is scored, and the ranking also goes to
+    ``suggestions.csv`` in the run folder.
+
+    Parameters
+    ----------
+    model : str
+        Name of a released model, or a folder.
+    root, out : Path
+        Cohort folder, and run folder.
+    options : ExecutionOptions
+        How the job is run.
+    count : int
+        Number of regions to return.
+
+    Returns
+    -------
+    table : DataFrame
+        A row per region, most valuable first, with ids, value and a reason in words
+        (:func:`cad.run.workflows.suggest.suggest`); empty where every region has enough readers.
+    failures : list of Failure
+        Studies and regions that could not be scored and ranked.
+
+    Raises
+    ------
+    CadError
+        As :func:`predict_cohort`, and for more regions than can be ranked together.
+    """
+    bundle = load_bundle(find("models", model))
+    with _alone(out, "predict", options):
+        loaded = _loaded(bundle, root, out, options)
+        if nothing_to_read(loaded):
+            return pd.DataFrame(), loaded.failures
+        measured, extracted, aggregated, judged = _score(bundle, loaded)
+        table = suggest_readings(loaded, extracted, aggregated, judged, count)
+        return table, [*loaded.failures, *measured.failures, *judged.failures]
+
+
+def _scored(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
+    """Score a cohort with one model, its run folder written."""
+    bundle = load_bundle(find("models", model))
+    with _alone(out, "predict", options):
+        return _score(bundle, _loaded(bundle, root, out, options))[-1]
+
+
+def _loaded(bundle: Bundle, root: Path, out: Path, options: ExecutionOptions) -> Loaded:
+    return load(shared_settings([bundle]), root, out, options, "predict", basis([bundle]))
+
+
+def _score(bundle: Bundle, loaded: Loaded) -> tuple[Measured, Extracted, Aggregated, Judged]:
+    """Score a cohort with one model in a folder that this process owns."""
+    measured = measure(loaded)
+    begin(loaded, measured)
+    extracted = extract(loaded, measured, first_scale([bundle]))
+    aggregated = aggregate(loaded, extracted)
+    judged = predict(loaded, extracted, aggregated, [bundle], measured.failures)
+    emit(loaded, measured, judged)
+    return measured, extracted, aggregated, judged
+
+
+@contextmanager
+def _alone(out: Path, kind: Kind, options: ExecutionOptions) -> Iterator[None]:
+    """Keep other runs and other kinds out of the folder, and set this machine up for the job."""
+    with claimed(out, RUNS[kind]), workplace(options):
+        yield
+
+
+def _costs(decision: str | None) -> DecisionSettings | None:
+    if decision is None:
+        return None
+    return read_settings(DecisionSettings, find("configs/decision", decision, ".yaml"))

@@ -1,0 +1,84 @@
+"""What the page shows of a registration: the moved image before and after, with T2's edges."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cad.base.terms.modality import short_name
+from cad.run.reports.images import StudyImages, data_url
+
+
+class AlignmentView(NamedTuple):
+    """Hold the alignment of one image to T2, as the page shows it.
+
+    Parameters
+    ----------
+    title : str
+        Name of the image.
+    text : str
+        How far it was moved and turned, or why it was not.
+    pictures : list of (str, str)
+        Caption and data URL: before and after, or one picture where it was not moved.
+    width, height : float
+        Extent of each picture, mm.
+    """
+
+    title: str
+    text: str
+    pictures: list[tuple[str, str]]
+    width: float
+    height: float
+
+
+_EDGE_COLOUR = (255, 214, 0)
+
+
+def alignments(images: StudyImages) -> list[AlignmentView]:
+    """Return a view of each image of a study that was to be aligned to T2; empty where none was.
+
+    Parameters
+    ----------
+    images : StudyImages
+        The study.
+    """
+    if images.registration is None:
+        return []
+    found = []
+    stated = images.meta.get("registration", [])
+    for numbers, (*pair, edges) in zip(stated, images.registration, strict=False):
+        before, after = float(numbers["before"]), float(numbers["after"])
+        text = (
+            f"moved {numbers['translation_mm']:.1f} mm, turned {numbers['rotation_deg']:.1f}°; "
+            f"mutual information with T2 {before:.3f} before, {after:.3f} after"
+            if numbers["accepted"]
+            else str(numbers["note"])
+        )
+        names = ("before", "after") if numbers["accepted"] else ("not moved",)
+        found.append(
+            AlignmentView(
+                title=short_name(str(numbers["moving"])),
+                text=text,
+                pictures=[
+                    (name, data_url(_with_edges(grey, edges), quality=85))
+                    for name, grey in zip(names, pair, strict=False)
+                ],
+                width=edges.shape[1] * images.spacing[0],
+                height=edges.shape[0] * images.spacing[1],
+            )
+        )
+    return found
+
+
+def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Return RGB at three times the size, so that an edge hides a third of a voxel only."""
+    large = np.repeat(np.repeat(np.stack([grey] * 3, axis=-1), 3, axis=0), 3, axis=1)
+    marked = np.zeros(large.shape[:2], bool)
+    marked[1::3, 1::3] = edges > 0
+    for axis in (0, 1):  # neighbouring edge voxels are joined
+        at = np.argwhere(np.roll(edges > 0, -1, axis) & (edges > 0)) * 3 + 1
+        for step in (1, 2):
+            place = at.copy()
+            place[:, axis] = np.minimum(place[:, axis] + step, marked.shape[axis] - 1)
+            marked[tuple(place.T)] = True
+    large[marked] = _EDGE_COLOUR
+    return large

@@ -1,0 +1,339 @@
+"""Figures of a run from the arrays of ``metrics.json``; deterministic SVG."""
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cad.base.terms.beside import table_beside
+from cad.base.terms.text import interval_text
+from cad.learning.evaluation.summary import Summary
+
+_TABLES = table_beside(__file__)
+INK, DIM, LINE, PAPER, MAIN, SECOND, THIRD = _TABLES["colours"].values()
+SIZE = (4.2, 3.5)  # inches
+MOST_POINTS = 400  # a curve of more is thinned; the difference is below a pixel
+_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
+_MARKERS = "osD^vPX<>*"
+# Figures with names of readers at the left, of any length. Making room takes a third of drawing.
+_NAMED = ("readers", "ceiling")
+
+
+def draw_figures(
+    metrics: Summary, thresholds: tuple[float, float] | None
+) -> dict[str, tuple[str, str, str]]:
+    """Draw every figure for which the metrics hold data.
+
+    Parameters
+    ----------
+    metrics : Summary
+        Measures of the run; any part may be absent.
+    thresholds : (float, float), optional
+        P- and P+ (below: benign, above: malignant), marked in figures of probabilities.
+
+    Returns
+    -------
+    dict of str to (str, str, str)
+        Title, what is shown, and the SVG text, by file name without its ending.
+    """
+    parts = (metrics.histology, metrics.consensus, metrics.null, metrics.ceiling, metrics.reject)
+    if not any(parts):
+        return {}
+    # Imported here: a quarter of a second that a report without measures does not spend.
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    drawn, axes = {}, None
+    with rc_context(_TABLES["style"]):
+        for name, (title, caption) in _TABLES["figures"].items():
+            if axes is None:
+                canvas = FigureCanvasSVG(Figure(SIZE, facecolor=PAPER))
+                axes = canvas.figure.add_subplot(facecolor=PAPER)
+            if draw(name, axes, metrics, thresholds):
+                if name in _NAMED:
+                    canvas.figure.set_layout_engine("constrained")
+                drawn[name] = (title, f"{caption}{_against(metrics, name)}", _svg(canvas))
+                axes = None  # others, on which nothing was drawn, serve the next figure
+    return drawn
+
+
+def draw(
+    name: str, axes: Any, metrics: Summary, thresholds: tuple[float, float] | None = None
+) -> bool:
+    """Draw one figure on matplotlib axes.
+
+    Parameters
+    ----------
+    name : str
+        Name of the figure, as :func:`draw_figures` returns it.
+    axes : Axes
+        Where to draw.
+    metrics : Summary
+        Measures of the run.
+    thresholds : tuple of float or None
+        Below the first a region is benign, above the second malignant; None for no lines.
+
+    Returns
+    -------
+    bool
+        False where the metrics lack the figure's data.
+    """
+    drawn = _DRAW[name](axes, metrics, thresholds)
+    if drawn:
+        axes.legend(**_TABLES["legends"][name])
+    return drawn
+
+
+# The array in a part of the metrics that a figure is drawn from.
+_ARRAYS = {
+    "roc": "roc",
+    "precision_recall": "precision_recall",
+    "reliability": "calibration_curve",
+    "decision_curve": "decision_curve",
+}
+
+
+def _part(metrics: Summary, figure: str) -> Any:
+    """Return the comparison with histology; that with the readers where it has too few regions.
+
+    None where neither has the figure's array.
+    """
+    parts = (metrics.histology, metrics.consensus)
+    return next((part for part in parts if part and getattr(part, _ARRAYS[figure])), None)
+
+
+def _against(metrics: Summary, figure: str) -> str:
+    """Name the figure's truth, as the end of its caption."""
+    if figure == "reject":
+        readers = metrics.reject is not None and metrics.reject.against == "readers"
+    elif figure in _ARRAYS:
+        readers = _part(metrics, figure) is not metrics.histology
+    else:
+        return ""
+    return " Truth: the readers' mean above .5." if readers else " Truth: histology."
+
+
+def inline(name: str, svg: str) -> str:
+    """Return the SVG text of a figure file, changed so that it can be part of an HTML page.
+
+    Colours become those of the page's style sheet, ids get the figure's name in front, and style
+    attributes become presentation attributes, as the page's content security policy allows no other
+    style.
+
+    Parameters
+    ----------
+    name : str
+        Name of the figure.
+    svg : str
+        Content of its file.
+    """
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", body)
+    for role, colour in _TABLES["colours"].items():
+        body = body.replace(colour, f"var(--{role})")
+    body = re.sub(r'\bstyle="([^"]*)"', _attributes, body)
+    body = re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", body)
+    return re.sub(
+        r'^<svg([^>]*?) width="[^"]*"',
+        r'<svg\1 aria-hidden="true" stroke-linejoin="round" stroke-linecap="butt"',
+        body,
+    )
+
+
+def _attributes(style: re.Match[str]) -> str:
+    """Return the declarations of a style attribute as attributes of their own."""
+    pairs = (part.partition(":") for part in style[1].split(";") if part.strip())
+    return " ".join(f'{name.strip()}="{value.strip()}"' for name, _, value in pairs)
+
+
+Draw = Callable[[Any, Summary, "tuple[float, float] | None"], bool]
+
+
+def _svg(canvas: Any) -> str:
+    stream = io.StringIO()
+    canvas.print_svg(stream, metadata={"Date": None, "Creator": None})
+    return stream.getvalue()
+
+
+def _arrays(curve: Any, *names: str) -> list[np.ndarray] | None:
+    """Return arrays of equal length, rows with a gap dropped, thinned; None if there are none."""
+    if curve is None:
+        return None
+    held = curve if isinstance(curve, dict) else vars(curve)
+    rows = np.array([held[name] for name in names], dtype=float)
+    rows = rows[:, np.isfinite(rows).all(axis=0)]
+    if rows.shape[1] < 1:
+        return None
+    if rows.shape[1] > MOST_POINTS:
+        rows = rows[:, np.unique(np.linspace(0, rows.shape[1] - 1, MOST_POINTS).astype(int))]
+    return list(rows)
+
+
+def _unit_square(axes: Any, x: str, y: str) -> None:
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), xlabel=x, ylabel=y)
+    axes.grid(color=LINE, linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    part = _part(metrics, "roc")
+    curve = part and _arrays(part.roc, "fpr", "tpr")
+    if curve is None:
+        return False
+    axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)
+    if part is metrics.histology:
+        for i, (name, reader) in enumerate(metrics.readers.items()):
+            other = _arrays(reader.roc, "fpr", "tpr")
+            if other is not None:
+                axes.plot(*other, color=DIM, linewidth=1, marker=_MARKERS[i % len(_MARKERS)],
+                          markersize=4, markerfacecolor=PAPER, linestyle=_DASHES[(i + 1) % 5],
+                          label=f"reader {name}", clip_on=False)  # fmt: skip
+    axes.plot(*curve, color=MAIN, label=f"classifier, AUC {interval_text(part.auc)}", linewidth=2)
+    for point in part.operating_points:
+        at = 1 - point["specificity"].value, point["sensitivity"].value
+        if np.isfinite(at).all():
+            axes.plot(*at, "o", color=MAIN, markersize=5, clip_on=False)
+            axes.annotate(f"P > {point['threshold']:.2g}", at, xytext=(7, -12),
+                          textcoords="offset points", fontsize=7.5)  # fmt: skip
+    _unit_square(axes, "1 − specificity", "sensitivity")
+    return True
+
+
+def _precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    part = _part(metrics, "precision_recall")
+    curve = part and _arrays(part.precision_recall, "recall", "precision")
+    if curve is None:
+        return False
+    share = part.positive / part.n
+    axes.axhline(share, color=DIM, linewidth=1, linestyle=_DASHES[1],
+                 label=f"prevalence {share:.2f}")  # fmt: skip
+    average = interval_text(part.measures["average_precision"])
+    axes.plot(*curve, color=MAIN, label=f"average precision {average}")
+    _unit_square(axes, "recall (sensitivity)", "precision (PPV)")
+    return True
+
+
+def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    part = _part(metrics, "reliability")
+    curve = part and _arrays(part.calibration_curve, "predicted", "observed", "lower", "upper", "n")
+    if curve is None:
+        return False
+    predicted, observed, lower, upper, n = curve
+    axes.plot([0, 1], [0, 1], color=DIM, linewidth=1, linestyle=_DASHES[1], label="calibrated")
+    axes.errorbar(predicted, observed, yerr=np.clip([observed - lower, upper - observed], 0, None),
+                  color=MAIN, marker="o", markersize=4, capsize=2, elinewidth=1,
+                  label=f"groups of {n.min():.0f}–{n.max():.0f} regions")  # fmt: skip
+    for value in thresholds or ():
+        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
+    _unit_square(axes, "predicted probability", "observed share malignant")
+    return True
+
+
+def _decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    part = _part(metrics, "decision_curve")
+    curve = part and _arrays(part.decision_curve, "threshold", "model", "all", "none")
+    if curve is None:
+        return False
+    t, model, everyone, none = curve
+    axes.plot(t, everyone, color=SECOND, linestyle=_DASHES[1], label="treat every region")
+    axes.plot(t, none, color=DIM, linestyle=_DASHES[2], label="treat none")
+    axes.plot(t, model, color=MAIN, label="treat by classifier")
+    top = max(float(model.max()), float(everyone[0]), 0.02)
+    axes.set(xlim=(0, 1), ylim=(-0.35 * top, 1.1 * top),
+             xlabel="threshold probability", ylabel="net benefit per region")  # fmt: skip
+    for value in thresholds or ():
+        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
+    axes.grid(color=LINE, linewidth=0.5)
+    return True
+
+
+def _null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    null = metrics.null
+    if null is None:
+        return False
+    edges = np.linspace(0, 1, 41)
+    for (name, part), colour, hatch in zip(
+        null.schemes.items(), (MAIN, SECOND), ("", "////"), strict=False
+    ):
+        values = part.aucs[np.isfinite(part.aucs)]
+        axes.hist(values, edges, histtype="stepfilled", facecolor=colour if not hatch else "none",
+                  alpha=0.55 if not hatch else 1, edgecolor=colour, hatch=hatch,
+                  label=f"permuted {name} patients, p = {part.p:.3g}")  # fmt: skip
+    if np.isfinite(null.observed):
+        axes.axvline(null.observed, color=INK, label=f"observed AUC {null.observed:.3f}")
+    axes.set(xlabel="AUC of the whole loop", ylabel="permutations", xlim=(0, 1))
+    return True
+
+
+def _reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    readers = {k: part for k, part in metrics.readers.items() if np.isfinite(part.auc.value)}
+    if not readers or metrics.histology is None or metrics.histology.roc is None:
+        return False
+    styles = (("auc", INK, "s", "reader", 0.14), ("cad_auc", MAIN, "o", "classifier", -0.14))
+    for key, colour, marker, label, shift in styles:
+        for row, part in enumerate(readers.values()):
+            found = getattr(part, key)
+            if np.isnan(found.value):
+                continue
+            ends = [found.value if np.isnan(end) else end for end in (found.lower, found.upper)]
+            axes.plot(ends, [row + shift] * 2, color=colour, linewidth=1.2)
+            axes.plot(found.value, row + shift, marker, color=colour, markersize=5,
+                      label=f"{label}, same regions" if row == 0 else None)  # fmt: skip
+    axes.set_yticks(range(len(readers)), list(readers))
+    axes.set(xlabel="AUC against histology, 95 % interval", ylim=(len(readers) - 0.4, -0.9))
+    axes.axvline(0.5, color=LINE)
+    axes.grid(axis="x", color=LINE, linewidth=0.5)
+    return True
+
+
+def _ceiling(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    part = metrics.ceiling
+    if part is None or not part.against_others or np.isnan(part.share.value):
+        return False
+    readers = part.against_others
+    styles = (("brier", INK, "s", "reader"), ("classifier_brier", MAIN, "o", "classifier"))
+    for key, colour, marker, label in styles:
+        axes.plot([row[key] for row in readers.values()], range(len(readers)), marker,
+                  color=colour, markersize=5, label=f"{label} to the others' mean")  # fmt: skip
+    last = len(readers)
+    axes.barh(last, part.distance, height=0.35, color=PAPER, edgecolor=MAIN,
+              label="classifier to the mean of all")  # fmt: skip
+    axes.barh(last, part.scatter, height=0.35, color=DIM, label="of it the readers' scatter")
+    axes.set_yticks(range(last + 1), [*readers, "all"])
+    axes.set(xlabel="mean squared distance", xlim=(0, None), ylim=(last + 0.5, -2.1))
+    axes.grid(axis="x", color=LINE, linewidth=0.5)
+    axes.set_axisbelow(True)
+    return True
+
+
+def _reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    part = metrics.reject
+    curve = part if part is None else _arrays(part.curve, "reject_rate", "error_rate", "cost")
+    if curve is None:
+        return False
+    order = np.argsort(curve[0], kind="stable")
+    rate, error, cost = (v[order] for v in curve)
+    axes.plot(rate, error, color=MAIN, marker="o", markersize=3, label="errors per region")
+    axes.plot(rate, cost, color=SECOND, marker="s", markersize=3, linestyle=_DASHES[1],
+              label="cost per region")  # fmt: skip
+    axes.set(xlabel="share of regions referred", ylabel="per region", ylim=(0, None),
+             xlim=(-0.01, 1.01))  # fmt: skip
+    axes.grid(color=LINE, linewidth=0.5)
+    return True
+
+
+_DRAW: dict[str, Draw] = {
+    "roc": _roc,
+    "precision_recall": _precision_recall,
+    "reliability": _reliability,
+    "decision_curve": _decision_curve,
+    "null": _null,
+    "readers": _reader_comparison,
+    "ceiling": _ceiling,
+    "reject": _reject,
+}

@@ -1,0 +1,255 @@
+"""The pages of a run: an index and one page per patient, each a single file."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from cad.base.files import JsonObject, write_atomic
+from cad.base.reading import read_text, reading
+from cad.base.terms.measures import MEASURES
+from cad.base.terms.text import interval_text
+from cad.folders.run_folder.results import RegionResult, Results, read_results
+from cad.learning.evaluation.summary import Summary
+from cad.run.reports.figures import draw_figures, inline
+from cad.run.reports.headline import headline
+from cad.run.reports.images import SCALE_BAR_MM
+from cad.run.reports.plots import probability_text
+from cad.run.reports.printed import findings, learned, promises
+from cad.run.reports.sectors import map_lines
+from cad.run.reports.views import PatientView, list_patients, study_views
+
+_THREADS = 2
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_report(run: Path) -> Path:
+    """Write the pages and figures of a run: ``report/`` and ``figures/`` in its folder.
+
+    Only the run folder is read, and no result is computed. Every page is one file without any
+    reference to another place: it opens from a disk, makes no network request, and prints on A4.
+    Pages of patients that the run no longer has are deleted.
+
+    Parameters
+    ----------
+    run : Path
+        Run folder with ``run.json``, ``probabilities.csv`` and, where there are any,
+        ``metrics.json``, ``failures.csv``, ``explanations.csv`` and ``studies/*.npz``.
+
+    Returns
+    -------
+    Path
+        ``report/index.html``.
+
+    Raises
+    ------
+    CadError
+        When the folder is no finished run, or holds what no page can show. A study whose images are
+        damaged raises no error: its page says so.
+    """
+    results = read_results(run)
+    folder = results.folder
+    patients = list_patients(results)
+    with reading(folder.metrics, "measures of another version"):
+        metrics = Summary.from_dict(results.metrics)
+
+    def write_page(
+        before: PatientView | None, patient: PatientView, after: PatientView | None
+    ) -> None:
+        with reading(folder.root, f"what the run says of {patient.patient} cannot be shown"):
+            page = _patient_page(results, metrics, patient, (before, after))
+            write_atomic(folder.page(patient.page), page.encode())
+
+    # Beside each other: pictures are compressed without the interpreter's lock. The first page that
+    # cannot be written, or an interruption, ends the others.
+    with ThreadPoolExecutor(_THREADS) as beside:
+        drawn = beside.submit(draw_figures, metrics, results.thresholds)
+        list(beside.map(write_page, [None, *patients], patients, [*patients[1:], None]))
+    index = folder.page("index.html")
+    with reading(folder.root, "the run's record or measures cannot be shown"):
+        figures = drawn.result()
+        for name, (_, _, svg) in figures.items():
+            write_atomic(folder.figure(name), svg.encode())
+        write_atomic(index, _index_page(results, metrics, patients, figures).encode())
+    _remove_stale(folder.report, {p.page for p in patients})
+    return index
+
+
+def _patient_page(
+    results: Results,
+    metrics: Summary,
+    patient: PatientView,
+    around: tuple[PatientView | None, PatientView | None],
+) -> str:
+    studies = study_views(results, patient)
+    viewers = [s.viewer for s in studies if s.viewer is not None]
+    regions = [r for s in studies for r in s.regions]
+    if not patient.blinded:  # the order would say what is hidden
+        ranked = [*map(id, [*patient.head, *patient.ranked])]
+        regions.sort(key=lambda view: ranked.index(id(view.region)))
+        order = [view.region.roi for view in regions]
+        for viewer in viewers:
+            viewer["regions"].sort(key=lambda region: order.index(region["id"]))
+    models = _models(results, patient.regions)
+    return template("patient.html.j2").render(
+        **_common(results),
+        patient=patient,
+        before=around[0],
+        after=around[1],
+        models=models,
+        studies=studies,
+        head=headline(results, metrics, patient, regions, studies, models),
+        regions=regions,
+        has_pirads=any(v.pirads for v in regions),
+        view_index={s.study: viewers.index(s.viewer) if s.viewer else "" for s in studies},
+        map_lines=map_lines() if any(v.sector for v in regions) else "",
+        viewers=viewers,
+        page={
+            "key": f"cad {results.run.get('created', '')} {patient.patient}",
+            "blinded": patient.blinded,
+            "regions": [v.region.roi for v in regions],
+        },
+        style=asset("report.css"),
+        script=asset("viewer.js") + asset("patient.js"),
+    )
+
+
+def _index_page(
+    results: Results, metrics: Summary, patients: list[PatientView], figures: JsonObject
+) -> str:
+    shown = [p for p in patients if not p.blinded]
+    return template("index.html.j2").render(
+        **_common(results),
+        patients=patients,
+        metrics=metrics,
+        measures=MEASURES,
+        rivals=_rivals(metrics),
+        findings=findings(metrics),
+        promises=promises(metrics),
+        learned=learned(results.run),
+        metric_warnings=list(
+            dict.fromkeys([*metrics.warnings, *(results.run.get("warnings") or [])])
+        ),
+        figures=[
+            (name, title, caption, Markup(inline(name, svg)))  # noqa: S704
+            for name, (title, caption, svg) in figures.items()
+        ],
+        disputed=sum(bool(p.disputed) for p in shown),
+        blinded=len(patients) - len(shown),
+        counts={d: sum(p.count(d) for p in shown) for d in ("malignant", "refer", "benign")},
+        statuses=sorted({p.status for p in patients}),
+        record=_record(results.run),
+        style=asset("report.css"),
+        script=asset("index.js"),
+    )
+
+
+def _rivals(metrics: Summary) -> JsonObject:
+    """Return every learner's losses against the readers and against histology, as cells."""
+    kinds = (("readers", "kl"), ("readers", "brier"), ("readers", "auc"),
+             ("histology", "brier"), ("histology", "auc"))  # fmt: skip
+    cells: dict[str, dict[tuple[str, str], str]] = {}
+    for row in metrics.rivals["table"] if metrics.rivals else ():
+        text = interval_text(row["value"], MEASURES[row["measure"]].digits)
+        mark = " *" if row["beyond_chance"] else ""
+        cells.setdefault(row["learner"], {})[row["against"], row["measure"]] = text + mark
+    shown = [kind for kind in kinds if any(kind in part for part in cells.values())]
+    return {
+        "head": [f"{MEASURES[measure].title} to {against}" for against, measure in shown],
+        "rows": [
+            [learner, *(part.get(kind, "–") for kind in shown)] for learner, part in cells.items()
+        ],
+    }
+
+
+def _common(results: Results) -> JsonObject:
+    run = results.run
+    decided = (run.get("settings") or {}).get("decision") or {}
+    return {
+        "run": run,
+        "model": run.get("model") or None,
+        "simulated": bool(run.get("simulated")),
+        "costs": {"aim_npv": None, "aim_ppv": None, **decided},
+        "thresholds": results.thresholds,
+        "scale_bar": SCALE_BAR_MM,
+    }
+
+
+def _models(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:
+    """List the run's models that scored these regions, with their training."""
+    said = results.run.get("model") or {}
+    known = said.get("models") or {said.get("name"): said}
+    names = dict.fromkeys(region.model for region in regions if region.model)
+    return [{"name": name, "training": None, **known.get(name, {})} for name in names]
+
+
+def _record(run: JsonObject) -> list[tuple[str, str]]:
+    """Return the run's own record, for the fold at the foot of the index."""
+    return [
+        (key, json.dumps(run[key], indent=1, sort_keys=True, ensure_ascii=False))
+        for key in ("settings", "model", "versions", "timings", "counts")
+        if run.get(key)
+    ]
+
+
+def _digest(text: str) -> Markup:
+    """Return how a content security policy names our own style or script."""
+    value = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return Markup("sha256-{}").format(value)
+
+
+@cache
+def _environment(folder: Path) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["probability"] = probability_text
+    environment.filters["interval"] = interval_text
+    environment.filters["moment"] = lambda iso: iso.replace("T", " ").replace("+00:00", " UTC")
+    environment.filters["odds"] = lambda log_odds: f"{log_odds:+.2f}".replace("-", "−")
+    environment.filters["digest"] = _digest
+    return environment
+
+
+def template(name: str, folder: Path = TEMPLATES) -> jinja2.Template:
+    """Return a Jinja template by its file name; it may include the templates of the run's pages.
+
+    Parameters
+    ----------
+    name : str
+        File name.
+    folder : Path
+        Folder that is searched first.
+    """
+    return _environment(folder).get_template(name)
+
+
+@cache
+def asset(name: str, folder: Path = TEMPLATES) -> Markup:
+    """Return the text of a style sheet or script, which a template inserts without escaping.
+
+    Parameters
+    ----------
+    name : str
+        File name.
+    folder : Path
+        Its folder.
+    """
+    return Markup(read_text(folder / name))  # noqa: S704
+
+
+def _remove_stale(report: Path, pages: Iterable[str]) -> None:
+    """Remove pages of patients that an earlier run had and this one has not."""
+    for path in report.glob("sub-*.html"):
+        if path.name not in pages:
+            path.unlink()

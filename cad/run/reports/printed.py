@@ -1,0 +1,157 @@
+"""Put the measures of a run into the lines and numbers that a command prints."""
+
+from cad.base.files import JsonObject, json_safe
+from cad.base.terms.measures import MEASURES
+from cad.base.terms.text import interval_text
+from cad.folders.run_folder.results import Results
+from cad.learning.evaluation.summary import Summary
+from cad.run.reports.plots import probability_text
+from cad.run.reports.views import list_patients
+
+UNKNOWN = interval_text(None)
+MOST_PATIENTS = 3
+"""Patients that a command names at its end; the page has all."""
+
+
+def numbers(metrics: Summary) -> JsonObject:
+    """Return a run's main measures as JSON content for ``--json``, without curves and regions."""
+    kept = ("n", "positive", "negative", "auc", "auc_roi_level", "measures", "warnings")
+    found: JsonObject = {k: getattr(metrics, k) for k in ("n", "label_kinds", "warnings")}
+    for name, part in (("histology", metrics.histology), ("consensus", metrics.consensus)):
+        found[name] = part and {k: getattr(part, k) for k in kept}
+    found["readers"] = {reader: part.auc for reader, part in metrics.readers.items()}
+    return dict(json_safe(found))
+
+
+def printed_table(metrics: Summary) -> list[tuple[str, str]]:
+    """Return the measures of a run as rows (name, value) of text, for a terminal."""
+    lines = [(f"labels: {kind}", str(n)) for kind, n in metrics.label_kinds.items()]
+    for part, title in (
+        (metrics.histology, "against histology"),
+        (metrics.consensus, "against readers"),
+    ):
+        if part is None:
+            continue
+        counts = f"{part.positive} of {part.n} regions positive, {part.patients} patients"
+        lines.append((title, counts))
+        if part.patients < 2:  # the order within one patient says nothing of others
+            continue
+        lines.append(("  AUC (patients as clusters)", interval_text(part.auc)))
+        lines += [
+            (f"  {measure.title}", interval_text(part.measures[name], measure.digits))
+            for name, measure in MEASURES.items()
+            if measure.headline
+        ]
+    for reader, result in metrics.readers.items():
+        lines.append((f"reader {reader}: AUC", interval_text(result.auc)))
+    lines += [(title[0].lower() + title[1:], sentence) for title, sentence in findings(metrics)]
+    lines += [(f"{name} at its training", sentence) for name, sentence in promises(metrics)]
+    whole = metrics.patient_level
+    if whole is not None and whole.n >= 2:
+        lines += [
+            ("patients", f"{whole.positive} of {whole.n} with cancer of ISUP 2 or more"),
+            ("  AUC", interval_text(whole.auc)),
+            ("  Average precision", interval_text(whole.average_precision)),
+        ]
+    lines = [line for line in lines if line[1] != UNKNOWN]
+    return [*lines, *(("warning", text) for text in metrics.warnings)]
+
+
+def findings(metrics: Summary) -> list[tuple[str, str]]:
+    """Return the main results of a run as pairs of a title and one sentence.
+
+    Parameters
+    ----------
+    metrics : Summary
+        Measures of the run; a result that it does not have is left out.
+    """
+    of = {name: part.sentence for name, part in metrics.decisions.items()}
+    stated, before = of.get("stated"), of.get("before_histology")
+    point, tool, ceiling = metrics.operating_point, metrics.assisted, metrics.ceiling
+    parts = (
+        ("Decisions", stated),
+        ("Before histology was looked at", before if before != stated else None),
+        ("By the thresholds alone", of.get("thresholds")),
+        ("Thresholds for the aim", point and point.sentence()),
+        ("Rivals", metrics.rivals and metrics.rivals["sentence"]),
+        ("Readers with the tool", tool and tool.sentence()),
+        ("What the readers allow", ceiling and ceiling.sentence()),
+        ("Readers", metrics.reader_skill and metrics.reader_skill["sentence"]),
+    )
+    return [(title, sentence) for title, sentence in parts if sentence]
+
+
+def learned(run: JsonObject) -> list[tuple[str, str]]:
+    """Return a sentence on the fitted estimator of each model of a run, as pairs (model, sentence).
+
+    Parameters
+    ----------
+    run : dict
+        Content of ``run.json``.
+    """
+    models = (run.get("model") or {}).get("models") or {run.get("name", ""): run}
+    said = [(name, (part.get("estimator") or {}).get("sentence")) for name, part in models.items()]
+    return [(name, sentence) for name, sentence in said if sentence]
+
+
+def promises(metrics: Summary) -> list[tuple[str, str]]:
+    """Return how well each model's thresholds did at its training, as pairs (model, sentence).
+
+    Parameters
+    ----------
+    metrics : Summary
+        Measures of a prediction.
+    """
+    return [(name, point.sentence()) for name, point in metrics.at_training.items()]
+
+
+def closing_lines(results: Results, metrics: Summary) -> list[str]:
+    """Return the last lines that a run prints.
+
+    The first line counts men, regions and decisions; where a model promised a share of decided men,
+    it also compares that share with the last men. The second line names the three men of highest
+    probability, and is left out where no man has a result.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder.
+    metrics : Summary
+        Measures of the run.
+    """
+    views = list_patients(results)
+    scored = [view for view in views if view.top is not None]
+    regions, stated = len(results.regions), metrics.decisions["stated"]
+    counts = [f"{stated.decisions[word].n} {word}" for word in ("malignant", "refer", "benign")]
+    if missing := regions - stated.scored:
+        counts.append(f"{missing} without a probability")
+    share = f"; {stated.decided:.0%} of {stated.scored} decided" if stated.scored else ""
+    counted = (f"{_many(len(views), 'man', 'men')}, {_many(regions, 'region', 'regions')}: "
+               f"{', '.join(counts)}{share}")  # fmt: skip
+    lines = ["; ".join([counted, *_drift(metrics)])]
+    first = sorted(scored, key=lambda view: (-view.order, view.patient))[:MOST_PATIENTS]
+    named = [
+        f"{view.patient} {view.decision}, region {view.top.roi} "
+        f"{probability_text(view.top.probability)}"
+        for view in first
+        if view.top is not None
+    ]
+    return [*lines, f"first: {'; '.join(named)}"] if named else lines
+
+
+def _drift(metrics: Summary) -> list[str]:
+    """Return the line on the last men beside what the model promised; nothing without a promise."""
+    men = metrics.patient_level
+    last = men.decisions.get("lately") if men else None
+    if men is None or not last or not last["n"] or men.promised_share is None:
+        return []
+    line = f"last {_many(last['n'], 'man', 'men')}: {last['decided']:.0%} decided"
+    line += f" ({men.promised_share:.0%} at the training)"
+    if last["intercept"] is not None:
+        line += f"; calibration in the large {last['intercept']:+.2f} ± {1.96 * last['error']:.2f}"
+        line += f" over {last['known']} with histology"
+    return [line]
+
+
+def _many(n: int, one: str, more: str) -> str:
+    return f"{n} {one if n == 1 else more}"

@@ -1,0 +1,146 @@
+"""Put what moved a probability into words: families of features, each with the one that speaks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cad.base.terms.beside import table_beside
+from cad.base.terms.features import LEVELS, SPREADS
+from cad.folders.run_folder.results import Reason
+from cad.mri.columns import Column
+from cad.run.reports.plots import measured
+
+MOST = 6
+"""Families with a bar of their own; the others are summed."""
+_LOW, _HIGH = 25, 75
+_TABLES = table_beside(__file__)
+_WORDS: dict[str, list[str]] = _TABLES["families"]
+_FORMS: dict[str, list[str]] = {**dict.fromkeys(LEVELS, _TABLES["levels"]), **_TABLES["numbers"]}
+_DARK = ("ADC", "T2 signal")
+"""Families whose low values are what radiologists expect of cancer."""
+
+
+class ReasonBar(NamedTuple):
+    """Hold what one family of features added to a region's log odds.
+
+    Parameters
+    ----------
+    title, words : str
+        ``low ADC``, and what ADC is.
+    feature, definition : str
+        The feature that stands for the family: its short name and its definition.
+    value : str
+        The region's value of this feature with the unit; empty where the unit means nothing beyond
+        one scanner.
+    percentile : float or None
+        Percentile of the value among the training regions.
+    contribution : float
+        What the family adds to the log odds.
+    share : float
+        ``contribution`` relative to the largest one of the region, from -1 (towards benign) to 1
+        (towards malignant).
+    """
+
+    title: str
+    words: str
+    feature: str
+    definition: str
+    value: str
+    percentile: float | None
+    contribution: float
+    share: float
+
+
+@dataclass(frozen=True)
+class ReasonSum:
+    """Hold what moved a region's probability away from that of the average training region.
+
+    Parameters
+    ----------
+    average : float
+        Log odds of the average training region.
+    bars : list of ReasonBar
+        The families of features with the largest contributions, the largest first.
+    others : int
+        Number of the other families.
+    rest : float
+        Sum of their contributions to the log odds.
+    """
+
+    average: float
+    bars: list[ReasonBar]
+    others: int
+    rest: float
+
+    @property
+    def total(self) -> float:
+        """Return the region's log odds."""
+        return self.average + sum(bar.contribution for bar in self.bars) + self.rest
+
+    @property
+    def sentence(self) -> str:
+        """Say in a line what raised and what lowered the probability."""
+        strong = [bar for bar in self.bars if abs(bar.share) >= 0.2][:3]
+        raised = [bar.title for bar in strong if bar.contribution > 0]
+        lowered = [bar.title for bar in strong if bar.contribution < 0]
+        parts = [f"raised by {', '.join(raised)}"] if raised else []
+        parts += [f"lowered by {', '.join(lowered)}"] if lowered else []
+        text = "; ".join(parts)
+        return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> ReasonSum | None:
+    """Sum up which families of features moved a region's probability.
+
+    Parameters
+    ----------
+    reasons : sequence of Reason
+        The region's rows of ``explanations.csv``.
+    columns : mapping of str to Column
+        Description of each feature by name.
+
+    Returns
+    -------
+    ReasonSum or None
+        The largest contributions, and the sum of the others; None where nothing was explained.
+    """
+    spoken = [reason for reason in reasons if reason.contribution is not None]
+    spoken.sort(key=lambda reason: -abs(reason.contribution or 0.0))
+    if not spoken:
+        return None
+    largest = abs(spoken[0].contribution or 0.0) or 1.0
+    bars = [_bar(reason, columns.get(reason.feature), largest) for reason in spoken[:MOST]]
+    rest = sum(reason.contribution or 0.0 for reason in spoken[MOST:])
+    return ReasonSum(spoken[0].average or 0.0, bars, len(spoken[MOST:]), rest)
+
+
+def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
+    last = reason.group.rpartition(" ")[2]
+    low, high, *named = _WORDS.get(reason.group) or _WORDS.get(last, ["low", "high"])
+    at, group = reason.percentile, reason.group
+    name = group[:1].lower() + group[1:] if group[1:2].islower() else group
+    against = ""
+    if at is None:
+        word = ""
+    elif _LOW <= at <= _HIGH:
+        word = "ordinary"
+    # Only a level is low or high as its family is: a wide spread of ADC is no high ADC.
+    elif column is None or (column.statistic in LEVELS and column.family != "histogram"):
+        word = low if at < _LOW else high
+        lowers = (reason.contribution or 0.0) < 0
+        against = "(opposite to the usual sign)" if group in _DARK and (at < _LOW) == lowers else ""
+    elif column.statistic in SPREADS:
+        word = "even" if at < _LOW else "uneven"
+    else:
+        named_so = _FORMS.get(column.statistic, [f"low {column.label}", f"high {column.label}"])
+        word, against = "", f"({named_so[at > _HIGH]})"
+    return ReasonBar(
+        title=" ".join(filter(None, [word, *(named or [name]), against])),
+        words=column.words if column else "",
+        feature=column.label if column else reason.feature,
+        definition=f"{reason.feature}: {column.definition}" if column else reason.feature,
+        value="" if "a.u." in reason.unit else measured(reason.value, reason.unit),
+        percentile=at,
+        contribution=reason.contribution or 0.0,
+        share=(reason.contribution or 0.0) / largest,
+    )

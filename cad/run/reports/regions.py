@@ -1,0 +1,239 @@
+"""What the pages show of one region: where it lies, how large it is, what was measured and said."""
+
+import re
+from dataclasses import dataclass
+
+from cad.base.files import JsonObject
+from cad.base.terms.modality import short_name
+from cad.base.terms.sectors import WORDS
+from cad.folders.run_folder.results import RegionResult, Results
+from cad.run.reports.images import KeyImage, StudyImages, key_images, key_slice
+from cad.run.reports.plots import CurvePlot, curve_plot, measured, probability_text
+from cad.run.reports.reasons import ReasonSum, reason_sum
+from cad.run.reports.sectors import Mark, mark
+
+KEY_LAYERS = ("t2w", "adc", "enhancement")
+# What a page warns about; it changes no number.
+POOR_FIT_R2 = 0.8
+REDRAWN = " redrawn"
+SMALL_MM3 = 65.0  # a ball of 5 mm diameter
+
+CURVE_TYPES = {1: "1, still rising", 2: "2, plateau", 3: "3, wash-out"}
+
+
+@dataclass(frozen=True)
+class RegionView:
+    """Hold a region as its card, the table and the report's paragraph show it.
+
+    Parameters
+    ----------
+    region : RegionResult
+        The run's result for the region.
+    anchor : str
+        HTML id of its card.
+    thresholds : (float, float) or None
+        P- and P+ of the model that scored it: benign below the first, malignant above the second.
+    where : str
+        ``left mid PZpl (estimated)``; side or zone alone where that is all; empty without any.
+    place : str
+        The same in words: ``left mid posterolateral peripheral zone (estimated)``.
+    sector : Mark or None
+        The region's sector and point on the sector map.
+    images : list of KeyImage
+        A picture for each modality, on the slice where the region is largest.
+    slice_number, z_mm : int, float, or None
+        Number of that slice in the series, and its position along the slice normal.
+    archive, archive_adc : str
+        That slice in T2 and ADC as the archive numbers it, ``series 4 image 9``; empty where the
+        import kept no numbers.
+    facts : dict of str to str
+        Measurements by name, as text with unit; absent where unknown.
+    fit : str
+        Numbers of the perfusion model's fit; empty without any.
+    curve : CurvePlot or None
+        The enhancement curve.
+    no_curve : str
+        Sentence for a missing curve.
+    reasons : ReasonSum or None
+        Families of features that moved the probability.
+    warnings : list of str
+        Sentences on what asks for caution.
+    cancer : str
+        What counts as malignant in the run, ``cancer of ISUP 2 or more``.
+    outline : str
+        Range of the probability when the outline moves (:func:`outline_words`); empty if not
+        computed.
+    """
+
+    region: RegionResult
+    anchor: str
+    thresholds: tuple[float, float] | None
+    where: str
+    place: str
+    sector: Mark | None
+    images: list[KeyImage]
+    slice_number: int | None
+    z_mm: float | None
+    archive: str
+    archive_adc: str
+    facts: dict[str, str]
+    fit: str
+    curve: CurvePlot | None
+    no_curve: str
+    reasons: ReasonSum | None
+    warnings: list[str]
+    cancer: str = "malignancy"
+    outline: str = ""
+
+    @property
+    def pirads(self) -> str:
+        """Return the readers' PI-RADS categories, such as ``3 4``; empty where nobody gave one."""
+        given = [
+            s for reader, s in self.region.scores if self.region.scales.get(reader) == "pirads"
+        ]
+        return " ".join(given)
+
+
+def region_view(results: Results, region: RegionResult, images: StudyImages | None) -> RegionView:
+    """Put together what the page shows of a region.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder.
+    region : RegionResult
+        One of its regions.
+    images : StudyImages or None
+        The region's study; None where its images cannot be shown.
+    """
+    known = images.rois.get(region.roi, {}) if images else {}
+    z = key_slice(images, region.label) if images else None
+    place = known.get("place")
+    limits = results.thresholds_of(region)
+    sector = region.sector or (place or {}).get("sector", "")
+    return RegionView(
+        region=region,
+        anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
+        thresholds=limits,
+        where=_where(region, place),
+        place=re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place)),
+        # A dot beside the sector that a person named would contradict it.
+        sector=mark(sector, None if region.sector else place) if sector else None,
+        images=key_images(images, region.label, KEY_LAYERS) if images else [],
+        slice_number=None if z is None or images is None else images.slice_numbers[z],
+        z_mm=None if z is None or images is None else float(images.z_mm[z]),
+        archive=_archive(images, "t2w", z),
+        archive_adc=_archive(images, "adc", z),
+        facts=_facts(known),
+        fit=", ".join(
+            f"{t} {measured(float(known[k]), unit)}"
+            for k, t, unit in _FIT
+            if known.get(k) is not None
+        ),
+        curve=curve_plot(images.curve(region.roi)) if images else None,
+        no_curve=_no_curve(images),
+        reasons=reason_sum(results.reasons.get((region.study, region.roi), []), results.columns),
+        warnings=[*region.warnings, *_display_warnings(known, images)],
+        cancer=_cancer(results),
+        outline=outline_words(region, limits),
+    )
+
+
+def _cancer(results: Results) -> str:
+    """Name what counts as malignant in the run."""
+    grade = ((results.run.get("settings") or {}).get("labels") or {}).get("isup_min", 2)
+    return f"cancer of ISUP {grade} or more" if grade > 1 else "cancer"
+
+
+def outline_words(region: RegionResult, thresholds: tuple[float, float] | None) -> str:
+    """Say how far a region's probability moves with its outline, and if the decision depends on it.
+
+    Parameters
+    ----------
+    region : RegionResult
+        Holds the lowest and highest probability over several outlines.
+    thresholds : (float, float) or None
+        P- and P+ of the model.
+
+    Returns
+    -------
+    str
+        The end of a sentence on the probability, such as ``between 20% and 40% when the outline
+        moves by about a millimetre``; empty where the run did not compute it.
+    """
+    if region.outline is None:
+        return ""
+    low, high = (probability_text(value) for value in region.outline)
+    how = (
+        "when the outline moves by about a millimetre"
+        if region.outlines.endswith(REDRAWN)
+        else f"over the outlines of {region.outlines}"
+    )
+    text = f"stays at {low} {how}" if low == high else f"between {low} and {high} {how}"
+    least, most = thresholds or (0.0, 1.0)
+    sides = {(value >= least, value > most) for value in region.outline}
+    return f"{text}: the decision depends on it" if len(sides) > 1 else text
+
+
+def _where(region: RegionResult, place: JsonObject | None) -> str:
+    """Say side, level and sector: a person's word, else the estimate, else the zone."""
+    if region.sector:
+        return region.sector
+    if place is None:
+        return region.zone
+    text = str(place["sector"])
+    if place["side"] == "midline":
+        text = f"{text}, crosses the midline"
+    return f"{text} (estimated)"
+
+
+def _archive(images: StudyImages | None, key: str, z: int | None) -> str:
+    found = (images.meta.get("archive") or {}).get(key) if images else None
+    if found is None or z is None:
+        return ""
+    image = found["images"][z]
+    return f"series {found['series']}" + (f" image {image}" if image is not None else "")
+
+
+def _facts(known: JsonObject) -> dict[str, str]:
+    """Return what was measured, as text by name."""
+    found = {
+        name: measured(float(known[key]), unit)
+        for key, name, unit in _MEASURED
+        if known.get(key) is not None
+    }
+    volume = known.get("volume_mm3")
+    if volume is not None:
+        found["volume"] = f"{volume / 1000:.2f} mL"
+    if known.get("diameter_mm") is not None:
+        found["diameter"] = f"{known['diameter_mm']:.1f} mm"
+    kind = known.get("curve_type")
+    if kind is not None:
+        found["curve type"] = CURVE_TYPES[int(kind)]
+    return found
+
+
+_MEASURED = (
+    ("adc_median", "median ADC", "×10⁻⁶ mm²/s"),
+    ("ktrans_median", "median Ktrans", "1/min"),
+)
+_FIT = (("ktrans_median", "Ktrans", "1/min"), ("ve_median", "ve", ""), ("fit_r2", "R²", ""))
+
+
+def _no_curve(images: StudyImages | None) -> str:
+    """Say why a region may have no enhancement curve."""
+    absent = images is not None and "dce" in images.meta.get("missing", [])
+    return "This study has no dynamic series." if absent else "No curve was measured here."
+
+
+def _display_warnings(known: JsonObject, images: StudyImages | None) -> list[str]:
+    said = []
+    for modality in images.meta.get("missing", []) if images else []:
+        said.append(f"{short_name(modality)} missing: nothing was measured on it")
+    fit = known.get("fit_r2")
+    if fit is not None and fit < POOR_FIT_R2:
+        said.append(f"poor Tofts fit: R² {fit:.2f}, below {POOR_FIT_R2:g}")
+    volume = known.get("volume_mm3")
+    if volume is not None and volume < SMALL_MM3:
+        said.append(f"small region: {volume:.0f} mm³, less than a ball of 5 mm diameter")
+    return said

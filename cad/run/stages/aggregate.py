@@ -1,0 +1,403 @@
+"""Aggregate: readers' scores and histology to what the learner is told of every region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.settings import PipelineSettings
+from cad.folders.run_folder.tables import KEYS, write_labels
+from cad.learning.labels.consensus import (
+    grade_matrix,
+    malignant,
+    notes,
+    reader_labels,
+    reader_probabilities,
+)
+from cad.learning.labels.rules import fold_labels
+from cad.learning.learners.soft_labels import KIND_NAMES, Rule, half_widths, soft_labels
+from cad.run.model.bundle import Bundle, using
+from cad.run.model.fold_features import FoldFeatures
+from cad.run.stages.extract import Extracted
+from cad.run.stages.load import Loaded
+
+
+@dataclass(frozen=True)
+class Table:
+    """Hold the features and labels that learners see, one row per region (ROI), n rows in all.
+
+    Parameters
+    ----------
+    keys : DataFrame
+        ``participant_id, study_id, roi_id``, one row per ROI.
+    X : DataFrame, shape (n, n_features)
+        Features, a column each; NaN where a modality is missing.
+    y : ndarray, shape (n,)
+        Probability stated by the readers, 0 or 1 where certain, NaN where nothing is known.
+    spread : ndarray, shape (n,)
+        How much the readers disagree: their standard deviation, ``eta`` of ``labels.parquet``.
+    labels : DataFrame
+        The keys, and all columns of ``labels.parquet``, for the same rows.
+    """
+
+    keys: pd.DataFrame
+    X: pd.DataFrame
+    y: np.ndarray
+    spread: np.ndarray
+    labels: pd.DataFrame
+
+    def with_rows(self, rows: pd.DataFrame, features: list[str]) -> Table:
+        """Return a new table: these rows, followed by others.
+
+        Parameters
+        ----------
+        rows : DataFrame
+            Rows to add: keys, labels and features side by side.
+        features : list of str
+            Which columns of ``rows`` are features. A feature that only this table or only the
+            added rows have is NaN in the other rows.
+        """
+        # The cohort's own columns first and in their order: adding rows must not reorder
+        # features.
+        names = [*self.X.columns, *(f for f in features if f not in self.X.columns)]
+        X = pd.concat([self.X, rows[features]], ignore_index=True).reindex(columns=names)
+        labels = pd.concat([self.labels, rows.drop(columns=features)], ignore_index=True)
+        return replace(
+            self,
+            keys=labels[KEYS],
+            X=X,
+            y=labels["y"].to_numpy(float),
+            spread=labels["eta"].fillna(0.0).to_numpy(float),
+            labels=labels,
+        )
+
+    @property
+    def groups(self) -> np.ndarray:
+        """Return the patient id of every row, shape (n,)."""
+        return np.asarray(self.keys["participant_id"], dtype=str)
+
+    @property
+    def sites(self) -> np.ndarray:
+        """Return the site of every row's patient, shape (n,); empty text where unknown."""
+        if "site" not in self.labels:
+            return np.full(len(self.labels), "")
+        return np.asarray(self.labels["site"].fillna(""), dtype=str)
+
+    @property
+    def labelled(self) -> np.ndarray:
+        """Return a mask, shape (n,), of the rows that have a label and can train a learner."""
+        return np.asarray(np.isfinite(self.y))
+
+
+@dataclass(frozen=True)
+class FoldLabels:
+    """Make the labels of all n rows by a consensus rule that is fitted on training rows only.
+
+    Parameters
+    ----------
+    rule : str
+        Name of the consensus rule, as in the setting ``labels.consensus``.
+    grades : ndarray, shape (n, n_readers)
+        Each reader's score of each row, as a probability; NaN where a score is missing, and on rows
+        that come from an earlier model.
+    truth : ndarray, shape (n,)
+        Histology: 1, 0 or NaN.
+    certain : ndarray, shape (n,)
+        1 or 0 where histology overrides the readers, else NaN.
+    y, spread : ndarray, shape (n,)
+        Label, and standard deviation of the readers, of the rows for which the rule gives no label,
+        such as those of an earlier model.
+    """
+
+    rule: str
+    grades: np.ndarray
+    truth: np.ndarray
+    certain: np.ndarray
+    y: np.ndarray
+    spread: np.ndarray
+
+    def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels and spreads of all rows, two arrays of shape (n,).
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Training rows: the rule is fitted on these alone.
+        """
+        # All rows are labelled, the left-out ones too, by what the training rows taught of
+        # readers.
+        y, spread, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
+        # Rows of an extended model have no scores of known readers: their stored label stands.
+        return np.where(np.isfinite(y), y, self.y), np.where(
+            np.isfinite(spread), spread, self.spread
+        )
+
+    def note(self) -> str:
+        """Fit the rule on all rows; return why it fell back to the readers' mean, else empty."""
+        rows = np.arange(len(self.y))
+        return fold_labels(self.rule, self.grades, self.truth, self.certain, rows)[2]
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """Hold features and labels of every measured region: the result of the stage ``aggregate``.
+
+    Parameters
+    ----------
+    rois, scores : DataFrame
+        Rows of ``rois.tsv`` and ``scores.tsv`` of the patients with a measured region.
+    grades : DataFrame
+        Every score as a probability (:func:`cad.learning.labels.consensus.reader_probabilities`).
+    provenance : DataFrame
+        How the regions of the cohort were measured, one row each.
+    labels : DataFrame
+        Content of ``labels.parquet``: consensus, histology and kind of label of each region.
+    table : Table
+        Features and labels of the cohort's regions, followed by the training rows of an earlier
+        model where the run extends one.
+    source : FoldFeatures
+        Makes the features of the rows of ``table`` again for each fold, where they depend on the
+        fold's training rows, such as an intensity scale.
+    own_rows : int
+        How many rows of ``table`` are the cohort's; they come first.
+    simulated : bool
+        Whether any row is of a simulated patient.
+    parents : tuple of str
+        Names of the earlier models whose training rows follow the cohort's.
+    relabel : FoldLabels or None
+        Makes the labels anew in each fold, for a consensus rule that learns from other regions;
+        None for the mean.
+    notes : tuple of str
+        Remarks for the reader of the run.
+    """
+
+    rois: pd.DataFrame
+    scores: pd.DataFrame
+    grades: pd.DataFrame
+    provenance: pd.DataFrame
+    labels: pd.DataFrame
+    table: Table
+    source: FoldFeatures
+    own_rows: int
+    simulated: bool
+    parents: tuple[str, ...] = ()
+    relabel: FoldLabels | None = None
+    notes: tuple[str, ...] = ()
+
+
+def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
+    """Make labels of readers' scores and histology, and join them to the measured regions.
+
+    Writes ``labels.parquet``.
+
+    Parameters
+    ----------
+    loaded, extracted : Loaded, Extracted
+        Results of the stages before.
+
+    Returns
+    -------
+    Aggregated
+        One row per measured region; its label is NaN without a score and without histology.
+    """
+    cohort, settings = loaded.cohort, loaded.settings.labels
+    # Patients without a measured region have nothing to learn from; their scores would weigh in
+    # what a consensus learns of readers.
+    good = set(extracted.features["participant_id"])
+    rois = cohort.rois[cohort.rois["participant_id"].isin(good)].reset_index(drop=True)
+    scores = cohort.scores[cohort.scores["participant_id"].isin(good)].reset_index(drop=True)
+    labels = reader_labels(scores, rois, cohort.readers, settings)
+    labels["label_kind"] = label_kinds(labels, loaded.settings)
+    # For measures only; whether it is also a label is labels.histology, which `certain` holds.
+    labels["truth"] = malignant(rois, settings.isup_min)
+    labels["site"] = loaded.sites(labels["participant_id"])
+    write_labels(loaded.folder, labels)
+    table = join(extracted.features, labels)
+    grades = reader_probabilities(scores, rois, settings)
+    relabel = None
+    # The mean learns nothing from other regions, so that its labels hold in every fold.
+    if settings.consensus != "mean":
+        relabel = _fold_labels(loaded, grades, table)
+    note = relabel.note() if relabel else ""
+    return Aggregated(
+        rois,
+        scores,
+        grades,
+        extracted.provenance,
+        labels,
+        table,
+        extracted.source,
+        len(table.keys),
+        cohort.simulated,
+        relabel=relabel,
+        notes=(*notes(scores, settings), *([note] if note else [])),
+    )
+
+
+def _fold_labels(loaded: Loaded, grades: pd.DataFrame, table: Table) -> FoldLabels:
+    return FoldLabels(
+        loaded.settings.labels.consensus,
+        grade_matrix(grades, table.keys)[0],
+        table.labels["truth"].to_numpy(float),
+        table.labels["certain"].to_numpy(float),
+        table.y,
+        table.spread,
+    )
+
+
+def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated:
+    """Add the training regions of an earlier model to those of a cohort.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The run; patients who withdrew from it are left out of the added rows, too.
+    aggregated : Aggregated
+        The cohort's regions; not changed.
+    bundle : Bundle
+        The earlier model; :func:`check_extension` must have accepted it.
+
+    Returns
+    -------
+    Aggregated
+        The cohort's regions, followed by the model's training regions.
+    """
+    with using(bundle):
+        table = aggregated.table.with_rows(_kept_rows(loaded, bundle), bundle.features)
+        relabel = aggregated.relabel
+        if relabel is not None:
+            relabel = _fold_labels(loaded, aggregated.grades, table)
+        return replace(
+            aggregated,
+            relabel=relabel,
+            table=table,
+            source=aggregated.source.with_rows(table.keys, table.X, table.sites),
+            simulated=aggregated.simulated or bool(bundle.metadata["training"]["simulated"]),
+            parents=(bundle.name,),
+        )
+
+
+def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> None:
+    """Check that a model's training regions can be added to a cohort (:func:`extend`).
+
+    Parameters
+    ----------
+    loaded, bundle : Loaded, Bundle
+        The run, and the earlier model.
+    regions : DataFrame
+        ``participant_id, roi_id`` of the cohort: all of ``rois.tsv``.
+
+    Raises
+    ------
+    CadError
+        When the model carries no training rows, has other settings of ``images`` or ``features``,
+        or was trained on a region of the cohort.
+    """
+    with using(bundle):
+        _refuse_other_measurements(loaded, bundle)
+        region = ["participant_id", "roi_id"]
+        # A region twice in training would count twice, and be validated by a model that saw it.
+        both = _kept_rows(loaded, bundle)[region].merge(regions[region])
+    if len(both):
+        raise CadError(
+            f"the region is in the training table of {bundle.name} already, "
+            f"as are {len(both) - 1} others",
+            patient=both["participant_id"].iloc[0],
+            roi=both["roi_id"].iloc[0],
+            hint="patients of different cohorts need different ids",
+        )
+
+
+def _kept_rows(loaded: Loaded, bundle: Bundle) -> pd.DataFrame:
+    """Return a model's training rows without the patients who withdrew."""
+    # Who withdrew must not come back through the table of an earlier model.
+    withdrew = bundle.training["participant_id"].isin(loaded.withdrawn)
+    return bundle.training[~withdrew].reset_index(drop=True)
+
+
+def _refuse_other_measurements(loaded: Loaded, bundle: Bundle) -> None:
+    if not bundle.metadata["carries_training_rows"]:
+        raise CadError(
+            f"{bundle.name} was written without its training rows and cannot be extended",
+            hint="train it again with learner.training_rows: carry",
+        )
+    old = bundle.pipeline
+    new = loaded.settings.model_dump(mode="json", by_alias=True)
+    for part in ("images", "features"):
+        if old[part] != new[part]:
+            changed = [key for key in new[part] if new[part][key] != old[part].get(key)]
+            raise CadError(
+                f"{part} settings differ from those of {bundle.name}: {', '.join(changed)}",
+                hint="measure the new cohort as the old one was measured",
+            )
+
+
+def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
+    """Join labels to the rows of features by patient and region.
+
+    Parameters
+    ----------
+    features : DataFrame
+        ``participant_id, study_id, roi_id`` and one column per feature.
+    labels : DataFrame
+        ``participant_id, roi_id``, the label ``y``, the spread ``eta`` and any other columns.
+
+    Returns
+    -------
+    Table
+        One row per row of ``features``, in that order; ``y`` is NaN without a row of ``labels``.
+    """
+    # A left join: a region that was measured and never scored stays, without a label.
+    merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
+    return Table(
+        features[KEYS].reset_index(drop=True),
+        features[[c for c in features.columns if c not in KEYS]],
+        merged["y"].to_numpy(float),
+        merged["eta"].fillna(0.0).to_numpy(float),
+        merged,
+    )
+
+
+def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
+    """Name the kind of label that every region gives the learner (docs/methods.md 1).
+
+    The kind depends on the reading precision (η₀). A learner that tries several precisions decides
+    anew in every fold; here the largest of them counts.
+
+    Parameters
+    ----------
+    labels : DataFrame
+        ``p``, the probability by consensus; ``eta``, the spread; ``certain``, 1 or 0 where
+        histology overrides the readers.
+    settings : PipelineSettings
+        ``labels`` and ``learner`` say the precision and how labels at 0 and 1 are treated.
+
+    Returns
+    -------
+    Series of str
+        ``certain_positive`` or ``certain_negative``: a hard label. ``two_sided``, ``one_sided``
+        or ``none``: a soft label whose tube p ± η has two bounds, one, or none. ``unlabelled``:
+        no reader's score, and no histology that overrides the readers.
+    """
+    eta0, kappa = settings.labels.precision
+    told: dict[str, Any] = {"eta0": eta0, "kappa": kappa, "boundary": settings.labels.boundary}
+    # What the learner was given by name goes before the settings of labels, as in its fit.
+    told |= {name: value for name, value in settings.learner.params.items() if name in told}
+    # Where several precisions are weighed, the widest says what a region tells at the least.
+    precision, share = (float(np.max(told[name])) for name in ("eta0", "kappa"))
+    boundary: Rule = "paper" if told["boundary"] == "paper" else "drop"
+    kinds = np.full(len(labels), "unlabelled", dtype=object)
+    p = labels["p"].to_numpy(float)
+    known = np.isfinite(p)
+    half_width = half_widths(labels["eta"].to_numpy(float)[known], precision, share)
+    codes = soft_labels(p[known], half_width, boundary, precision).kinds
+    kinds[known] = [KIND_NAMES[code] for code in codes]
+    certain = labels["certain"].to_numpy(float)
+    # Last: histology that overrides is certain whatever the readers said.
+    kinds[certain == 1] = "certain_positive"
+    kinds[certain == 0] = "certain_negative"
+    return pd.Series(kinds, index=labels.index)

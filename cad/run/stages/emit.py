@@ -1,0 +1,252 @@
+"""Emit: the tables, records and pages of a run, and what a command prints at its end."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject
+from cad.base.reading import read_text, reading
+from cad.base.transactions import commit, stage
+from cad.base.version import __version__
+from cad.folders.run_folder import RunFolder, records, tables
+from cad.folders.run_folder.folder import of_every_run
+from cad.folders.run_folder.results import read_results
+from cad.learning.evaluation.statements.checklists import validation_md
+from cad.learning.evaluation.summary import Summary
+from cad.mri.columns import columns_of
+from cad.run.model.versions import library_versions
+from cad.run.reports import write_report
+from cad.run.reports.printed import closing_lines, numbers, printed_table
+from cad.run.stages.extract import Measured
+from cad.run.stages.judge import Judged
+from cad.run.stages.load import Loaded
+from cad.run.stages.men import decided_men, measure_decisions_on_men, with_men
+
+MOST_FAILURES = 2
+"""Failures that a command names at its end; ``failures.csv`` has all."""
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Hold what a command prints at its end.
+
+    Parameters
+    ----------
+    out : Path
+        Run folder.
+    studies, regions : int
+        Studies and regions with a probability.
+    failures : list of Failure
+        Rows of ``failures.csv``.
+    metrics : Summary
+        Content of ``metrics.json``.
+    model : Path or None
+        Folder of the trained model; None where the command trains none.
+    patients : list of str
+        Lines to print: how many patients and regions, and the patients with the highest
+        probability.
+    """
+
+    out: Path
+    studies: int
+    regions: int
+    failures: list[tables.Failure]
+    metrics: Summary
+    model: Path | None = None
+    patients: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> JsonObject:
+        """Return the content as values that JSON can hold, for ``--json``."""
+        return {
+            "out": str(self.out),
+            "studies": self.studies,
+            "regions": self.regions,
+            "failures": [asdict(f) for f in self.failures],
+            "metrics": numbers(self.metrics),
+        }
+
+    def as_text(self, verbose: bool = False) -> str:
+        """Return the closing lines for a terminal; ``verbose`` adds measures and all failures."""
+        folder, lines = RunFolder(self.out), []
+        failed = self._failed()
+        if verbose:
+            table = printed_table(self.metrics)
+            width = max((len(name) for name, _ in table), default=0)
+            lines += [f"{name:<{width}}  {value}" for name, value in table]
+            lines += [f"failed: {text}" for text in failed]
+        lines += self.patients
+        more = f"; and more, see {folder.failures}" if len(failed) > MOST_FAILURES else ""
+        told = f"failed: {'; '.join(failed[:MOST_FAILURES])}{more}"
+        model = "" if self.model is None else f"model: {self.model}; "
+        measures = f"{model}measures: {folder.validation}, or --verbose"
+        lines += [told if failed else "nothing failed", measures]
+        return "\n".join([*lines, f"open {folder.page('index.html')}"])
+
+    def _failed(self) -> list[str]:
+        """Return what failed, regions of one study and one reason together."""
+        rois: dict[tuple[str, str, str], list[str]] = {}
+        for f in self.failures:
+            rois.setdefault((f.study_id, f.stage, f.reason), []).append(f.roi_id)
+        return [
+            f"{study}{' ROI ' * bool(named[0])}{', '.join(named)} ({where}): {reason}"
+            for (study, where, reason), named in rois.items()
+        ]
+
+
+def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
+    """Return the result that the run folder already holds, if it is finished and still current.
+
+    Parameters
+    ----------
+    loaded, measured : Loaded, Measured
+        The run so far. Settings, input and models are compared with those of the finished run.
+
+    Returns
+    -------
+    Emitted or None
+        None where the run must be computed: its input changed, a file of it is missing or damaged,
+        or ``--no-resume`` asks for it.
+    """
+    folder = loaded.folder
+    # All of them: a run that was finished before an output was added lacks it.
+    needed = [*of_every_run(folder), folder.page("index.html")]
+    try:
+        with reading(folder.root, "not a finished run"):
+            same = read_text(folder.complete) == _identity(loaded, measured)
+            if loaded.options.resume and same and all(path.exists() for path in needed):
+                results = tables.read_probabilities(folder)
+                metrics = Summary.from_dict(records.read_metrics(folder))
+                emitted = _emitted(loaded, results, metrics, tables.read_failures(folder))
+                _ = emitted.as_text(), emitted.as_dict()  # what cannot be said is damaged
+                return emitted
+    except (OSError, CadError):  # damaged: it is made anew
+        return None
+    return None
+
+
+def begin(loaded: Loaded, measured: Measured) -> None:
+    """Mark the run folder as unfinished, before anything in it changes.
+
+    Parameters
+    ----------
+    loaded, measured : Loaded, Measured
+        The run so far.
+
+    Raises
+    ------
+    CadError
+        When no study could be measured; ``failures.csv`` is written then and says why.
+    """
+    # Before anything is written: a run that is killed from here on is no finished one.
+    loaded.folder.complete.unlink(missing_ok=True)
+    if not measured.results:
+        failures = [*loaded.failures, *measured.failures]
+        tables.write_failures(loaded.folder, failures)
+        raise CadError(
+            "no study could be measured",
+            file=loaded.cohort.root,
+            hint="; ".join(f"{f.study_id}: {f.reason}" for f in failures[:3]),
+        )
+
+
+def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
+    """Decide on the patients, and write the run folder.
+
+    Tables and records are replaced together in one step. Then the pages are written, and last the
+    file that marks the run as finished.
+
+    Parameters
+    ----------
+    loaded, measured : Loaded, Measured
+        The run so far.
+    judged : Judged
+        Probabilities, decisions on regions, and measures.
+
+    Returns
+    -------
+    Emitted
+        The summary that a command prints.
+    """
+    folder = loaded.folder
+    failures = [*loaded.failures, *measured.failures, *judged.failures]
+    men = decided_men(judged.men, judged.results, {failure.participant_id for failure in failures})
+    judged = replace(judged, results=with_men(judged.results, men))
+    summary = judged.summary
+    if summary.patient_level is not None:
+        whole = replace(summary.patient_level, decisions=measure_decisions_on_men(men))
+        summary = replace(summary, patient_level=whole)
+    record = _record(loaded, measured, judged)
+    with stage(folder.root) as scratch:
+        aside = RunFolder(scratch)
+        tables.write_probabilities(aside, judged.results)
+        tables.write_patients(aside, men)
+        tables.write_explanations(aside, judged.explanations)
+        records.write_metrics(aside, summary.as_dict())
+        tables.write_failures(aside, failures)
+        records.write_record(aside, record)
+        records.write_validation(aside, validation_md(record, summary))
+        # Table, measures and record change together: a page must not show one run's probability
+        # beside another's threshold.
+        commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())})
+    write_report(folder.root)
+    # Last: whoever finds the mark finds everything before it whole.
+    records.write_complete(folder, _identity(loaded, measured))
+    return _emitted(loaded, judged.results, summary, failures)
+
+
+def _emitted(
+    loaded: Loaded, results: pd.DataFrame, metrics: Summary, failures: list[tables.Failure]
+) -> Emitted:
+    scored = results.dropna(subset=["probability"])
+    studies = scored["study_id"].nunique()
+    patients = closing_lines(read_results(loaded.folder.root), metrics)
+    return Emitted(loaded.folder.root, studies, len(scored), failures, metrics, patients=patients)
+
+
+def _identity(loaded: Loaded, measured: Measured) -> str:
+    """Return a hash of everything that decides what this run writes, times apart."""
+    parts = [
+        json.dumps(loaded.settings.model_dump(mode="json"), sort_keys=True),
+        # Another version of the program or of a library may give other numbers.
+        json.dumps([__version__, loaded.kind, loaded.basis, *library_versions().values()]),
+        loaded.cohort.digest,
+        json.dumps([[o.study_id, o.key, *map(asdict, o.failures)] for o in measured.outcomes]),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
+    outcomes, people = measured.outcomes, loaded.cohort.participants
+    return {
+        "name": loaded.settings.name,
+        "kind": loaded.kind,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cad_version": __version__,
+        "settings": loaded.settings.model_dump(mode="json", by_alias=True),
+        "decision_thresholds": judged.thresholds,
+        "model": judged.model,
+        "estimator": judged.estimator,
+        "versions": library_versions(),
+        "timings": {"measure": measured.seconds, **judged.timings},
+        "inputs": {o.study_id: o.key for o in outcomes},
+        "studies": [
+            {k: v for k, v in asdict(o).items() if k not in ("failures", "key")} for o in outcomes
+        ],
+        "counts": {
+            "studies": len(outcomes),
+            "failed": sum(o.status == "failed" for o in outcomes),
+            "regions": len(judged.results),
+            "explained": len({(row["study_id"], row["roi_id"]) for row in judged.explanations}),
+            # None where the tables name none.
+            "sites": int(people["site"].nunique()) or None if "site" in people else None,
+            "features": tables.count_features(loaded.folder, columns_of(loaded.settings.features)),
+        },
+        "warnings": [*judged.summary.warnings, *judged.notes],
+        "simulated": judged.simulated,
+        "cohort_simulated": loaded.cohort.simulated,
+    }

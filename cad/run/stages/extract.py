@@ -1,0 +1,124 @@
+"""Extract: every study measured, one row of features per region."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from cad.base.settings import PipelineSettings
+from cad.folders.run_folder.study_file import read_provenance, region_rows
+from cad.folders.run_folder.tables import KEYS, Failure, write_features
+from cad.run.execution.resume import measure_studies
+from cad.run.execution.task import StudyOutcome, StudyTask
+from cad.run.model.fold_features import FoldFeatures, without_copies
+from cad.run.stages.load import Loaded
+from cad.run.stages.study import process_study
+
+if TYPE_CHECKING:
+    from cad.mri.imaging.standardise import NyulScale
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Hold the outcome of measuring every study of the cohort.
+
+    Parameters
+    ----------
+    outcomes : list of StudyOutcome
+        One per study, in the order of the cohort.
+    results : list of Path
+        Result files of the studies that were measured, now or in an earlier run.
+    failures : list of Failure
+        Studies and single regions that could not be measured, with the reason.
+    seconds : float
+        Wall time of measuring.
+    """
+
+    outcomes: list[StudyOutcome]
+    results: list[Path]
+    failures: list[Failure]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """Hold the features of every measured region.
+
+    Parameters
+    ----------
+    features : DataFrame
+        ``participant_id, study_id, roi_id`` and features, as stored. Where the intensity scale of
+        T2 is fitted across patients, it is fitted on all of them here.
+    provenance : DataFrame
+        How each row was measured; stored beside the features, seen by no learner.
+    source : FoldFeatures
+        Makes the features of the same rows again for each fold, where they depend on the fold's
+        training rows, such as the intensity scale of T2.
+    """
+
+    features: pd.DataFrame
+    provenance: pd.DataFrame
+    source: FoldFeatures
+
+
+def measure(loaded: Loaded) -> Measured:
+    """Measure every study whose input or settings changed, and write one result file for each.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The run.
+
+    Returns
+    -------
+    Measured
+        All studies, those kept from an earlier run, too. A study that fails is listed among the
+        failures and does not stop the others.
+    """
+    start = time.perf_counter()
+    refs = loaded.cohort.studies()
+    settings = _measured_with(loaded)
+    tasks = [StudyTask(ref, settings, loaded.folder.root) for ref in refs]
+    outcomes = measure_studies(process_study, tasks, loaded.options)
+    failures = [f for outcome in outcomes for f in outcome.failures]
+    pairs = zip(tasks, outcomes, strict=True)
+    results = [task.result for task, outcome in pairs if outcome.status != "failed"]
+    return Measured(outcomes, results, failures, time.perf_counter() - start)
+
+
+def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) -> Extracted:
+    """Collect the features of all studies and write ``features.parquet``.
+
+    Parameters
+    ----------
+    loaded, measured : Loaded, Measured
+        The run so far.
+    scale : NyulScale, optional
+        The intensity scale of T2 that a trained model brings. A run that is no prediction ignores
+        it and fits the scale on all patients, where the settings ask for one.
+    """
+    rows = region_rows(measured.results)
+    keys, X = rows[KEYS], rows.drop(columns=KEYS)
+    source = FoldFeatures(
+        keys,
+        X,
+        _measured_with(loaded),
+        measured.results,
+        loaded.sites(keys["participant_id"]),
+        loaded.folder,
+    )
+    # New men are measured on the scale of the model's training, never on one of their own.
+    complete = source.measured(scale) if loaded.kind == "predict" else source.complete()
+    features = pd.concat([keys, complete.reindex(columns=X.columns)], axis=1)
+    provenance = read_provenance(measured.results)
+    write_features(loaded.folder, pd.concat([features, provenance], axis=1))
+    return Extracted(features, provenance, source)
+
+
+def _measured_with(loaded: Loaded) -> PipelineSettings:
+    # Redrawn copies only choose features, which a trained model has done.
+    return without_copies(loaded.settings) if loaded.kind == "predict" else loaded.settings

@@ -1,0 +1,124 @@
+"""Load: a cohort's tables, checked, nothing measured yet."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from cad.base.settings import PipelineSettings
+from cad.folders.cohort import Cohort, read_cohort
+from cad.folders.cohort.twins import twins
+from cad.folders.cohort.without import labels_of
+from cad.folders.cohort.without import without as leave_out
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.tables import Failure
+from cad.mri.features.filters import check_filters
+from cad.mri.features.provenance import CohortFacts, resolve_auto
+from cad.run.execution.options import ExecutionOptions
+from cad.run.model.estimator import make_estimator, require_storable
+from cad.run.stages.study import failure_of
+
+Kind = Literal["run", "train", "predict"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Hold the settings and checked tables that a run starts from.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        Everything that changes results.
+    cohort : Cohort
+        The cohort's tables, checked.
+    folder : RunFolder
+        Where the run is written.
+    options : ExecutionOptions
+        How the job is run.
+    kind : str
+        ``run``, ``train`` or ``predict``.
+    basis : str
+        Text that identifies what results depend on besides cohort and settings: for ``predict``
+        the models and options. A finished run with another text is computed again.
+    withdrawn : tuple of str
+        Patients who withdrew and are left out, whether or not the tables hold them.
+    """
+
+    settings: PipelineSettings
+    cohort: Cohort
+    folder: RunFolder
+    options: ExecutionOptions
+    kind: Kind
+    basis: str = ""
+    withdrawn: tuple[str, ...] = ()
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Return a failure for each patient whose rows in the cohort's tables break a rule."""
+        return [failure_of(p, p.patient, p.patient, "cohort") for p in self.cohort.problems]
+
+    @property
+    def site_of(self) -> dict[str, str]:
+        """Return the site by patient id; empty text where the tables name none."""
+        people = self.cohort.participants
+        sites = people["site"].fillna("") if "site" in people else [""] * len(people)
+        return dict(zip(people["participant_id"].astype(str), map(str, sites), strict=True))
+
+    def sites(self, patients: pd.Series) -> np.ndarray:
+        """Return the site of each given patient id, in the same order; empty where unknown."""
+        return np.asarray(patients.map(self.site_of).fillna(""), dtype=str)
+
+
+def load(
+    settings: PipelineSettings,
+    root: Path,
+    out: Path,
+    options: ExecutionOptions,
+    kind: Kind,
+    basis: str = "",
+    without: Collection[str] = (),
+) -> Loaded:
+    """Read a cohort's tables, and check early what would otherwise fail after hours of measuring.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        Settings as read; a value of ``auto`` is replaced by one choice for the whole cohort.
+    root, out : Path
+        Cohort folder, and run folder.
+    options : ExecutionOptions
+        How the job is run.
+    kind : {"run", "train", "predict"}
+        What the run folder is for.
+    basis : str
+        Text that identifies what results depend on besides cohort and settings: for ``predict`` the
+        models and options.
+    without : collection of str
+        Patients who withdrew and are left out.
+
+    Raises
+    ------
+    CadError
+        For costs under which referring never pays, an unknown learner or filter, or a cohort that
+        cannot be read. Except for ``predict``: when one man has two ids in the cohort. For
+        ``train``: for a learner that a bundle cannot hold.
+    """
+    # Asked for before hours are spent: unusable costs have no thresholds.
+    _ = settings.decision.thresholds
+    check_filters(settings.features)
+    if kind != "predict":
+        estimator = make_estimator(settings)
+        if kind == "train":
+            require_storable(estimator, settings.learner)
+    withdrawn = tuple(labels_of(without))
+    cohort = leave_out(read_cohort(root), withdrawn)
+    # A prediction learns nothing, so that one man under two ids spoils no number.
+    same = twins(cohort.studies()) if kind != "predict" else []
+    if same:
+        raise same[0]
+    facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
+    settings = resolve_auto(facts, settings)  # one choice for all: a column means one thing
+    return Loaded(settings, cohort, RunFolder(out), options, kind, basis, withdrawn)

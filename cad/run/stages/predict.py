@@ -1,0 +1,473 @@
+"""Predict: probabilities of new regions, each from the first model that can take its study."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, typed
+from cad.base.settings import DecisionSettings, PipelineSettings, parse_settings
+from cad.base.terms.modality import MODALITIES
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.study_file import study_gaps
+from cad.folders.run_folder.tables import KEYS, LIKE, VENN_ABERS, ExplanationRow, Failure
+from cad.learning.evaluation.decisions.conformal import conformal_p_values
+from cad.learning.evaluation.decisions.operating import (
+    COSTS_INSTEAD,
+    OperatingChoice,
+    choose_operating_point,
+)
+from cad.learning.evaluation.decisions.venn_abers import venn_abers
+from cad.learning.evaluation.folds.crossval import decision_value, positive_probability
+from cad.learning.evaluation.readers.results import score_table
+from cad.mri.features.provenance import differences
+from cad.mri.features.typicality import Typicality
+from cad.mri.imaging.standardise import NyulScale
+from cad.run.model.bundle import Bundle, using
+from cad.run.model.described import describe
+from cad.run.model.explanation import explanation_rows
+from cad.run.model.fold_features import Preparation
+from cad.run.model.gaps import failures_of, lacking, reasons
+from cad.run.model.outcome import of_bundles
+from cad.run.model.transductive import check_transductive, fit_with
+from cad.run.stages.aggregate import Aggregated
+from cad.run.stages.extract import Extracted
+from cad.run.stages.judge import Judged, judge
+from cad.run.stages.load import Loaded
+from cad.run.stages.men import predicted_men
+
+_TRANSDUCTIVE = (
+    "transductive: each patient's regions joined the model's fit without labels; a probability "
+    "rests on the patient's other regions, too, and on no other new patient"
+)
+_OTHER_MODEL = (
+    "add the images, draw the region where all of them show it, or name a second --model that was "
+    "trained without them"
+)
+
+
+def shared_settings(
+    bundles: Sequence[Bundle], decision: DecisionSettings | None = None
+) -> PipelineSettings:
+    """Return settings for a prediction with several models: the first model's, with all modalities.
+
+    Parameters
+    ----------
+    bundles : sequence of Bundle
+        Models in order of preference. Every modality that one of them needs will be measured.
+    decision : DecisionSettings, optional
+        Costs and aims that replace those the first model was trained with.
+
+    Raises
+    ------
+    CadError
+        When the models measure images differently.
+    """
+    parsed = [_settings_of(bundle) for bundle in bundles]
+    first = parsed[0]
+    for bundle, other in zip(bundles[1:], parsed[1:], strict=True):
+        # Which images a model needs may differ; how one of them is measured may not, for the
+        # features of a study are measured once for all models.
+        same = other.features.model_copy(update={"modalities": first.features.modalities})
+        if other.images != first.images or same != first.features:
+            raise CadError(
+                f"models {bundles[0].name} and {bundle.name} measure images differently",
+                hint="models that stand in for each other share images and features settings",
+            )
+    wanted = {modality for settings in parsed for modality in settings.features.modalities}
+    modalities = tuple(m.name for m in MODALITIES if m.name in wanted)
+    features = first.features.model_copy(update={"modalities": modalities})
+    return first.model_copy(update={"features": features, "decision": decision or first.decision})
+
+
+def _settings_of(bundle: Bundle) -> PipelineSettings:
+    with using(bundle):
+        return parse_settings(PipelineSettings, bundle.pipeline, bundle.name)
+
+
+def basis(bundles: Sequence[Bundle]) -> str:
+    """Return a text that identifies models by their names and hashes, in the given order.
+
+    Parameters
+    ----------
+    bundles : sequence of Bundle
+        Models in order of preference.
+    """
+    return str([f"{bundle.name} {bundle.hash}" for bundle in bundles])
+
+
+def first_scale(bundles: Sequence[Bundle]) -> NyulScale | None:
+    """Return the intensity scale of T2 that the first model was trained with.
+
+    A prediction stores its features on this scale.
+
+    Parameters
+    ----------
+    bundles : sequence of Bundle
+        Models in order of preference.
+
+    Returns
+    -------
+    NyulScale or None
+        None where the model standardises T2 by another method.
+    """
+    with using(bundles[0]):
+        return Preparation.of(bundles[0].metadata).scale
+
+
+def predict(
+    loaded: Loaded,
+    extracted: Extracted,
+    aggregated: Aggregated,
+    bundles: Sequence[Bundle],
+    failures: Sequence[Failure] = (),
+    transductive: bool = False,
+) -> Judged:
+    """Give every region the probability of a trained model, and decide on it.
+
+    A region that no model can score is listed among the failures, with the reason.
+
+    Parameters
+    ----------
+    loaded, extracted, aggregated : Loaded, Extracted, Aggregated
+        The run so far.
+    bundles : sequence of Bundle
+        Models in order of preference.
+    failures : sequence of Failure
+        Failures of measuring; they explain why a study lacks features of a modality.
+    transductive : bool
+        Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
+        added as unlabelled rows.
+
+    Returns
+    -------
+    Judged
+        Probabilities, decisions, explanations, failures and measures.
+
+    Raises
+    ------
+    CadError
+        When no model can take any region.
+    """
+    start = time.perf_counter()
+    scores = score_rows(bundles, extracted, loaded.folder, failures, transductive)
+    table = scores.table
+    points = {b.name: operating_point(b, loaded.settings.decision) for b in bundles}
+    limits = {
+        name: (point or loaded.settings.decision).thresholds for name, point in points.items()
+    }
+    first, keys = bundles[0].name, aggregated.table.keys
+    every = np.array([limits.get(model, limits[first]) for model in table["model"]])
+    results, summary = judge(
+        loaded,
+        aggregated,
+        table,
+        thresholds=(every[:, 0], every[:, 1]),
+        operating_point=points[first],
+        given=of_bundles(keys.join(table), score_table(keys, aggregated.grades), bundles),
+    )
+    promised = {name: point for name, point in points.items() if point is not None}
+    men, whole = predicted_men(loaded, results, bundles)
+    models = _models(bundles, limits, set(keys["participant_id"]))
+    return Judged(
+        results,
+        # What was chosen at the training is no result of this run.
+        replace(summary, operating_point=None, at_training=promised, patient_level=whole),
+        scores.explanations,
+        failures_of(extracted.features, scores.refused, "score", _OTHER_MODEL),
+        [*_costs_instead(points, loaded.settings.decision), *scores.notes],
+        {"score": time.perf_counter() - start},
+        limits[first],
+        model={**models[first], "name": ", ".join(models), "models": models},
+        estimator=models[first]["estimator"],
+        simulated=aggregated.simulated or any(m["training"]["simulated"] for m in models.values()),
+        men=men,
+    )
+
+
+def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoice | None:
+    """Return the two thresholds with which a model reaches the aims of the settings.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        The model. Its stored thresholds are returned for the aims and costs of its training. For
+        others, thresholds are chosen on the out-of-fold probabilities of its training regions.
+    decision : DecisionSettings
+        Aims and costs.
+
+    Returns
+    -------
+    OperatingChoice or None
+        None where no aim is set, so that costs decide, or where the training lacks histology or
+        validation.
+    """
+    if decision.aim_npv is None and decision.aim_ppv is None:
+        return None
+    own = _settings_of(bundle).decision
+    with using(bundle):
+        stored = bundle.metadata.get("operating_point")
+        # The stored thresholds were chosen for the aims and costs of the training; others are
+        # chosen anew, on the same out-of-fold probabilities.
+        if own == decision and stored is not None:
+            return typed(OperatingChoice, stored)
+        names = ("truth", "out_of_fold", "participant_id")
+        truth, q, patients = (bundle.training[name].to_numpy() for name in names)
+        try:
+            return choose_operating_point(truth.astype(float), q.astype(float), patients, decision)
+        except CadError:  # trained without histology, or not validated: nothing to choose on
+            return None
+
+
+def _costs_instead(
+    points: Mapping[str, OperatingChoice | None], decision: DecisionSettings
+) -> list[str]:
+    """Name the models whose thresholds come from the costs although an aim is set."""
+    if decision.aim_npv is None and decision.aim_ppv is None:
+        return []
+    return [
+        f"{COSTS_INSTEAD}: model {name} has no validated histology to choose them on"
+        for name, point in points.items()
+        if point is None
+    ]
+
+
+def _models(
+    bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]], patients: set[str]
+) -> dict[str, JsonObject]:
+    """Return what the run's record says of each of its models.
+
+    ``patients_of_training`` counts the run's patients who carry an id of a model's training.
+    """
+    models = {}
+    for bundle in bundles:
+        with using(bundle):
+            training = dict(bundle.metadata["training"])
+            models[bundle.name] = {
+                "name": bundle.name,
+                "sha256": bundle.hash,
+                "training": {**training, "simulated": bool(training["simulated"])},
+                "cad_version": str(bundle.metadata.get("cad_version", "")),
+                "thresholds": limits[bundle.name],
+                "estimator": describe([bundle.estimator]),
+                "patients_of_training": len(patients & set(bundle.training["participant_id"])),
+            }
+    return models
+
+
+@dataclass
+class Scores:
+    """Hold the probabilities and explanations that models give for the rows of a feature table.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row per region: ``probability, probability_low, probability_high, decision_value,
+        p_benign, p_malignant`` (conformal p-values), ``model, warnings`` and ``unlike`` (how the
+        region differs from the training regions); NaN or empty where no model could score it.
+    explanations : list of dict
+        Rows of ``explanations.csv``.
+    refused : dict of int to str
+        The reason, by the number of each row that no model could score.
+    notes : list of str
+        Remarks for the reader of the run.
+    """
+
+    table: pd.DataFrame
+    explanations: list[ExplanationRow] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def score_rows(
+    bundles: Sequence[Bundle],
+    extracted: Extracted,
+    folder: RunFolder,
+    failures: Sequence[Failure] = (),
+    transductive: bool = False,
+) -> Scores:
+    """Score every region with the first model whose modalities have all been measured on it.
+
+    Parameters
+    ----------
+    bundles : sequence of Bundle
+        Models in order of preference.
+    extracted : Extracted
+        The regions' features; T2 is put on each model's own intensity scale.
+    folder : RunFolder
+        The run: its study files explain why a modality is missing.
+    failures : sequence of Failure
+        Failures of measuring, for the same explanation.
+    transductive : bool
+        Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
+        added as unlabelled rows. A probability then depends on the patient's other regions, too.
+
+    Raises
+    ------
+    CadError
+        When no model can score any region, or ``transductive`` is asked of a model that cannot
+        do it.
+    """
+    features = extracted.features
+    n = len(features)
+    table = pd.DataFrame(
+        np.nan, range(n), ["probability", *VENN_ABERS, "decision_value", "p_benign", "p_malignant"]
+    ).assign(model="", warnings="", unlike="")
+    scores = Scores(table)
+    lacks: dict[int, dict[str, list[str]]] = {}
+    for bundle in bundles:
+        with using(bundle):
+            if transductive:
+                check_transductive(bundle)
+            _score_open(bundle, extracted, scores, lacks, transductive)
+    if transductive:
+        scores.notes.append(_TRANSDUCTIVE)
+    unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
+    images = {row: sorted(set(chain(*lacks[row].values()))) for row in unscored}
+    for row, here in reasons(partial(study_gaps, folder), features[KEYS], images, failures).items():
+        wanted = (f"model {m} needs {' and '.join(i)} features" for m, i in lacks[row].items())
+        scores.refused[row] = f"{'; '.join(wanted)} and {here}"
+    # Nothing at all was scored: an error, not a run whose every row is empty.
+    if len(unscored) == n:
+        met = [f"{f.study_id}: {f.reason}" for f in failures]
+        said = [f"{features['study_id'].iloc[row]}: {t}" for row, t in scores.refused.items()]
+        raise CadError(
+            "no region has the modalities that the model needs",
+            hint="; ".join(list(dict.fromkeys(said or met))[:3]),
+        )
+    return scores
+
+
+def _score_open(
+    bundle: Bundle,
+    extracted: Extracted,
+    scores: Scores,
+    lacks: dict[int, dict[str, list[str]]],
+    transductive: bool,
+) -> None:
+    """Score what no model before could take; ``lacks`` gets what this one needs, by row."""
+    source, table = extracted.source, scores.table
+    preparation = Preparation.of(bundle.metadata)
+    X = source.measured(preparation.scale).reindex(columns=bundle.features)
+    missing = lacking(X, bundle.metadata["modalities"], bundle.columns)
+    for row in np.flatnonzero(list(map(bool, missing))).tolist():
+        lacks.setdefault(row, {})[bundle.name] = missing[row]
+    takes = np.array([not images for images in missing], dtype=bool)
+    # Models are in order of preference: the first that can take a region scores it.
+    open_rows = np.flatnonzero(takes & (table["model"] == "").to_numpy())
+    if len(open_rows):
+        adjusted = preparation.adjust(X, source.sites)
+        for rows, estimator in _fitted(bundle, adjusted, open_rows, extracted, transductive):
+            _score(bundle, estimator, X, adjusted, rows, extracted, scores)
+        scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
+
+
+def _fitted(
+    bundle: Bundle, adjusted: np.ndarray, rows: np.ndarray, extracted: Extracted, transductive: bool
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yield rows with the estimator that scores them: the bundle's, or one for each patient."""
+    if not transductive:
+        yield rows, bundle.estimator
+        return
+    patients = extracted.features["participant_id"].to_numpy(str)[rows]
+    # One fit a man, so that no probability depends on who else is in the cohort.
+    for patient in np.unique(patients):
+        mine = rows[patients == patient]
+        yield mine, fit_with(bundle, training_rows(bundle), adjusted[mine])
+
+
+def _score(
+    bundle: Bundle,
+    estimator: Any,
+    X: pd.DataFrame,
+    adjusted: np.ndarray,
+    rows: np.ndarray,
+    extracted: Extracted,
+    scores: Scores,
+) -> None:
+    """Fill the rows of one model, from features as measured (X) and as its learner sees them."""
+    table, training, seen = scores.table, bundle.training, adjusted[rows]
+    unlike = _unlike(bundle, X.iloc[rows], extracted.features["study_id"].iloc[rows])
+    no = "so that no decision is stated"
+    said = ["" if u in ("", LIKE) else f"unlike the training cohort ({u}), {no}" for u in unlike]
+    otherwise = _otherwise(bundle, extracted.provenance.iloc[rows])
+    probability = positive_probability(estimator, seen)
+    names = ("truth", "out_of_fold", "participant_id")
+    truth, score, patients = (training[name].to_numpy() for name in names)
+    # An interval is of ranks, which no recalibration moves: it would be the first training's.
+    calibration = truth * np.nan if bundle.metadata.get("recalibration") else truth
+    columns = {
+        "probability": probability,
+        **dict(zip(VENN_ABERS, venn_abers(calibration, score, patients, probability), strict=True)),
+        "decision_value": decision_value(estimator, seen),
+        "p_benign": conformal_p_values(truth, score, patients, probability, 0),
+        "p_malignant": conformal_p_values(truth, score, patients, probability, 1),
+        "model": bundle.name,
+        "unlike": unlike,
+        "warnings": ["; ".join(filter(None, pair)) for pair in zip(said, otherwise, strict=True)],
+    }
+    for name, values in columns.items():
+        table.loc[rows, name] = values
+    scores.explanations += explanation_rows(
+        estimator,
+        training_rows(bundle),
+        seen,
+        bundle.features,
+        extracted.features[KEYS].iloc[rows],
+        bundle.columns,
+    )
+
+
+def training_rows(bundle: Bundle) -> np.ndarray:
+    """Return the features of a model's training regions, prepared as for its learner.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        A model that carries its training rows.
+
+    Returns
+    -------
+    ndarray, shape (n, n_features)
+        Features after the adjustments that were fitted at training, such as those between sites.
+    """
+    training = bundle.training
+    sites = training["site"].fillna("") if "site" in training else pd.Series("", training.index)
+    return Preparation.of(bundle.metadata).adjust(training[bundle.features], sites.to_numpy(str))
+
+
+def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -> list[str]:
+    return [
+        f"model {bundle.name} was not trained on "
+        + (f"site {site}" if site else "patients without a site")
+        + ": features there are not harmonised"
+        for site in preparation.unseen(sites)
+    ]
+
+
+def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[str]:
+    """Return how each region is unlike the model's training regions, ``LIKE`` where it is not.
+
+    Empty where the model keeps no limits.
+    """
+    limits = bundle.metadata.get("typicality")
+    if limits is None:
+        return [""] * len(measured)
+    typical = Typicality.from_dict(limits, bundle.columns)
+    return [
+        ", ".join(map(str, judged.deviations)) if judged.flagged else LIKE
+        for judged in typical.judge(measured, studies.to_numpy(str))
+    ]
+
+
+def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
+    """Return how each region was measured otherwise than the training regions."""
+    trained = bundle.metadata.get("provenance") or {}
+    found = [differences(trained, row) for row in provenance.to_dict("records")]
+    return [f"measured otherwise: {', '.join(said)}" if said else "" for said in found]

@@ -1,0 +1,112 @@
+"""Train: the model that all patients make, written as a bundle."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, json_safe
+from cad.learning.evaluation.folds.crossval import fit_keywords
+from cad.learning.evaluation.folds.unlabelled import labels_told
+from cad.learning.evaluation.summary import Summary
+from cad.mri.columns import Column, columns_of
+from cad.mri.features.provenance import summary
+from cad.mri.features.typicality import Typicality
+from cad.run.model.bundle import save_bundle
+from cad.run.model.card import card, metadata
+from cad.run.model.estimator import carried_rows, make_estimator, unlinked
+from cad.run.stages.aggregate import Aggregated
+from cad.run.stages.judge import Judged
+from cad.run.stages.load import Loaded
+
+REFERENCE_ROWS = 16
+
+
+def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> None:
+    """Fit the learner on all labelled regions, and write the model bundle with its validation.
+
+    Parameters
+    ----------
+    loaded, aggregated : Loaded, Aggregated
+        The run so far.
+    judged : Judged
+        Result of the validation; its measures and thresholds go into the bundle.
+    out : Path
+        Folder of the bundle.
+
+    Raises
+    ------
+    CadError
+        When the settings forbid training rows in the bundle, and the fitted learner contains them.
+    """
+    table, source = aggregated.table, aggregated.source
+    use = table.labelled
+    preparation = source.fit(np.flatnonzero(use))
+    X, rows = source.measured(preparation.scale), source.apply(preparation)
+    estimator = make_estimator(loaded.settings)
+    y, spread = table.y, table.spread
+    if aggregated.relabel is not None:
+        y, spread = aggregated.relabel(np.flatnonzero(use))
+    told = labels_told(estimator, np.where(use, y, np.nan))
+    seen = ~np.isnan(told)
+    keywords = fit_keywords(estimator, spread[seen], table.groups[seen])
+    estimator.fit(rows[seen], told[seen], **keywords)
+    searched, estimator = estimator, getattr(estimator, "best_estimator_", estimator)
+    carried = carried_rows(estimator, loaded.settings.learner)
+    out_of_fold = judged.folds.probability if judged.folds else np.nan
+    # Thresholds and conformal sets of new cases rest on probabilities by models that had not seen
+    # the region: those of the fit itself would be too sure.
+    labels = table.labels.assign(out_of_fold=out_of_fold).loc[use].reset_index(drop=True)
+    kept = X[use].reset_index(drop=True)
+    training = pd.concat([labels, kept if carried else unlinked(kept)], axis=1)
+    # The rows that a bundle is verified with are no patient's where it may carry none.
+    reference = rows[use] if carried else unlinked(pd.DataFrame(rows[use])).to_numpy()
+    columns = columns_of(loaded.settings.features)
+    meta = metadata(
+        settings=loaded.settings,
+        features=X[use],
+        columns=columns,
+        labels=labels,
+        label_counts=getattr(estimator[-1], "label_counts_", None),
+        estimator=searched,
+        simulated=aggregated.simulated,
+        metrics=judged.summary.as_dict(),
+        typicality=_typicality(X[use], table.groups[use], columns),
+        provenance=summary(aggregated.provenance[use[: aggregated.own_rows]]),
+        parents=list(aggregated.parents),
+    )
+    meta["training"]["unlabelled_rows"] = int(seen.sum() - use.sum())
+    if "confidence" in judged.results:
+        meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
+    meta |= _outcome(judged.summary)
+    if loaded.withdrawn:
+        meta["training"]["withdrawn"] = len(loaded.withdrawn)  # how many, never who
+    meta["carries_training_rows"] = carried
+    meta["preparation"] = {**preparation.as_dict(), "text": preparation.as_text()}
+    save_bundle(out, estimator, json_safe(meta), card(meta), reference[:REFERENCE_ROWS], training)
+
+
+def _typicality(
+    X: pd.DataFrame, patients: np.ndarray, columns: dict[str, Column]
+) -> JsonObject | None:
+    """Return the limits beyond which a region is unlike these; None for too few patients."""
+    try:
+        return Typicality.fit(X, patients, columns).as_dict()
+    except CadError:
+        return None
+
+
+def _outcome(summary: Summary) -> JsonObject:
+    """Return what new cases need of the validation: thresholds, readers' weights, the model of men.
+
+    None in place of what was not fitted.
+    """
+    point, men = summary.operating_point, summary.patient_level
+    readers = summary.assisted.combinations if summary.assisted else None
+    fitted = men and men.model and {"model": men.model, "operating_point": men.operating_point}
+    return {
+        "operating_point": point and point.as_dict(),
+        "combinations": json_safe(readers),
+        "man": json_safe(fitted),
+    }

@@ -1,0 +1,347 @@
+"""Validate: out-of-fold probabilities, whatever is fitted being fitted on the other patients."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from sklearn.pipeline import Pipeline
+
+from cad.base.errors import CadError
+from cad.folders.run_folder.study_file import study_gaps
+from cad.folders.run_folder.tables import VENN_ABERS, ExplanationRow, Failure
+from cad.learning.evaluation.decisions import operating
+from cad.learning.evaluation.decisions.venn_abers import leave_patient_out_venn_abers
+from cad.learning.evaluation.folds.crossval import (
+    Fold,
+    OutOfFold,
+    deal_patients,
+    each_piece,
+    out_of_fold,
+)
+from cad.learning.evaluation.folds.null import PermutationNull, permutation_null
+from cad.learning.evaluation.folds.paired import RivalTable, compare_with_rivals
+from cad.learning.evaluation.statements.promise import broken_promises
+from cad.learning.labels.consensus import grade_matrix
+from cad.learning.labels.skill import SkillTable, reader_skill
+from cad.learning.learners.rivals import rival_learners
+from cad.mri.columns import columns_of
+from cad.run.model.described import describe
+from cad.run.model.estimator import front_steps, make_estimator
+from cad.run.model.explanation import explanation_rows
+from cad.run.model.fold_features import FoldFeatures
+from cad.run.model.gaps import failures_of, lacking, reasons
+from cad.run.stages.aggregate import Aggregated
+from cad.run.stages.judge import Judged, judge
+from cad.run.stages.load import Loaded
+from cad.run.stages.men import validated_men
+
+_DRAW = (
+    "draw the region where all images show it, or take the image out of features.modalities; "
+    "the model that is trained takes no such region either"
+)
+
+
+def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure] = ()) -> Judged:
+    """Give every region an out-of-fold probability: that of a model fitted on other patients.
+
+    A region without features of one of the modalities gets no probability, because a trained model
+    would refuse it, too.
+
+    Parameters
+    ----------
+    loaded, aggregated : Loaded, Aggregated
+        The run so far.
+    measuring : sequence of Failure
+        Failures of measuring; they explain why a study lacks features of a modality.
+
+    Returns
+    -------
+    Judged
+        Probabilities, decisions and measures. All probabilities are NaN where the setting
+        ``validate.scheme`` is ``none``.
+
+    Raises
+    ------
+    CadError
+        When no region has a label, or sites are left out and a patient has none.
+    """
+    start = time.perf_counter()
+    table, source = aggregated.table, aggregated.source
+    if not table.labelled.any():
+        raise CadError(
+            "no region has a score or a histology to learn from",
+            file=loaded.cohort.root,
+            hint="fill in scores.tsv, or use `cad predict` with a trained model",
+        )
+    if loaded.settings.validate_.scheme == "none":
+        return _not_validated(loaded, aggregated)
+    groups = left_out_together(loaded, aggregated)
+    folds = out_of_fold(
+        make_estimator(loaded.settings),
+        source,
+        table.y,
+        groups=groups,
+        eta=table.spread,
+        patients=table.groups,
+        relabel=aggregated.relabel,
+        n_jobs=loaded.options.processes,
+        keep_estimators=True,
+    )
+    lacks = _lacking(loaded, aggregated)
+    # Imputed medians gave these rows a probability, which a prediction would refuse: a validation
+    # that counted them would promise more than the model does.
+    nowhere = np.isin(np.arange(len(table.y)), list(lacks))
+    folds = replace(
+        folds,
+        probability=np.where(nowhere, np.nan, folds.probability),
+        decision=np.where(nowhere, np.nan, folds.decision),
+    )
+    operating_point, substitute = _operating_point(loaded, aggregated, folds.probability)
+    ends = leave_patient_out_venn_abers(
+        table.labels["truth"].to_numpy(float), folds.probability, table.groups
+    )
+    thresholds = (operating_point or loaded.settings.decision).thresholds
+    results, summary = judge(
+        loaded,
+        aggregated,
+        pd.DataFrame(
+            {"probability": folds.probability, "decision_value": folds.decision}
+            | dict(zip(VENN_ABERS, ends, strict=True))
+        ),
+        thresholds=thresholds,
+        operating_point=operating_point,
+        folds=folds,
+        null=_null(loaded, aggregated, ~nowhere),
+    )
+    men, whole = validated_men(loaded, results)
+    rivals = _rivals(loaded, aggregated, folds, groups)
+    summary = replace(
+        summary,
+        unlabelled_rows=max(fold.n_unlabelled for fold in folds.folds),
+        rivals=rivals,
+        reader_skill=_reader_skill(aggregated),
+        patient_level=whole,
+    )
+    return Judged(
+        results,
+        summary,
+        _explain(loaded, aggregated, folds),
+        [*_failed_folds(aggregated, folds), *_gaps(loaded, aggregated, lacks, measuring)],
+        notes=[
+            *substitute,
+            *source.notes,
+            *aggregated.notes,
+            *_broken_promises(aggregated, rivals),
+        ],
+        timings={"validate": time.perf_counter() - start},
+        thresholds=thresholds,
+        folds=folds,
+        estimator=describe([f.estimator for f in folds.folds if f.estimator is not None]),
+        simulated=aggregated.simulated,
+        men=men,
+    )
+
+
+def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
+    """Return the group of each row; the rows of one group are left out of training together.
+
+    Parameters
+    ----------
+    loaded, aggregated : Loaded, Aggregated
+        The run so far; the setting ``validate.scheme`` says how rows are grouped.
+
+    Returns
+    -------
+    ndarray of str or int, shape (n,)
+        Each row's patient, its patient's site, or the fold that its patient is dealt to.
+
+    Raises
+    ------
+    CadError
+        When sites are left out and a patient has none.
+    """
+    table = aggregated.table
+    chosen = loaded.settings.validate_
+    if chosen.scheme == "patient-folds":
+        # Whole patients: two regions of one man are alike, and one would teach about the other.
+        return deal_patients(table.groups, chosen.folds, chosen.seed)
+    if chosen.scheme != "leave-one-site-out":
+        return table.groups
+    if (table.sites == "").any():
+        raise CadError(
+            "leave-one-site-out needs a site for every patient",
+            patient=str(table.groups[table.sites == ""][0]),
+            file=loaded.cohort.root / "participants.tsv",
+        )
+    return table.sites
+
+
+def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
+    nothing = np.full(len(aggregated.table.y), np.nan)
+    scored = pd.DataFrame({"probability": nothing, "decision_value": nothing})
+    thresholds = loaded.settings.decision.thresholds
+    results, summary = judge(loaded, aggregated, scored, thresholds=thresholds)
+    notes = ["not validated: validate.scheme is 'none'"]
+    men, whole = validated_men(loaded, results)
+    summary = replace(summary, patient_level=whole)
+    simulated = aggregated.simulated
+    return Judged(results, summary, [], [], notes, {}, thresholds, simulated=simulated, men=men)
+
+
+def _operating_point(
+    loaded: Loaded, aggregated: Aggregated, probability: np.ndarray
+) -> tuple[operating.OperatingChoice | None, list[str]]:
+    """Choose the thresholds that the site's aim asks for; None, and why, where costs decide."""
+    settings, table = loaded.settings.decision, aggregated.table
+    if settings.aim_npv is None and settings.aim_ppv is None:
+        return None, []
+    truth = table.labels["truth"].to_numpy(float)
+    try:
+        return operating.choose_operating_point(truth, probability, table.groups, settings), []
+    except CadError as error:  # a cohort that nobody has histology of yet can still be scored
+        return None, [f"{operating.COSTS_INSTEAD}: {error.problem}"]
+
+
+def _rivals(
+    loaded: Loaded, aggregated: Aggregated, folds: OutOfFold, groups: np.ndarray
+) -> RivalTable | None:
+    """Validate what else learns from soft labels on the same folds; None without probabilities."""
+    table, settings = aggregated.table, loaded.settings
+    if not np.isfinite(folds.probability).any():
+        return None
+    compared = compare_with_rivals(
+        settings.learner.name,
+        folds.probability,
+        rival_learners(len(table.keys)),
+        aggregated.source,
+        table.y,
+        groups,
+        eta=table.spread,
+        front=front_steps(settings),
+        # A search may have set the steps before the learner otherwise than the settings do.
+        fronts={
+            fold.name: fold.estimator[:-1]
+            for fold in folds.folds
+            if isinstance(fold.estimator, Pipeline)
+        },
+        target=table.labels["p"].to_numpy(float),
+        truth=table.labels["truth"].to_numpy(float),
+        patients=table.groups,
+        relabel=aggregated.relabel,
+        n_jobs=loaded.options.processes,
+    )
+    return {
+        "reference": compared.reference,
+        "sentence": compared.sentence,
+        "table": compared.table.to_dict("records"),
+    }
+
+
+def _lacking(loaded: Loaded, aggregated: Aggregated) -> dict[int, list[str]]:
+    """Return the rows of which an image that the others have measures nothing, and which images."""
+    X = aggregated.table.X
+    features = loaded.settings.features
+    rows = lacking(X, features.modalities, columns_of(features))
+    nobody = set.intersection(*map(set, rows))  # an image that no region has is not learned from
+    left = {row: [image for image in of if image not in nobody] for row, of in enumerate(rows)}
+    return {row: images for row, images in left.items() if images}
+
+
+def _gaps(
+    loaded: Loaded,
+    aggregated: Aggregated,
+    lacks: Mapping[int, list[str]],
+    measuring: Sequence[Failure],
+) -> list[Failure]:
+    """Name every region of the cohort that an image does not measure."""
+    keys = aggregated.table.keys
+    own = {row: images for row, images in lacks.items() if row < aggregated.own_rows}
+    said = {
+        row: f"the learner needs {' and '.join(own[row])} features and {why}"
+        for row, why in reasons(partial(study_gaps, loaded.folder), keys, own, measuring).items()
+    }
+    return failures_of(keys, said, "validate", _DRAW)
+
+
+def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
+    """Name every region that a fold which could not be fitted leaves without probability."""
+    said = {row: fold.error for fold in folds.folds if fold.error for row in fold.rows.tolist()}
+    return failures_of(aggregated.table.keys, said, "validate", "")
+
+
+def _explain(loaded: Loaded, aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
+    """Return the explanations of every region of which a fold says something."""
+    table, source = aggregated.table, aggregated.source
+    says = np.isfinite(folds.probability) | np.isfinite(folds.decision)
+    shared = (says, np.flatnonzero(table.labelled), source, list(table.X.columns), table.keys)
+    work = ((fold, *shared) for fold in folds.folds)
+    return [row for rows in each_piece(_explained, work, loaded.options.processes) for row in rows]
+
+
+def _explained(
+    fold: Fold,
+    says: np.ndarray,
+    labelled: np.ndarray,
+    source: FoldFeatures,
+    names: list[str],
+    keys: pd.DataFrame,
+) -> list[ExplanationRow]:
+    rows = fold.rows[says[fold.rows]]
+    if not len(rows):
+        return []
+    # Explained against the rows that the fold learned from: all rows would tell of the tested.
+    training = np.setdiff1d(labelled, fold.rows)
+    X, columns = source(training), columns_of(source.settings.features)
+    return explanation_rows(fold.estimator, X[training], X[rows], names, keys.iloc[rows], columns)
+
+
+def _reader_skill(aggregated: Aggregated) -> SkillTable | None:
+    """Say how good each reader is, and who adds nothing; None without readers."""
+    if aggregated.grades.empty:
+        return None
+    own = aggregated.table.labels.iloc[: aggregated.own_rows]
+    grades, readers = grade_matrix(aggregated.grades, own)
+    truth, patients = own["truth"].to_numpy(float), own["participant_id"].to_numpy(str)
+    table, sentence, against = reader_skill(grades, readers, truth, patients)
+    return {"against": against, "sentence": sentence, "table": table.to_dict("records")}
+
+
+def _broken_promises(aggregated: Aggregated, rivals: RivalTable | None) -> list[str]:
+    """Say where the cohort's own regions break what intervals, tests and slopes promise."""
+    own = aggregated.table.labels.iloc[: aggregated.own_rows]
+    grades = aggregated.grades
+    return broken_promises(
+        own["participant_id"],
+        own["p"],
+        own["truth"],
+        None if grades.empty else grade_matrix(grades, own)[0],
+        None if rivals is None else pd.DataFrame(rivals["table"]),
+    )
+
+
+def _null(loaded: Loaded, aggregated: Aggregated, scored: np.ndarray) -> PermutationNull | None:
+    """Measure the whole loop under permuted labels, when the settings ask for it."""
+    settings, table = loaded.settings.validate_, aggregated.table
+    if settings.permutations == 0:
+        return None
+    if aggregated.relabel is not None:
+        raise CadError(
+            f"labels.consensus {loaded.settings.labels.consensus!r} learns labels in every fold, "
+            "and the permutation null shuffles what they are learned from",
+            hint="set validate.permutations: 0, or labels.consensus: mean",
+        )
+    return permutation_null(
+        make_estimator(loaded.settings),
+        aggregated.source,
+        table.y,
+        np.where(scored, table.labels["truth"].to_numpy(float), np.nan),
+        groups=left_out_together(loaded, aggregated),
+        n=settings.permutations,
+        eta=table.spread,
+        patients=table.groups,
+        seed=settings.seed,
+        n_jobs=loaded.options.processes,
+    )

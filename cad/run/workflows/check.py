@@ -1,0 +1,242 @@
+"""Check: every problem of a cohort that a run would meet, before it does."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from cad.base.errors import CadError, refused
+from cad.base.settings import ImageSettings, PipelineSettings
+from cad.base.terms.sectors import SIDES
+from cad.folders.cohort import Cohort, StudyRef, read_cohort
+from cad.folders.cohort.twins import twins
+from cad.mri.columns import columns_of
+from cad.run.execution.options import HERE, ExecutionOptions
+from cad.run.execution.pool import each
+from cad.run.execution.progress import progress
+from cad.run.execution.task import StudyOutcome
+from cad.run.stages.study import failure_of, require_t1_of_the_field
+
+if TYPE_CHECKING:
+    from cad.mri.features.table import StudyFeatures
+    from cad.mri.imaging.study import Study
+
+
+def check(
+    root: Path, options: ExecutionOptions = HERE, settings: PipelineSettings | None = None
+) -> tuple[list[CadError], dict[str, list[str]]]:
+    """Find every problem in a cohort's tables, images and regions, without starting a run.
+
+    Parameters
+    ----------
+    root : Path
+        Cohort folder.
+    options : ExecutionOptions
+        Processes and limits; by default, this process without limits. A study whose check
+        exceeds a limit is a problem, too.
+    settings : PipelineSettings, optional
+        A model's settings. With them the model's features are measured, so that everything that
+        ``predict`` would refuse is found.
+
+    Returns
+    -------
+    problems : list of CadError
+        Errors because of which a patient, a study or a region cannot be measured, or not
+        completely.
+    notes : dict of str to list of str
+        Keys are remarks, such as a missing or replaced image, that are no errors; values are the
+        ids of the studies concerned.
+    """
+    notes: dict[str, list[str]] = {}
+    try:
+        cohort = read_cohort(root)
+    except CadError as error:
+        return [error], notes
+    problems = list(cohort.problems)
+    for note in _to_learn_from(cohort):
+        notes.setdefault(note, []).append(cohort.root.name)
+    refs = cohort.studies()
+    problems += twins(refs)
+    found: dict[str, tuple[list[CadError], list[str]]] = {}
+    with progress(len(refs), 0, options) as tell:
+        for done in each(partial(check_study_of, settings=settings), refs, options):
+            ref, fault = done.task, done.fault
+            if fault is not None:
+                where = {"file": ref.folder, "patient": ref.participant_id}
+                found[ref.study_id] = [CadError(fault.reason, hint=fault.hint, **where)], []
+            elif done.result is not None:
+                found[ref.study_id] = done.result
+            tell(StudyOutcome(ref.study_id, "computed", "", [], done.seconds))
+    for ref in refs:
+        own, said = found[ref.study_id]
+        problems += own
+        for note in said:
+            notes.setdefault(note, []).append(ref.study_id)
+    return problems, notes
+
+
+def model_settings(model: str) -> PipelineSettings:
+    """Return the settings that a model measures with.
+
+    Parameters
+    ----------
+    model : str
+        Name of a released model, or a folder.
+    """
+    from cad.base.share import find
+    from cad.run.model.bundle import load_bundle
+    from cad.run.stages.predict import shared_settings
+
+    return shared_settings([load_bundle(find("models", model))])
+
+
+def check_study_of(
+    ref: StudyRef, settings: PipelineSettings | None = None
+) -> tuple[list[CadError], list[str]]:
+    """Find the problems of one study.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        The study.
+    settings : PipelineSettings, optional
+        A model's settings. With them the model's features are measured, too.
+
+    Returns
+    -------
+    problems : list of CadError
+        Errors because of which the study or a region cannot be measured.
+    notes : list of str
+        Remarks on missing or replaced images that are no errors.
+    """
+    from cad.mri.features.table import extract
+    from cad.mri.imaging.plausibility import implausible, site_ranges
+    from cad.mri.imaging.prepare import prepare_study
+    from cad.mri.imaging.study import Roi
+    from cad.mri.imaging.study_files import check_study, lost_images, misnamed_images, read_study
+
+    # First, and by name alone: what is lost or misspelt does not show in a study that reads well.
+    problems = [*lost_images(ref.folder), *misnamed_images(ref.folder, ref.study_id)]
+    problems = [problem.at(patient=ref.participant_id) for problem in problems]
+    rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+    try:
+        study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+        images = settings.images if settings else ImageSettings()
+        refused_whole = implausible(study, site_ranges(ref.folder, images.registration != "none"))
+        problems += refused_whole
+        study, _ = prepare_study(study, images, settings.features.modalities if settings else ())
+        problems += wrong_sides(study, ref.rois)
+        if settings is not None and not refused_whole:
+            require_t1_of_the_field(study, settings)
+            # What check_study() finds is among the failures of measuring.
+            measured = extract(study, settings)
+            problems += [*measured.failures, *_lacks(ref, measured, settings)]
+            return problems, _missing(study)
+    except CadError as error:
+        return [*problems, error], []
+    except OSError as error:
+        return [*problems, refused(error).at(patient=ref.participant_id, file=ref.folder)], []
+    return [*problems, *check_study(study)], _missing(study)
+
+
+def _missing(study: Study) -> list[str]:
+    """Return what a study lacks without being wrong."""
+    without = "no gland mask: T2 is scaled by a box about the regions, no region gets a place"
+    return [*study.missing_notes, *study.notes, *([] if study.gland else [without])]
+
+
+def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
+    """Find regions whose mask lies on the other side of the gland than ``rois.tsv`` says.
+
+    Parameters
+    ----------
+    study : Study
+        The study; its gland mask tells left from right.
+    rois : DataFrame
+        Rows of ``rois.tsv``: ``roi_id, label, sector``.
+
+    Returns
+    -------
+    list of CadError
+        One for each such region; empty without a gland mask.
+    """
+    from cad.mri.features.place import place_of
+    from cad.mri.imaging.drawn import gland_on
+
+    gland = gland_on(study)
+    if gland is None or study.roi_map is None or "sector" not in rois:
+        return []
+    problems = []
+    for row in rois[rois["sector"].notna()].itertuples():
+        inside = study.roi_map.array == int(row.label)
+        place = place_of(gland, inside) if inside.any() else None
+        stated = str(row.sector).split(" ", 1)[0]
+        # A region on the midline has no side that could contradict.
+        if place is not None and place.side in SIDES and place.side != stated:
+            problems.append(
+                CadError(
+                    f"the sector says {row.sector}, the mask lies on the {place.side}",
+                    patient=study.participant_id,
+                    roi=str(row.roi_id),
+                    hint="correct the sector, or the mask's orientation",
+                )
+            )
+    return problems
+
+
+def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -> list[CadError]:
+    """Return the regions that a model will not score, as ``predict`` says it, each once."""
+    from cad.run.model.gaps import lacking, reasons
+
+    features = settings.features
+    rows = enumerate(lacking(measured.rows, features.modalities, columns_of(features)))
+    lacks = {row: images for row, images in rows if images}
+    failures = [
+        failure_of(e, ref.participant_id, ref.study_id, "measure") for e in measured.failures
+    ]
+    keys = measured.rows.assign(study_id=ref.study_id)
+    said = {
+        (
+            f"the model needs {' and '.join(lacks[row])} features and {why}",
+            "" if why.startswith("this study") else str(keys["roi_id"].iloc[row]),
+        )
+        for row, why in reasons(lambda _: measured.gaps, keys, lacks, failures).items()
+    }
+    return [CadError(why, patient=ref.participant_id, roi=roi) for why, roi in sorted(said)]
+
+
+def _to_learn_from(cohort: Cohort) -> list[str]:
+    """Return what ``run`` and ``train`` will miss, though ``predict`` will not."""
+    said = []
+    if len(cohort.rois) and not (len(cohort.scores) or cohort.rois["histology"].notna().any()):
+        said.append(
+            "no region has a score or a histology: run and train have nothing to learn from"
+        )
+    ungraded = (cohort.rois["histology"] == "malignant") & cohort.rois["isup"].isna()
+    if ungraded.any():
+        said.append(
+            f"{ungraded.sum()} malignant regions without a grade: labels.isup_min decides on them"
+        )
+    if (cohort.scores["scale"] == "pirads").any():
+        said.append("scores on the PI-RADS scale: labels.pirads_probability says what they mean")
+    return said
+
+
+def check_text(root: Path, problems: list[CadError], notes: dict[str, list[str]]) -> str:
+    """Return problems and notes as lines for a terminal.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort.
+    problems, notes : list, dict
+        From :func:`check`.
+    """
+    lines = [str(problem) for problem in problems] or [f"{root}: no problem found"]
+    for note, studies in notes.items():
+        more = f" and {len(studies) - 5} more" if len(studies) > 5 else ""
+        lines.append(f"note: {note}: {', '.join(studies[:5])}{more}")
+    return "\n".join(lines)

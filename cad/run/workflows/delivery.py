@@ -1,0 +1,89 @@
+"""Write a run's DICOM results and send them to an archive."""
+
+import tempfile
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.dicom.archive.client import connect
+from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.out.fhir import write_fhir
+from cad.dicom.out.parametric_map import write_maps
+from cad.dicom.out.results import write_sr_and_seg
+from cad.folders.cohort.patients import patient_proof
+from cad.run.audit.entries import audit_delivery, caller
+
+
+def deliver(
+    run: Path,
+    cohort: Path | None,
+    send: str | None,
+    aet: str,
+    limits: ArchiveLimits | None = None,
+    audit: Path | None = None,
+    fhir: bool = False,
+    objects: bool = True,
+) -> tuple[list[str], list[CadError]]:
+    """Write a run's results for each study as DICOM, and send them to an archive if one is given.
+
+    The DICOM objects are a report (SR), the outlines (SEG), and the probability map if there is
+    one.
+
+    Parameters
+    ----------
+    run : Path
+        Run folder; the objects go to ``dicom/`` in it, FHIR bundles to ``fhir/``.
+    cohort : Path or None
+        Cohort of the run: the objects refer to its source images. None raises an error.
+    send : str or None
+        Archive: HOST:PORT, or a DICOMweb URL; None sends nothing.
+    aet : str
+        The archive's AE title.
+    limits : ArchiveLimits, optional
+        Limits of time and amount for the transfer.
+    audit : Path, optional
+        Audit trail that gets a line for every study that was sent, also when that failed.
+    fhir : bool
+        Whether to write a FHIR bundle of every report, too; bundles are not sent.
+    objects : bool
+        Whether to keep the DICOM objects in the run folder. If not, reports are made in a temporary
+        folder for the bundles.
+
+    Returns
+    -------
+    list of str
+        Lines for the user: what was written, sent and what failed.
+    list of CadError
+        One error for each object that could not be written.
+
+    Raises
+    ------
+    CadError
+        Without a cohort, or when the archive did not store everything.
+    """
+    if cohort is None:
+        raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
+    with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
+        # A bundle is made from the report, which is then written for it and thrown away.
+        folder = run / "dicom" if objects else Path(scratch)
+        files, failures = write_sr_and_seg(run, cohort, folder)
+        lines = []
+        if objects:
+            maps, unmapped = write_maps(run, cohort, folder)
+            files, failures = files + maps, failures + unmapped
+            lines = [f"wrote {len(files)} DICOM objects to {folder}"]
+        if fhir:
+            reports = [path for path in files if path.name.endswith("_SR.dcm")]
+            lines.append(f"wrote {len(write_fhir(run, reports))} FHIR bundles to {run / 'fhir'}")
+    if send is not None and files:
+        try:
+            remarks = connect(send, aet, limits).store(files, patient_proof(cohort))
+        except CadError:
+            # A part may have been stored before the archive refused: the trail names it as well.
+            if audit is not None:
+                audit_delivery(audit, run, files, caller(), send, "not all stored")
+            raise
+        lines += [f"stored them in {send}, which lists them", *remarks]
+        if audit is not None:
+            last = audit_delivery(audit, run, files, caller(), send)
+            lines.append(f"audit trail {audit}: last hash {last}")
+    return [*lines, *(f"failed: {failure}" for failure in failures)], failures

@@ -1,0 +1,241 @@
+"""Suggest: which region to have read next, by what one more reading of it is worth.
+
+[N14] VI proposes to choose what is annotated instead of annotating at random. Ranking by the
+model's uncertainty alone was measured and does not help here: it fills the training set with
+borderline regions and spoils the probabilities. What helps is to ask where a reading would teach
+the most about all regions that matter. Regions are tied by a Gaussian kernel on their features;
+every reading removes variance around it, less where readers and model disagree, for such a label
+is not settled; variance counts most where the model is undecided. The next region is the one
+whose reading removes most of what is left (Cohn et al., J Artif Intell Res 4 (1996) 129), and so
+on, each choice knowing the ones before it.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.folders.run_folder.tables import write_suggestions
+from cad.learning.labels.scales import score_probability
+from cad.run.stages.aggregate import Aggregated
+from cad.run.stages.extract import Extracted
+from cad.run.stages.judge import Judged
+from cad.run.stages.load import Loaded
+
+_KEY = ["participant_id", "roi_id"]
+ENOUGH = 2
+"""Readings after which a region is no candidate any more."""
+NOISE = 0.3
+"""Variance of one reading relative to that of what the model may learn."""
+DISPUTE = 32.0
+"""By how much (p - q)^2 between readers and model inflates it: eight times 4 (p - q)^2."""
+MOST_REGIONS = 6000
+"""The kernel matrix of so many regions takes 290 MB."""
+
+
+def suggest_readings(
+    loaded: Loaded, extracted: Extracted, aggregated: Aggregated, judged: Judged, count: int
+) -> pd.DataFrame:
+    """Rank the regions of a prediction by :func:`suggest`, and write ``suggestions.csv``.
+
+    Regions without a probability are left out.
+
+    Parameters
+    ----------
+    loaded, extracted, aggregated, judged : Loaded, Extracted, Aggregated, Judged
+        Results of the stages of the prediction; the file goes into its run folder.
+    count : int
+        How many regions to name.
+
+    Returns
+    -------
+    DataFrame
+        The table that was written, one row per region, most valuable first; columns as in
+        :func:`suggest`.
+    """
+    known = judged.results["probability"].notna().to_numpy()
+    table = suggest(
+        judged.results[known],
+        extracted.features.loc[known],
+        aggregated.scores,
+        count=count,
+        pirads_probability=loaded.settings.labels.pirads_probability,
+    )
+    write_suggestions(loaded.folder, table)
+    return table
+
+
+def nothing_to_read(loaded: Loaded) -> bool:
+    """Tell whether every region of the cohort has :data:`ENOUGH` (2) readings or more already.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The run; its cohort holds regions and scores.
+    """
+    scores = loaded.cohort.scores
+    counts = scores[scores["score"].notna()].groupby(_KEY)["score"].size()
+    rois = pd.MultiIndex.from_frame(loaded.cohort.rois[_KEY])
+    return bool((counts.reindex(rois, fill_value=0) >= ENOUGH).all())
+
+
+def suggest(
+    predictions: pd.DataFrame,
+    features: pd.DataFrame,
+    scores: pd.DataFrame,
+    *,
+    count: int = 20,
+    pirads_probability: str | Mapping[int, float] = "pi-cai",
+) -> pd.DataFrame:
+    """Rank regions by the value of one more reading of each: how much variance it would remove.
+
+    The formula is in the module's description.
+
+    Parameters
+    ----------
+    predictions : DataFrame
+        ``participant_id, roi_id, probability``: the model's, one row for each region.
+    features : DataFrame
+        The model's features of the same rows in the same order, any units; missing values count as
+        the median. Columns that are not numbers are left out.
+    scores : DataFrame
+        ``participant_id, roi_id, reader_id, scale, score`` as in ``scores.tsv``; a missing score is
+        NaN, or has no row. Scores of other regions are ignored.
+    count : int
+        How many regions to name. A region is named once, and not if it has :data:`ENOUGH` (2)
+        readings.
+    pirads_probability : str or mapping
+        Probability by PI-RADS category, or the name of a published table
+        (:func:`cad.learning.labels.scales.score_probability`).
+
+    Returns
+    -------
+    DataFrame
+        Most valuable first: ``rank`` from 1, ``participant_id, roi_id, n_readers, probability,
+        reader_mean`` (mean probability by the readers' scores, NaN if unscored), ``value`` (share
+        of the remaining weighted variance that the reading removes, given the readings ranked
+        before it) and ``reason``, a sentence.
+
+    Raises
+    ------
+    CadError
+        For unequal numbers of predictions and rows of features, a repeated region, a probability
+        outside [0, 1], no numeric feature, too many regions, a count below 1, or a score off its
+        scale.
+    """
+    _check(predictions, features, count)
+    table = predictions[[*_KEY, "probability"]].reset_index(drop=True)
+    read = _readings(table, scores, pirads_probability)
+    table["n_readers"] = read["size"].to_numpy()
+    table["reader_mean"] = read["mean"].to_numpy()
+    chosen = _greedy(
+        _standardised(features),
+        table["probability"].to_numpy(float),
+        table["n_readers"].to_numpy(int),
+        table["reader_mean"].to_numpy(float),
+        count,
+    )
+    out = table.iloc[[i for i, _ in chosen]].reset_index(drop=True)
+    out["value"] = [value for _, value in chosen]
+    out["reason"] = [_reason(row.n_readers, row.reader_mean, row.probability)
+                     for row in out.itertuples()]  # fmt: skip
+    out.insert(0, "rank", np.arange(1, len(out) + 1))
+    return out
+
+
+def _greedy(
+    x: np.ndarray, q: np.ndarray, n_readers: np.ndarray, mean: np.ndarray, count: int
+) -> list[tuple[int, float]]:
+    """Return rows in the order chosen, each with the share of weighted variance that it removes.
+
+    Parameters
+    ----------
+    x : ndarray, shape (n, d)
+        Standardised features.
+    q, mean : ndarray, shape (n,)
+        Probabilities of the model and of the readers (NaN where there are none).
+    n_readers : ndarray of int, shape (n,)
+        Readings so far.
+    count : int
+        Rows wanted.
+    """
+    square = (x**2).sum(axis=1)
+    # Rounding may leave a distance of a row to itself below zero.
+    distance = np.maximum(square[:, None] + square - 2 * x @ x.T, 0.0)
+    # Squared distances of standardised columns grow with their number; divided by it the kernel has
+    # the same width for ten features and for a thousand.
+    covariance = np.exp(-distance / x.shape[1])
+    scored = np.flatnonzero(n_readers)
+    noise = np.full(len(x), NOISE)
+    noise[scored] *= 1.0 + DISPUTE * (mean[scored] - q[scored]) ** 2
+    if len(scored):
+        known = covariance[np.ix_(scored, scored)] + np.diag(noise[scored] / n_readers[scored])
+        across = covariance[scored]
+        covariance = covariance - across.T @ np.linalg.solve(known, across)
+    weight = np.sqrt(4.0 * np.clip(q * (1.0 - q), 1e-4, 0.25))
+    open_ = n_readers < ENOUGH
+    chosen: list[tuple[int, float]] = []
+    for _ in range(min(count, int(open_.sum()))):
+        total = float(weight @ np.diag(covariance))
+        gain = (weight @ covariance**2) / (np.diag(covariance) + noise)
+        best = int(np.argmax(np.where(open_, gain, -np.inf)))
+        chosen.append((best, float(gain[best]) / total))
+        column = covariance[:, best].copy()
+        covariance -= np.outer(column, column) / (column[best] + noise[best])
+        open_[best] = False
+    return chosen
+
+
+def _readings(
+    table: pd.DataFrame, scores: pd.DataFrame, pirads: str | Mapping[int, float]
+) -> pd.DataFrame:
+    """Return the number of readings and their mean probability for every row of ``table``."""
+    given = scores[scores["score"].notna()]
+    given = given.merge(table[_KEY], on=_KEY)
+    probability = [
+        score_probability(str(scale), float(score), pirads)
+        for scale, score in zip(given["scale"], given["score"], strict=True)
+    ]
+    given = given.assign(probability=np.array(probability, float))
+    summary = given.groupby(_KEY)["probability"].agg(["size", "mean"]).reset_index()
+    joined = table[_KEY].merge(summary, on=_KEY, how="left")
+    return joined.assign(size=joined["size"].fillna(0).astype(int))
+
+
+def _standardised(features: pd.DataFrame) -> np.ndarray:
+    """Return z-scores, shape (n, d); missing values and constant columns become 0."""
+    x = features.select_dtypes("number").to_numpy(float)
+    x = np.where(np.isfinite(x), x, np.nan)
+    x = x[:, ~np.isnan(x).all(axis=0)]
+    if not x.shape[1]:
+        raise CadError("no numeric feature to tell regions apart by")
+    x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)
+    spread = x.std(axis=0)
+    return np.asarray((x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+
+
+def _reason(n_readers: int, mean: float, probability: float) -> str:
+    if not n_readers:
+        return f"no reader yet, model {probability:.2f}"
+    return f"{n_readers} reader ({mean:.2f}), model {probability:.2f}"
+
+
+def _check(predictions: pd.DataFrame, features: pd.DataFrame, count: int) -> None:
+    if len(predictions) != len(features):
+        said = f"{len(predictions)} predictions but {len(features)} rows of features"
+        raise CadError(said, hint="pass the rows that the model predicted, in the same order")
+    if len(predictions) > MOST_REGIONS:
+        said = f"{len(predictions)} regions at once, at most {MOST_REGIONS} can be ranked together"
+        raise CadError(said, hint="rank by site, or those with a probability between .05 and .95")
+    if count < 1:
+        raise CadError(f"at least one region must be asked for, found {count}")
+    repeated = predictions[predictions.duplicated(_KEY)]
+    if len(repeated):
+        row = repeated.iloc[0]
+        raise CadError("predicted twice", patient=row["participant_id"], roi=row["roi_id"])
+    wrong = predictions[~predictions["probability"].between(0, 1)]
+    if len(wrong):
+        row = wrong.iloc[0]
+        said = f"probability {row['probability']} is not in [0, 1]"
+        raise CadError(said, patient=row["participant_id"], roi=row["roi_id"])

@@ -1,5 +1,0 @@
-"""The one door to a run on disk: every artefact's path, and its typed writing and reading."""
-
-from cad.run_folder.folder import COMPARISON, RUNS, RunFolder
-
-__all__ = ["COMPARISON", "RUNS", "RunFolder"]

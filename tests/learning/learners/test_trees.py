@@ -1,0 +1,114 @@
+"""Extremely randomised trees against scikit-learn's, and stacked with the P-SVM."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.model_selection import GroupKFold
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from cad.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble, SoftExtraTrees
+from cad.learning.learners.solvers.problem import LearnerError
+
+FOLDS = "inner folds are drawn from rows: a repeated row is not a row of twice the weight"
+DRAWN = "a repeated row moves the random cuts of a tree and the regions that a leaf needs"
+SMALL = {"C": 1.0, "gamma": 0.3, "eta0": 0.1, "kappa": 0.0, "folds": 3}
+
+
+@parametrize_with_checks(
+    [SoftExtraTrees(trees=20), ProbabilisticEnsemble(trees=20, **SMALL)],
+    expected_failed_checks=lambda estimator: {
+        f"check_sample_weight_equivalence_on_{kind}_data": DRAWN
+        if isinstance(estimator, SoftExtraTrees)
+        else FOLDS
+        for kind in ("dense", "sparse")
+    },
+)
+def test_scikit_learn_checks(estimator: object, check: object) -> None:
+    check(estimator)  # type: ignore[operator]
+
+
+def cohort(n: int = 80, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return features, the mean of four readers, and patients of four regions each."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    scores = np.clip(expit(3 * X[:, :1]) + rng.normal(0, 0.15, (n, 4)), 0, 1)
+    return X, (np.round(4 * scores) / 4).mean(axis=1), np.arange(n) // 4
+
+
+def test_arrays_predict_what_scikit_learns_trees_predict() -> None:
+    X, p, _ = cohort()
+    weight = np.where(np.arange(len(p)) % 3, 1.0, 2.0)
+    ours = SoftExtraTrees(trees=30).fit(X, p, sample_weight=weight)
+    peer = ExtraTreesRegressor(30, min_samples_leaf=3, max_features=1.0, random_state=0)
+    expected = peer.fit(X, p, weight).predict(X)
+    found = ours.predict_proba(X)[:, 1]
+    np.testing.assert_allclose(found, np.clip(expected, 0.01, 0.99), atol=1e-12)
+    new = cohort(seed=1)[0]
+    np.testing.assert_allclose(
+        ours.predict_proba(new)[:, 1], np.clip(peer.predict(new), 0.01, 0.99), atol=1e-12
+    )
+
+
+def test_a_node_is_the_mean_of_its_rows_and_a_monotone_change_of_scale_is_none() -> None:
+    X, p, _ = cohort()
+    fitted = SoftExtraTrees(trees=5).fit(X, p)
+    np.testing.assert_allclose(fitted.values_[fitted.roots_], p.mean(), atol=1e-12)
+    scaled = SoftExtraTrees(trees=5).fit(4 * X, p)
+    np.testing.assert_allclose(scaled.predict_proba(4 * X), fitted.predict_proba(X), atol=1e-12)
+
+
+def test_the_ensemble_adds_log_odds_by_what_inner_folds_say() -> None:
+    """The weights from scipy's minimiser, on inner log-odds made without the learner's code."""
+    X, p, patient = cohort()
+    both = ProbabilisticEnsemble(trees=25, **SMALL).fit(X, p, groups=patient)
+    smooth = AveragedProbabilisticSVC(**SMALL).fit(X, p, groups=patient)
+    drawn = {"trees": 25, "max_features": 1 / 3, "share": 0.8}
+    trees = SoftExtraTrees(**drawn).fit(X, p, groups=patient)
+    members = [logit(one.predict_proba(X)[:, 1]) - logit(p.mean()) for one in (smooth, trees)]
+    expected = logit(p.mean()) + both.member_weights_ @ members
+    np.testing.assert_allclose(both.decision_function(X), expected, atol=1e-9)
+
+    inner = np.zeros((2, len(p)))
+    for train, test in GroupKFold(3).split(X, groups=patient):
+        # Given whole, so that scalings are those of all rows, which see no label.
+        part = AveragedProbabilisticSVC(**SMALL)
+        part.fit(X, p, sample_weight=np.isin(np.arange(len(p)), train) * 1.0, groups=patient)
+        of_training = (part.decision_function(X[test]) - part.base_) / part.slope_ + part.base_
+        inner[0, test] = smooth.base_ + smooth.slope_ * (of_training - smooth.base_)
+    inner[1] = logit(np.clip(trees._fit_inside(X, p, None, patient), 0.01, 0.99))
+    said = (inner - logit(p.mean())).T
+
+    def loss(weights: np.ndarray) -> float:
+        z = logit(p.mean()) + said @ weights
+        return float(np.sum(np.logaddexp(0, z) - p * z) + 3 * np.sum((weights - 0.5) ** 2))
+
+    np.testing.assert_allclose(both.member_weights_, minimize(loss, [0.5, 0.5]).x, atol=0.02)
+
+
+def test_members_that_know_nothing_count_less_than_half_each() -> None:
+    rng = np.random.default_rng(5)
+    X, p = rng.normal(size=(120, 4)), rng.integers(0, 2, 120).astype(float)
+    fitted = ProbabilisticEnsemble(trees=50, **SMALL).fit(X, p, groups=np.arange(120) // 3)
+    assert (fitted.member_weights_ < 0.5).all()
+
+
+def test_a_tree_is_judged_by_patients_that_it_has_not_seen() -> None:
+    """A column that names the patient tells a left-out patient's label nothing."""
+    rng = np.random.default_rng(6)
+    patient = np.repeat(np.arange(40), 5)
+    p = np.repeat(rng.random(40), 5)
+    X = np.column_stack([patient, rng.normal(size=200)])
+    trees = SoftExtraTrees(trees=200, share=0.8)
+    left_out = trees._fit_inside(X, p, None, patient)
+    assert abs(np.corrcoef(left_out, p)[0, 1]) < 0.4
+    assert np.corrcoef(trees.predict_proba(X)[:, 1], p)[0, 1] > 0.9
+
+
+def test_labels_that_say_nothing_are_refused() -> None:
+    X, p, _ = cohort()
+    with pytest.raises(LearnerError, match="nothing to tell apart"):
+        SoftExtraTrees().fit(X, np.full(len(p), 0.5))

@@ -1,0 +1,124 @@
+"""Where a region lies, how large it is and how it enhances: hand-counted cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cad.base.terms.sectors import SECTOR_NAMES, SECTORS, sector_at
+from cad.mri.features.place import axial_diameter, curve_type, place_of
+from cad.mri.imaging.volume import Volume
+from cad.run.reports.sectors import HIGH, WIDE, map_lines, mark, sector_cells
+
+
+def gland(direction: np.ndarray | None = None) -> Volume:
+    """A box of 9 slices, 20 rows, 40 columns in an image of 15 x 40 x 60."""
+    array = np.zeros((15, 40, 60), bool)
+    array[3:12, 10:30, 10:50] = True
+    return Volume(
+        array, (0.5, 0.5, 3.0), (0.0, 0.0, 0.0), np.eye(3) if direction is None else direction
+    )
+
+
+def at(z: int, y: int, x: int) -> np.ndarray:
+    inside = np.zeros((15, 40, 60), bool)
+    inside[z, y - 1 : y + 2, x - 1 : x + 2] = True
+    return inside
+
+
+@pytest.mark.parametrize(
+    ("inside", "side", "sector"),
+    [
+        (at(7, 28, 36), "left", "left mid PZpm"),
+        (at(7, 27, 45), "left", "left mid PZpl"),
+        (at(7, 17, 12), "right", "right mid PZa"),
+        (at(4, 14, 24), "right", "right apex TZa"),
+        (at(10, 24, 26), "right", "right base CZ"),
+        (at(10, 11, 32), "left", "left base AFS"),
+    ],
+)
+def test_the_box_of_the_gland_gives_side_level_and_sector(
+    inside: np.ndarray, side: str, sector: str
+) -> None:
+    found = place_of(gland(), inside)
+    assert found is not None
+    assert (found.side, found.sector) == (side, sector)
+
+
+def test_a_turned_grid_gives_the_same_place() -> None:
+    turned = gland(np.diag([-1.0, -1.0, -1.0]))
+    flip = (slice(None, None, -1),) * 3
+    turned = turned.with_array(turned.array[flip])
+    for inside in (at(7, 28, 36), at(4, 14, 24), at(10, 11, 32)):
+        assert place_of(turned, inside[flip]) == place_of(gland(), inside)
+
+
+def test_a_region_across_the_middle_is_on_no_side_and_sagittal_slices_have_no_place() -> None:
+    wide = np.zeros((15, 40, 60), bool)
+    wide[7, 26:29, 25:35] = True
+    found = place_of(gland(), wide)
+    assert found is not None
+    assert found.side == "midline"
+    sagittal = gland(np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]))
+    assert place_of(sagittal, wide) is None
+
+
+def test_a_persons_zone_chooses_among_its_sectors() -> None:
+    assert sector_at(0.1, 0.95, "mid", "TZ") == "TZp"
+    assert sector_at(0.1, 0.3, "mid", "PZ") == "PZa"
+    assert sector_at(0.1, 0.7, "apex", "CZ") in SECTORS["apex"]  # there is none at the apex
+
+
+@given(st.floats(-1, 1), st.floats(0, 1), st.sampled_from(list(SECTORS)))
+def test_every_place_has_a_sector_of_its_level_and_sides_mirror(
+    u: float, v: float, level: str
+) -> None:
+    assert sector_at(u, v, level) in SECTORS[level]
+    assert sector_at(u, v, level) == sector_at(-u, v, level)
+
+
+def test_the_drawing_has_all_38_sectors_and_marks_the_one_that_is_said() -> None:
+    assert len(SECTOR_NAMES) == 38
+    drawn = {str(name) for level in SECTORS for name in np.unique(sector_cells(level))} - {""}
+    assert drawn == SECTOR_NAMES
+    assert map_lines().startswith("M")
+    found = mark("left base PZpl", {"u": 0.5, "v": 0.75})
+    assert found is not None
+    assert found[1] == (0.75 * WIDE, 0.75 * HIGH)
+    # The marked bars cover exactly the sector's cells.
+    bars = [piece.replace("h", " ").replace("v", " ").split() for piece in found[0].split("M")[1:]]
+    assert sum(int(b[2]) for b in bars) == int((sector_cells("base") == "left base PZpl").sum())
+    assert mark("left", None) is None
+
+
+def test_a_diameter_is_the_longest_line_of_a_slice() -> None:
+    row = np.zeros((3, 9, 20), bool)
+    row[1, 4, 3:13] = True  # ten voxels of .5 mm; the outline runs half a voxel beyond the centres
+    assert axial_diameter(row, (0.5, 0.5)) == pytest.approx(5.0, abs=0.02)
+    y, x = np.mgrid[:81, :81]
+    disc = ((y - 40) ** 2 + (x - 40) ** 2 < 30**2)[None]
+    assert axial_diameter(disc, (0.2, 0.2)) == pytest.approx(12.0, abs=0.2)
+    tall = np.zeros((9, 5, 5), bool)
+    tall[:, 2, 2] = True  # nine slices of one voxel: no line lies between slices
+    assert axial_diameter(tall, (1.0, 1.0)) <= 1.0
+
+
+def curve(end: float, length: float = 300.0) -> tuple[np.ndarray, np.ndarray]:
+    """A curve that rises from 100 to 200 by 60 s and runs straight to its end."""
+    times = np.arange(0.0, length, 5.0)
+    signal = np.interp(times, [0, 30, 60, length - 5], [100, 100, 200, end])
+    return times, signal
+
+
+@pytest.mark.parametrize(("end", "kind"), [(320.0, 1), (204.0, 2), (196.0, 2), (140.0, 3)])
+def test_the_three_types_of_curve(end: float, kind: int) -> None:
+    assert curve_type(*curve(end)) == kind
+
+
+def test_a_curve_without_a_bolus_or_an_end_has_no_type() -> None:
+    times, _ = curve(200.0)
+    assert curve_type(times, np.full(len(times), 100.0)) is None
+    assert curve_type(*curve(150.0, length=160.0)) is None
+    assert curve_type(times[:3], np.array([1.0, 2.0, 3.0])) is None

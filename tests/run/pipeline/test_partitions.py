@@ -1,0 +1,167 @@
+"""Runs of a few patients each, read as one table: the same numbers as one run of all of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import cad
+from cad.base.errors import CadError
+from cad.cli import app
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.partitions import read_partitions
+from cad.learners import rivals
+from cad.run.execution.options import HERE
+from cad.run.pipeline import run_pipeline
+from cad.run.tables import validate_table
+
+
+@pytest.fixture(scope="module")
+def months(
+    cohort: Path,
+    quick_pipeline: Path,
+    part_of: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Two finished runs, of two and of four patients."""
+    root = tmp_path_factory.mktemp("months")
+    names = [f"sub-{n:04d}" for n in range(1, 7)]
+    for month, patients in (("may", names[:2]), ("june", names[2:])):
+        part = part_of(cohort, tmp_path_factory.mktemp(month) / "cohort", patients)
+        run_pipeline(str(quick_pipeline), part, root / month, HERE)
+    return root
+
+
+@pytest.fixture
+def changed(months: Path, tmp_path: Path) -> Path:
+    """A copy of both runs, to spoil."""
+    return Path(shutil.copytree(months, tmp_path / "months"))
+
+
+def invoke(*words: str) -> Any:
+    done = CliRunner().invoke(app, ["table", *words, "--json"])
+    if done.exception is not None:
+        raise done.exception
+    return json.loads(done.stdout)
+
+
+def test_two_runs_are_the_table_of_one_run(months: Path, run_folder: Path) -> None:
+    def ordered(table: pd.DataFrame) -> pd.DataFrame:
+        return table.sort_values(["participant_id", "roi_id"]).reset_index(drop=True)
+
+    joined, whole = ordered(read_partitions(months)), ordered(read_partitions(run_folder))
+    pd.testing.assert_frame_equal(joined, whole)
+    stored = pd.read_parquet(RunFolder(run_folder).features)
+    assert [c for c in stored if not c.startswith("provenance_")] == list(joined.columns[:-4])
+    labels = pd.read_parquet(RunFolder(run_folder).labels)
+    np.testing.assert_array_equal(whole["y"], ordered(labels)["y"])
+
+
+def test_validated_trained_and_predicted(months: Path, run_folder: Path, tmp_path: Path) -> None:
+    learner = ["--learner", "extra trees on p"]
+    one = invoke("validate", str(run_folder), *learner, "--folds", "3")
+    two = invoke("validate", str(months), *learner, "--folds", "3")
+    shown = [
+        pd.DataFrame(made["comparison"]).set_index(["learner", "measure"]) for made in (one, two)
+    ]
+    kernel = "kernel ridge on p"  # its sums do not depend on the order of rows, as drawn trees do
+    a, b = (frame.loc[kernel, "value"].to_numpy(float) for frame in shown)
+    np.testing.assert_allclose(a, b, rtol=1e-6)
+    model, out = tmp_path / "model", tmp_path / "scored.csv"
+    assert invoke("train", str(months), *learner, "-o", str(model))["patients"] == 6
+    invoke("predict", str(months), "--model", str(model), "-o", str(out))
+    scored = pd.read_csv(out)
+    expected = cad.load_model(model).probability(read_partitions(months))
+    np.testing.assert_allclose(scored["probability"], expected)
+
+
+def test_a_run_from_elsewhere_has_gaps_where_it_lacks_a_feature(changed: Path) -> None:
+    path = RunFolder(changed / "may").features
+    table = pd.read_parquet(path)
+    gone = next(c for c in table if c.startswith("t2w_"))
+    table.drop(columns=gone).to_parquet(path)
+    joined = read_partitions(changed)
+    assert joined[gone].isna().sum() == len(table)
+    assert joined.columns.is_unique
+
+
+def test_a_patient_in_two_runs_is_refused(changed: Path) -> None:
+    shutil.copytree(changed / "may", changed / "may-again")
+    with pytest.raises(CadError, match=r"sub-0001.*a patient may be in one run only"):
+        read_partitions(changed)
+
+
+def rewrite(record: Path, section: str, key: str, value: object) -> None:
+    content = json.loads(record.read_text())
+    content["settings"][section][key] = value
+    record.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("runs", "section", "key", "value", "message"),
+    [
+        (["june"], "images", "interpolation", "cubic", "images.interpolation is"),
+        (["june"], "labels", "isup_min", 3, "labels.isup_min is"),
+        (["june", "may"], "images", "t2_standardisation", "nyul", "depends? on all patients"),
+        (["june", "may"], "labels", "consensus", "pooled", "depends? on all patients"),
+    ],
+)
+def test_numbers_that_do_not_mean_the_same_are_refused(
+    changed: Path, runs: list[str], section: str, key: str, value: object, message: str
+) -> None:
+    for run in runs:
+        rewrite(RunFolder(changed / run).record, section, key, value)
+    with pytest.raises(CadError, match=message):
+        read_partitions(changed)
+
+
+def test_what_is_no_finished_run_is_refused(changed: Path, tmp_path: Path) -> None:
+    RunFolder(changed / "june").complete.unlink()
+    with pytest.raises(CadError, match="not a finished run"):
+        read_partitions(changed)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CadError, match="no run of"):
+        read_partitions(tmp_path / "empty")
+    with pytest.raises(CadError, match="brings its own labels"):
+        invoke("validate", str(changed), "--scores", "r1")
+    with pytest.raises(CadError, match="no column of a reader's scores"):
+        invoke("validate", str(tmp_path / "table.csv"))
+
+
+def test_a_damaged_table_names_its_file(changed: Path) -> None:
+    path = RunFolder(changed / "june").labels
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CadError, match=r"june/labels\.parquet"):
+        read_partitions(changed)
+
+
+def test_rivals_of_many_rows_and_copied_men_are_said(
+    changed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("features", "labels"):
+        source = pd.read_parquet(getattr(RunFolder(changed / "may"), name))
+        source["participant_id"] = source["participant_id"] + "x"
+        copied = getattr(RunFolder(changed / "july"), name)
+        copied.parent.mkdir(exist_ok=True)
+        source.to_parquet(copied)
+    for name in (".complete", "run.json"):
+        shutil.copy(changed / "may" / name, changed / "july" / name)
+    for limit in ("MOST_SQUARE", "MOST_GROWN"):
+        monkeypatch.setattr(rivals, limit, 10)
+    made = validate_table(changed, None, "extra trees on p", 3, 0, 1)
+    regions = len(pd.read_parquet(RunFolder(changed / "may").features))
+    assert any(note.startswith("not compared: logistic on soft labels") for note in made.notes)
+    assert any(note.startswith("boosting on soft labels: each tree is") for note in made.notes)
+    assert any(
+        note.startswith(f"{2 * regions} regions have the same features") for note in made.notes
+    )
+    assert set(made.comparison["learner"]) >= {"boosting on soft labels", "constant"}
+    assert "kernel ridge on p" not in set(made.comparison["learner"])

@@ -1,0 +1,313 @@
+"""The rule of what may be stated, over every case there is, and what the pages make of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cad.base.errors import CadError
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.results import Man, Results, read_results
+from cad.folders.run_folder.tables import LIKE, read_probabilities
+from cad.run.reports import write_report
+from cad.run.reports.headline import man_words
+from cad.run.reports.pages import asset
+from cad.run.reports.views import PatientView, list_patients
+from cad.run.stages.judge import decided, patient_decisions
+
+TOOL = {"malignant": (0.65, 0.93), "refer": (0.3, 0.5), "benign": (0.02, 0.08), "": (None,)}
+READERS = ((), (1, 1, 1, 1), (1, 1, 1, 4), (2, 3), (3, 3, 3), (3, 4), (4, 5, 4, 3), (5, 5), (1,))
+SETS = {"": (np.nan, np.nan), "neither": (0.1, 0.02), "benign": (0.5, 0.1),
+        "malignant": (0.05, 0.5), "benign or malignant": (0.11, 0.5)}  # fmt: skip
+UNLIKE = (LIKE, "ADC level: 8.0 SD below the training regions")
+MISSING = ("", "dce")
+TRUTH = (np.nan, 0.0, 1.0)
+LOWER, UPPER = 0.1, 0.6
+
+
+def row(
+    probability: float | None = 0.3,
+    scores: tuple[int, ...] = (),
+    plausible: str = "",
+    unlike: str = LIKE,
+    truth: float = np.nan,
+    roi: str = "1",
+) -> dict[str, Any]:
+    benign, malignant = SETS[plausible]
+    return {
+        "participant_id": "sub-1", "study_id": "sub-1", "roi_id": roi, "label": 1,
+        "probability": np.nan if probability is None else probability,
+        "reader_values": "; ".join(f"r{k}={(s - 1) / 4:g}" for k, s in enumerate(scores, 1)),
+        "scores": "; ".join(f"r{k}={s}" for k, s in enumerate(scores, 1)),
+        "p_benign": benign, "p_malignant": malignant, "unlike": unlike,
+        "truth": truth,
+    }  # fmt: skip
+
+
+def decide_all(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    lower, upper = np.full(len(rows), LOWER), np.full(len(rows), UPPER)
+    return decided(pd.DataFrame(rows), lower, upper)
+
+
+def decide_one(one: dict[str, Any]) -> Any:
+    return decide_all([one]).iloc[0]
+
+
+def speaks_against(word: str, case: Any) -> bool:
+    """What a radiologist would hold against a decision, written down apart from the rule."""
+    scores = [int(part[-1]) for part in case.scores.split("; ") if part]
+    mean = (sum(scores) / len(scores) - 1) / 4 if scores else None
+    left = {"benign": case.p_benign > 0.1, "malignant": case.p_malignant > 0.1}
+    return any(
+        [
+            case.unlike != LIKE,
+            not np.isnan(case.p_benign) and not left[word],
+            mean is not None and word == "benign" and (mean > 0.5 or max(scores) >= 4),
+            mean is not None and word == "malignant" and mean < 0.5,
+            mean is not None and abs(mean - case.probability) >= 0.5,
+        ]
+    )
+
+
+def test_no_decision_is_stated_that_something_contradicts() -> None:
+    cases = [
+        row(probability, *rest)
+        for probabilities in TOOL.values()
+        for probability, *rest in itertools.product(
+            probabilities, READERS, SETS, UNLIKE, MISSING, TRUTH
+        )
+    ]
+    table = decide_all(cases)
+    assert len(table) == 7 * 9 * 5 * 2 * 2 * 3
+    stated = 0
+    for case in table.itertuples():
+        expected = next(k for k, ps in TOOL.items() if case.probability in ps or k == "")
+        assert case.decision_model == expected, case
+        if expected in ("malignant", "benign"):
+            against = speaks_against(expected, case)
+            wrong = case.truth == (0.0 if expected == "malignant" else 1.0)
+            assert case.decision_before_histology == ("refer" if against else expected), case
+            assert case.decision == ("refer" if against or wrong else expected), case
+            assert bool(case.decision_reason) == (against or wrong), case
+            stated += case.decision == expected
+        else:
+            assert case.decision == case.decision_before_histology == expected
+            assert case.decision_reason == ""
+    assert stated > 20  # a rule that never states anything would pass the rest
+
+
+@pytest.mark.parametrize(
+    ("case", "words", "apart"),
+    [
+        # Readers 4 5 4 3 and P .03, on a real patient of PROSTATEx.
+        (
+            row(0.03, (4, 5, 4, 3)),
+            "the tool does not suspect cancer, the readers on average do",
+            "far apart",
+        ),
+        (
+            row(0.93, (1, 1, 1, 1)),
+            "the tool suspects cancer, the readers on average do not",
+            "far apart",
+        ),
+        (row(0.05, (1, 1, 1, 4)), "one reader does", "agree"),
+        (row(0.9, (4, 4), unlike="ADC"), "unlike the training cohort", "agree"),
+        (row(0.9, (4, 4), "benign"), "fits the other class only", "agree"),
+        (row(0.9, (4, 4), "neither"), "fits no class", "agree"),
+        (row(0.05, (1, 1), truth=1.0), "histology found it malignant", "agree"),
+        (row(0.9, (4, 4)), "", "agree"),
+        (row(0.3), "", ""),
+    ],
+)
+def test_what_contradicts_is_said_in_words(case: dict[str, Any], words: str, apart: str) -> None:
+    found = decide_one(case)
+    assert words in found["decision_reason"]
+    assert bool(words) == bool(found["decision_reason"])
+    assert found["apart"] == apart
+
+
+def test_a_patient_is_benign_only_when_everything_is() -> None:
+    benign, sure = row(0.05), row(0.9, (4, 5), roi="2")
+    disputed, nothing = row(0.03, (4, 5, 4, 3), roi="3"), row(None)
+
+    def patient(rows: list[dict[str, Any]], failed: bool = False) -> str:
+        said = patient_decisions(decide_all(rows), ["sub-1"] if failed else [])
+        assert said.nunique() == 1
+        return str(said.iloc[0])
+
+    assert patient([benign]) == "benign"
+    assert patient([benign], failed=True) == "refer"
+    assert patient([benign, disputed]) == "refer"
+    assert patient([benign, nothing]) == "refer"
+    assert patient([nothing]) == ""
+    assert patient([benign, disputed, sure]) == "malignant"
+
+
+def test_the_head_has_the_first_regions_of_tool_and_readers_and_all_that_is_not_benign(
+    finished_run: Path, tmp_path: Path
+) -> None:
+    benign, sure = row(0.05), row(0.9, (4, 5), roi="2")
+    disputed = row(0.03, (4, 5, 4, 3), roi="3")
+    view = view_of([benign, disputed, sure], finished_run, tmp_path)
+    assert [region.roi for region in view.head] == ["2", "3"]
+    assert [region.roi for region in view.disputed] == ["3"]
+    assert view.readers_first is view.top
+    # What the tool suspects most comes first, what the readers suspect most is there too.
+    others = [row(0.3 + k / 100, (2, 2), roi=str(k)) for k in range(4, 9)]
+    view = view_of([row(0.05, (3, 4)), *others], finished_run, tmp_path)
+    assert [region.roi for region in view.head] == ["8", "1", "7", "6"]
+    assert view.readers_first is not None
+    assert view.readers_first.roi == "1"
+    view = view_of([row(0.02), row(0.04, roi="2")], finished_run, tmp_path)
+    assert [region.roi for region in view.head] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "word"),
+    [((), ""), ((4,), ""), ((1, 2), "agree"), ((3, 3, 3), "agree"), ((1, 2, 3), "differ"),
+     ((2, 1, 1, 4), "are split"), ((1, 5), "are split")],
+)  # fmt: skip
+def test_readers_agree_differ_or_are_split(scores: tuple[int, ...], word: str) -> None:
+    """Scores 2 1 1 4 are no agreement, however near their mean is to the tool."""
+    assert decide_one(row(0.3, scores))["readers_agree"] == word
+
+
+def read_back(rows: list[dict[str, Any]], run: Path, folder: Path) -> Results:
+    table = decide_all(rows)
+    table["patient_decision"] = patient_decisions(table, [])
+    table.to_csv(folder / "probabilities.csv", index=False)
+    shutil.copy(run / "run.json", folder / "run.json")
+    return read_results(folder)
+
+
+def view_of(rows: list[dict[str, Any]], run: Path, folder: Path) -> PatientView:
+    (view,) = list_patients(read_back(rows, run, folder))
+    return view
+
+
+def test_headline_and_index_state_what_the_rule_states(finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
+    table = pd.read_csv(run / "probabilities.csv")
+    own = table["participant_id"] == "sub-P005"  # one region
+    words = {"malignant": "Malignant", "benign": "Benign"}
+    for decision, probability, scores in (
+        ("malignant", 0.93, "r1=1; r2=1; r3=1; r4=1"),
+        ("benign", 0.03, "r1=4; r2=5; r3=4; r4=3"),
+        ("malignant", 0.93, "r1=4; r2=5; r3=4; r4=4"),
+    ):
+        table.loc[own, "probability"] = probability
+        table.loc[own, ["scores", "histology"]] = [scores, ""]
+        table.loc[own, "reader_values"] = re.sub(
+            r"=(\d)", lambda m: f"={(int(m[1]) - 1) / 4:g}", scores
+        )
+        table.loc[own, ["p_benign", "p_malignant", "truth"]] = [0.5, 0.5, np.nan]
+        table = decided(table, np.full(len(table), LOWER), np.full(len(table), UPPER))
+        table["patient_decision"] = patient_decisions(table, [])
+        assert (table.loc[own, "decision_model"] == decision).all()
+        table.to_csv(run / "probabilities.csv", index=False)
+        write_report(run)
+        page = (run / "report" / "sub-P005.html").read_text(encoding="utf-8")
+        index = (run / "report" / "index.html").read_text(encoding="utf-8")
+        glance = page.split('id="glance-title"')[1].split("</section>")[0]
+        row = index.split('href="sub-P005.html">sub-P005</a></th>')[1].split("</tr>")[0]
+        agreed = probability == 0.93 and "r1=4" in scores
+        for text in (glance, row):
+            # The word itself, not "malignant above" of the scale or the index's counts.
+            assert (f"</i> {words[decision]}" in text) == agreed, text
+            assert ("</i> Refer" in text) != agreed
+        assert ("the tool suspects cancer, the readers on average do not" in glance) == (
+            "r1=1" in scores
+        )
+
+
+MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "man", "words", "never"),
+    [
+        # A region that is referred does not refer the man, and is not called benign by him.
+        ([row(0.05), row(0.3, roi="2")], {"probability": 0.04, "decision": "benign"},
+         ", with region 2 to be read again. Most suspicious to the tool: region 2 (30%). "
+         "Probability of cancer of ISUP 2 or more anywhere in "
+         "this man: 4%, below the site's limit of 10% for a man.", "every region"),
+        ([row(0.05)], {"probability": 0.04, "decision": "benign"}, ": every region is.", "again"),
+        # No region is malignant: the tool's first is the one to look at.
+        ([row(0.05), row(0.5, roi="2")], {"probability": 0.7, "decision": "malignant"},
+         ": consider region 2 for biopsy.", "region 1"),
+        ([row(0.9), row(0.3, roi="2")], {"probability": 0.7, "decision": "malignant"},
+         ": consider region 1 for biopsy; region 2 for a second radiologist.", "missing"),
+        ([row(0.05)], {}, "30%, between the site's limits for a man, 10% and 60%.", "missing"),
+        ([row(0.05)],
+         {"probability": 0.04, "decision_model": "benign", "decision_reason": ["a study failed"]},
+         "4%, below the site's limit of 10% for a man, but a study failed.", "between"),
+        ([row(0.5, (4, 4)), row(0.4, (2, 3), roi="2")], {}, " to a joint reading: regions 1, 2.",
+         "another"),
+        ([row(0.5, (4, 4)), row(0.4, (2,), roi="2")], {}, " to another reading: regions 1, 2.",
+         "joint"),
+        ([row(0.5)], {"probability": None}, "region 1. No probability of the whole man is "
+         "calculated: too few men.", "ISUP"),
+    ],
+)  # fmt: skip
+def test_the_mans_sentence_says_of_his_regions_what_is_so(
+    rows: list[dict[str, Any]], man: dict[str, Any], words: str, never: str,
+    finished_run: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    man = {"decision_model": man.get("decision", "refer")} | man
+    said = man_words(view_of(rows, finished_run, tmp_path), replace(MAN, **man), "too few men")
+    assert words in said
+    assert never not in said
+
+
+@pytest.mark.parametrize(
+    ("case", "suspicion"),
+    [
+        (row(0.03, (4, 5, 4, 3)), 1.0),  # the readers contradict: the most suspicious
+        (row(0.05, (1, 1, 1, 4)), 0.75),  # one of them does
+        (row(0.05, (2, 1)), 0.125),  # nobody does: their mean
+        (row(0.9, (1, 1)), 0.9),
+        (row(0.7, (4, 5)), 0.875),
+        (row(0.3, (3, 5)), 0.75),
+        (row(0.3), 0.3),
+    ],
+)
+def test_suspicion_is_the_tools_or_the_readers(case: dict[str, Any], suspicion: float) -> None:
+    assert decide_one(case)["suspicion"] == suspicion
+
+
+def test_patients_are_listed_by_the_mans_probability(finished_run: Path, tmp_path: Path) -> None:
+    cases = {"a": row(0.61, (4, 3)), "b": row(0.03, (4, 5, 4, 3)), "c": row(0.04, (1, 1))}
+    rows = [case | {"participant_id": name, "study_id": name} for name, case in cases.items()]
+    listed = list_patients(read_back(rows, finished_run, tmp_path))
+    assert [view.patient for view in listed] == ["a", "c", "b"]  # without one: by the first region
+    rows = [one | {"patient_probability": p} for one, p in zip(rows, (0.1, 0.3, 0.2), strict=True)]
+    listed = list_patients(read_back(rows, finished_run, tmp_path))
+    assert [view.patient for view in listed] == ["b", "c", "a"]
+
+
+def test_a_run_of_an_earlier_version_is_refused(finished_run: Path, tmp_path: Path) -> None:
+    """Its table and its pages stated different decisions: nobody can tell which is meant."""
+    shutil.copy(finished_run / "run.json", tmp_path / "run.json")
+    table = pd.read_csv(finished_run / "probabilities.csv").drop(columns="decision_model")
+    table.to_csv(tmp_path / "probabilities.csv", index=False)
+    for read in (read_results, lambda root: read_probabilities(RunFolder(root))):
+        with pytest.raises(CadError, match="earlier version") as caught:
+            read(tmp_path)
+        assert caught.value.hint == "make the run anew"
+
+
+def test_pages_hold_no_inline_style_or_handler(finished_run: Path) -> None:
+    for path in (finished_run / "report").glob("sub-*.html"):
+        text = path.read_text(encoding="utf-8")
+        for name in ("viewer.js", "patient.js", "report.css"):
+            text = text.replace(str(asset(name)), "")
+        assert not re.search(r"<[^>]+\s(style|on\w+)=", text), path.name
