@@ -1,0 +1,726 @@
+"""One P-SVM from sites that keep their rows: they exchange sums and nothing else.
+
+A linear kernel, and a Gaussian one through random Fourier features of an agreed seed (Rahimi and
+Recht 2007), have few weights w, however many rows there are (docs/methods.md 2)::
+
+    min over w, b, s, xi >= 0    1/2 |w|^2 + c' xi ,    Z x - t + xi = v >= 0 ,    x = (w, b, s)
+
+An interior point of this problem needs of the rows only sums: Z' diag(give) Z and Z' h. Whatever
+belongs to one row (its duals gamma and c - gamma, its surplus v and its shortfall xi) stays at the
+row's site. So the sites' common fit is the pooled fit, step by step, and not an average of fits.
+
+A question and an answer are JSON objects of numbers, named in docs/federated.md, which also says
+what an answer can reveal. A landmark or a support vector would be a patient's row: neither exists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit
+
+from cad.learning.learners.base import check_cost
+from cad.learning.learners.probabilistic import margin_scale
+from cad.learning.learners.soft_labels import (
+    KIND_NAMES,
+    Rule,
+    check_soft,
+    half_widths,
+    probabilistic_problem,
+    read_labels,
+)
+from cad.learning.learners.solvers.problem import Array, LearnerError
+
+Message = dict[str, Any]
+Send = Callable[[Message], Message]
+
+# Share of the way to the nearest bound that a step may go.
+_CLOSE = 0.999
+# Lengths of a step that are asked for: counts of the rows that forbid each are sums, where the
+# longest length that a site allows would be the number of one row.
+LENGTHS = np.concatenate([[1.0, 0.995], 0.99 * 0.93 ** np.arange(60)])
+_STEPS = 80
+# A learned scale that is so small beside the decision values is none (docs/methods.md 2).
+_COLLAPSED = 1e-6
+# Share of all costs below which an objective is rounding.
+_FLOOR = 1e-9
+# Where a learned scale starts: from below it is found in fewer steps.
+_FIRST_SCALE = 0.05
+
+
+class Refused(LearnerError):
+    """Report that a site sends no more, because too few patients would make up its sums."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedPlan:
+    """Hold what all sites agree on before the first message.
+
+    Parameters
+    ----------
+    features : int
+        Number of features of a row, in the order that the sites agree on.
+    C : float
+        Cost of a missed margin and of leaving a soft label's interval.
+    eta0, kappa : float
+        A label's interval has half-width clip(max(eta0, kappa eta), 0, 1/2).
+    boundary : "drop" or "paper"
+        How an interval that leaves (0, 1) is treated (docs/methods.md 1).
+    scale : "fixed", "learned" or float
+        The scale s that divides decision values, as in :class:`cad.learners.ProbabilisticSVC`.
+    clip : float
+        Standardised features are held within so many standard deviations.
+    components : int
+        Number of random Fourier features of the Gaussian kernel exp(-gamma |u - v|^2), an even
+        number; 0 is the linear kernel.
+    gamma : float
+        gamma of the Gaussian kernel, for standardised features.
+    seed : int
+        Seed of the random Fourier features.
+
+    Raises
+    ------
+    LearnerError
+        For a number out of range.
+
+    Examples
+    --------
+    >>> FederatedPlan(features=12).size
+    12
+    >>> FederatedPlan(features=12, components=100, gamma=0.05).size
+    100
+    """
+
+    features: int
+    C: float = 1.0
+    eta0: float = 0.125
+    kappa: float = 0.0
+    boundary: Rule = "drop"
+    scale: Any = "fixed"
+    clip: float = 3.0
+    components: int = 0
+    gamma: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_cost("C", self.C)
+        check_cost("clip", self.clip)
+        check_cost("gamma", self.gamma)
+        if self.features < 1:
+            raise LearnerError(f"features = {self.features}, must be 1 or more")
+        if self.components < 0 or self.components % 2:
+            raise LearnerError(
+                f"components = {self.components}, must be even (a cosine and a sine each) or 0"
+            )
+        if self.scale != "learned":
+            self.fixed_scale()
+
+    @property
+    def size(self) -> int:
+        """Return the number of weights."""
+        if self.components:
+            return self.components
+        return self.features
+
+    def fixed_scale(self) -> float:
+        """Return the scale s where it is not learned."""
+        if self.scale == "fixed":
+            return margin_scale(self.eta0)
+        return check_cost("scale", self.scale)
+
+    def expand(self, rows: Array) -> Array:
+        """Return what the weights multiply, shape (n, size), for standardised rows (n, features).
+
+        Random Fourier features are cosines and sines of the same random directions, so that the
+        kernel of a row with itself is exactly 1.
+        """
+        held = np.clip(rows, -self.clip, self.clip)
+        if not self.components:
+            return np.asarray(held)
+        half = self.components // 2
+        # The generator is named: another one would be another kernel at another site.
+        normal = np.random.Generator(np.random.PCG64(self.seed))
+        directions = normal.standard_normal((self.features, half)) * np.sqrt(2 * self.gamma)
+        angles = held @ directions
+        waves = np.hstack([np.cos(angles), np.sin(angles)])
+        return np.asarray(waves / np.sqrt(half))
+
+
+class FederatedSite:
+    """Hold one site's rows and answer questions about them by sums.
+
+    Parameters
+    ----------
+    plan : FederatedPlan
+        What all sites agree on.
+    X : array, shape (n, features)
+        The site's features; every number finite.
+    y : array, shape (n,)
+        Probabilities in [0, 1]; 0 and 1 are certain.
+    eta : float or array, shape (n,)
+        Uncertainty of every label.
+    groups : array, shape (n,), optional
+        Patient of every row; each row its own by default.
+    least_patients : float
+        A sum in which fewer patients count is not sent (:attr:`patients_in_sums`). 0 sends all.
+
+    Attributes
+    ----------
+    patients_in_sums : list of float
+        How many patients made up each weighted sum that was sent: the squared sum of their weights
+        over the sum of squares. It falls towards the end of a fit, where rows on the margin alone
+        have weight.
+
+    Raises
+    ------
+    LearnerError
+        For rows that do not fit the plan, or a number that is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> plan = FederatedPlan(features=2)
+    >>> site = FederatedSite(plan, np.eye(2), [0.0, 1.0])
+    >>> site.answer({"ask": "sums"})
+    {'rows': 2, 'sums': [1.0, 1.0]}
+    """
+
+    def __init__(
+        self,
+        plan: FederatedPlan,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike = 0.0,
+        groups: ArrayLike | None = None,
+        least_patients: float = 0.0,
+    ) -> None:
+        rows = np.asarray(X, dtype=float)
+        if rows.ndim != 2 or rows.shape[1] != plan.features:
+            raise LearnerError(
+                f"features of shape {rows.shape}; the plan has {plan.features} columns"
+            )
+        if not np.isfinite(rows).all():
+            i, j = np.argwhere(~np.isfinite(rows))[0].tolist()
+            raise LearnerError(
+                f"X[{i}, {j}] = {rows[i, j]}, must be finite",
+                hint="fill in what is missing by a rule that all sites share",
+            )
+        p, spread = check_soft(np.asarray(y, dtype=float), eta)
+        if len(p) != len(rows):
+            raise LearnerError(f"{len(p)} labels for {len(rows)} rows: they must agree")
+        if groups is None:
+            groups = np.arange(len(rows))
+        self._patient = np.unique(np.asarray(groups), return_inverse=True)[1]
+        if len(self._patient) != len(rows):
+            raise LearnerError(f"{len(self._patient)} groups for {len(rows)} rows: they must agree")
+        self.plan = plan
+        self.least_patients = least_patients
+        self.patients_in_sums: list[float] = []
+        self._asked: Counter[str] = Counter()
+        self._rows = rows
+        half_width = half_widths(spread, plan.eta0, plan.kappa)
+        self._labels = read_labels(p, half_width, plan.boundary, plan.eta0)
+        self._features = rows
+        self._Z = np.zeros((0, plan.size))
+
+    def answer(self, question: Message) -> Message:
+        """Answer one question by sums over the site's rows.
+
+        Parameters
+        ----------
+        question : dict
+            ``ask`` names the question; the other entries are its numbers.
+
+        Returns
+        -------
+        dict
+            Sums, as numbers and lists of numbers; or ``refused`` alone, which says why this site
+            sends no more.
+
+        Raises
+        ------
+        LearnerError
+            For a question that is unknown, comes out of turn or is put more often than a fit needs.
+        """
+        answers: dict[str, Callable[[Message], Message]] = {
+            "sums": self._sums,
+            "squares": self._squares,
+            "labels": self._kinds,
+            "start": self._start,
+            "system": self._system,
+            "predictor": self._predictor,
+            "corrector": self._corrector,
+        }
+        name = question.get("ask")
+        if name not in answers:
+            raise LearnerError(f"the question {name!r} is unknown: {', '.join(answers)}")
+        if name in ("system", "predictor", "corrector") and not self._asked["start"]:
+            raise LearnerError(f'the question "{name}" came before "start"')
+        # Sums of the same rows under ever other weights would tell the rows.
+        self._asked[name] += 1
+        most = 1
+        if name in ("system", "predictor", "corrector"):
+            most = _STEPS
+        if self._asked[name] > most:
+            raise LearnerError(
+                f'the question "{name}" came {self._asked[name]} times, a fit puts it {most} times',
+                hint="make another FederatedSite for another fit",
+            )
+        try:
+            return answers[name](question)
+        except Refused as error:
+            return {"refused": str(error)}
+
+    def _sums(self, _: Message) -> Message:
+        return {"rows": len(self._rows), "sums": self._rows.sum(axis=0).tolist()}
+
+    def _squares(self, question: Message) -> Message:
+        away = self._rows - np.array(question["mean"])
+        return {"squares": (away**2).sum(axis=0).tolist()}
+
+    def _kinds(self, _: Message) -> Message:
+        labels = self._labels
+        beyond_half = labels.bounded & ((labels.lower > 0) | (labels.upper < 0))
+        return {"kinds": list(labels.counts().values()), "beyond_half": int(beyond_half.sum())}
+
+    def _start(self, question: Message) -> Message:
+        """Scale the rows, write the problem down and begin in the middle of every box."""
+        scaled = (self._rows - np.array(question["mean"])) / np.array(question["deviation"])
+        self._features = self.plan.expand(scaled)
+        cost = np.full(len(self._rows), self.plan.C)
+        problem = probabilistic_problem(self._labels, cost, cost, question["scale"])
+        self._margins = problem.t
+        self._costs = problem.c
+        point = problem.A.indices
+        self._owner = self._patient[point]
+        self._Z = np.hstack(
+            [problem.A.data[:, None] * self._features[point], np.asarray(problem.B)]
+        )
+        short = problem.t - self._Z @ np.array(question["x"])
+        self._gamma = 0.5 * problem.c
+        self._back = 0.5 * problem.c
+        self._v = np.maximum(-short, 0.0) + 1.0
+        self._xi = np.maximum(short, 0.0) + 1.0
+        self._length = 0.0
+        self._moves: tuple[Array, Array, Array] | None = None
+        return {"constraints": len(problem.c), "cost": float(problem.c.sum())}
+
+    def _system(self, question: Message) -> Message:
+        """Move as the last step was decided, and return the sums of the next one's equations."""
+        if self._moves is not None:
+            length = float(question["length"])
+            self._gamma = self._gamma + length * self._moves[0]
+            self._back = self._back - length * self._moves[0]
+            self._v = self._v + length * self._moves[1]
+            self._xi = self._xi + length * self._moves[2]
+        x = np.array(question["x"])
+        gamma, back, v, xi = self._gamma, self._back, self._v, self._xi
+        self._give = 1.0 / (xi / back + v / gamma)
+        self._off = self._margins - self._Z @ x - xi + v
+        self._count_patients()
+        weighted = self._Z * self._give[:, None]
+        upper = np.triu_indices(self._Z.shape[1])
+        right = self._off + xi - v
+        return {
+            "matrix": (weighted.T @ self._Z)[upper].tolist(),
+            "pull": (self._Z.T @ gamma).tolist(),
+            "right": (weighted.T @ right).tolist(),
+            "products": float(gamma @ v + back @ xi),
+            "missed": float(self._costs @ xi),
+            "squared_values": float(((self._features @ x[: self.plan.size]) ** 2).sum()),
+        }
+
+    def _count_patients(self) -> None:
+        """Refuse a weighted sum that too few patients make up."""
+        weight = self._give * (self._Z**2).sum(axis=1)
+        of_patient = np.bincount(self._owner, weight)
+        total = float(of_patient.sum())
+        count = 0.0
+        if total > 0:
+            shares = of_patient / total
+            count = float(1.0 / (shares @ shares))
+        if count < self.least_patients:
+            raise Refused(
+                f"{count:.1f} patients would make up the sums, "
+                f"{self.least_patients:g} are the least",
+                hint="end here: the fit so far is kept, with its gap",
+            )
+        self.patients_in_sums.append(count)
+
+    def _change(self, dx: Array, to_v: Array, to_xi: Array) -> tuple[Array, Array, Array]:
+        """Return the changes of gamma, v and xi that go with a change of x."""
+        h = self._off - to_xi / self._back + to_v / self._gamma
+        d_gamma = self._give * (h - self._Z @ dx)
+        d_v = (to_v - self._v * d_gamma) / self._gamma
+        d_xi = (to_xi + self._xi * d_gamma) / self._back
+        return d_gamma, d_v, d_xi
+
+    def _blocked(self, d_gamma: Array, d_v: Array, d_xi: Array) -> list[int]:
+        """Return how many rows forbid each of the lengths."""
+        worst = np.maximum.reduce(
+            [-d_gamma / self._gamma, d_gamma / self._back, -d_v / self._v, -d_xi / self._xi]
+        )
+        counts = (worst[:, None] * LENGTHS[None, :] > _CLOSE).sum(axis=0)
+        return [int(count) for count in counts]
+
+    def _predictor(self, question: Message) -> Message:
+        """Return how far a step that aims at products of zero may go, and the corrector's sums."""
+        to_v = -self._gamma * self._v
+        to_xi = -self._back * self._xi
+        d_gamma, d_v, d_xi = self._change(np.array(question["dx"]), to_v, to_xi)
+        linear = d_gamma @ self._v + self._gamma @ d_v - d_gamma @ self._xi + self._back @ d_xi
+        quadratic = d_gamma @ d_v - d_gamma @ d_xi
+        # The corrector takes off the second-order products that this step would leave.
+        self._to_v = to_v - d_gamma * d_v
+        self._to_xi = to_xi + d_gamma * d_xi
+        h = self._off - self._to_xi / self._back + self._to_v / self._gamma
+        per_centre = 1.0 / self._gamma - 1.0 / self._back
+        return {
+            "blocked": self._blocked(d_gamma, d_v, d_xi),
+            "linear": float(linear),
+            "quadratic": float(quadratic),
+            "right": (self._Z.T @ (self._give * h)).tolist(),
+            "right_per_centre": (self._Z.T @ (self._give * per_centre)).tolist(),
+        }
+
+    def _corrector(self, question: Message) -> Message:
+        """Keep the step that is to be made, and return how far it may go."""
+        centre = float(question["centre"])
+        self._moves = self._change(
+            np.array(question["dx"]), centre + self._to_v, centre + self._to_xi
+        )
+        return {"blocked": self._blocked(*self._moves)}
+
+
+@dataclass(frozen=True)
+class FederatedRound:
+    """Hold what one step of a federated fit cost and how far it had come.
+
+    Parameters
+    ----------
+    step : int
+        Number of the step, from 1.
+    gap : float
+        Bound of the relative distance of the objective from the optimum, before the step.
+    sent : int
+        Bytes of the sites' answers so far, as JSON, all sites together.
+    x : ndarray
+        Weights, intercept and, where it is learned, scale, before the step.
+    """
+
+    step: int
+    gap: float
+    sent: int
+    x: Array
+
+
+@dataclass(frozen=True)
+class FederatedFit:
+    """Hold the P-SVM that sites have fitted together.
+
+    Parameters
+    ----------
+    plan : FederatedPlan
+        What the sites had agreed on.
+    mean, deviation : ndarray, shape (features,)
+        Mean and standard deviation of the features over all sites.
+    weights : ndarray, shape (plan.size,)
+        Weights w.
+    intercept, scale : float
+        Intercept b and scale s: P = 1 / (1 + exp(-(w'z + b) / s)).
+    gap : float
+        Bound of the relative distance of the objective from the optimum.
+    converged : bool
+        Whether the gap is within what was asked for.
+    refused : str
+        Why a site sent no more; empty where none refused.
+    rounds : list of FederatedRound
+        Every step.
+    rows : int
+        Number of rows of all sites.
+    """
+
+    plan: FederatedPlan
+    mean: Array
+    deviation: Array
+    weights: Array
+    intercept: float
+    scale: float
+    gap: float
+    converged: bool
+    refused: str
+    rows: int
+    rounds: list[FederatedRound] = field(repr=False)
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the decision values w'z + b, shape (n,), of features of shape (n, features)."""
+        rows = np.asarray(X, dtype=float)
+        if rows.ndim != 2 or rows.shape[1] != self.plan.features:
+            raise LearnerError(
+                f"features of shape {rows.shape}; the plan has {self.plan.features} columns"
+            )
+        expanded = self.plan.expand((rows - self.mean) / self.deviation)
+        return np.asarray(expanded @ self.weights + self.intercept)
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return the probabilities of the negative and the positive class, shape (n, 2)."""
+        positive = np.asarray(expit(self.decision_function(X) / self.scale))
+        return np.column_stack([1.0 - positive, positive])
+
+
+def fit_federated(plan: FederatedPlan, sites: Sequence[Send], tol: float = 1e-12) -> FederatedFit:
+    """Fit one P-SVM to the rows of all sites by exchanging sums.
+
+    Parameters
+    ----------
+    plan : FederatedPlan
+        What all sites agree on.
+    sites : sequence of callable
+        Each takes a question and returns the site's answer (:meth:`FederatedSite.answer`, here or
+        behind a wire).
+    tol : float
+        Relative gap at which to stop.
+
+    Returns
+    -------
+    FederatedFit
+        The fit; ``converged`` is False where a site refused, or steps became too short.
+
+    Raises
+    ------
+    LearnerError
+        For labels that no P-SVM can be fitted to, and a scale that collapses.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> plan = FederatedPlan(features=1)
+    >>> sites = [
+    ...     FederatedSite(plan, [[-1.0], [1.0]], [0.0, 1.0]),
+    ...     FederatedSite(plan, [[-2.0], [2.0]], [0.0, 1.0]),
+    ... ]
+    >>> fit = fit_federated(plan, [site.answer for site in sites])
+    >>> fit.predict_proba([[3.0]])[0, 1] > 0.9
+    np.True_
+    """
+    wire = _Wire(sites)
+    mean, deviation, rows = _moments(wire)
+    scale = _check_labels(plan, wire)
+    solver = _Coordinator(plan, wire, mean, deviation, scale)
+    refused = solver.run(tol)
+    learned = scale is None
+    x = solver.x
+    s = float(x[-1]) if learned else float(plan.fixed_scale())
+    if learned and s <= _COLLAPSED * max(solver.typical_value / np.sqrt(rows), 1e-3):
+        raise LearnerError(
+            f"the learned scale collapsed to {s:.3g}",
+            hint="use a wider eta0, a smaller C, or scale='fixed'",
+        )
+    return FederatedFit(
+        plan=plan,
+        mean=mean,
+        deviation=deviation,
+        weights=x[: plan.size],
+        intercept=float(x[plan.size]),
+        scale=s,
+        gap=solver.gap,
+        converged=solver.gap <= tol,
+        refused=refused,
+        rows=rows,
+        rounds=solver.rounds,
+    )
+
+
+class _Wire:
+    """Ask every site, add up the answers and count what they weigh."""
+
+    def __init__(self, sites: Sequence[Send]) -> None:
+        if not sites:
+            raise LearnerError("no site: there is nothing to fit")
+        self._sites = sites
+        self.sent = 0
+
+    def ask(self, question: Message) -> dict[str, Array]:
+        """Return the sums over all sites of every entry of their answers."""
+        total: dict[str, Array] = {}
+        for site in self._sites:
+            answer = site(question)
+            self.sent += len(json.dumps(answer))
+            if "refused" in answer:
+                raise Refused(str(answer["refused"]))
+            for name, value in answer.items():
+                numbers = np.asarray(value, dtype=float)
+                if not np.isfinite(numbers).all():
+                    raise LearnerError(
+                        f'a site answered "{question["ask"]}" with a number that is not finite'
+                    )
+                if name in total:
+                    total[name] = total[name] + numbers
+                else:
+                    total[name] = numbers
+        return total
+
+
+def _moments(wire: _Wire) -> tuple[Array, Array, int]:
+    """Return mean, standard deviation and number of the rows of all sites."""
+    first = wire.ask({"ask": "sums"})
+    rows = int(first["rows"])
+    mean = first["sums"] / rows
+    second = wire.ask({"ask": "squares", "mean": mean.tolist()})
+    deviation = np.sqrt(second["squares"] / rows)
+    return mean, np.where(deviation > 0, deviation, 1.0), rows
+
+
+def _check_labels(plan: FederatedPlan, wire: _Wire) -> float | None:
+    """Return s where it is fixed, None where it is learned; refuse what has no answer."""
+    counts = wire.ask({"ask": "labels"})
+    kinds = dict(zip(KIND_NAMES, counts["kinds"], strict=True))
+    certain = kinds["certain_negative"] + kinds["certain_positive"]
+    soft = kinds["two_sided"] + kinds["one_sided"]
+    if soft == 0 and min(kinds["certain_negative"], kinds["certain_positive"]) == 0:
+        raise LearnerError("one class only among the labels of all sites: two are needed")
+    if plan.scale != "learned":
+        return plan.fixed_scale()
+    if certain == 0 or counts["beyond_half"] == 0:
+        raise LearnerError(
+            "the scale cannot be learned: that takes a certain label, and a soft one that excludes "
+            "1/2",
+            hint='use scale="fixed"',
+        )
+    return None
+
+
+class _Coordinator:
+    """Run the interior point (Mehrotra's predictor and corrector) on the sites' sums."""
+
+    def __init__(
+        self, plan: FederatedPlan, wire: _Wire, mean: Array, deviation: Array, scale: float | None
+    ) -> None:
+        self.wire = wire
+        self.learned = scale is None
+        size = plan.size + 1 + self.learned
+        self.quadratic = np.zeros(size)
+        self.quadratic[: plan.size] = 1.0
+        self.x = np.zeros(size)
+        if self.learned:
+            self.x[-1] = _FIRST_SCALE
+        start = {
+            "ask": "start",
+            "mean": mean.tolist(),
+            "deviation": deviation.tolist(),
+            "scale": scale,
+            "x": self.x.tolist(),
+        }
+        counts = wire.ask(start)
+        self.constraints = float(counts["constraints"])
+        self.cost = float(counts["cost"])
+        # The multiplier of s >= 0 starts at a row's mean cost.
+        self.price = self.cost / self.constraints
+        self.gap = np.inf
+        self.typical_value = 0.0
+        self.rounds: list[FederatedRound] = []
+
+    def run(self, tol: float) -> str:
+        """Make steps until the gap is within ``tol``; return why a site sent no more."""
+        best_gap = np.inf
+        best_x = self.x
+        length = 0.0
+        refused = ""
+        for step in range(1, _STEPS + 1):
+            try:
+                sums = self.wire.ask({"ask": "system", "x": self.x.tolist(), "length": length})
+            except Refused as error:
+                refused = str(error)
+                break
+            gap = self._relative_gap(sums)
+            self.rounds.append(FederatedRound(step, gap, self.wire.sent, self.x.copy()))
+            if gap < best_gap:
+                best_gap = gap
+                best_x = self.x.copy()
+                self.typical_value = float(np.sqrt(sums["squared_values"]))
+            if gap <= tol:
+                break
+            length = self._step(sums)
+            if length == 0.0:
+                break
+        self.gap = best_gap
+        self.x = best_x
+        return refused
+
+    def _relative_gap(self, sums: dict[str, Array]) -> float:
+        products = float(sums["products"])
+        if self.learned:
+            products += self.x[-1] * self.price
+        objective = 0.5 * float(self.quadratic @ self.x**2) + float(sums["missed"])
+        return products / max(objective, _FLOOR * self.cost)
+
+    def _step(self, sums: dict[str, Array]) -> float:
+        """Move x and the scale's multiplier by one step; return its length, or 0 for the end."""
+        size = len(self.x)
+        count = 2 * self.constraints + self.learned
+        products = float(sums["products"])
+        s = 1.0
+        price = 0.0
+        if self.learned:
+            s = float(self.x[-1])
+            price = self.price
+            products += s * price
+        mu = products / count
+        off = sums["pull"] - self.quadratic * self.x
+        off[-1] += price
+        matrix = np.zeros((size, size))
+        matrix[np.triu_indices(size)] = sums["matrix"]
+        matrix = matrix + np.triu(matrix, 1).T
+        matrix[np.diag_indices(size)] += self.quadratic
+        matrix[-1, -1] += price / s
+        try:
+            factor = cho_factor(matrix)
+        except np.linalg.LinAlgError:
+            return 0.0
+
+        def solve(right: Array, to_s: float) -> Array:
+            total = off + right
+            total[-1] += to_s / s
+            return np.asarray(cho_solve(factor, total))
+
+        ahead = solve(sums["right"], -s * price)
+        ahead_price = 0.0
+        if self.learned:
+            ahead_price = (-s * price - price * ahead[-1]) / s
+        predicted = self.wire.ask({"ask": "predictor", "dx": ahead.tolist()})
+        length = self._longest(predicted["blocked"], ahead, ahead_price)
+        left = products + length * float(predicted["linear"])
+        left += length**2 * float(predicted["quadratic"])
+        if self.learned:
+            left += length * (ahead[-1] * price + s * ahead_price)
+            left += length**2 * ahead[-1] * ahead_price
+        centre = mu * (max(left / count, 0.0) / mu) ** 3
+        to_s = 0.0
+        if self.learned:
+            to_s = centre - s * price - ahead[-1] * ahead_price
+        dx = solve(predicted["right"] + centre * predicted["right_per_centre"], to_s)
+        d_price = 0.0
+        if self.learned:
+            d_price = (to_s - price * dx[-1]) / s
+        corrected = self.wire.ask({"ask": "corrector", "dx": dx.tolist(), "centre": centre})
+        length = self._longest(corrected["blocked"], dx, d_price)
+        self.x = self.x + length * dx
+        self.price = self.price + length * d_price
+        return length
+
+    def _longest(self, blocked: NDArray[np.float64], dx: Array, d_price: float) -> float:
+        """Return the longest length that no row forbids, nor the scale; 0 where none is allowed."""
+        free = blocked == 0
+        if self.learned:
+            worst = max(-dx[-1] / self.x[-1], -d_price / self.price)
+            free &= worst * LENGTHS <= _CLOSE
+        if not free.any():
+            return 0.0
+        return float(LENGTHS[free].max())
