@@ -1,0 +1,1233 @@
+"""Regions and their man in one model: what histology would find, given what is believed.
+
+For region i of man m, with belief b_i (what readers would say) and readers' mean s_i,
+
+    logit r_i(t) = a + b logit b_i + c s_i + d density + e age + t,    t ~ N(0, tau^2) of the man,
+    r_i = integral of r_i(t),
+    P(man) = 1 - integral of (1 - u(t)) prod_i (1 - r_i(t)),
+    logit u(t) = f + g density + t,
+
+density the logarithm of PSA density and age in decades, both around their training mean; u is
+cancer outside the outlined regions and exists only where men's truth is known beyond their regions.
+The integrals are sums over 15 Gauss-Hermite nodes, in the fit as in a prediction, so that
+max r_i <= P(man) <= u + sum r_i holds at every node and thereby always. The parameters maximise the
+marginal likelihood times normal priors (docs/methods.md 9).
+
+There are two sets of parameters: one from images alone, and one with readers' scores. A region
+with a readers' mean is judged by the second, any other by the first; a man's effect is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.typing import ArrayLike
+from scipy import sparse
+from scipy.optimize import brentq
+from scipy.special import expit, log_expit, logit, logsumexp
+from scipy.stats import norm
+
+from cad.base.errors import CadError
+
+TERMS = (
+    "intercept",
+    "belief",
+    "readers",
+    "density",
+    "age",
+    "density unknown",
+    "age unknown",
+    "leak",
+    "leak density",
+    "log effect",
+)
+"""Names of the parameters of a set, in their order: ``log effect`` is log tau, ``leak`` is f."""
+INTERCEPT, BELIEF, READERS, DENSITY, AGE, NO_DENSITY, NO_AGE, LEAK, LEAK_DENSITY, EFFECT = range(10)
+PRIOR_MEAN = np.array([0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, -3.0, 0.0, -0.5])
+PRIOR_SD = np.array([1.5, 0.35, 0.5, 1.0, 0.5, 0.5, 0.5, 1.5, 0.5, 1.0])
+"""Of the set from images alone. What readers add takes its weight from the belief's."""
+WITH_READERS_MEAN = (0.6, 0.3)
+WITH_READERS_SD = (0.5, 0.5)
+"""Prior of the weights of belief and readers' mean where both are given."""
+SITE_MEAN = np.array([0.0, 1.0, 0.0, 0.0])
+SITE_SD = np.array([1.0, 0.35, 0.5, 0.5])
+"""Prior of what a site moves: intercept, slope, leak beyond the intercept, log effect."""
+LEVEL = 0.95
+"""Of the ranges."""
+CLIP = 1e-6
+"""Beliefs enter a logarithm no closer to 0 and 1 than this."""
+READERS_CLIP = 0.05
+"""A readers' mean of 0 or 1 becomes a logit as if it were this far inside."""
+LEAST_SITE_MEN = 30
+"""Men with truth below whom a site moves nothing."""
+WHOLE = 100
+"""Men up to whom each is left out alone."""
+BLOCKS = 20
+"""Parts into which more men are dealt."""
+
+_POINTS, _MASS = hermegauss(15)
+_WEIGHT = _MASS / _MASS.sum()
+_STEP = 1e-5
+"""Of the central differences of the gradient that give the Hessian."""
+
+
+@dataclass(frozen=True)
+class MenAndRegions:
+    """Hold regions, the men whom they belong to and what is known of both (:func:`of_arrays`).
+
+    Parameters
+    ----------
+    belief : ndarray, shape (n,)
+        What readers would say of each region, in (0, 1); NaN where a region has no belief: it is
+        then judged by nothing and belongs to no product.
+    man : ndarray of int, shape (n,)
+        Index of each region's man, 0 to m - 1. A man may have no region.
+    readers : ndarray, shape (n,)
+        Readers' mean on the logit scale (:func:`readers_logit`); NaN where nobody scored.
+    truth : ndarray, shape (n,)
+        1 malignant, 0 benign, NaN unknown.
+    density, age : ndarray, shape (m,)
+        Natural logarithm of PSA density (ng/mL2), and age in decades; NaN where unknown.
+    truth_of_man : ndarray, shape (m,)
+        1 or 0 where it is known beyond the regions whether the man has cancer (systematic biopsy,
+        prostatectomy); NaN otherwise.
+    """
+
+    belief: np.ndarray
+    man: np.ndarray
+    readers: np.ndarray
+    truth: np.ndarray
+    density: np.ndarray
+    age: np.ndarray
+    truth_of_man: np.ndarray
+
+    @property
+    def men(self) -> int:
+        """Return the number of men."""
+        return len(self.density)
+
+    def of_men(self, chosen: np.ndarray) -> MenAndRegions:
+        """Return some of the men with their regions, both in the order they have.
+
+        Parameters
+        ----------
+        chosen : ndarray of bool, shape (m,)
+            Which men.
+        """
+        regions = chosen[self.man]
+        index = np.cumsum(chosen) - 1
+        return MenAndRegions(
+            self.belief[regions],
+            index[self.man[regions]],
+            self.readers[regions],
+            self.truth[regions],
+            self.density[chosen],
+            self.age[chosen],
+            self.truth_of_man[chosen],
+        )
+
+    def histology_of_men(self) -> np.ndarray:
+        """Return every man's truth: 1, 0, or NaN where it is not known, shape (m,).
+
+        It is what is known beyond the regions; else 1 for a malignant region, 0 where all regions
+        are benign.
+        """
+        malignant = np.bincount(self.man[self.truth == 1], minlength=self.men) > 0
+        benign = np.bincount(self.man[self.truth == 0], minlength=self.men)
+        regions = np.bincount(self.man, minlength=self.men)
+        of_regions = np.where((regions > 0) & (benign == regions), 0.0, np.nan)
+        of_regions[malignant] = 1.0
+        return np.where(np.isfinite(self.truth_of_man), self.truth_of_man, of_regions)
+
+
+def of_arrays(
+    belief: ArrayLike,
+    man: ArrayLike,
+    men: int,
+    *,
+    readers: ArrayLike | None = None,
+    truth: ArrayLike | None = None,
+    density: ArrayLike | None = None,
+    age: ArrayLike | None = None,
+    truth_of_man: ArrayLike | None = None,
+) -> MenAndRegions:
+    """Check arrays and return them as men and regions; what is not given is unknown.
+
+    Parameters
+    ----------
+    belief, man, readers, truth : array, shape (n,)
+        See :class:`MenAndRegions`.
+    men : int
+        Number of men.
+    density, age, truth_of_man : array, shape (men,)
+        See :class:`MenAndRegions`.
+
+    Raises
+    ------
+    CadError
+        For arrays of another length, infinite values, beliefs outside [0, 1], truths other than 0
+        and 1, an index of no man, and a man said to be free of cancer who has a malignant region.
+
+    Examples
+    --------
+    >>> data = of_arrays([0.1, 0.7, 0.3], [0, 0, 1], 2, truth=[0, 1, 0])
+    >>> data.histology_of_men().tolist()
+    [1.0, 0.0]
+    """
+    index = np.asarray(man)
+    if index.ndim != 1 or (len(index) > 0 and not np.issubdtype(index.dtype, np.integer)):
+        raise CadError(f"man is one whole number a region, not {index.dtype} of {index.ndim} axes")
+    if len(index) > 0 and (index.min() < 0 or index.max() >= men):
+        raise CadError(f"man runs from {index.min()} to {index.max()}, there are {men} men from 0")
+    regions = len(index)
+    data = MenAndRegions(
+        _column("belief", belief, regions, (0.0, 1.0)),
+        index.astype(int),
+        _column("readers", readers, regions),
+        _column("truth", truth, regions, (0.0, 1.0)),
+        _column("density", density, men),
+        _column("age", age, men),
+        _column("truth_of_man", truth_of_man, men, (0.0, 1.0)),
+    )
+    for name in ("truth", "truth_of_man"):
+        values = getattr(data, name)
+        if not np.isin(values[np.isfinite(values)], (0.0, 1.0)).all():
+            raise CadError(f"{name} is 0, 1 or unknown (NaN), and nothing between")
+    free = data.truth_of_man == 0
+    contradicted = np.flatnonzero(free & (np.bincount(index[data.truth == 1], minlength=men) > 0))
+    if len(contradicted) > 0:
+        raise CadError(
+            f"man {contradicted[0]} is said to be free of cancer and has a malignant region",
+            hint="correct the truth of the man, or that of the region",
+        )
+    return data
+
+
+def readers_logit(mean: ArrayLike) -> np.ndarray:
+    """Return readers' means on the logit scale, those of 0 and 1 moved inside; NaN stays NaN.
+
+    Parameters
+    ----------
+    mean : array, shape (n,)
+        Mean of a region's scores as probabilities, in [0, 1].
+
+    Examples
+    --------
+    >>> readers_logit([0.0, 0.5, 1.0]).round(2).tolist()
+    [-2.94, 0.0, 2.94]
+    """
+    clipped = np.clip(np.asarray(mean, dtype=float), READERS_CLIP, 1 - READERS_CLIP)
+    return np.asarray(logit(clipped))
+
+
+def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.ndarray:
+    """Return out-of-fold beliefs freed of their folds' base rates, to teach a joint model by.
+
+    A fold without a malignant patient was scored by a model of a higher base rate than the others,
+    so that raw beliefs of different folds are ordered against the truth. From the log-odds of each
+    belief the base log-odds of its fold's model are taken, and the mean of all folds' is added
+    (docs/methods.md 9). Folds are five to ten, of whole patients: leaving out one patient at a
+    time is the most biased.
+
+    Parameters
+    ----------
+    belief : array, shape (n,)
+        Out-of-fold beliefs in [0, 1]; NaN stays NaN.
+    fold : array of int, shape (n,)
+        Each region's fold, 0 to k - 1.
+    base : array, shape (k,)
+        Log-odds of the mean label of the rows that each fold's model was trained on.
+
+    Raises
+    ------
+    CadError
+        For a fold without a base, and a base that is no number.
+
+    Examples
+    --------
+    >>> teaching_beliefs([0.5, 0.5], [0, 1], [-1.0, 1.0]).round(3).tolist()
+    [0.731, 0.269]
+    """
+    index = np.asarray(fold, dtype=int)
+    centre = np.asarray(base, dtype=float)
+    if len(index) > 0 and (index.min() < 0 or index.max() >= len(centre)):
+        raise CadError(f"folds run to {index.max()}, bases are given for {len(centre)}")
+    if not np.isfinite(centre).all():
+        raise CadError("the base log-odds of a fold is no number")
+    odds = logit(np.clip(np.asarray(belief, dtype=float), CLIP, 1 - CLIP))
+    # The common base: every fold's model was trained on most of the same rows.
+    common = centre[np.unique(index)].mean() if len(index) > 0 else 0.0
+    return np.asarray(expit(odds - centre[index] + common))
+
+
+@dataclass(frozen=True)
+class JointPrediction:
+    """Hold what a joint model says of regions and men.
+
+    Parameters
+    ----------
+    probability : ndarray, shape (n,)
+        Of cancer in each region, with all the evidence there is; NaN without a belief.
+    low, high : ndarray, shape (n,)
+        The range of ``probability``, which contains it.
+    probability_images : ndarray, shape (n,)
+        The same without readers' scores; equal to ``probability`` for a man without any.
+    man : ndarray, shape (m,)
+        Probability of any cancer of each man: in his regions, and beyond them where the model
+        knows of it. NaN for a man without a region where it does not.
+    man_low, man_high : ndarray, shape (m,)
+        The range of ``man``.
+    man_images : ndarray, shape (m,)
+        The same without readers' scores.
+    leak : ndarray, shape (m,)
+        Probability of cancer outside the regions (u); 0 where the model knows of none.
+    notes : tuple of str, length m
+        What each man lacks, in words; empty where nothing.
+    """
+
+    probability: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    probability_images: np.ndarray
+    man: np.ndarray
+    man_low: np.ndarray
+    man_high: np.ndarray
+    man_images: np.ndarray
+    leak: np.ndarray
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Taught:
+    """Hold what a joint model was taught by.
+
+    Parameters
+    ----------
+    men, regions, regions_with_readers : int
+        Men and regions with truth; those of the regions that have a readers' mean.
+    prevalence_of_regions, prevalence_of_men : float
+        Shares that are malignant among those whose truth is known; NaN where there is none.
+    """
+
+    men: int
+    regions: int
+    regions_with_readers: int
+    prevalence_of_regions: float
+    prevalence_of_men: float
+
+
+@dataclass(frozen=True)
+class JointModel:
+    """Compute the probability of cancer of regions and men from beliefs (:func:`fit_joint`).
+
+    Parameters
+    ----------
+    estimate : ndarray, shape (2, 10)
+        The parameters in the order of ``TERMS``: from images alone, and with readers' scores.
+    covariance : ndarray, shape (20, 20)
+        Of both rows of ``estimate`` after each other.
+    centre : ndarray, shape (2,)
+        Training means of log PSA density and age (decades); 0 where nobody's was known.
+    free : ndarray of bool, shape (2, 10)
+        The parameters that training could tell anything of. Others are 0 and without effect.
+    taught : Taught
+        Men, regions and prevalence of the training.
+    notes : tuple of str
+        What the training lacked, in words.
+    prevalence : float or None
+        Share of men with cancer that was stated for the place of use.
+    shift : float
+        Log-odds by which this moved the model.
+    """
+
+    estimate: np.ndarray
+    covariance: np.ndarray
+    centre: np.ndarray
+    free: np.ndarray
+    taught: Taught
+    notes: tuple[str, ...] = ()
+    prevalence: float | None = None
+    shift: float = 0.0
+
+    @property
+    def effect(self) -> np.ndarray:
+        """Return tau, the standard deviation of a man's effect, of both sets, shape (2,)."""
+        return np.asarray(np.exp(self.estimate[:, EFFECT]))
+
+    @property
+    def has_leak(self) -> bool:
+        """Return whether the model knows of cancer outside the regions."""
+        return bool(self.free[0, LEAK])
+
+    @property
+    def has_readers(self) -> bool:
+        """Return whether readers' scores are evidence to the model."""
+        return bool(self.free[1, READERS])
+
+    def predict(self, data: MenAndRegions) -> JointPrediction:
+        """Return the probabilities of regions and men.
+
+        Truths in ``data`` are not used: a prediction is what is known before the needle.
+
+        Parameters
+        ----------
+        data : MenAndRegions
+            The men and their regions.
+        """
+        judged = np.isfinite(data.belief)
+        with_readers = judged & np.isfinite(data.readers) & self.has_readers
+        alone = np.zeros(len(data.belief), dtype=bool)
+        probability, gradient, man, man_gradient, leak = self._integrals(data, with_readers)
+        images, _, man_images, _, _ = self._integrals(data, alone)
+        low, high = self._range(probability, gradient)
+        man_low, man_high = self._range(man, man_gradient)
+        return JointPrediction(
+            probability,
+            low,
+            high,
+            images,
+            man,
+            man_low,
+            man_high,
+            man_images,
+            leak,
+            self._lacking(data, judged),
+        )
+
+    def shifted(self, prevalence: float, data: MenAndRegions) -> JointModel:
+        """Return the model moved to a place where another share of the men has cancer.
+
+        One number is added to the log-odds of regions and leak inside the integrals, so that the
+        mean P(man) of the given men is the stated share. Regions follow, and coherence holds.
+
+        Parameters
+        ----------
+        prevalence : float
+            Share of men with cancer, in (0, 1).
+        data : MenAndRegions
+            Men of the place, as it sees them: of a handful their mean says nothing of the place.
+
+        Raises
+        ------
+        CadError
+            For a share of 0, 1 or no number, and where no man has a region.
+        """
+        if not 0 < prevalence < 1:
+            raise CadError(
+                f"a prevalence of {prevalence:g} is not between 0 and 1: nothing would be asked",
+                hint="state the share of men with significant cancer where the model is used",
+            )
+        with_readers = np.isfinite(data.belief) & np.isfinite(data.readers) & self.has_readers
+        if not np.isfinite(self._integrals(data, with_readers)[2]).any():
+            raise CadError("no man has a region with a belief: there is nothing to shift")
+
+        def excess(shift: float) -> float:
+            return float(np.nanmean(self._moved(shift)._integrals(data, with_readers)[2])) - (
+                prevalence
+            )
+
+        bound = 10.0
+        while excess(-bound) > 0 or excess(bound) < 0:
+            bound *= 2
+        shift = float(brentq(excess, -bound, bound, xtol=1e-12))
+        return replace(self._moved(shift), prevalence=prevalence, shift=self.shift + shift)
+
+    def recalibrated(self, data: MenAndRegions, least: int = LEAST_SITE_MEN) -> JointModel:
+        """Return the model moved to a site by the truth of some of its men.
+
+        The site's log-odds of a region are a + c times the model's, those of the leak a + l more
+        than the model's, and a man's effect is exp(d) times as large; a ~ N(0, 1), c ~ N(1, .35),
+        l ~ N(0, .5), d ~ N(0, .5). The set with readers' scores is moved by the site's regions that
+        have them; where there are none, as the set from images is.
+
+        Parameters
+        ----------
+        data : MenAndRegions
+            The site's men, with truths.
+        least : int
+            Least number of men with truth.
+
+        Raises
+        ------
+        CadError
+            For fewer men, for truths of one kind, and where a higher probability goes with less
+            malignancy.
+        """
+        informative = _informative_men(data)
+        if informative.sum() < least:
+            raise CadError(
+                f"{informative.sum()} men with histology and a belief, {least} are needed to "
+                "recalibrate",
+                hint="wait for more histology; the model stays as it is",
+            )
+        truths = np.concatenate([data.truth, data.truth_of_man])
+        if len(np.unique(truths[np.isfinite(truths)])) < 2:
+            raise CadError(
+                "all histology of the site is of one kind: nothing to recalibrate with",
+                hint="wait for histology of the other kind; the model stays as it is",
+            )
+        moves = [self._site_move(data, 0)]
+        notes = list(self.notes)
+        if self.has_readers and np.isfinite(data.readers[np.isfinite(data.truth)]).any():
+            moves.append(self._site_move(data, 1))
+        else:
+            moves.append(moves[0])
+            if self.has_readers:
+                notes.append("no readers' scores at the site: both sets are moved as by images")
+        slope = min(float(move.value[1]) for move in moves)
+        if slope <= 0:
+            raise CadError(
+                f"the model ranks these {informative.sum()} men the wrong way (slope {slope:.2f}): "
+                "it is no model here",
+                hint="check histology and outlines, or train on the site's men",
+            )
+        estimate = np.empty_like(self.estimate)
+        by_move = np.zeros((20, 8))
+        by_model = np.zeros((20, 20))
+        move_by_model = np.zeros((8, 20))
+        for row, move in enumerate(moves):
+            values = slice(10 * row, 10 * row + 10)
+            of_move = slice(4 * row, 4 * row + 4)
+            source = slice(10 * move.row, 10 * move.row + 10)
+            estimate[row] = _moved_by_site(self.estimate[row], move.value)
+            by_move[values, of_move] = _by_site_move(self.estimate[row])
+            by_model[values, values] = _by_model(move.value)
+            move_by_model[of_move, source] = move.by_model
+        # What the site's men do not tell, and what was uncertain of the model as far as they have
+        # not corrected it: a model whose intercept was off has been moved back by them.
+        remaining = by_model + by_move @ move_by_model
+        covariance = by_move @ _covariance([move.solution for move in moves]) @ by_move.T
+        covariance += remaining @ self.covariance @ remaining.T
+        covariance *= np.outer(self.free.ravel(), self.free.ravel())
+        return replace(
+            self,
+            estimate=np.where(self.free, estimate, 0.0),
+            covariance=covariance,
+            taught=_taught(data),
+            notes=tuple(notes),
+            prevalence=None,
+            shift=0.0,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the model as a dict that JSON can hold, for a model bundle."""
+        return {
+            "terms": list(TERMS),
+            "estimate": self.estimate.tolist(),
+            "covariance": self.covariance.tolist(),
+            "centre": self.centre.tolist(),
+            "free": self.free.tolist(),
+            "taught": {
+                "men": self.taught.men,
+                "regions": self.taught.regions,
+                "regions_with_readers": self.taught.regions_with_readers,
+                "prevalence_of_regions": _or_none(self.taught.prevalence_of_regions),
+                "prevalence_of_men": _or_none(self.taught.prevalence_of_men),
+            },
+            "notes": list(self.notes),
+            "prevalence": self.prevalence,
+            "shift": self.shift,
+        }
+
+    def _moved(self, shift: float) -> JointModel:
+        """Return the model with a number added to the log-odds of regions and leak."""
+        estimate = self.estimate.copy()
+        estimate[:, INTERCEPT] += shift * self.free[:, INTERCEPT]
+        estimate[:, LEAK] += shift * self.free[:, LEAK]
+        return replace(self, estimate=estimate)
+
+    def _integrals(
+        self, data: MenAndRegions, with_readers: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return r_i, P(man) and u, and the gradients of the logits of r_i and P(man).
+
+        The gradients, shape (n, 20) and (m, 20), are by both rows of ``estimate``.
+        """
+        judged = np.isfinite(data.belief)
+        row = with_readers.astype(int)
+        columns = _region_columns(data, self.centre)
+        columns[~with_readers, READERS] = 0.0
+        design = _by_row(columns, row)
+        effect = self.effect[row][:, None] * _POINTS
+        odds = (design @ self.estimate.ravel())[:, None] + effect
+        risk = expit(odds)
+        probability = np.where(judged, risk @ _WEIGHT, np.nan)
+        spread = risk * (1 - risk) * _WEIGHT
+        gradient = spread.sum(axis=1)[:, None] * design
+        gradient += _by_row(_effect_column((spread * effect).sum(axis=1)), row)
+        gradient /= (probability * (1 - probability))[:, None]
+
+        # A man none of whose regions is judged has an empty product, 1.
+        belongs = _belongs(data.man, judged, data.men)
+        log_free = belongs @ log_expit(-odds)
+        of_man = np.zeros(data.men, dtype=int)
+        of_man[data.man[with_readers]] = 1
+        leak_design = _by_row(_leak_columns(data, self.centre), of_man)
+        leak_effect = self.effect[of_man][:, None] * _POINTS
+        leak_risk = np.zeros_like(log_free)
+        if self.has_leak:
+            leak_odds = (leak_design @ self.estimate.ravel())[:, None] + leak_effect
+            leak_risk = expit(leak_odds)
+            log_free += log_expit(-leak_odds)
+        free = np.exp(log_free) * _WEIGHT
+        leak = leak_risk @ _WEIGHT
+        total = 1 - free.sum(axis=1)
+        # By construction already; this is for the last digit.
+        at_least = np.zeros(data.men)
+        np.maximum.at(at_least, data.man[judged], probability[judged])
+        at_most = leak + belongs @ np.where(judged, probability, 0.0)
+        total = np.clip(total, np.maximum(at_least, leak), np.minimum(at_most, 1.0))
+        seen = np.bincount(data.man[judged], minlength=data.men) > 0
+        total = np.where(seen | self.has_leak, total, np.nan)
+
+        moved = free[data.man] * risk
+        by_region = moved.sum(axis=1)[:, None] * design
+        by_region += _by_row(_effect_column((moved * effect).sum(axis=1)), row)
+        moved_leak = free * leak_risk
+        of_total = belongs @ by_region + moved_leak.sum(axis=1)[:, None] * leak_design
+        of_total += _by_row(_effect_column((moved_leak * leak_effect).sum(axis=1)), of_man)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            of_total /= (total * (1 - total))[:, None]
+        return probability, gradient, total, of_total, leak
+
+    def _range(self, value: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Wald range on the logit scale, which contains the value."""
+        variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient)
+        half = norm.ppf((1 + LEVEL) / 2) * np.sqrt(np.maximum(variance, 0.0))
+        odds = logit(value)
+        # logit and expit round: the value itself is the nearest that an end may come.
+        low = np.minimum(expit(odds - half), value)
+        high = np.maximum(expit(odds + half), value)
+        return low, high
+
+    def _lacking(self, data: MenAndRegions, judged: np.ndarray) -> tuple[str, ...]:
+        """Say for each man what the model would use and does not have of him."""
+        regions = np.bincount(data.man, minlength=data.men)
+        unjudged = np.bincount(data.man[~judged], minlength=data.men)
+        lacking = []
+        for man in range(data.men):
+            words = []
+            if regions[man] == 0:
+                words.append("no region")
+            if unjudged[man] > 0:
+                words.append(f"{unjudged[man]} of {regions[man]} regions without a belief")
+            if self.free[0, DENSITY] and np.isnan(data.density[man]):
+                words.append("PSA density unknown")
+            if self.free[0, AGE] and np.isnan(data.age[man]):
+                words.append("age unknown")
+            lacking.append(", ".join(words))
+        return tuple(lacking)
+
+    def _site_move(self, data: MenAndRegions, row: int) -> _SiteMove:
+        """Fit what a site moves of one set, and how that depends on the set."""
+        theta = self.estimate[row]
+        free = np.array([True, True, self.has_leak, True])
+        problem = self._site_problem(data, row, theta, free)
+        solution = _maximised(problem, SITE_MEAN[free], SITE_SD[free] ** -2, SITE_MEAN[free])
+        value = np.array([0.0, 1.0, 0.0, 0.0])
+        value[free] = solution.value
+        # The site's optimum moves with the model: d value = -H^-1 d(gradient).
+        by_model = np.zeros((4, 10))
+        for term in np.flatnonzero(self.free[row]):
+            ends = []
+            for step in (_STEP, -_STEP):
+                near = theta.copy()
+                near[term] += step
+                scores = self._site_problem(data, row, near, free).scores(solution.value)[1]
+                ends.append(scores.sum(axis=0))
+            change = (ends[0] - ends[1]) / (2 * _STEP)
+            by_model[free, term] = solution.inverse_hessian @ change
+        return _SiteMove(row, value, _widened(solution, free), by_model)
+
+    def _site_problem(
+        self, data: MenAndRegions, row: int, theta: np.ndarray, free: np.ndarray
+    ) -> _Problem:
+        """Return the fit of a, c, l and d to a site's men, given a set's parameters."""
+        use = np.isfinite(data.belief)
+        if row == 1:
+            use &= np.isfinite(data.readers)
+        columns = _region_columns(data, self.centre)
+        if row == 0:
+            columns[:, READERS] = 0.0
+        design = np.zeros((len(columns), 4))
+        design[:, 0] = 1.0
+        design[:, 1] = columns @ theta
+        leak_design = np.zeros((data.men, 4))
+        leak_design[:, [0, 2]] = 1.0
+        leak_offset = _leak_columns(data, self.centre) @ theta
+        return _Problem.of(
+            data,
+            use,
+            design[:, free],
+            leak_design[:, free] if self.has_leak else None,
+            leak_offset,
+            float(theta[EFFECT]),
+        )
+
+
+def fit_joint(data: MenAndRegions) -> JointModel:
+    """Fit the joint model to regions whose truth is known.
+
+    Regions of unknown truth teach nothing of themselves; they belong to their man where his truth
+    is known. The posterior has its mode found by Newton steps. Its covariance is a sandwich
+    clustered by man, in which the priors count as further independent observations: it is the
+    inverse Hessian where the model is right, and does not trust it where it is not.
+
+    Parameters
+    ----------
+    data : MenAndRegions
+        Men and regions. Beliefs are out of fold (:func:`teaching_beliefs`).
+
+    Returns
+    -------
+    JointModel
+        Its ``notes`` say what the training lacked. Few men, truths of one kind and covariates that
+        nobody has are no error: the priors carry the model as far as the data do not.
+
+    Raises
+    ------
+    CadError
+        Where no region with a belief has a known truth.
+
+    Examples
+    --------
+    >>> data = of_arrays([0.1, 0.2, 0.7, 0.3], [0, 0, 1, 2], 3, truth=[0, 0, 1, 0])
+    >>> model = fit_joint(data)
+    >>> new = model.predict(of_arrays([0.2, 0.6], [0, 0], 1))
+    >>> bool(new.low[1] <= new.probability[1] <= new.man[0])
+    True
+    """
+    return _fit(data, None)
+
+
+def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, JointModel]]:
+    """Yield models of the other men, for men left out in turn.
+
+    Up to 100 men with truth each is left out alone; more are dealt at random into 20 parts. Men
+    without any truth are left out of no fit: the last model, of all men, is theirs.
+
+    Parameters
+    ----------
+    data : MenAndRegions
+        Men and regions, with truths.
+    seed : int
+        Of the dealing.
+
+    Yields
+    ------
+    men : ndarray of bool, shape (m,)
+        The men who are left out.
+    model : JointModel
+        Fitted to the other men.
+    """
+    whole = fit_joint(data)
+    informative = _informative_men(data)
+    index = np.flatnonzero(informative)
+    blocks = len(index)
+    if len(index) > WHOLE:
+        index = np.random.default_rng(seed).permutation(index)
+        blocks = BLOCKS
+    for block in np.array_split(index, blocks):
+        left = np.zeros(data.men, dtype=bool)
+        left[block] = True
+        others = data.of_men(~left)
+        if np.isfinite(others.truth[np.isfinite(others.belief)]).any():
+            yield left, _fit(others, whole)
+        else:
+            raise CadError("one man alone has histology: nobody else's can teach what he gets")
+    if not informative.all():
+        yield ~informative, whole
+
+
+def predict_left_out(data: MenAndRegions, seed: int = 0) -> JointPrediction:
+    """Return what is said of each man by a model that did not see his truth (:func:`left_out`).
+
+    Parameters
+    ----------
+    data : MenAndRegions
+        Men and regions, with truths.
+    seed : int
+        Of the dealing of more than 100 men.
+    """
+    of_regions = {
+        name: np.full(len(data.belief), np.nan)
+        for name in ("probability", "low", "high", "probability_images")
+    }
+    of_men = {
+        name: np.full(data.men, np.nan)
+        for name in ("man", "man_low", "man_high", "man_images", "leak")
+    }
+    notes = [""] * data.men
+    for left, model in left_out(data, seed):
+        predicted = model.predict(data.of_men(left))
+        for name, values in of_regions.items():
+            values[left[data.man]] = getattr(predicted, name)
+        for name, values in of_men.items():
+            values[left] = getattr(predicted, name)
+        for man, note in zip(np.flatnonzero(left), predicted.notes, strict=True):
+            notes[man] = note
+    return JointPrediction(
+        of_regions["probability"],
+        of_regions["low"],
+        of_regions["high"],
+        of_regions["probability_images"],
+        of_men["man"],
+        of_men["man_low"],
+        of_men["man_high"],
+        of_men["man_images"],
+        of_men["leak"],
+        tuple(notes),
+    )
+
+
+def from_dict(content: dict[str, Any]) -> JointModel:
+    """Return the model that :meth:`JointModel.as_dict` wrote.
+
+    Parameters
+    ----------
+    content : dict
+        As read from JSON.
+
+    Raises
+    ------
+    CadError
+        For terms, shapes and values that no fit writes.
+    """
+    try:
+        if tuple(content["terms"]) != TERMS:
+            raise CadError(f"a joint model has the terms {', '.join(TERMS)}")
+        estimate = np.asarray(content["estimate"], dtype=float)
+        covariance = np.asarray(content["covariance"], dtype=float)
+        centre = np.asarray(content["centre"], dtype=float)
+        free = np.asarray(content["free"], dtype=bool)
+        taught = Taught(
+            int(content["taught"]["men"]),
+            int(content["taught"]["regions"]),
+            int(content["taught"]["regions_with_readers"]),
+            _or_nan(content["taught"]["prevalence_of_regions"]),
+            _or_nan(content["taught"]["prevalence_of_men"]),
+        )
+        notes = tuple(str(note) for note in content["notes"])
+        prevalence = content["prevalence"]
+        shift = float(content["shift"])
+        if prevalence is not None:
+            prevalence = float(prevalence)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CadError(f"no joint model: {type(error).__name__} {error}") from None
+    terms = len(TERMS)
+    shapes = {
+        "estimate": (estimate, (2, terms)),
+        "covariance": (covariance, (2 * terms, 2 * terms)),
+        "centre": (centre, (2,)),
+        "free": (free, (2, terms)),
+    }
+    for name, (values, shape) in shapes.items():
+        if values.shape != shape:
+            raise CadError(f"{name} of a joint model has shape {values.shape}, not {shape}")
+        if not np.isfinite(values).all():
+            raise CadError(f"{name} of a joint model holds values that are no numbers")
+    scale = max(1.0, float(np.abs(covariance).max()))
+    if not np.allclose(covariance, covariance.T, atol=1e-9 * scale):
+        raise CadError("the covariance of a joint model is not symmetric")
+    if np.linalg.eigvalsh(covariance).min() < -1e-9 * scale:
+        raise CadError("the covariance of a joint model has negative variances")
+    if (estimate[~free] != 0).any():
+        raise CadError("a joint model holds parameters that training told nothing of")
+    if not free[0, [INTERCEPT, BELIEF, EFFECT]].all():
+        raise CadError("a joint model has an intercept, a belief and a man's effect")
+    for share in (taught.prevalence_of_regions, taught.prevalence_of_men, prevalence):
+        if share is not None and not np.isnan(share) and not 0 <= share <= 1:
+            raise CadError(f"a prevalence of {share:g} of a joint model is outside 0 to 1")
+    if not np.isfinite(shift):
+        raise CadError("the shift of a joint model is no number")
+    return JointModel(estimate, covariance, centre, free, taught, notes, prevalence, shift)
+
+
+@dataclass(frozen=True)
+class _Solution:
+    """Hold the mode of a posterior and what its covariance is made of."""
+
+    value: np.ndarray
+    inverse_hessian: np.ndarray
+    scores: np.ndarray  # (m, p), of the likelihood
+    precision: np.ndarray  # of the prior
+
+
+@dataclass(frozen=True)
+class _SiteMove:
+    """Hold a, c, l, d of a site for the set ``row``, and their derivatives by the set."""
+
+    row: int
+    value: np.ndarray
+    solution: _Solution
+    by_model: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Hold a marginal likelihood, whose last parameter is the logarithm of the effect."""
+
+    design: np.ndarray  # (n, p)
+    truth: np.ndarray  # (n,)
+    man: np.ndarray  # (n,)
+    belongs: sparse.csr_array  # (m, n)
+    leak_design: np.ndarray  # (m, p)
+    leak_offset: np.ndarray  # (m,)
+    log_effect: float  # added to the last parameter
+    free_men: np.ndarray  # (m,) no cancer anywhere, by what is known beyond the regions
+    leaking_men: np.ndarray  # (m,) cancer somewhere, and in no region of known truth
+
+    @staticmethod
+    def of(
+        data: MenAndRegions,
+        use: np.ndarray,
+        design: np.ndarray,
+        leak_design: np.ndarray | None,
+        leak_offset: np.ndarray,
+        log_effect: float = 0.0,
+    ) -> _Problem:
+        """Return the likelihood of the regions in use; without a leak men's truth is not used."""
+        free_men = np.zeros(data.men, dtype=bool)
+        leaking_men = np.zeros(data.men, dtype=bool)
+        if leak_design is None:
+            leak_design = np.zeros((data.men, design.shape[1]))
+        else:
+            malignant = np.bincount(data.man[data.truth == 1], minlength=data.men) > 0
+            # Cancer may be in a region that nobody judged: then it tells nothing of the leak.
+            unjudged = np.bincount(data.man[~use & np.isnan(data.truth)], minlength=data.men)
+            complete = unjudged == 0
+            free_men = complete & (data.truth_of_man == 0)
+            leaking_men = complete & (data.truth_of_man == 1) & ~malignant
+        man = data.man[use]
+        return _Problem(
+            design[use],
+            data.truth[use],
+            man,
+            _belongs(man, np.ones(len(man), dtype=bool), data.men),
+            leak_design,
+            leak_offset,
+            log_effect,
+            free_men,
+            leaking_men,
+        )
+
+    def scores(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return each man's log-likelihood, shape (m,), and its gradient, shape (m, p)."""
+        effect = np.exp(self.log_effect + value[-1]) * _POINTS
+        odds = (self.design @ value)[:, None] + effect
+        risk = expit(odds)
+        benign = log_expit(-odds)
+        unknown = np.isnan(self.truth)
+        cells = np.where((self.truth == 1)[:, None], log_expit(odds), benign)
+        cells[unknown] = 0.0
+        at_nodes = np.log(_WEIGHT) + self.belongs @ cells
+        # Derivatives by each region's log-odds, and by those of the leak, at every node.
+        slope = (self.truth == 1)[:, None] - risk
+        slope[unknown] = 0.0
+        leak_slope = np.zeros_like(at_nodes)
+        informed = self.free_men | self.leaking_men
+        if informed.any():
+            leak_odds = (self.leak_offset + self.leak_design @ value)[:, None] + effect
+            leak_risk = expit(leak_odds)
+            nowhere = log_expit(-leak_odds)
+            nowhere += self.belongs @ np.where(unknown[:, None], benign, 0.0)
+            nowhere = np.minimum(nowhere, -1e-300)
+            somewhere = np.log(-np.expm1(nowhere))
+            at_nodes[self.free_men] += nowhere[self.free_men]
+            at_nodes[self.leaking_men] += somewhere[self.leaking_men]
+            times = np.zeros_like(at_nodes)
+            times[self.free_men] = -1.0
+            times[self.leaking_men] = np.exp(nowhere - somewhere)[self.leaking_men]
+            leak_slope = times * leak_risk
+            slope = np.where(unknown[:, None], times[self.man] * risk, slope)
+        value_of_man = logsumexp(at_nodes, axis=1)
+        posterior = np.exp(at_nodes - value_of_man[:, None])
+        mean_slope = (posterior[self.man] * slope).sum(axis=1)
+        gradient = self.belongs @ (mean_slope[:, None] * self.design)
+        gradient += (posterior * leak_slope).sum(axis=1)[:, None] * self.leak_design
+        gradient[:, -1] += (posterior * effect * (self.belongs @ slope + leak_slope)).sum(axis=1)
+        return value_of_man, gradient
+
+
+def _maximised(
+    problem: _Problem, mean: np.ndarray, precision: np.ndarray, start: np.ndarray
+) -> _Solution:
+    """Return the posterior's mode by Newton steps, halved where the posterior would fall."""
+
+    def loss(value: np.ndarray) -> tuple[float, np.ndarray]:
+        of_men, gradients = problem.scores(value)
+        away = value - mean
+        total = float(-of_men.sum() + (precision * away**2).sum() / 2)
+        return total, -gradients.sum(axis=0) + precision * away
+
+    value = start.copy()
+    current, gradient = loss(value)
+    for _ in range(100):
+        hessian = _hessian(loss, value)
+        step = np.linalg.solve(hessian, gradient)
+        # A long first step would leave where the quadratic holds.
+        step *= min(1.0, 2.0 / float(np.abs(step).max(initial=1e-300)))
+        length = 1.0
+        near, near_gradient = loss(value - step)
+        while near > current and length > 1e-8:
+            length /= 2
+            near, near_gradient = loss(value - length * step)
+        if near > current:
+            break
+        value = value - length * step
+        gained = current - near
+        current = near
+        gradient = near_gradient
+        if gained <= 1e-13 * max(1.0, abs(current)):
+            break
+    inverse = np.linalg.inv(_hessian(loss, value))
+    return _Solution(value, inverse, problem.scores(value)[1], precision)
+
+
+def _hessian(loss: Any, value: np.ndarray) -> np.ndarray:
+    """Return the Hessian by central differences of the gradient, made positive definite."""
+    size = len(value)
+    hessian = np.empty((size, size))
+    for column in range(size):
+        step = np.zeros(size)
+        step[column] = _STEP
+        hessian[column] = (loss(value + step)[1] - loss(value - step)[1]) / (2 * _STEP)
+    values, vectors = np.linalg.eigh((hessian + hessian.T) / 2)
+    # Far from the mode a mixture's posterior need not be convex.
+    values = np.maximum(np.abs(values), 1e-3)
+    return np.asarray((vectors * values) @ vectors.T)
+
+
+def _fit(data: MenAndRegions, near: JointModel | None) -> JointModel:
+    """Fit both sets, starting at a model that is near, or at the priors."""
+    judged = np.isfinite(data.belief)
+    taught = _taught(data)
+    if taught.regions == 0:
+        raise CadError(
+            "no region with a belief has a known truth: there is no histology to learn from",
+            hint="without histology the probability is the belief, of what readers would say",
+        )
+    centre = np.array([_mean(data.density), _mean(data.age)])
+    scored = judged & np.isfinite(data.readers)
+    free = np.zeros((2, len(TERMS)), dtype=bool)
+    free[:, [INTERCEPT, BELIEF, EFFECT]] = True
+    free[:, READERS] = [False, True]
+    for known_of, term, unknown_term in (
+        (np.isfinite(data.density), DENSITY, NO_DENSITY),
+        (np.isfinite(data.age), AGE, NO_AGE),
+    ):
+        free[:, term] = known_of.any()
+        free[:, unknown_term] = known_of.any() and not known_of.all()
+    free[:, LEAK] = np.isfinite(data.truth_of_man).any()
+    free[:, LEAK_DENSITY] = free[:, LEAK] & free[:, DENSITY]
+    solutions = []
+    estimate = np.zeros((2, len(TERMS)))
+    for row, use in enumerate((judged, scored)):
+        if row == 1 and not np.isfinite(data.truth[scored]).any():
+            free[1] = False
+            continue
+        mean = PRIOR_MEAN.copy()
+        sd = PRIOR_SD.copy()
+        if row == 1:
+            mean[[BELIEF, READERS]] = WITH_READERS_MEAN
+            sd[[BELIEF, READERS]] = WITH_READERS_SD
+        chosen = free[row]
+        columns = _region_columns(data, centre)
+        columns[~use, READERS] = 0.0
+        leak_design = None
+        if free[row, LEAK]:
+            leak_design = _leak_columns(data, centre)[:, chosen]
+        problem = _Problem.of(data, use, columns[:, chosen], leak_design, np.zeros(data.men))
+        start = mean[chosen]
+        if near is not None and near.free[row].any():
+            start = np.where(near.free[row], near.estimate[row], mean)[chosen]
+        solution = _maximised(problem, mean[chosen], sd[chosen] ** -2, start)
+        estimate[row, chosen] = solution.value
+        solutions.append(_widened(solution, chosen))
+    covariance = np.zeros((2 * len(TERMS), 2 * len(TERMS)))
+    size = len(TERMS) * len(solutions)
+    covariance[:size, :size] = _covariance(solutions)
+    return JointModel(estimate, covariance, centre, free, taught, _notes(data, taught))
+
+
+def _covariance(solutions: list[_Solution]) -> np.ndarray:
+    """Return the covariance of several modes after each other, clustered by man.
+
+    The meat of the sandwich is the sum of the men's squared scores, and the precision of the
+    priors, which are observations, too: of a right model it is then the Hessian itself.
+    """
+    influences = []
+    for solution in solutions:
+        influences.append(solution.scores @ solution.inverse_hessian)
+    influence = np.hstack(influences)
+    men = int(np.count_nonzero(influence.any(axis=1)))
+    # With few men their mean score takes one of them away.
+    covariance = influence.T @ influence * (men / max(men - 1, 1))
+    begin = 0
+    for solution in solutions:
+        end = begin + len(solution.value)
+        inverse = solution.inverse_hessian
+        covariance[begin:end, begin:end] += inverse @ np.diag(solution.precision) @ inverse
+        begin = end
+    return np.asarray((covariance + covariance.T) / 2)
+
+
+def _widened(solution: _Solution, free: np.ndarray) -> _Solution:
+    """Return a solution with zeros for the parameters that were not free."""
+    value = np.zeros(len(free))
+    value[free] = solution.value
+    inverse = np.zeros((len(free), len(free)))
+    inverse[np.ix_(free, free)] = solution.inverse_hessian
+    scores = np.zeros((len(solution.scores), len(free)))
+    scores[:, free] = solution.scores
+    precision = np.zeros(len(free))
+    precision[free] = solution.precision
+    return _Solution(value, inverse, scores, precision)
+
+
+def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
+    """Return a set's parameters after a site's a, c, l and d."""
+    intercept, slope, leak, effect = move
+    moved = theta * slope
+    moved[INTERCEPT] += intercept
+    moved[LEAK] = theta[LEAK] + intercept + leak
+    moved[LEAK_DENSITY] = theta[LEAK_DENSITY]
+    moved[EFFECT] = theta[EFFECT] + effect
+    return np.asarray(moved)
+
+
+def _by_site_move(theta: np.ndarray) -> np.ndarray:
+    """Return the derivatives of a set's moved parameters by a, c, l and d, shape (10, 4)."""
+    jacobian = np.zeros((len(theta), 4))
+    jacobian[:, 1] = theta
+    jacobian[[LEAK, LEAK_DENSITY, EFFECT], 1] = 0.0
+    jacobian[[INTERCEPT, LEAK], 0] = 1.0
+    jacobian[LEAK, 2] = 1.0
+    jacobian[EFFECT, 3] = 1.0
+    return jacobian
+
+
+def _by_model(move: np.ndarray) -> np.ndarray:
+    """Return the derivatives of a set's moved parameters by those before, shape (10, 10)."""
+    diagonal = np.full(len(TERMS), move[1])
+    diagonal[[LEAK, LEAK_DENSITY, EFFECT]] = 1.0
+    return np.diag(diagonal)
+
+
+def _region_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
+    """Return what multiplies each parameter in a region's log-odds, shape (n, 10); no NaN."""
+    columns = np.zeros((len(data.belief), len(TERMS)))
+    columns[:, INTERCEPT] = 1.0
+    columns[:, BELIEF] = np.nan_to_num(logit(np.clip(data.belief, CLIP, 1 - CLIP)))
+    columns[:, READERS] = np.nan_to_num(data.readers)
+    # Unknown is the mean man, moved by what not knowing meant among the training men.
+    columns[:, DENSITY] = np.nan_to_num(data.density - centre[0])[data.man]
+    columns[:, AGE] = np.nan_to_num(data.age - centre[1])[data.man]
+    columns[:, NO_DENSITY] = np.isnan(data.density)[data.man]
+    columns[:, NO_AGE] = np.isnan(data.age)[data.man]
+    return columns
+
+
+def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
+    """Return what multiplies each parameter in the leak's log-odds, shape (m, 10); no NaN."""
+    columns = np.zeros((data.men, len(TERMS)))
+    columns[:, LEAK] = 1.0
+    columns[:, LEAK_DENSITY] = np.nan_to_num(data.density - centre[0])
+    return columns
+
+
+def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """Return columns of one set as columns of both, zero where the other one is meant."""
+    return np.hstack([columns * (row == 0)[:, None], columns * (row == 1)[:, None]])
+
+
+def _effect_column(values: np.ndarray) -> np.ndarray:
+    """Return columns of one set that are zero but for that of the effect."""
+    columns = np.zeros((len(values), len(TERMS)))
+    columns[:, EFFECT] = values
+    return columns
+
+
+def _belongs(man: np.ndarray, use: np.ndarray, men: int) -> sparse.csr_array:
+    """Return the matrix that sums what regions in use have over their man, shape (m, n)."""
+    regions = np.flatnonzero(use)
+    ones = np.ones(len(regions))
+    return sparse.csr_array((ones, (man[regions], regions)), shape=(men, len(man)))
+
+
+def _informative_men(data: MenAndRegions) -> np.ndarray:
+    """Return which men teach anything: by a region with belief and truth, or by their own."""
+    taught = np.isfinite(data.truth) & np.isfinite(data.belief)
+    by_region = np.bincount(data.man[taught], minlength=data.men) > 0
+    return np.asarray(by_region | np.isfinite(data.truth_of_man))
+
+
+def _taught(data: MenAndRegions) -> Taught:
+    """Count what a model is taught by."""
+    use = np.isfinite(data.truth) & np.isfinite(data.belief)
+    return Taught(
+        int(_informative_men(data).sum()),
+        int(use.sum()),
+        int((use & np.isfinite(data.readers)).sum()),
+        _mean(data.truth[use], np.nan),
+        _mean(data.histology_of_men(), np.nan),
+    )
+
+
+def _notes(data: MenAndRegions, taught: Taught) -> tuple[str, ...]:
+    """Say what a training lacks, for those who read its numbers."""
+    notes = []
+    if taught.men < LEAST_SITE_MEN:
+        notes.append(f"histology of {taught.men} men: the priors carry much of the model")
+    if taught.prevalence_of_regions in (0.0, 1.0):
+        kind = "malignant" if taught.prevalence_of_regions == 1 else "benign"
+        notes.append(f"all {taught.regions} regions with histology are {kind}")
+    if taught.regions_with_readers == 0:
+        notes.append("no readers' scores: they are no evidence to this model")
+    if not np.isfinite(data.density).any():
+        notes.append("no man's PSA density is known: it is not used")
+    if not np.isfinite(data.age).any():
+        notes.append("no man's age is known: it is not used")
+    if not np.isfinite(data.truth_of_man).any():
+        notes.append("no man's truth is known beyond his regions: of the outlined regions only")
+    return tuple(notes)
+
+
+def _column(
+    name: str, values: ArrayLike | None, size: int, limits: tuple[float, float] | None = None
+) -> np.ndarray:
+    """Return one column as floats, NaN where nothing is given, or refuse it."""
+    if values is None:
+        return np.full(size, np.nan)
+    column = np.asarray(values, dtype=float)
+    if column.shape != (size,):
+        raise CadError(f"{name} has shape {column.shape}, {size} values are wanted")
+    if np.isinf(column).any():
+        raise CadError(f"{name} holds infinite values")
+    finite = column[np.isfinite(column)]
+    if limits is not None and ((finite < limits[0]) | (finite > limits[1])).any():
+        raise CadError(
+            f"{name} runs from {finite.min():g} to {finite.max():g}, outside "
+            f"{limits[0]:g} to {limits[1]:g}"
+        )
+    return column
+
+
+def _mean(values: np.ndarray, nothing: float = 0.0) -> float:
+    """Return the mean of what is known."""
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) > 0 else nothing
+
+
+def _or_none(value: float) -> float | None:
+    """Return None for NaN, which JSON does not have."""
+    return None if np.isnan(value) else value
+
+
+def _or_nan(value: float | None) -> float:
+    """Return NaN for None."""
+    return float("nan") if value is None else float(value)

@@ -1,0 +1,578 @@
+"""Regions and their man: by brute-force quadrature, by hand, by simulated truth, by invariants."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import expit, logit
+from scipy.stats import norm
+
+from cad.base.errors import CadError
+from cad.learning import joint_model
+from cad.learning.joint_model import (
+    AGE,
+    BELIEF,
+    DENSITY,
+    EFFECT,
+    INTERCEPT,
+    LEAK,
+    LEAK_DENSITY,
+    NO_AGE,
+    NO_DENSITY,
+    READERS,
+    TERMS,
+    JointModel,
+    MenAndRegions,
+    Taught,
+    fit_joint,
+    from_dict,
+    left_out,
+    of_arrays,
+    predict_left_out,
+    readers_logit,
+    teaching_beliefs,
+)
+from cad.learning.logistic import fit_logistic
+
+TAUGHT = Taught(100, 200, 200, 0.2, 0.3)
+
+
+def draw(
+    seed: int,
+    men: int = 60,
+    *,
+    least: int = 1,
+    readers: bool = True,
+    leak: bool = False,
+    effect: float = 0.8,
+    intercept: float = -0.7,
+) -> MenAndRegions:
+    """Draw men with up to five regions from the model itself."""
+    rng = np.random.default_rng(seed)
+    man = np.repeat(np.arange(men), rng.integers(least, 6, men))
+    density = rng.normal(-2.0, 0.6, men)
+    age = rng.normal(6.5, 0.7, men)
+    odds = rng.normal(-1.5, 1.5, len(man))
+    scores = odds + rng.normal(0, 1, len(man))
+    of_man = effect * rng.normal(size=men)
+    risk = intercept + 0.9 * odds + 0.8 * (density[man] + 2) + 0.2 * (age[man] - 6.5) + of_man[man]
+    if readers:
+        risk += 0.5 * scores
+    truth = (rng.random(len(man)) < expit(risk)).astype(float)
+    truth_of_man = np.zeros(men)
+    np.maximum.at(truth_of_man, man, truth)
+    outside = rng.random(men) < expit(-2.5 + of_man)
+    truth_of_man = np.maximum(truth_of_man, outside)
+    return of_arrays(
+        expit(odds),
+        man,
+        men,
+        readers=scores if readers else None,
+        truth=truth,
+        density=density,
+        age=age,
+        truth_of_man=truth_of_man if leak else None,
+    )
+
+
+def model_of(*, effect: float, leak: float | None = None, readers: bool = False) -> JointModel:
+    """Return a model whose parameters are known, with a covariance of 1 % of the identity."""
+    estimate = np.zeros((2, len(TERMS)))
+    free = np.zeros((2, len(TERMS)), dtype=bool)
+    for row in range(1 + readers):
+        estimate[row, [INTERCEPT, BELIEF, DENSITY, AGE]] = [-0.4, 1.2, 0.7, 0.3]
+        estimate[row, EFFECT] = np.log(effect)
+        free[row, [INTERCEPT, BELIEF, DENSITY, AGE, EFFECT]] = True
+        if leak is not None:
+            estimate[row, [LEAK, LEAK_DENSITY]] = [leak, 0.4]
+            free[row, [LEAK, LEAK_DENSITY]] = True
+    if readers:
+        estimate[1, [BELIEF, READERS]] = [0.8, 0.5]
+        free[1, READERS] = True
+    covariance = 0.01 * np.diag(free.ravel().astype(float))
+    return JointModel(estimate, covariance, np.array([-2.0, 6.5]), free, TAUGHT)
+
+
+def log_odds(model: JointModel, data: MenAndRegions, row: int = 0) -> np.ndarray:
+    """Return a region's log-odds without the man's effect, written out anew."""
+    a, b, c, d, e = model.estimate[row, [INTERCEPT, BELIEF, READERS, DENSITY, AGE]]
+    z = a + b * logit(data.belief)
+    if row == 1:
+        z = z + c * data.readers
+    z = z + d * (data.density - model.centre[0])[data.man]
+    return np.asarray(z + e * (data.age - model.centre[1])[data.man])
+
+
+@pytest.mark.parametrize("effect", [0.3, 0.8, 1.5])
+def test_probabilities_are_those_of_quadrature_by_brute_force(effect: float) -> None:
+    model = model_of(effect=effect, leak=-2.0)
+    data = draw(3, men=12, least=0)
+    predicted = model.predict(data)
+    z = log_odds(model, data)
+    for man in range(data.men):
+        regions = z[data.man == man]
+        f = -2.0 + 0.4 * (data.density[man] - model.centre[0])
+
+        def free(t: float, regions: np.ndarray = regions, f: float = f) -> float:
+            benign = np.prod(1 - expit(regions + effect * t))
+            return float((1 - expit(f + effect * t)) * benign * norm.pdf(t))
+
+        assert predicted.man[man] == pytest.approx(1 - quad(free, -10, 10)[0], abs=3e-5)
+        for region, probability in zip(
+            regions, predicted.probability[data.man == man], strict=True
+        ):
+            whole = quad(lambda t, z=region: expit(z + effect * t) * norm.pdf(t), -10, 10)[0]
+            assert probability == pytest.approx(whole, abs=3e-5)
+
+
+@pytest.mark.parametrize("leak", [False, True])
+def test_likelihood_is_that_of_quadrature_by_brute_force(leak: bool) -> None:
+    data = draw(5, men=25, least=0, readers=False, leak=leak)
+    data = replace(data, truth=np.where(np.arange(len(data.man)) % 4 == 0, np.nan, data.truth))
+    effect = 0.8
+    model = model_of(effect=effect, leak=-2.0)
+    z = log_odds(model, data)
+    columns = joint_model._region_columns(data, model.centre)
+    columns[:, READERS] = 0
+    problem = joint_model._Problem.of(
+        data,
+        np.ones(len(data.man), dtype=bool),
+        columns,
+        joint_model._leak_columns(data, model.centre) if leak else None,
+        np.zeros(data.men),
+    )
+    by_nodes = problem.scores(model.estimate[0])[0]
+    for man in range(data.men):
+        of_man = data.man == man
+        f = -2.0 + 0.4 * (data.density[man] - model.centre[0])
+
+        def likelihood(
+            t: float, of_man: np.ndarray = of_man, man: int = man, f: float = f
+        ) -> float:
+            total = 1.0
+            free = 1 - expit(f + effect * t)
+            malignant = False
+            for odds, truth in zip(z[of_man], data.truth[of_man], strict=True):
+                risk = expit(odds + effect * t)
+                if np.isnan(truth):
+                    free *= 1 - risk
+                elif truth == 1:
+                    total *= risk
+                    malignant = True
+                else:
+                    total *= 1 - risk
+            if data.truth_of_man[man] == 0:
+                total *= free
+            elif data.truth_of_man[man] == 1 and not malignant:
+                total *= 1 - free
+            return float(total * norm.pdf(t))
+
+        whole = quad(likelihood, -10, 10)[0]
+        assert by_nodes[man] == pytest.approx(np.log(whole), abs=2e-4)
+
+
+@pytest.mark.parametrize("leak", [False, True])
+def test_gradient_is_that_of_differences(leak: bool) -> None:
+    data = draw(6, men=20, least=0, leak=leak)
+    data = replace(data, truth=np.where(np.arange(len(data.man)) % 4 == 0, np.nan, data.truth))
+    model = model_of(effect=0.7, leak=-2.0, readers=True)
+    problem = joint_model._Problem.of(
+        data,
+        np.ones(len(data.man), dtype=bool),
+        joint_model._region_columns(data, model.centre),
+        joint_model._leak_columns(data, model.centre) if leak else None,
+        np.zeros(data.men),
+    )
+    value = model.estimate[1]
+    _, gradient = problem.scores(value)
+    for term in range(len(TERMS)):
+        step = np.zeros(len(TERMS))
+        step[term] = 1e-5
+        change = problem.scores(value + step)[0] - problem.scores(value - step)[0]
+        assert gradient[:, term] == pytest.approx(change / 2e-5, abs=1e-8)
+
+
+def test_ranges_are_those_of_the_delta_method_by_differences() -> None:
+    model = model_of(effect=0.7, leak=-2.0, readers=True)
+    data = draw(7, men=15, least=0)
+    # Some men's regions are scored in part: both sets of parameters are at work in one product.
+    data = replace(data, readers=np.where(np.arange(len(data.man)) % 3 == 0, np.nan, data.readers))
+    predicted = model.predict(data)
+    of_regions = np.empty((len(data.man), 20))
+    of_men = np.empty((data.men, 20))
+    for term in range(20):
+        ends = []
+        for step in (1e-5, -1e-5):
+            estimate = model.estimate.ravel().copy()
+            estimate[term] += step
+            ends.append(replace(model, estimate=estimate.reshape(2, 10)).predict(data))
+        of_regions[:, term] = (logit(ends[0].probability) - logit(ends[1].probability)) / 2e-5
+        of_men[:, term] = (logit(ends[0].man) - logit(ends[1].man)) / 2e-5
+    for gradient, value, low, high in (
+        (of_regions, predicted.probability, predicted.low, predicted.high),
+        (of_men, predicted.man, predicted.man_low, predicted.man_high),
+    ):
+        half = 1.959964 * np.sqrt(np.einsum("ij,jk,ik->i", gradient, model.covariance, gradient))
+        assert logit(low) == pytest.approx(logit(value) - half, abs=1e-5)
+        assert logit(high) == pytest.approx(logit(value) + half, abs=1e-5)
+
+
+def test_one_region_a_man_without_an_effect_is_logistic_regression() -> None:
+    rng = np.random.default_rng(1)
+    odds = rng.normal(-1, 1.5, 80)
+    truth = (rng.random(80) < expit(odds)).astype(float)
+    data = of_arrays(expit(odds), np.arange(80), 80, truth=truth)
+    design = np.zeros((80, 3))
+    design[:, 0] = 1
+    design[:, 1] = odds
+    problem = joint_model._Problem.of(
+        data, np.ones(80, dtype=bool), design, None, np.zeros(80), log_effect=-40.0
+    )
+    mean = np.array([0.0, 1.0, 0.0])
+    precision = np.array([1.5, 0.35, 1.0]) ** -2
+    solution = joint_model._maximised(problem, mean, precision, mean)
+    reference = fit_logistic(design[:, :2], truth, mean=mean[:2], precision=precision[:2])
+    assert solution.value[:2] == pytest.approx(reference, abs=1e-6)
+    risk = expit(design[:, :2] @ reference)
+    hessian = design[:, :2].T @ (design[:, :2] * (risk * (1 - risk))[:, None])
+    inverse = np.linalg.inv(hessian + np.diag(precision[:2]))
+    assert solution.inverse_hessian[:2, :2] == pytest.approx(inverse, abs=1e-7)
+
+
+def test_a_man_by_hand() -> None:
+    # Without an effect regions are independent: 1 - (1 - .2)(1 - .5)(1 - u), u = expit(-2).
+    estimate = np.zeros((2, len(TERMS)))
+    estimate[0, [BELIEF, EFFECT]] = [1.0, -40.0]
+    free = np.zeros((2, len(TERMS)), dtype=bool)
+    free[0, [INTERCEPT, BELIEF, EFFECT]] = True
+    model = JointModel(estimate, np.zeros((20, 20)), np.zeros(2), free, TAUGHT)
+    data = of_arrays([0.2, 0.5], [0, 0], 2)
+    predicted = model.predict(data)
+    assert predicted.probability == pytest.approx([0.2, 0.5])
+    assert predicted.man[0] == pytest.approx(0.6)
+    assert predicted.low == pytest.approx(predicted.probability)
+    assert np.isnan(predicted.man[1])
+    assert predicted.notes[1] == "no region"
+    estimate[0, LEAK] = -2.0
+    free[0, LEAK] = True
+    u = 1 / (1 + np.exp(2))
+    predicted = replace(model, estimate=estimate, free=free).predict(data)
+    assert predicted.man == pytest.approx([1 - 0.4 * (1 - u), u])
+    assert predicted.leak == pytest.approx([u, u])
+
+
+def test_simulated_parameters_are_recovered() -> None:
+    model = fit_joint(draw(11, men=4000, leak=True))
+    truth = {
+        INTERCEPT: -0.7,
+        BELIEF: 0.9,
+        READERS: 0.5,
+        DENSITY: 0.8,
+        AGE: 0.2,
+        LEAK: -2.5,
+        LEAK_DENSITY: 0.0,
+        EFFECT: np.log(0.8),
+    }
+    error = np.sqrt(np.diag(model.covariance))[10:]
+    for term, value in truth.items():
+        assert abs(model.estimate[1, term] - value) < 3.5 * error[term], TERMS[term]
+        assert error[term] < 0.25
+    assert not model.free[:, [NO_DENSITY, NO_AGE]].any()
+
+
+def test_coherent_on_a_thousand_men_and_ranges_hold_their_numbers() -> None:
+    rng = np.random.default_rng(2)
+    for seed in range(10):
+        data = draw(100 + seed, men=100, least=0, leak=seed % 2 == 0)
+        data = replace(
+            data,
+            readers=np.where(rng.random(len(data.man)) < 0.4, np.nan, data.readers),
+            density=np.where(rng.random(data.men) < 0.2, np.nan, data.density),
+        )
+        model = replace(
+            model_of(
+                effect=float(rng.uniform(0.05, 3)),
+                leak=-2.0 if seed % 2 == 0 else None,
+                readers=seed % 3 > 0,
+            )
+        )
+        model = replace(model, covariance=model.covariance * 100 ** rng.uniform(0, 1))
+        for used in (model, model.shifted(0.1, data), model.shifted(0.9, data)):
+            predicted = used.predict(data)
+            most = np.zeros(data.men)
+            np.maximum.at(most, data.man, predicted.probability)
+            total = predicted.leak + np.bincount(data.man, predicted.probability, data.men)
+            seen = np.isfinite(predicted.man)
+            assert seen.sum() == data.men if seed % 2 == 0 else len(np.unique(data.man))
+            assert (most[seen] <= predicted.man[seen]).all()
+            assert (predicted.man[seen] <= total[seen]).all()
+            assert (predicted.low <= predicted.probability).all()
+            assert (predicted.probability <= predicted.high).all()
+            assert (predicted.man_low[seen] <= predicted.man[seen]).all()
+            assert (predicted.man[seen] <= predicted.man_high[seen]).all()
+
+
+def test_order_of_men_and_regions_is_nothing() -> None:
+    data = draw(8)
+    rng = np.random.default_rng(0)
+    men = rng.permutation(data.men)
+    regions = rng.permutation(len(data.man))
+    place = np.argsort(men)
+    turned = MenAndRegions(
+        data.belief[regions],
+        place[data.man[regions]],
+        data.readers[regions],
+        data.truth[regions],
+        data.density[men],
+        data.age[men],
+        data.truth_of_man[men],
+    )
+    first = fit_joint(data)
+    second = fit_joint(turned)
+    assert second.estimate == pytest.approx(first.estimate, abs=1e-7)
+    assert second.covariance == pytest.approx(first.covariance, abs=1e-7)
+    assert second.predict(turned).man == pytest.approx(first.predict(data).man[men], abs=1e-8)
+
+
+def test_every_man_twice_is_a_prior_of_half_the_precision() -> None:
+    data = draw(9)
+    twice = MenAndRegions(
+        np.tile(data.belief, 2),
+        np.concatenate([data.man, data.man + data.men]),
+        np.tile(data.readers, 2),
+        np.tile(data.truth, 2),
+        np.tile(data.density, 2),
+        np.tile(data.age, 2),
+        np.tile(data.truth_of_man, 2),
+    )
+    ones = np.ones(len(data.man), dtype=bool)
+    values = []
+    for cohort, factor in ((data, 1.0), (twice, 2.0)):
+        columns = joint_model._region_columns(cohort, np.array([-2.0, 6.5]))
+        columns = columns[:, [INTERCEPT, BELIEF, READERS, DENSITY, AGE, EFFECT]]
+        use = np.tile(ones, round(factor))
+        problem = joint_model._Problem.of(cohort, use, columns, None, np.zeros(cohort.men))
+        mean = np.array([0.0, 0.6, 0.3, 0, 0, -0.5])
+        values.append(joint_model._maximised(problem, mean, np.full(6, factor), mean).value)
+    assert values[1] == pytest.approx(values[0], abs=1e-6)
+
+
+def test_regions_of_unknown_truth_teach_nothing_of_themselves() -> None:
+    data = draw(10, men=40)
+    model = fit_joint(data)
+    more = MenAndRegions(
+        np.append(data.belief, [0.9, 0.01]),
+        np.append(data.man, [0, 1]),
+        np.append(data.readers, [2.0, -2.0]),
+        np.append(data.truth, [np.nan, np.nan]),
+        data.density,
+        data.age,
+        data.truth_of_man,
+    )
+    again = fit_joint(more)
+    assert again.estimate == pytest.approx(model.estimate, abs=1e-8)
+    # They belong to the man all the same.
+    assert again.predict(more).man[0] > model.predict(data).man[0]
+    # And a known truth is not used where a prediction is made.
+    blind = model.predict(replace(data, truth=np.full(len(data.man), np.nan)))
+    assert blind.man == pytest.approx(model.predict(data).man, abs=0)
+
+
+def test_readers_raise_what_they_see_and_images_stay() -> None:
+    data = draw(12, men=300)
+    model = fit_joint(data)
+    assert model.has_readers
+    low = model.predict(replace(data, readers=np.full(len(data.man), -2.0)))
+    high = model.predict(replace(data, readers=np.full(len(data.man), 2.0)))
+    none = model.predict(replace(data, readers=np.full(len(data.man), np.nan)))
+    assert (high.probability > low.probability).all()
+    assert (high.man > low.man).all()
+    assert high.probability_images == pytest.approx(low.probability_images, abs=0)
+    assert none.probability == pytest.approx(none.probability_images, abs=0)
+    assert none.man == pytest.approx(high.man_images, abs=0)
+
+
+def test_three_men_one_class_and_nothing_known_are_carried_by_the_priors() -> None:
+    for truth in ([0, 0, 0, 0], [1, 1, 1, 1], [0, 1, np.nan, 0]):
+        data = of_arrays([0.1, 0.6, 0.3, 0.2], [0, 0, 1, 2], 3, truth=truth)
+        model = fit_joint(data)
+        assert "priors" in model.notes[0]
+        assert 0.5 < model.estimate[0, BELIEF] < 1.6
+        predicted = model.predict(data)
+        assert (predicted.high - predicted.low > 0.1).all()
+        assert np.isfinite(predicted.man).all()
+    assert any("all 4 regions" in note for note in fit_joint(replace(data, truth=np.ones(4))).notes)
+    with pytest.raises(CadError, match="no histology to learn from"):
+        fit_joint(replace(data, truth=np.full(4, np.nan)))
+    alone = of_arrays([0.1, 0.6], [0, 1], 2, truth=[0, np.nan])
+    with pytest.raises(CadError, match="one man alone"):
+        predict_left_out(alone)
+
+
+def test_unknown_covariates_stand_at_the_mean() -> None:
+    data = draw(13, men=200)
+    lacking = np.arange(200) < 60
+    data = replace(data, density=np.where(lacking, np.nan, data.density))
+    model = fit_joint(data)
+    assert model.free[0, NO_DENSITY]
+    assert model.centre[0] == pytest.approx(np.nanmean(data.density))
+    predicted = model.predict(data)
+    assert predicted.notes[0] == "PSA density unknown"
+    assert predicted.notes[100] == ""
+    unknown = fit_joint(replace(data, density=np.full(200, np.nan), age=np.full(200, np.nan)))
+    assert not unknown.free[:, [DENSITY, AGE, NO_DENSITY, NO_AGE]].any()
+    # Nobody's density taught it: what a new man's is moves nothing.
+    assert unknown.predict(data).man == pytest.approx(
+        unknown.predict(replace(data, density=np.full(200, 1.0))).man, abs=0
+    )
+
+
+def test_prevalence_is_met_and_coherent() -> None:
+    data = draw(14, men=80, leak=True, least=0)
+    model = fit_joint(data)
+    for prevalence in (0.02, 0.3, 0.97):
+        moved = model.shifted(prevalence, data)
+        assert moved.predict(data).man.mean() == pytest.approx(prevalence, abs=1e-9)
+        assert moved.prevalence == prevalence
+        assert moved.taught == model.taught
+    back = model.shifted(0.05, data).shifted(float(model.predict(data).man.mean()), data)
+    assert back.estimate == pytest.approx(model.estimate, abs=1e-8)
+    assert back.shift == pytest.approx(0, abs=1e-8)
+    for refused in (0.0, 1.0, float("nan")):
+        with pytest.raises(CadError, match="not between 0 and 1"):
+            model.shifted(refused, data)
+    with pytest.raises(CadError, match="no man has a region"):
+        fit_joint(draw(14)).shifted(0.3, of_arrays([], np.array([], dtype=int), 2))
+
+
+def test_a_site_moves_the_intercept_and_keeps_the_rest() -> None:
+    model = fit_joint(draw(15, men=1500, leak=True))
+    site = draw(16, men=120, intercept=-2.7, leak=True)
+    moved = model.recalibrated(site)
+    far = draw(17, men=3000, intercept=-2.7)
+    before = model.predict(far)
+    after = moved.predict(far)
+    truth = far.truth.mean()
+    assert abs(after.probability.mean() - truth) < 0.03 < before.probability.mean() - truth
+    slope = moved.estimate[1, BELIEF] / model.estimate[1, BELIEF]
+    assert moved.estimate[1, READERS] == pytest.approx(slope * model.estimate[1, READERS])
+    assert 0.6 < slope < 1.4
+    # What the site's men say of the intercept replaces what the model did not know of it.
+    assert np.sqrt(moved.covariance[0, 0]) < 0.4
+    same = model.recalibrated(draw(18, men=1500, leak=True))
+    assert same.estimate[1, [INTERCEPT, BELIEF]] == pytest.approx([-0.7, 0.9], abs=0.3)
+    with pytest.raises(CadError, match="30 are needed"):
+        model.recalibrated(draw(16, men=20))
+    with pytest.raises(CadError, match="one kind"):
+        model.recalibrated(replace(site, truth=0 * site.truth, truth_of_man=0 * site.density))
+    large = draw(19, men=1500)
+    turned = replace(large, truth=1 - large.truth)
+    with pytest.raises(CadError, match="wrong way"):
+        model.recalibrated(turned)
+
+
+def test_a_sites_uncertainty_is_that_of_its_draws() -> None:
+    # The intercept after recalibration, over sites and over models: errors beside the stated ones.
+    errors = []
+    stated = []
+    for seed in range(40):
+        model = fit_joint(draw(200 + seed, men=60, readers=False))
+        moved = model.recalibrated(draw(300 + seed, men=60, readers=False, intercept=-1.7))
+        errors.append(moved.estimate[0, INTERCEPT] + 1.7)
+        stated.append(np.sqrt(moved.covariance[0, 0]))
+    assert np.std(errors) == pytest.approx(np.mean(stated), rel=0.4)
+
+
+def test_left_out_men_are_judged_by_others() -> None:
+    data = draw(20, men=25)
+    data = replace(data, truth=np.where(data.man == 3, np.nan, data.truth))
+    parts = list(left_out(data))
+    assert len(parts) == 25
+    assert sum(left.sum() for left, _ in parts) == 25
+    predicted = predict_left_out(data)
+    # A man's own truth moves what others get, and not what he gets.
+    turned = predict_left_out(replace(data, truth=np.where(data.man == 5, 1.0, data.truth)))
+    assert turned.man[5] == pytest.approx(predicted.man[5], abs=1e-6)
+    assert not np.allclose(turned.man, predicted.man, atol=1e-4)
+    large = draw(21, men=130)
+    parts = list(left_out(large))
+    assert len(parts) == 20
+    assert np.sum([left for left, _ in parts], axis=0).tolist() == [1] * 130
+
+
+def test_a_share_of_regions_so_judged_lies_in_the_range() -> None:
+    fresh = draw(1, men=400)
+    inside = []
+    for seed in range(40):
+        model = fit_joint(draw(400 + seed, men=60, readers=False))
+        z = -0.7 + 0.9 * logit(fresh.belief)
+        z += (0.8 * (fresh.density + 2) + 0.2 * (fresh.age - 6.5))[fresh.man]
+        share = expit(z[:, None] + 0.8 * joint_model._POINTS) @ joint_model._WEIGHT
+        predicted = model.predict(replace(fresh, readers=np.full(len(z), np.nan)))
+        inside.append(np.mean((predicted.low <= share) & (share <= predicted.high)))
+    assert 0.9 < np.mean(inside) < 0.99
+
+
+def test_a_model_comes_back_from_json_and_a_broken_one_is_refused() -> None:
+    model = fit_joint(draw(22)).shifted(0.3, draw(22))
+    content = json.loads(json.dumps(model.as_dict()))
+    again = from_dict(content)
+    data = draw(23)
+    assert again.predict(data).man == pytest.approx(model.predict(data).man, abs=0)
+    assert again.as_dict() == model.as_dict()
+    broken = {
+        "terms": ["intercept"],
+        "estimate": [[0.0] * 10],
+        "covariance": (-np.asarray(model.covariance)).tolist(),
+        "centre": [None, 0.0],
+        "free": [[False] * 10] * 2,
+        "prevalence": 1.5,
+        "shift": float("inf"),
+        "taught": {},
+    }
+    for name, value in broken.items():
+        with pytest.raises(CadError):
+            from_dict({**content, name: value})
+    for name in content:
+        with pytest.raises(CadError, match="joint model"):
+            from_dict({key: value for key, value in content.items() if key != name})
+
+
+def test_arrays_that_contradict_are_refused() -> None:
+    with pytest.raises(CadError, match="malignant region"):
+        of_arrays([0.1], [0], 1, truth=[1], truth_of_man=[0])
+    with pytest.raises(CadError, match="there are 1 men"):
+        of_arrays([0.1], [1], 1)
+    with pytest.raises(CadError, match="outside 0 to 1"):
+        of_arrays([1.1], [0], 1)
+    with pytest.raises(CadError, match="nothing between"):
+        of_arrays([0.1], [0], 1, truth=[0.5])
+    with pytest.raises(CadError, match="values are wanted"):
+        of_arrays([0.1], [0], 1, age=[6.0, 7.0])
+    with pytest.raises(CadError, match="infinite"):
+        of_arrays([0.1], [0], 1, density=[-np.inf])
+    with pytest.raises(CadError, match="whole number"):
+        of_arrays([0.1], [0.5], 1)
+    unjudged = of_arrays([np.nan, 0.3], [0, 0], 1)
+    predicted = model_of(effect=0.5).predict(unjudged)
+    assert np.isnan(predicted.probability[0])
+    assert predicted.man[0] == predicted.probability[1]
+    assert predicted.notes[0].startswith("1 of 2 regions without a belief")
+
+
+def test_beliefs_of_folds_are_freed_of_their_base() -> None:
+    base = np.array([-2.0, -1.0, 0.0])
+    fold = np.repeat([0, 1, 2], 4)
+    effect = np.tile([-1.0, 0.0, 1.0, 2.0], 3)
+    freed = teaching_beliefs(expit(base[fold] + effect), fold, base)
+    assert logit(freed) == pytest.approx(effect - 1.0)
+    assert np.isnan(teaching_beliefs([np.nan], [0], [0.0])[0])
+    with pytest.raises(CadError, match="bases"):
+        teaching_beliefs([0.5], [1], [0.0])
+    with pytest.raises(CadError, match="no number"):
+        teaching_beliefs([0.5], [0], [np.nan])
+    assert readers_logit([0.0, 0.3, np.nan])[1] == pytest.approx(logit(0.3))
