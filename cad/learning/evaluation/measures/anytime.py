@@ -1,0 +1,219 @@
+"""Intervals of a mean difference that hold at every look, however often it is looked.
+
+An interval of 95 % holds at one look that was planned. Who looks every night and stops when it
+excludes zero is wrong far more often. A confidence sequence holds at all looks together: with
+probability 95 % every one of its intervals contains the mean of the patients up to it
+(Howard, Ramdas, McAuliffe and Sekhon, Annals of Statistics 2021).
+
+A patient is one number d_i, with the ends lo_i <= d_i <= hi_i that were known before his truth was
+(both models' probabilities are). Let m_i be its expectation before it was known. For every rate l,
+
+    exp( sum_i  l (d_i - m_i) - cost_i(l) )
+
+is a supermartingale with cost_i(l) = l^2 (hi_i - lo_i)^2 / 8 (Hoeffding), and, where
+l (hi_i - lo_i) < 1, with psi(l) (d_i - g_i)^2 and g_i any guess made before d_i is known
+(empirical Bernstein; Howard et al., theorem 4). So is the average over rates; it exceeds 2 / alpha
+with probability alpha / 2 at most, ever (Ville 1939). The m_i may change from patient to patient:
+the interval is one of their mean so far (Choe and Ramdas, Operations Research 2024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+
+from cad.base.errors import CadError
+
+Array = NDArray[np.float64]
+
+# Rates that are averaged over, alike on a logarithmic scale: between them lie the best rates of
+# a few patients who differ by much, and of thousands who differ by little.
+RATES = np.geomspace(0.02, 50.0, 60)
+# Share of the largest rate of the empirical Bernstein cost at which Hoeffding's takes over.
+_BERNSTEIN = 0.9
+_NEAR = 1e-5
+_NEWTON = 60
+_SETTLED = 1e-12
+
+
+@dataclass(frozen=True)
+class Anytime:
+    """Hold a confidence sequence: an interval after every patient.
+
+    Parameters
+    ----------
+    mean : ndarray, shape (n,)
+        Mean of the first 1, 2, ..., n patients.
+    low, high : ndarray, shape (n,)
+        Ends of the interval after each patient.
+    level : float
+        Probability with which all intervals hold together.
+    """
+
+    mean: Array
+    low: Array
+    high: Array
+    level: float
+
+    @property
+    def decided(self) -> int:
+        """Return the number of patients at whom an interval first excluded zero; 0 for never."""
+        excludes = np.flatnonzero((self.low > 0) | (self.high < 0))
+        if not len(excludes):
+            return 0
+        return int(excludes[0]) + 1
+
+
+def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -> Array:
+    """Return the s at which sum_k weights_k exp(rates_k s - cost_k) reaches a threshold.
+
+    Parameters
+    ----------
+    cost : ndarray, shape (n, k)
+        Summed cost of every rate, after each patient.
+    rates, weights : ndarray, shape (k,)
+        Rates > 0, and their weights, which sum to 1.
+    threshold : float
+        1 over the probability with which the bound may ever be crossed.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        The bound of sum_i (d_i - m_i) after each patient.
+    """
+    log_weights = np.log(weights)
+    aim = np.log(threshold)
+    # At the least of these one rate alone reaches the threshold. The logarithm of the sum is
+    # convex in s, so that Newton's steps from there come down to the root and never pass it.
+    s = ((aim - log_weights + cost) / rates).min(axis=1)
+    for _ in range(_NEWTON):
+        exponents = log_weights + rates * s[:, None] - cost
+        total = logsumexp(exponents, axis=1)
+        slope = np.exp(exponents - total[:, None]) @ rates
+        step = (total - aim) / slope
+        s = s - step
+        if np.abs(step).max(initial=0.0) < _SETTLED:
+            break
+    return np.asarray(s)
+
+
+def confidence_sequence(
+    difference: ArrayLike, lowest: ArrayLike, highest: ArrayLike, level: float = 0.95
+) -> Anytime:
+    """Return the intervals of a mean that hold at every look.
+
+    Parameters
+    ----------
+    difference : array, shape (n,)
+        One number a patient, in the order in which they became known.
+    lowest, highest : array, shape (n,)
+        Ends between which each had to lie, known before it was.
+    level : float
+        Probability with which all intervals hold together.
+
+    Returns
+    -------
+    Anytime
+        Mean and interval after each patient. Every interval lies within the mean's own ends.
+
+    Raises
+    ------
+    CadError
+        For a number outside its ends, and for a level outside (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> better = -0.3 * np.ones(60)
+    >>> sequence = confidence_sequence(better, better - 0.5, better + 0.5)
+    >>> bool(sequence.high[-1] < 0)
+    True
+    """
+    d = np.asarray(difference, dtype=float)
+    low = np.broadcast_to(np.asarray(lowest, dtype=float), d.shape)
+    high = np.broadcast_to(np.asarray(highest, dtype=float), d.shape)
+    if not 0 < level < 1:
+        raise CadError(f"level {level}, must lie between 0 and 1")
+    inside = (low - 1e-9 <= d) & (d <= high + 1e-9)
+    if not inside.all():
+        i = int(np.argmin(inside))
+        raise CadError(
+            f"the difference of patient number {i + 1} is {d[i]}, "
+            f"outside of what was possible: [{low[i]}, {high[i]}]"
+        )
+    count = np.arange(1, len(d) + 1)
+    mean = d.cumsum() / count
+    # The guess of a patient is the mean of those before him.
+    guess = np.clip(np.concatenate([[0.0], mean[:-1]])[: len(d)], low, high)
+    cost = _costs(d - guess, high - low).cumsum(axis=0)
+    weights = np.full(len(RATES), 1.0 / len(RATES))
+    radius = mixture_bound(cost, RATES, weights, 2.0 / (1.0 - level)) / count
+    # An expectation lies between the ends that its number has to lie between.
+    least = low.cumsum() / count
+    most = high.cumsum() / count
+    return Anytime(mean, np.maximum(mean - radius, least), np.minimum(mean + radius, most), level)
+
+
+def _costs(residual: Array, width: Array) -> Array:
+    """Return what every patient costs every rate, shape (n, k)."""
+    share = width[:, None] * RATES
+    hoeffding = share**2 / 8
+    bernstein = share < _BERNSTEIN
+    # psi(l) = (-log(1 - c l) - c l) / c^2 with c the width. Near 0 the difference is rounding.
+    near = share < _NEAR
+    within = np.where(bernstein & ~near, share, 0.5)
+    ratio = np.where(near, 0.5 + share / 3, (-np.log1p(-within) - within) / within**2)
+    return np.where(bernstein, RATES**2 * ratio * residual[:, None] ** 2, hoeffding)
+
+
+def brier_differences(
+    champion: ArrayLike, challenger: ArrayLike, truth: ArrayLike, patients: ArrayLike
+) -> tuple[list[str], Array, Array, Array]:
+    """Return by how much a challenger's Brier score differs from the champion's, by patient.
+
+    Parameters
+    ----------
+    champion, challenger : array, shape (n,)
+        Probabilities of the same regions by both models.
+    truth : array, shape (n,)
+        1 for malignant, 0 for benign.
+    patients : array of str, shape (n,)
+        Patient of every region. Patients come out in the order of their first region.
+
+    Returns
+    -------
+    names : list of str
+        The patients.
+    difference : ndarray, shape (patients,)
+        Mean over a patient's regions of (q - y)^2 - (p - y)^2; below 0 the challenger is better.
+    lowest, highest : ndarray, shape (patients,)
+        Ends of the difference before the truth was known.
+
+    Examples
+    --------
+    >>> brier_differences([0.5], [1.0], [1], ["sub-1"])[1].tolist()
+    [-0.25]
+    """
+    p = np.asarray(champion, dtype=float)
+    q = np.asarray(challenger, dtype=float)
+    y = np.asarray(truth, dtype=float)
+    names, first, owner = np.unique(
+        np.asarray(patients, dtype=str), return_index=True, return_inverse=True
+    )
+    where_malignant = (q - 1) ** 2 - (p - 1) ** 2
+    where_benign = q**2 - p**2
+    regions = np.bincount(owner).astype(float)
+    actual = np.where(y > 0.5, where_malignant, where_benign)
+    order = np.argsort(first)
+    columns = []
+    for values in (
+        actual,
+        np.minimum(where_malignant, where_benign),
+        np.maximum(where_malignant, where_benign),
+    ):
+        of_patient = np.bincount(owner, values) / regions
+        columns.append(of_patient[order])
+    return [str(name) for name in names[order]], columns[0], columns[1], columns[2]
