@@ -1,0 +1,312 @@
+"""Has something changed? Charts whose average run length without a change is stated beforehand.
+
+A limit from a hundred men before is as wrong as they are unlike the rest, and one in standard
+deviations as wrong as values are not normal. Ranks are neither. Where men are exchangeable, the
+rank of each man among all men before him is uniform and independent of the ranks before, whatever
+is measured (Vovk 2021). A night's ranks, as normal scores, added up and divided by the root of
+their number, are then one standard normal number a night, exactly, and a cumulative sum of such
+numbers (Page 1954) has an average run length that can be computed (Goel and Wu 1971).
+
+Several charts watch at once: each gets so high a limit that all together raise a false alarm less
+than once in the nights that were asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from cad.base.errors import CadError
+
+Array = NDArray[np.float64]
+
+# Half of the shift, in standard deviations of a night, that a chart is quickest to see.
+ALLOWANCE = 0.5
+# Nights without a change between false alarms, on average, of all charts together.
+NIGHTS = 365.0
+_NODES = 80
+
+
+def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLOWANCE) -> float:
+    """Return after how many nights a one-sided chart raises an alarm, on average.
+
+    The chart is S = max(0, S + z - allowance), from 0, with an alarm where S exceeds the limit;
+    z is normal with variance 1 and the mean ``shift``.
+
+    Parameters
+    ----------
+    limit : float
+        Limit of S, > 0.
+    shift : float
+        Mean of z; 0 without a change.
+    allowance : float
+        What is taken off every night.
+
+    Returns
+    -------
+    float
+        By Goel and Wu's integral equation, on 80 Gauss-Legendre nodes.
+
+    Examples
+    --------
+    >>> round(average_run_length(4.0) / 2)  # two-sided; Montgomery's table has 168
+    168
+    """
+    nodes, node_weights = np.polynomial.legendre.leggauss(_NODES)
+    at = limit * (nodes + 1) / 2
+    weight = limit * node_weights / 2
+    move = shift - allowance
+    # L(s) = 1 + L(0) P(s + z - k <= 0) + integral of L(u) times the density of s + z - k at u.
+    start = np.append(at, 0.0)
+    matrix = np.zeros((_NODES + 1, _NODES + 1))
+    matrix[:, :_NODES] = norm.pdf(at[None, :] - start[:, None] - move) * weight[None, :]
+    matrix[:, _NODES] = norm.cdf(-start - move)
+    lengths = np.linalg.solve(np.eye(_NODES + 1) - matrix, np.ones(_NODES + 1))
+    return float(lengths[-1])
+
+
+@lru_cache
+def limit_of(nights: float, allowance: float = ALLOWANCE) -> float:
+    """Return the limit of a one-sided chart whose average run length without a change is given.
+
+    Parameters
+    ----------
+    nights : float
+        Average run length, between 2 and 10^8 nights.
+    allowance : float
+        What is taken off every night.
+
+    Raises
+    ------
+    CadError
+        For a run length outside these ends.
+    """
+    if not 2 <= nights <= 1e8:
+        raise CadError(f"an average run length of {nights:g} nights, must lie between 2 and 10^8")
+
+    def away(limit: float) -> float:
+        return float(np.log(average_run_length(limit, 0.0, allowance)) - np.log(nights))
+
+    return float(brentq(away, 0.01, 20.0, xtol=1e-9))
+
+
+def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: int = 0) -> Array:
+    """Return the rank of each man among the men of his stratum before him, between 0 and 1.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+        One number a man, in the order in which they came; NaN where he has none.
+    strata : array of str, shape (n,)
+        What he is compared within, such as the scanner's maker.
+    baseline : int
+        So many men of a stratum come before the first who is ranked.
+    seed : int
+        Seed of the places of men with equal values, which are drawn.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Uniform and independent where men are exchangeable; NaN for men who are not ranked.
+    """
+    numbers = np.asarray(values, dtype=float)
+    names = np.asarray(strata, dtype=str)
+    draws = np.random.Generator(np.random.PCG64(seed)).random(len(numbers))
+    ranks = np.full(len(numbers), np.nan)
+    sorted_values: dict[str, list[float]] = {}
+    for man, (value, name) in enumerate(zip(numbers.tolist(), names.tolist(), strict=True)):
+        if np.isnan(value):
+            continue
+        before = sorted_values.setdefault(name, [])
+        lower = bisect_left(before, value)
+        equal = bisect_right(before, value) - lower + 1
+        if len(before) >= baseline:
+            ranks[man] = (lower + draws[man] * equal) / (len(before) + 1)
+        before.insert(lower, value)
+    return ranks
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Hold one chart: its nights, its two sums and its alarms.
+
+    Parameters
+    ----------
+    nights : ndarray of int, shape (k,)
+        Nights on which a man was ranked.
+    scores : ndarray, shape (k,)
+        The nights' numbers, standard normal without a change.
+    upper, lower : ndarray, shape (k,)
+        Sums that see a rise and a fall.
+    limit : float
+        Limit of both.
+    """
+
+    nights: NDArray[np.int64]
+    scores: Array
+    upper: Array
+    lower: Array
+    limit: float
+
+    @property
+    def alarm(self) -> int:
+        """Return the first night on which a sum exceeds the limit; -1 where none does."""
+        beyond = np.flatnonzero(np.maximum(self.upper, self.lower) > self.limit)
+        if not len(beyond):
+            return -1
+        return int(self.nights[beyond[0]])
+
+    @property
+    def direction(self) -> str:
+        """Return "rise" or "fall" of the first alarm; empty where there is none."""
+        beyond = np.flatnonzero(np.maximum(self.upper, self.lower) > self.limit)
+        if not len(beyond):
+            return ""
+        if self.upper[beyond[0]] > self.limit:
+            return "rise"
+        return "fall"
+
+
+def night_scores(ranks: ArrayLike, nights: ArrayLike) -> tuple[NDArray[np.int64], Array]:
+    """Return the nights that have ranked men, and one number for each.
+
+    Parameters
+    ----------
+    ranks : array, shape (n,)
+        Ranks of men between 0 and 1; NaN is left out.
+    nights : array of int, shape (n,)
+        Night of every man.
+
+    Returns
+    -------
+    nights : ndarray of int, shape (k,)
+        In ascending order.
+    scores : ndarray, shape (k,)
+        Sum of the men's normal scores over the root of their number.
+    """
+    rank = np.asarray(ranks, dtype=float)
+    ranked = ~np.isnan(rank)
+    days, owner = np.unique(np.asarray(nights, dtype=np.int64)[ranked], return_inverse=True)
+    scores = norm.ppf(rank[ranked])
+    total = np.bincount(owner, scores, len(days))
+    return days, np.asarray(total / np.sqrt(np.bincount(owner, minlength=len(days))))
+
+
+def chart(
+    nights: NDArray[np.int64], scores: Array, limit: float, allowance: float = ALLOWANCE
+) -> Chart:
+    """Return the two cumulative sums of nightly numbers.
+
+    Parameters
+    ----------
+    nights, scores : ndarray, shape (k,)
+        What :func:`night_scores` returns.
+    limit : float
+        Limit of both sums (:func:`limit_of`).
+    allowance : float
+        What is taken off every night.
+    """
+    upper = np.empty(len(scores))
+    lower = np.empty(len(scores))
+    rise = 0.0
+    fall = 0.0
+    for i, score in enumerate(scores):
+        rise = max(0.0, rise + score - allowance)
+        fall = max(0.0, fall - score - allowance)
+        upper[i] = rise
+        lower[i] = fall
+    return Chart(nights, scores, upper, lower, limit)
+
+
+def watch(
+    measures: Mapping[str, ArrayLike],
+    strata: ArrayLike,
+    nights: ArrayLike,
+    baseline: int,
+    run_length: float = NIGHTS,
+    seed: int = 0,
+) -> dict[str, Chart]:
+    """Return a chart for every measure, with limits that hold for all of them together.
+
+    Parameters
+    ----------
+    measures : mapping of str to array, shape (n,)
+        Numbers of the men by name of the measure; NaN where a man has none.
+    strata : array of str, shape (n,)
+        What men are compared within.
+    nights : array of int, shape (n,)
+        Night of every man, not descending.
+    baseline : int
+        Men of a stratum before the first who is ranked.
+    run_length : float
+        Nights between false alarms of all charts together, on average.
+    seed : int
+        Seed of the places of men with equal values.
+
+    Raises
+    ------
+    CadError
+        Where nights descend: then no man's predecessors are known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> value = np.concatenate([np.arange(100.0) % 10, np.full(40, 99.0)])
+    >>> charts = watch({"ADC": value}, ["A"] * 140, np.arange(140), baseline=50)
+    >>> charts["ADC"].direction
+    'rise'
+    """
+    day = np.asarray(nights, dtype=np.int64)
+    backwards = np.flatnonzero(np.diff(day) < 0)
+    if len(backwards):
+        i = int(backwards[0])
+        raise CadError(f"night {day[i + 1]} comes after night {day[i]}: men must be in order")
+    charts = {}
+    for number, (name, values) in enumerate(measures.items()):
+        ranks = sequential_ranks(values, strata, baseline, seed + number)
+        charts[name] = chart(*night_scores(ranks, day), common_limit(len(measures), run_length))
+    return charts
+
+
+def common_limit(charts: int, run_length: float = NIGHTS) -> float:
+    """Return the limit of each of several two-sided charts that together have a run length.
+
+    Rates of false alarms add up at most, whatever the charts have in common.
+
+    Parameters
+    ----------
+    charts : int
+        Number of two-sided charts.
+    run_length : float
+        Nights between false alarms of all together, on average.
+
+    Examples
+    --------
+    >>> common_limit(1, 168.0) < common_limit(5, 168.0)
+    True
+    """
+    return limit_of(run_length * 2 * charts)
+
+
+def first_alarm(charts: Mapping[str, Chart], after: int = 0) -> tuple[int, Sequence[str]]:
+    """Return the first night from ``after`` on which any chart raises an alarm, and which do.
+
+    Returns
+    -------
+    night : int
+        -1 where there is none.
+    names : list of str
+        Charts that raise it.
+    """
+    alarms = {name: found.alarm for name, found in charts.items() if found.alarm >= after}
+    if not alarms:
+        return -1, []
+    night = min(alarms.values())
+    return night, [name for name, alarm in alarms.items() if alarm == night]
