@@ -23,7 +23,7 @@ SEMI = {"SSLROC", "SSRankBoost", "SVMLin"}
 
 def kernels() -> dict[str, CPUDispatcher]:
     found = {}
-    for module in pkgutil.walk_packages(cad.learning.learners.__path__, "cad.learners."):
+    for module in pkgutil.walk_packages(cad.learning.learners.__path__, "cad.learning.learners."):
         for name, value in vars(importlib.import_module(module.name)).items():
             if isinstance(value, CPUDispatcher) and value.py_func.__module__ == module.name:
                 found[f"{module.name}.{name}"] = value

@@ -64,7 +64,7 @@ def test_a_copy_holds_nothing_of_the_process_but_what_is_loaded(tmp_path: Path) 
     held = told(
         f"stream = open({str(kept)!r}, 'w')\n"
         "share_loaded(loops=True)\n"
-        "from cad import processes\n"
+        "from cad.base import processes\n"
         "from multiprocessing import forkserver\n"
         "for pid in processes._servers[os.getpid()][0], forkserver._forkserver._forkserver_pid:\n"
         "    time.sleep(0.5)\n"

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 
 import cad
-import cad.learners
+import cad.learning.learners
 from cad.base.errors import CadError
 from cad.base.settings import LearnerSettings, PipelineSettings, parse_settings
 from cad.folders.run_folder import RunFolder
@@ -170,7 +170,7 @@ def test_what_a_fit_keeps_is_seen_before_measuring(
     monkeypatch: pytest.MonkeyPatch, kept: str, held: bool
 ) -> None:
     """A learner that wraps one of scikit-learn's, whole or as its arrays."""
-    monkeypatch.setattr(cad.learners, "LEARNERS", {"Wrapping": Wrapping})
+    monkeypatch.setattr(cad.learning.learners, "LEARNERS", {"Wrapping": Wrapping})
     step = Pipeline([("learner", Wrapping(kept))])
     if held:
         require_storable(step, LearnerSettings())

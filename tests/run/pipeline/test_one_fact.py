@@ -240,17 +240,17 @@ def test_the_demo_states_one_thing(repository: Path, tmp_path: Path) -> None:
 
 
 DECIDERS = {
-    "stages/judge.py",  # the one that decides on regions
-    "stages/men.py",  # the one that decides on men, and gives regions their man's decision
-    "evaluation/decisions/reject.py",  # the rule, and its curve
-    "evaluation/decisions/operating.py",  # what thresholds would do, to choose them
-    "experiments/amirou2014.py",  # a paper's table
+    "run/stages/judge.py",  # the one that decides on regions
+    "run/stages/men.py",  # the one that decides on men, and gives regions their man's decision
+    "learning/evaluation/decisions/reject.py",  # the rule, and its curve
+    "learning/evaluation/decisions/operating.py",  # what thresholds would do, to choose them
+    "evidence/experiments/amirou2014.py",  # a paper's table
 }
 TRUTHS = {
-    "labels/consensus.py",  # the one rule
-    "cohort/rules.py",  # what a table may say
-    "workflows/check.py",  # says which cells the rule cannot read without a grade
-    "run_folder/results.py",  # words beside the rule's answer
+    "learning/labels/consensus.py",  # the one rule
+    "folders/cohort/rules.py",  # what a table may say
+    "run/workflows/check.py",  # says which cells the rule cannot read without a grade
+    "folders/run_folder/results.py",  # words beside the rule's answer
 }
 """Where a decision is made from thresholds, and where histology's word is read as a class."""
 
@@ -334,5 +334,5 @@ def test_a_decision_and_malignant_have_one_owner_each(repository: Path) -> None:
     ],
 )
 def test_a_second_owner_is_seen(line: str) -> None:
-    assert len(second_owners(line, "reports/pages.py")) == 1
-    assert second_owners("q = table['decision'] == 'benign'", "reports/pages.py") == []
+    assert len(second_owners(line, "run/reports/pages.py")) == 1
+    assert second_owners("q = table['decision'] == 'benign'", "run/reports/pages.py") == []
