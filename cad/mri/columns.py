@@ -193,7 +193,8 @@ def radiomics_part(name: str) -> str:
 @cache
 def _image_columns(image: str, family: str) -> tuple[Column, ...]:
     """Return the columns of an image's family."""
-    whole, short = terms.IMAGES[image], short_name(image)
+    whole = terms.IMAGES[image]
+    short = short_name(image)
     if family == "intensity":
         return _statistics(image, family, family, whole, signed=image == "t2w")
     if family == "gradient":
@@ -212,7 +213,8 @@ def _image_columns(image: str, family: str) -> tuple[Column, ...]:
 
 
 def _of_image(image: str, features: FeatureSettings) -> list[Column]:
-    whole, short = terms.IMAGES[image], short_name(image)
+    whole = terms.IMAGES[image]
+    short = short_name(image)
     columns: list[Column] = []
     for family in ("intensity", "histogram", "gradient"):
         columns += _image_columns(image, family)
@@ -227,7 +229,8 @@ def _of_image(image: str, features: FeatureSettings) -> list[Column]:
 
 @cache
 def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
-    whole, short = terms.IMAGES[image], short_name(image)
+    whole = terms.IMAGES[image]
+    short = short_name(image)
     part, names = terms.RADIOMICS[name]
     units = {"shape": terms.SHAPE_UNITS, "total_energy": {"TotalEnergy": f"({whole.unit})^2 mm3"}}
     made = _of(whole, part, short) if name != "shape" else part
@@ -257,7 +260,8 @@ def _of_series(features: FeatureSettings) -> list[Column]:
 def _map_columns(name: str) -> tuple[Column, ...]:
     """Return the columns of a perfusion map."""
     made = terms.MAPS[name]
-    part, wanted = map_part(name), _OF_FIT.get(made.role, tuple(terms.STATISTICS))
+    part = map_part(name)
+    wanted = _OF_FIT.get(made.role, tuple(terms.STATISTICS))
     columns = _statistics("dce", map_family(made), part, made, signed=name in _SIGNED_MAPS)
     return tuple(column for column in columns if column.statistic in wanted)
 
@@ -318,13 +322,21 @@ def _column(
     level = (f"{short} level",) if family == "intensity" and name in terms.LEVELS else ()
     group = words.group if words.group == short else f"{short} {words.group}"
     return Column(
-        image, family, part, name, f"{words.definition}: {statistic.definition}", unit,
-        words.source, statistic.ibsi, words.title, words.words,
+        image,
+        family,
+        part,
+        name,
+        f"{words.definition}: {statistic.definition}",
+        unit,
+        words.source,
+        statistic.ibsi,
+        words.title,
+        words.words,
         terms.STATISTICS.get(name, statistic).label or name.replace("_", " "),
         (short, *level, group),
         family != "radiomics"
         and name in (*terms.COUNTING["every"], *terms.COUNTING.get(family, ())),
-    )  # fmt: skip
+    )
 
 
 def _region(part: str, title: str, words: str, table: dict[str, list[str]]) -> list[Column]:

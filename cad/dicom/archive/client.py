@@ -104,7 +104,8 @@ def fetch_patient(
         )
     if not series:
         raise CadError("the archive has no MR study of this patient", hint="check the PatientID")
-    complete, failures = [], []
+    complete = []
+    failures = []
     for number, uid in enumerate(dict.fromkeys(s.study_uid for s in series), start=1):
         folder = into / f"study-{number}"
         try:

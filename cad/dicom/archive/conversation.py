@@ -39,7 +39,9 @@ class Conversation:
     """
 
     def __init__(self, address: str, aet: str, limits: ArchiveLimits) -> None:
-        self.address, self.aet, self.limits = address, aet, limits
+        self.address = address
+        self.aet = aet
+        self.limits = limits
 
     def find(self, patient_id: str) -> list[interface.FoundSeries]:
         """Return the MR, SEG and RTSTRUCT series of a patient, given the PatientID."""
@@ -96,7 +98,8 @@ class Conversation:
         CadError
             When not every file was proved to be stored; lists which were stored, sent, or not sent.
         """
-        wanted, steps = list(paths), list[interface.Step]()
+        wanted = list(paths)
+        steps = list[interface.Step]()
         try:
             self._ask(steps, "store", wanted, same_patient)
         except CadError as error:

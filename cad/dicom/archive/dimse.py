@@ -29,7 +29,9 @@ FETCHED = [
     uids.SegmentationStorage,
     uids.RTStructureSetStorage,
 ]
-_OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
+_OUT_OF_RESOURCES = 0xA700
+_DOES_NOT_MATCH = 0xA900
+_CANNOT_UNDERSTAND = 0xC000
 
 
 class Kept:
@@ -44,7 +46,8 @@ class Kept:
     """
 
     def __init__(self, series: interface.FoundSeries, into: Path) -> None:
-        self.series, self.into = series, into
+        self.series = series
+        self.into = into
         self.arrived: set[str] = set()
         self.refused: list[CadError] = []
 
@@ -115,7 +118,8 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iter
         When the port cannot be opened.
     """
     entity = AE(ae_title=move.aet)
-    entity.require_called_aet, entity.require_calling_aet = True, [aet]
+    entity.require_called_aet = True
+    entity.require_calling_aet = [aet]
     entity.network_timeout = entity.dimse_timeout = limits.answer_seconds
     entity.acse_timeout = limits.answer_seconds
     for kind in FETCHED:
@@ -136,7 +140,8 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iter
         silence(entity, server)
 
 
-PENDING, SUCCESS = (0xFF00, 0xFF01), 0x0000
+PENDING = (0xFF00, 0xFF01)
+SUCCESS = 0x0000
 _TRANSIENT = 0x02
 _BUSY_SECONDS = (1.0, 2.0, 4.0)  # waits between tries where an archive has no association free
 
@@ -151,7 +156,8 @@ class Received:
     """
 
     def __init__(self, limits: ArchiveLimits) -> None:
-        self.seconds, self.left = limits.answer_seconds, limits.study_gigabytes * 1e9
+        self.seconds = limits.answer_seconds
+        self.left = limits.study_gigabytes * 1e9
         self.too_much = False
         self._socket: socket.socket | None = None
 
@@ -205,11 +211,13 @@ def _busy(association: Association) -> bool:
 
 
 # Study Root Query/Retrieve Information Model.
-FIND, GET = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.2.2.3"
+FIND = "1.2.840.10008.5.1.4.1.2.2.1"
+GET = "1.2.840.10008.5.1.4.1.2.2.3"
 MOVE = "1.2.840.10008.5.1.4.1.2.2.2"
 STORED = [*FETCHED, uids.ComprehensiveSRStorage, uids.Comprehensive3DSRStorage]
 # Storage Commitment Push Model, and the one well-known instance of it.
-COMMITMENT, _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1", "1.2.840.10008.1.20.1.1"
+COMMITMENT = "1.2.840.10008.1.20.1"
+_COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
 _WARNINGS = (0xB000, 0xB006, 0xB007)
 
 
@@ -225,7 +233,10 @@ class DimseArchive(interface.Protocolled):
     """
 
     def __init__(self, host: str, port: int, aet: str, limits: ArchiveLimits) -> None:
-        self.host, self.port, self.aet, self.limits = host, port, aet, limits
+        self.host = host
+        self.port = port
+        self.aet = aet
+        self.limits = limits
         self.name = f"archive {aet} at {host}:{port}"
         self._association: Any = None
         self._encryption: Any = None
@@ -313,9 +324,13 @@ class DimseArchive(interface.Protocolled):
         roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
         for wait in (*_BUSY_SECONDS, None):
             association = entity.associate(
-                self.host, self.port, ae_title=self.aet, ext_neg=roles,
-                evt_handlers=[*received.handlers, *stores], tls_args=self._encryption,
-            )  # fmt: skip
+                self.host,
+                self.port,
+                ae_title=self.aet,
+                ext_neg=roles,
+                evt_handlers=[*received.handlers, *stores],
+                tls_args=self._encryption,
+            )
             if wait is None or not _busy(association):
                 break
             time.sleep(wait)
@@ -408,9 +423,11 @@ class DimseArchive(interface.Protocolled):
         The archive reports the outcome later, by N-EVENT-REPORT.
         """
         asked = Dataset()
-        asked.TransactionUID, asked.ReferencedSOPSequence = number, []
+        asked.TransactionUID = number
+        asked.ReferencedSOPSequence = []
         for path in paths:
-            found, item = pydicom.dcmread(path, stop_before_pixels=True), Dataset()
+            found = pydicom.dcmread(path, stop_before_pixels=True)
+            item = Dataset()
             item.ReferencedSOPClassUID = found.SOPClassUID
             item.ReferencedSOPInstanceUID = found.SOPInstanceUID
             asked.ReferencedSOPSequence.append(item)

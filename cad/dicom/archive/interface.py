@@ -30,9 +30,15 @@ _PROOF_PAUSE = 0.5
 _MOST = 10**6  # instances of a series
 # What results take over from the archive's own record of the study, so that they are filed there.
 IDENTITY = (
-    "PatientID", "PatientName", "PatientBirthDate", "PatientSex", "StudyDate", "StudyTime",
-    "StudyID", "AccessionNumber",
-)  # fmt: skip
+    "PatientID",
+    "PatientName",
+    "PatientBirthDate",
+    "PatientSex",
+    "StudyDate",
+    "StudyTime",
+    "StudyID",
+    "AccessionNumber",
+)
 _COUNTED = ("SeriesInstanceUID", "Modality", "NumberOfSeriesRelatedInstances")
 SamePatient = Callable[[str, str], bool]
 """Tell whether the PatientID of an object and the archive's PatientID are one patient's."""
@@ -226,7 +232,8 @@ class Protocolled(ABC):
             return [path for path, head in heads if not self._lists(head)]
 
     def _lists(self, dataset: Dataset) -> bool:
-        study, series = str(dataset.StudyInstanceUID), str(dataset.SeriesInstanceUID)
+        study = str(dataset.StudyInstanceUID)
+        series = str(dataset.SeriesInstanceUID)
         uid = str(dataset.SOPInstanceUID)
         return uid in self._instances(study, series, uid)
 
@@ -358,7 +365,8 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
             )
     syntax = dataset.file_meta.TransferSyntaxUID if hasattr(dataset, "file_meta") else None
     if "PixelData" in dataset and not (syntax and syntax.is_encapsulated):
-        whole, came = get_expected_length(dataset), len(dataset.PixelData)
+        whole = get_expected_length(dataset)
+        came = len(dataset.PixelData)
         if came < whole:
             raise CadError(
                 f"the archive returned an image that is cut off: {came} of {whole} bytes",
@@ -396,7 +404,8 @@ def file_under(
         raise CadError(
             f"the archive has the study {uid} {len(answers)} times", hint="nothing was sent"
         )
-    own, theirs = str(dataset.get("PatientID", "")), str(answers[0].get("PatientID", ""))
+    own = str(dataset.get("PatientID", ""))
+    theirs = str(answers[0].get("PatientID", ""))
     if same_patient is not None:
         same = same_patient(own, theirs)
     else:

@@ -29,20 +29,28 @@ Refused = Callable[..., None]
 PDU_BYTES = 2**18  # a slice in few pieces
 _DOOR_SECONDS = 10.0  # until a caller has agreed on encryption and asked for an association
 _WAITING = 256  # at the door at once; then the one who has waited longest goes
-_HELD, _COMMAND = 2**16, 2**13  # bytes of a message, and of its command; pydicom makes 100 of one
+# bytes of a message, and of its command; pydicom makes 100 of one
+_HELD = 2**16
+_COMMAND = 2**13
 _SLOWEST = 1000.0  # bytes a second of a message, on average
 _AHEAD = 4  # messages that a caller may send before it waits for an answer
 _INVALID = "Evt19"  # of PS3.8 9.2: an invalid message, which is answered by an abort
-_HEADER, _ASSOCIATE, _SHORTEST, _TITLES = 6, 1, 68, slice(10, 42)
+_HEADER = 6
+_ASSOCIATE = 1
+_SHORTEST = 68
+_TITLES = slice(10, 42)
 # Result, source and reason of a rejection (PS3.8 9.3.4).
-_NO_SUCH_TITLE, _NO_SUCH_CALLER, _NO_PLACE = (1, 1, 7), (1, 1, 3), (2, 3, 2)
+_NO_SUCH_TITLE = (1, 1, 7)
+_NO_SUCH_CALLER = (1, 1, 3)
+_NO_PLACE = (2, 3, 2)
 
 
 class _TurnedAway(Exception):
     """Say why a caller gets no association, and what it is told."""
 
     def __init__(self, answer: tuple[int, int, int], **facts: str) -> None:
-        self.answer, self.facts = answer, facts
+        self.answer = answer
+        self.facts = facts
 
 
 class Server(ThreadedAssociationServer):
@@ -52,13 +60,18 @@ class Server(ThreadedAssociationServer):
     turned away is reported to the callable ``refused``.
     """
 
-    daemon_threads, block_on_close, request_queue_size = True, False, 128
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
 
     def __init__(
         self, *given: Any, tls: ssl.SSLContext | None, refused: Refused, places: int, **more: Any
     ) -> None:
-        self._tls, self.say, self._each = tls, refused, places
-        self._lock, self._door = threading.Lock(), dict[int, socket.socket]()
+        self._tls = tls
+        self.say = refused
+        self._each = places
+        self._lock = threading.Lock()
+        self._door = dict[int, socket.socket]()
         self._places = Counter[str]()
         super().__init__(*given, **more)
 
@@ -200,7 +213,8 @@ def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], No
 
     def receive(primitive: Any) -> None:
         try:
-            message, pieces = association.dimse.message, primitive.presentation_data_value_list
+            message = association.dimse.message
+            pieces = primitive.presentation_data_value_list
             kinds = [data[0] & 3 for _, data in pieces]
             before = message.encoded_command_set.tell() if message is not None else 0
             if before + sum(len(data) for _, data in pieces if data[0] & 1) > _COMMAND:
@@ -222,9 +236,13 @@ class _Line(AssociationSocket):
 
     def __init__(self, association: Any, connection: Any, asked: bytes, idle: float) -> None:
         super().__init__(association, client_socket=connection)
-        self._asked, self._idle = asked, idle
-        self._since, self._came, self._held = time.monotonic(), 0, 0
-        self._until, self._within = 0.0, False
+        self._asked = asked
+        self._idle = idle
+        self._since = time.monotonic()
+        self._came = 0
+        self._held = 0
+        self._until = 0.0
+        self._within = False
 
     @property
     def ready(self) -> bool:
@@ -242,14 +260,16 @@ class _Line(AssociationSocket):
             For a message, or one of its parts, that is too long or takes too long.
         """
         if self._asked:
-            piece, self._asked = self._asked[:nr_bytes], self._asked[nr_bytes:]
+            piece = self._asked[:nr_bytes]
+            self._asked = self._asked[nr_bytes:]
             return bytearray(piece)
         if not self._within:
             self._begin()
         elif nr_bytes > PDU_BYTES + 2**10:
             raise OSError("a part of a message is longer than was agreed upon")
         self._within = not self._within
-        content, connection = bytearray(), self.socket
+        content = bytearray()
+        connection = self.socket
         while connection is not None and len(content) < nr_bytes:
             piece = _read(connection, nr_bytes - len(content), self._until)
             if not piece:
@@ -262,9 +282,11 @@ class _Line(AssociationSocket):
 
     def _begin(self) -> None:
         """Set the deadline of the next part, and judge the message that it belongs to."""
-        now, message = time.monotonic(), self.assoc.dimse.message
+        now = time.monotonic()
+        message = self.assoc.dimse.message
         if message is None:
-            self._since, self._came = now, 0
+            self._since = now
+            self._came = 0
         elif (
             _config.STORE_RECV_CHUNKED_DATASET
             and getattr(message, "_data_set_file", None) is None
@@ -296,7 +318,8 @@ def _encrypted(request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
 
 def _first_message(request: socket.socket, until: float) -> bytes:
     """Return what asks for an association (PS3.8 9.3.2)."""
-    content, whole = b"", _HEADER
+    content = b""
+    whole = _HEADER
     while len(content) < whole:
         if not (piece := _read(request, whole - len(content), until)):
             raise ValueError("the connection was lost before an association was asked for")

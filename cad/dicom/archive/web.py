@@ -39,7 +39,9 @@ class WebArchive(interface.Protocolled):
                 hint=install("dicomweb"),
             ) from error
 
-        self.url, self.limits, self.name = url, limits, f"DICOMweb archive {url}"
+        self.url = url
+        self.limits = limits
+        self.name = f"DICOMweb archive {url}"
         self._client = DICOMwebClient(url=url, session=_limited_session(self.name, limits))
         # A retry by the client would wait beyond the limits and send an object twice.
         self._client.set_http_retry_params(retry=False)

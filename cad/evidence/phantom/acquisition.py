@@ -9,7 +9,9 @@ from cad.evidence.phantom.params import DRIFT_MM_MIN, JUMP_MM, JUMP_SHARE
 
 # Share of k-space that is sampled along phase (y) and readout (x), and where the filter that damps
 # ringing begins, as a share of that. Common on scanners: 75 to 80 % phase resolution, elliptical.
-_PHASE, _READOUT, _FLAT = 0.80, 1.0, 0.5
+_PHASE = 0.80
+_READOUT = 1.0
+_FLAT = 0.5
 
 
 def acquire(
@@ -41,7 +43,8 @@ def acquire(
     space = fft2(clean.astype(np.complex64))
     if any(moved):
         # The phase that shifts an image along y and x.
-        y, x = np.fft.fftfreq(shape[0])[:, None] * moved[0], np.fft.fftfreq(shape[1]) * moved[1]
+        y = np.fft.fftfreq(shape[0])[:, None] * moved[0]
+        x = np.fft.fftfreq(shape[1]) * moved[1]
         space *= np.exp(-2j * np.pi * (y + x)).astype(np.complex64)
     space.real += scale * noise[0]
     space.imag += scale * noise[1]
@@ -90,7 +93,8 @@ def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
         Displacement along x and y, mm.
     """
     path: np.ndarray = rng.normal(0, DRIFT_MM_MIN) * times[:, None] / 60.0
-    jump, when = rng.normal(0, JUMP_MM, 2), rng.uniform(times[0], times[-1])
+    jump = rng.normal(0, JUMP_MM, 2)
+    when = rng.uniform(times[0], times[-1])
     if rng.random() < JUMP_SHARE:
         path = path + jump * (times[:, None] >= when)
     return path

@@ -125,10 +125,13 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
         shapes += [
             Shape("vesicle wall", place, (14, 5.2, 7.0), angle=side * 0.25),
             Shape(
-                "seminal vesicle", place, (12.8, 4.2, 6.0), angle=side * 0.25,
+                "seminal vesicle",
+                place,
+                (12.8, 4.2, 6.0),
+                angle=side * 0.25,
                 waves=ripples(rng, 0.2, 6),
             ),
-        ]  # fmt: skip
+        ]
     return shapes
 
 
@@ -155,10 +158,14 @@ def _zones(
         zones.append(Shape("TZ", centre, thin, "TZ", within=within, waves=ripple))
     zones.append(
         Shape(
-            "AFS", (0, -0.92 * b, 0.02 * c), (0.50 * a, 0.34 * b, 0.85 * c), "AFS",
-            within=("PZ", "TZ", "rim TZ"), waves=ripples(rng, 0.1, 14),
+            "AFS",
+            (0, -0.92 * b, 0.02 * c),
+            (0.50 * a, 0.34 * b, 0.85 * c),
+            "AFS",
+            within=("PZ", "TZ", "rim TZ"),
+            waves=ripples(rng, 0.1, 14),
         )
-    )  # fmt: skip
+    )
     return zones
 
 

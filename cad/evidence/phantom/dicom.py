@@ -83,33 +83,73 @@ def write_dicom(folder: Path, patient: Patient, protocol: Protocol, patient_id: 
 
 def _list_series(patient: Patient, protocol: Protocol) -> list[Series]:
     study = patient.study
-    t2w, adc, dce = present(study.t2w), present(study.adc), present(study.dce)
+    t2w = present(study.t2w)
+    adc = present(study.adc)
+    dce = present(study.dce)
     repetition, echo = (1000 * v for v in protocol.t2_times)
     original = ("ORIGINAL", "PRIMARY", "OTHER")
     out = [Series(2, "t2_tse_tra", t2w, 60, original, ("SE", "tse2d1"), repetition, echo, 90)]
     for number, (b, volume) in enumerate(study.diffusion, start=3):
         out.append(
-            Series(number, "ep2d_diff_tra", volume, 300, original,
-                   ("EP", f"ep_b{b:g}t"), 3400, 70, 90, b)
-        )  # fmt: skip
+            Series(
+                number,
+                "ep2d_diff_tra",
+                volume,
+                300,
+                original,
+                ("EP", f"ep_b{b:g}t"),
+                3400,
+                70,
+                90,
+                b,
+            )
+        )
     low, high = protocol.b_values
     out.append(
-        Series(5, "ep2d_diff_tra_ADC", adc, 300, ("DERIVED", "PRIMARY", "OTHER", "ADC"),
-               ("EP", f"ep_b{low:g}_{high:g}"), 3400, 70, 90)
-    )  # fmt: skip
-    gradient, tr = ("GR", "fl3d1"), 1000 * protocol.dce_times[0]
+        Series(
+            5,
+            "ep2d_diff_tra_ADC",
+            adc,
+            300,
+            ("DERIVED", "PRIMARY", "OTHER", "ADC"),
+            ("EP", f"ep_b{low:g}_{high:g}"),
+            3400,
+            70,
+            90,
+        )
+    )
+    gradient = ("GR", "fl3d1")
+    tr = 1000 * protocol.dce_times[0]
     for number, (flip, volume) in enumerate(study.vfa, start=6):
         out.append(
-            Series(number, f"vibe_flip_{flip:g}deg", volume, 500 + 40 * number, original, gradient,
-                   tr, 1.4, flip)
-        )  # fmt: skip
+            Series(
+                number,
+                f"vibe_flip_{flip:g}deg",
+                volume,
+                500 + 40 * number,
+                original,
+                gradient,
+                tr,
+                1.4,
+                flip,
+            )
+        )
     first = 6 + len(study.vfa)
     for phase, (time, frame) in enumerate(zip(dce.times, dce.frames, strict=True)):
         volume = dce.grid.with_array(frame)
         out.append(
-            Series(first + phase, "vibe_dynamic", volume, 1000 + float(time), original, gradient,
-                   tr, 1.4, protocol.flip)
-        )  # fmt: skip
+            Series(
+                first + phase,
+                "vibe_dynamic",
+                volume,
+                1000 + float(time),
+                original,
+                gradient,
+                tr,
+                1.4,
+                protocol.flip,
+            )
+        )
     return out
 
 
@@ -121,43 +161,66 @@ def _image(
     direction = np.asarray(volume.direction)
     position = volume.index_to_patient(np.array([0, 0, index]))
     data = Dataset()
-    data.SOPClassUID, data.SOPInstanceUID = MRImageStorage, _uid(patient_id, series.number, index)
-    data.StudyInstanceUID, data.SeriesInstanceUID = _uid(patient_id), series_uid
+    data.SOPClassUID = MRImageStorage
+    data.SOPInstanceUID = _uid(patient_id, series.number, index)
+    data.StudyInstanceUID = _uid(patient_id)
+    data.SeriesInstanceUID = series_uid
     data.FrameOfReferenceUID = _uid(patient_id, "frame")
-    data.PatientName, data.PatientID = f"{patient_id}^Simulated", patient_id
-    data.PatientBirthDate, data.PatientSex, data.PositionReferenceIndicator = "", "M", ""
-    data.StudyID, data.AccessionNumber, data.ReferringPhysicianName = "1", "", ""
+    data.PatientName = f"{patient_id}^Simulated"
+    data.PatientID = patient_id
+    data.PatientBirthDate = ""
+    data.PatientSex = "M"
+    data.PositionReferenceIndicator = ""
+    data.StudyID = "1"
+    data.AccessionNumber = ""
+    data.ReferringPhysicianName = ""
     data.StudyDate = data.SeriesDate = data.AcquisitionDate = data.ContentDate = _DATE
     data.StudyTime = _clock(0)
     data.SeriesTime = data.AcquisitionTime = data.ContentTime = _clock(series.start)
-    data.Modality, data.BodyPartExamined, data.PatientPosition = "MR", "PROSTATE", "HFS"
-    data.Manufacturer, data.ManufacturerModelName = SIMULATOR, f"phantom site {protocol.site}"
+    data.Modality = "MR"
+    data.BodyPartExamined = "PROSTATE"
+    data.PatientPosition = "HFS"
+    data.Manufacturer = SIMULATOR
+    data.ManufacturerModelName = f"phantom site {protocol.site}"
     data.InstitutionName = f"Simulated site {protocol.site}"
-    data.SoftwareVersions, data.DeviceSerialNumber = "1", "1"
-    data.StudyDescription, data.SeriesDescription = "Simulated prostate MRI", series.description
-    data.SeriesNumber, data.AcquisitionNumber = series.number, 1
-    data.InstanceNumber, data.ImageType = index + 1, list(series.image_type)
+    data.SoftwareVersions = "1"
+    data.DeviceSerialNumber = "1"
+    data.StudyDescription = "Simulated prostate MRI"
+    data.SeriesDescription = series.description
+    data.SeriesNumber = series.number
+    data.AcquisitionNumber = 1
+    data.InstanceNumber = index + 1
+    data.ImageType = list(series.image_type)
     data.ImageComments = "Simulated image: no patient"
     data.ScanningSequence, data.SequenceName = series.sequence
     data.SequenceVariant = "SK" if series.sequence[0] != "GR" else "SP"
     data.ScanOptions = ""
     data.MRAcquisitionType = "3D" if series.sequence[0] == "GR" else "2D"
     data.MagneticFieldStrength = 3
-    data.RepetitionTime, data.EchoTime = _decimal(series.repetition), _decimal(series.echo)
-    data.FlipAngle, data.EchoTrainLength = _decimal(series.flip), 1
+    data.RepetitionTime = _decimal(series.repetition)
+    data.EchoTime = _decimal(series.echo)
+    data.FlipAngle = _decimal(series.flip)
+    data.EchoTrainLength = 1
     if series.b_value is not None:
         data.DiffusionBValue = float(series.b_value)
     data.ImagePositionPatient = [_decimal(v) for v in position]
     data.ImageOrientationPatient = [_decimal(v) for v in direction[:, :2].T.ravel()]
     data.PixelSpacing = [_decimal(volume.spacing[1]), _decimal(volume.spacing[0])]
     data.SliceThickness = data.SpacingBetweenSlices = _decimal(volume.spacing[2])
-    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
-    data.Rows, data.Columns, data.PixelRepresentation = rows, columns, 0
-    data.BitsAllocated, data.BitsStored, data.HighBit = 16, 12, 11
+    data.SamplesPerPixel = 1
+    data.PhotometricInterpretation = "MONOCHROME2"
+    data.Rows = rows
+    data.Columns = columns
+    data.PixelRepresentation = 0
+    data.BitsAllocated = 16
+    data.BitsStored = 12
+    data.HighBit = 11
     pixels = np.minimum(volume.array[index], 4095).astype("<u2")
-    data.SmallestImagePixelValue, data.LargestImagePixelValue = int(pixels.min()), int(pixels.max())
+    data.SmallestImagePixelValue = int(pixels.min())
+    data.LargestImagePixelValue = int(pixels.max())
     top = int(np.percentile(pixels, 99)) + 1
-    data.WindowCenter, data.WindowWidth = top // 2, max(top, 2)
+    data.WindowCenter = top // 2
+    data.WindowWidth = max(top, 2)
     data.PixelData = pixels.tobytes()
     return data
 

@@ -20,7 +20,8 @@ REGIONS = (5, 9, 7, 8, 6, 10, 5) * 7
 CANCERS = (0,) * 7 + (1,) * 23 + (2,) * 14 + (3,) * 5
 GAP = 1.0
 """Smallest distance between two regions, mm."""
-POINTS, CANDIDATES = 1500, 24
+POINTS = 1500
+CANDIDATES = 24
 CROSSED = ("PZ", "TZ", "rim TZ", "CZ", "AFS")
 """Zones through whose borders a cancer grows."""
 _DIRECTIONS = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]], float)
@@ -135,7 +136,8 @@ def draw_regions(
     # Cancers, which are larger, choose their room first; numbers say nothing of that.
     for number in sorted(range(count), key=lambda k: not malignant[k]):
         for attempt in range(12):  # what finds no room is drawn smaller
-            bad, scale = bool(malignant[number]), 0.94**attempt
+            bad = bool(malignant[number])
+            scale = 0.94**attempt
             region = _draw(streams[number], anatomy, cloud, number + 1, bad, scale, regions)
             if region is not None:
                 regions.append(region)
@@ -154,7 +156,8 @@ def _draw(
 ) -> TrueRegion | None:
     """Draw one region, or None where no free place was found for it."""
     if malignant:
-        kind, finding = "cancer", params.CANCER
+        kind = "cancer"
+        finding = params.CANCER
         isup = int(rng.choice(5, p=params.ISUP_SHARES)) + 1
         severity = params.CANCER_SEVERITY[isup]
         zone = "PZ" if rng.random() < params.CANCER_IN_PZ else "TZ"
@@ -162,8 +165,10 @@ def _draw(
         kinds = list(params.BENIGN)
         weights = np.array([params.BENIGN[name].weight for name in kinds])
         kind = kinds[int(rng.choice(len(kinds), p=weights / weights.sum()))]
-        finding, isup = params.BENIGN[kind], 0
-        severity, zone = finding.severity, finding.zones[0]
+        finding = params.BENIGN[kind]
+        isup = 0
+        severity = finding.severity
+        zone = finding.zones[0]
     latent = float(norm.ppf(severity) + rng.normal(0, params.LATENT_SD))
     group = "cancer" if malignant else "benign"
     middle, spread = params.RADIUS_MM[group]
@@ -177,7 +182,8 @@ def _draw(
     # A cancer grows through the borders of zones; benign findings keep to theirs.
     within = (zone, *(z for z in CROSSED if malignant and z != zone))
     angle = float(_along(anatomy, np.array(centre))) + float(rng.uniform(-0.3, 0.3))
-    waves, name = ripples(rng, 0.10, 2.2 * float(axes.min())), f"roi {number}"
+    waves = ripples(rng, 0.10, 2.2 * float(axes.min()))
+    name = f"roi {number}"
     shapes = [Shape(name, centre, triple(axes), name, within, angle, waves)]
     if finding.capsule:
         rim = Shape("capsule", centre, triple(axes + 0.8), within[0], within, angle, waves)

@@ -13,7 +13,9 @@ from cad.mri.imaging.drawn import fill
 
 # An outline that an image cannot measure is drawn this much larger, as often as it needs; after so
 # many times in all of its slices.
-_LARGER, _TIMES, _TIMES_IN_ONE = 1.08, 16, 6
+_LARGER = 1.08
+_TIMES = 16
+_TIMES_IN_ONE = 6
 
 
 def draw_outlines(
@@ -39,7 +41,8 @@ def draw_outlines(
         the outline fills at least half of it. An outline that would be too small to be measured in
         one of the images is drawn larger; where there is no room for that, the region has no label.
     """
-    view, grids = views[0], [other.volume(np.empty(other.grid.shape)) for other in views]
+    view = views[0]
+    grids = [other.volume(np.empty(other.grid.shape)) for other in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
     for label, region in enumerate(regions, start=1):
         # A matter of the region: all readers do the same.
@@ -103,7 +106,8 @@ def _scaled(shape: Shape, factor: float) -> Shape:
 def _share(view: View, shape: Shape) -> tuple[tuple[slice, slice, slice], np.ndarray]:
     """Return the part of the grid that a shape may touch, and its share of each voxel there."""
     reach, high = shape.reach()
-    windows, lattice = [], []
+    windows = []
+    lattice = []
     for axis, step, centre, half, count in zip(
         view.seen[::-1],
         view.grid.spacing[::-1],

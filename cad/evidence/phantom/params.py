@@ -131,7 +131,9 @@ RADIUS_MM = {"benign": (3.8, 0.20), "cancer": (6.8, 0.52)}
 RADIUS_LIMITS_MM = (2.8, 20.0)
 PROPORTIONS = {"benign": (1.10, 0.95, 1.00), "cancer": (1.28, 0.76, 1.03)}
 # Gland in mL: median, logarithmic spread, limits (P22).
-GLAND_ML, GLAND_SD, GLAND_LIMITS_ML = 42.0, 0.45, (18.0, 110.0)
+GLAND_ML = 42.0
+GLAND_SD = 0.45
+GLAND_LIMITS_ML = (18.0, 110.0)
 # H11 in a PZ of 1680: 1300 -> .38, 1070 -> .66, 940 -> .85; ISUP 1 .. 5 placed on that line.
 CANCER_SEVERITY = {1: 0.40, 2: 0.60, 3: 0.70, 4: 0.80, 5: 0.86}
 # Shares of ISUP 1 .. 5 at prostatectomy, and of cancers in the PZ (about 70 % by McNeal).
@@ -148,33 +150,42 @@ PATIENT_SD = {"t1": 0.05, "t2": 0.12, "adc": 0.06, "ktrans": 0.25, "ve": 0.10, "
 TEXTURE_MM = (1.3, 6.0)
 TEXTURE_LONG = 0.80
 TEXTURE_COMMON = 0.5
-TEXTURE_ADC, TEXTURE_KTRANS = 0.35, 0.35
+TEXTURE_ADC = 0.35
+TEXTURE_KTRANS = 0.35
 # Septa are sheets where a random field of this length (mm) changes sign; half-thickness in mm, and
 # what they are made of: T2 (s), ADC (1e-6 mm2/s). [--]
-SEPTA_MM, SEPTUM_HALF_MM = 1.6, 0.4
-SEPTUM_T2, SEPTUM_ADC = 0.055, 1000.0
+SEPTA_MM = 1.6
+SEPTUM_HALF_MM = 0.4
+SEPTUM_T2 = 0.055
+SEPTUM_ADC = 1000.0
 
 # Blood that a biopsy left in the PZ outside of any region: share of men, patches, radius (mm) [--];
 # factors on T1, T2 and ADC (R10).
-HAEMORRHAGE_SHARE, HAEMORRHAGE_PATCHES, HAEMORRHAGE_RADIUS_MM = 0.3, (1, 4), (2.0, 6.0)
+HAEMORRHAGE_SHARE = 0.3
+HAEMORRHAGE_PATCHES = (1, 4)
+HAEMORRHAGE_RADIUS_MM = (2.0, 6.0)
 HAEMORRHAGE = {"t1": 0.60, "t2": 0.80, "adc": 0.85}
 
 # Gas in the rectum shifts diffusion images along y: mean (mm) over the gland, beyond what outlining
 # leaves (G17); it fades over this depth (mm) from the rectal wall. [--]
 DISTORTION_MM = (2.5, 1.1)
-DISTORTION_DEPTH_MM, DISTORTION_MEAN = 25.0, 0.5
+DISTORTION_DEPTH_MM = 25.0
+DISTORTION_MEAN = 0.5
 
 # Motion in the dynamic series: drift (mm a minute, x and y; PX moves .02 and .13), and in some men
 # one jump (mm). [--]
 DRIFT_MM_MIN = (0.08, 0.15)
-JUMP_SHARE, JUMP_MM = 0.25, 1.0
+JUMP_SHARE = 0.25
+JUMP_MM = 1.0
 # All of a dynamic frame wavers by this share of its signal (PX).
 FRAME_SD = 0.010
 
 # How a reader's outline differs from the region: shift (mm along x and y), logarithm of its size,
 # both for a reader with error 1 (readers.py); two readers then agree with a Dice of .55 to .6 (J23,
 # R13). Share of regions outlined in their largest slice only. [--]
-OUTLINE_SHIFT_MM, OUTLINE_SIZE_SD, OUTLINE_WAVES = 3.0, 0.35, 0.12
+OUTLINE_SHIFT_MM = 3.0
+OUTLINE_SIZE_SD = 0.35
+OUTLINE_WAVES = 0.12
 ONE_SLICE_SHARE = 0.06  # P22
 
 RELAXIVITY = 4.5  # 1/(s mM), gadolinium chelate at 3 T

@@ -11,7 +11,10 @@ FINE_STEP = 0.5
 
 # Parker et al., Magn Reson Med 56 (2006) 993, Table 1: mM min, min, min; alpha mM, rates 1/min.
 _GAUSSIANS = ((0.809, 0.17046, 0.0563), (0.330, 0.365, 0.132))
-_ALPHA, _BETA, _S, _TAU = 1.050, 0.1685, 38.078, 0.483
+_ALPHA = 1.050
+_BETA = 0.1685
+_S = 38.078
+_TAU = 0.483
 
 
 def parker(times: np.ndarray, delay: float) -> np.ndarray:

@@ -17,7 +17,8 @@ from cad.folders.cohort import COHORT
 from cad.mri.imaging.nifti import write_volume
 
 # The first seed from 10 on: nothing was chosen.
-PATIENTS, SEED = 12, 10
+PATIENTS = 12
+SEED = 10
 DICOM_INDEX = 0
 """Which patient (from 0) is also there as DICOM."""
 DICOM_ID = "Sample0001"

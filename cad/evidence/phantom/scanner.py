@@ -14,7 +14,9 @@ from cad.evidence.phantom.protocols import Protocol
 from cad.evidence.phantom.scene import BACKGROUND, View
 from cad.mri.imaging.volume import Dynamic, Volume
 
-_T2_LEVEL, _DIFFUSION_LEVEL, _DCE_LEVEL = 220.0, 300.0, 100.0
+_T2_LEVEL = 220.0
+_DIFFUSION_LEVEL = 300.0
+_DCE_LEVEL = 100.0
 """Stored signal of normal PZ without bias: noise is a few grey levels, as scanners store it."""
 VENOUS_SPREAD = 6.0
 """Seconds by which the venous curve lags and is smoothed."""
@@ -227,9 +229,13 @@ def _kinetics(
     names = np.array([BACKGROUND, *(shape.tissue for shape in view.scene.shapes)])[number]
     gland = np.array([False, *(bool(s.zone) for s in view.scene.shapes)])[number]
     curves[gland] = physics.extended_tofts(
-        times, fine, later, (column["ktrans"] * factor)[gland], column["ve"][gland],
+        times,
+        fine,
+        later,
+        (column["ktrans"] * factor)[gland],
+        column["ve"][gland],
         column["vp"][gland],
-    )  # fmt: skip
+    )
     # Around the gland one curve a tissue is enough.
     for other in np.unique(names[~gland]):
         here = (names == other) & ~gland

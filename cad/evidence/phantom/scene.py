@@ -84,7 +84,8 @@ def draw_placement(rng: np.random.Generator) -> Placement:
     rng : Generator
         Source of the random draws.
     """
-    tilt, roll = np.radians(rng.normal(-14, 5)), np.radians(rng.normal(0, 1.5))
+    tilt = np.radians(rng.normal(-14, 5))
+    roll = np.radians(rng.normal(0, 1.5))
     about_x = np.array(
         [[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]]
     )
@@ -133,7 +134,8 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     filters = [uneven, uneven, uneven, uneven, kernel(params.SEPTA_MM)]
     noise = rng.standard_normal((5, *size), dtype=np.float32)
     made = [irfftn(rfftn(w) * k, size) for w, k in zip(noise, filters, strict=True)]
-    common, single = np.sqrt(params.TEXTURE_COMMON), np.sqrt(1 - params.TEXTURE_COMMON)
+    common = np.sqrt(params.TEXTURE_COMMON)
+    single = np.sqrt(1 - params.TEXTURE_COMMON)
     mixed = [s * common * made[3] + single * f for s, f in zip((1, 1, -1), made[:3], strict=True)]
     return np.stack([*mixed, made[4]])
 
@@ -182,7 +184,9 @@ class View:
         moved: np.ndarray,
         supersample: tuple[int, int, int],
     ) -> None:
-        self.scene, self.grid, self.supersample = scene, grid, supersample
+        self.scene = scene
+        self.grid = grid
+        self.supersample = supersample
         counts = grid.shape[::-1]
         self.axes = [
             (np.arange(n) - (n - 1) / 2) * step + offset
@@ -289,7 +293,8 @@ class View:
         if self.scene.gas is None:
             return None
         front, shift = self.scene.gas
-        y, x = self.seen[1], self.seen[0]
+        y = self.seen[1]
+        x = self.seen[0]
         depth = np.exp(-np.abs(y - front) / params.DISTORTION_DEPTH_MM)
         plane = shift * depth[:, None] * np.exp(-0.5 * (x / params.DISTORTION_DEPTH_MM) ** 2)
         return np.broadcast_to(plane, self.grid.shape)

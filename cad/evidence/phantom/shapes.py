@@ -51,9 +51,12 @@ class Shape:
 
         Coordinates are in mm, in the gland's frame; the three arrays broadcast.
         """
-        u, v, w = x - self.centre[0], y - self.centre[1], z - self.centre[2]
+        u = x - self.centre[0]
+        v = y - self.centre[1]
+        w = z - self.centre[2]
         if self.angle:
-            c, s = np.cos(self.angle), np.sin(self.angle)
+            c = np.cos(self.angle)
+            s = np.sin(self.angle)
             u, v = c * u + s * v, c * v - s * u
         w = w / self.axes[2]
         v = np.where(v > 0, v / (self.axes[1] * self.back), v / self.axes[1])
@@ -140,7 +143,9 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
         part = out[window]
         if not part.size:
             continue
-        near_z, near_y, near_x = z[window[0], None, None], y[window[1], None], x[window[2]]
+        near_z = z[window[0], None, None]
+        near_y = y[window[1], None]
+        near_x = x[window[2]]
         inside = shape.level(near_x, near_y, near_z) < 1.0
         if shape.within:
             allowed = np.zeros(len(shapes) + 1, bool)

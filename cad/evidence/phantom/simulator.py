@@ -221,7 +221,8 @@ def make_patient(
     drawn = draw_outlines(hand, views, regions, gland.array)
     outlines = {name: views[0].volume(labels) for name, labels in drawn.items()}
     regions, outlines = _outlined(regions, outlines)
-    injection, gain = draw_injection(scene_rng), float(np.exp(scene_rng.normal(0, 0.35)))
+    injection = draw_injection(scene_rng)
+    gain = float(np.exp(scene_rng.normal(0, 0.35)))
     adc, diffusion = diffusion_images(views[1], protocol, noise)
     dce, vfa = dynamic_images(views[2], protocol, injection, noise)
     study_id = f"sub-{index + 1:04d}"
@@ -249,7 +250,8 @@ def _scene(
     rng: np.random.Generator, anatomy: Anatomy, regions: list[TrueRegion], protocol: Protocol
 ) -> Scene:
     """Draw what the scanners look at."""
-    placement, fields = draw_placement(rng), draw_fields(rng, protocol.texture_half)
+    placement = draw_placement(rng)
+    fields = draw_fields(rng, protocol.texture_half)
     bias = rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
     bias[3:] = np.abs(bias[3:])  # surface coils: brighter towards the skin
     return Scene(

@@ -29,8 +29,17 @@ from cad.learning.labels.scales import check_score, score_probability
 from cad.mri.imaging.nifti import write_volume
 from cad.mri.imaging.volume import Volume
 
-COLUMNS = ["participant_id", "roi_id", "reader_id", "session", "condition", "scale", "score",
-           "milliseconds", "note"]  # fmt: skip
+COLUMNS = [
+    "participant_id",
+    "roi_id",
+    "reader_id",
+    "session",
+    "condition",
+    "scale",
+    "score",
+    "milliseconds",
+    "note",
+]
 READINGS = "readings.tsv"
 """Every reading that was collected, beside the study's key."""
 WHO = ["participant_id", "roi_id", "reader_id"]
@@ -88,8 +97,12 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
         place = {tuple(row): k for k, row in enumerate(rows)}
         for patient, roi in new[WHO[:2]].itertuples(index=False, name=None):
             if (patient, roi) not in place:
-                raise CadError("the region is not in the cohort any more", file=root / "rois.tsv",
-                               patient=patient, roi=roi)  # fmt: skip
+                raise CadError(
+                    "the region is not in the cohort any more",
+                    file=root / "rois.tsv",
+                    patient=patient,
+                    roi=roi,
+                )
         readings = joined(_collected(folder / READINGS), new)
         at = [place.get(tuple(row), len(place)) for row in readings[WHO[:2]].to_numpy()]
         readings = (
@@ -230,7 +243,8 @@ def _planned(
         if not isinstance(one, dict) or set(one) - more != fields:
             title = "an outline" if of else "a reading"
             raise CadError(f"{title} has {', '.join(sorted(fields))}", hint=AGAIN)
-        code, roi = one["case"], one["roi"]
+        code = one["case"]
+        roi = one["roi"]
         name = f"{code}, region {roi}"
         if code not in planned[who] or roi not in key["cases"][code]["rois"]:
             raise CadError(f"{of}{name} is not in this session", hint=AGAIN)
@@ -271,7 +285,8 @@ def _require_outlines(content: JsonObject, key: JsonObject) -> None:
 def _unchanged(path: Path) -> JsonObject:
     """Return the content of an export whose second line proves the first."""
     lines = read_bytes(path, MAX_JSON).split(b"\n")
-    content, proof = parse_json(lines[0]), parse_json(lines[1])
+    content = parse_json(lines[0])
+    proof = parse_json(lines[1])
     same = proof["crc32"] == f"{zlib.crc32(lines[0]):08x}"
     whole = isinstance(content, dict) and isinstance(content.get("readings"), list)
     if not same or not whole or any(line.strip() for line in lines[2:]):
@@ -293,7 +308,8 @@ def _key(path: Path) -> JsonObject:
 
 
 def _rows(export: JsonObject, key: JsonObject) -> list[tuple[object, ...]]:
-    reader, session = str(export["reader"]), int(export["session"])
+    reader = str(export["reader"])
+    session = int(export["session"])
     return [
         (
             key["cases"][r["case"]]["participant_id"],
@@ -343,15 +359,20 @@ def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:
     kept = []
     for row in new.itertuples(index=False):
         who = (row.participant_id, row.roi_id, row.reader_id)
-        values = {"participant_id": who[0], "roi_id": harmless(who[1]),
-                  "reader_id": harmless(who[2]), "scale": row.scale,
-                  "score": f"{row.score:g}"}  # fmt: skip
+        values = {
+            "participant_id": who[0],
+            "roi_id": harmless(who[1]),
+            "reader_id": harmless(who[2]),
+            "scale": row.scale,
+            "score": f"{row.score:g}",
+        }
         if who not in known:
             known[who] = len(lines)
             lines.append("\t".join(values.get(name, MISSING) for name in head))
             continue
         cells = lines[known[who]].split("\t")
-        before, scale = cells[column["score"]], cells[column["scale"]]
+        before = cells[column["score"]]
+        scale = cells[column["scale"]]
         if before in (MISSING, ""):
             for name, value in values.items():
                 cells[column[name]] = value
@@ -396,9 +417,11 @@ def _compared(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
     names = sorted(set(readings["reader_id"]))
     wide = wide.reindex(index=keys)
     ratings = np.array(
-        [[wide.get((c, r), pd.Series(np.nan, keys)).to_numpy() for r in names]
-         for c in (ALONE, WITH_TOOL)]
-    )  # fmt: skip
+        [
+            [wide.get((c, r), pd.Series(np.nan, keys)).to_numpy() for r in names]
+            for c in (ALONE, WITH_TOOL)
+        ]
+    )
     try:
         found = obuchowski_rockette(truth, ratings, rois["participant_id"].to_numpy(str))
     except CadError as error:

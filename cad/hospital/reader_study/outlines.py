@@ -54,15 +54,17 @@ def outline_maps(
     groups: dict[tuple[str, str], list[JsonObject]] = {}
     for path, content in contents:
         for one in content.get("outlines", []):
-            case, reader = key["cases"][one["case"]], str(content["reader"])
+            case = key["cases"][one["case"]]
+            reader = str(content["reader"])
             own = {**one, "path": path, "by": reader, "patient": case["participant_id"]}
             groups.setdefault((str(case["study_id"]), reader), []).append(own)
     maps: dict[str, Volume] = {}
     studies: dict[str, Study] = {}
     for (study_id, reader), outlines in sorted(groups.items()):
         if study_id not in refs:
-            raise CadError("the study is not in the cohort any more", file=cohort.root,
-                           patient=study_id)  # fmt: skip
+            raise CadError(
+                "the study is not in the cohort any more", file=cohort.root, patient=study_id
+            )
         ref = refs[study_id]
         study = studies.setdefault(study_id, read_study_of(ref))
         path = reader_outline_path(ref.folder, study_id, reader)
@@ -86,7 +88,8 @@ def is_placed(one: JsonObject) -> bool:
             return False
         if not all(type(n) is int and 0 <= n < 2**31 for n in numbers):
             return False
-    runs, (depth, height, width) = one["runs"], one["shape"]
+    runs = one["runs"]
+    (depth, height, width) = one["shape"]
     end = -1  # runs that touch would be one
     for start, length in zip(runs[::2], runs[1::2], strict=False):
         if start <= end or length < 1:
@@ -97,8 +100,13 @@ def is_placed(one: JsonObject) -> bool:
 
 def _refusal(one: JsonObject, problem: str, hint: str = "") -> CadError:
     """Return the error that names an outline."""
-    return CadError(f"the outline of {one['by']}: {problem}", file=one["path"],
-                    patient=one["patient"], roi=one["roi"], hint=hint)  # fmt: skip
+    return CadError(
+        f"the outline of {one['by']}: {problem}",
+        file=one["path"],
+        patient=one["patient"],
+        roi=one["roi"],
+        hint=hint,
+    )
 
 
 def _map_so_far(path: Path, study: Study) -> Volume:

@@ -94,7 +94,8 @@ FORMAT = "cad reading 1"
 KEY = "reading.json"
 READING = Kind("reader study", lambda folder: (folder / KEY).is_file())
 """The study's key: what each case is. Readers need it not, collecting does."""
-ALONE, WITH_TOOL = "alone", "with_tool"
+ALONE = "alone"
+WITH_TOOL = "with_tool"
 WASH_OUT_DAYS = 28
 NOTE = 500  # characters
 LARGEST_LABEL = 254  # a page tells higher ones not apart
@@ -165,15 +166,23 @@ def write_reading(
     refs = _wanted([ref for ref in cohort.studies() if len(ref.rois)], order)
     codes = _codes(refs, settings.seed)
     cases = {
-        codes[ref.study_id]: {"participant_id": ref.participant_id, "study_id": ref.study_id,
-                              "rois": ref.rois["roi_id"].tolist()}
+        codes[ref.study_id]: {
+            "participant_id": ref.participant_id,
+            "study_id": ref.study_id,
+            "rois": ref.rois["roi_id"].tolist(),
+        }
         for ref in refs
-    }  # fmt: skip
+    }
     told = {} if tool is None else _tool(tool, cases)
     in_order = [codes[ref.study_id] for ref in refs]
     sessions = _sessions(readers, in_order, settings, bool(told), ordered=order is not None)
-    key: JsonObject = {"format": FORMAT, **_asked(settings), "readers": list(readers),
-                       "cases": dict(sorted(cases.items())), "sessions": sessions}  # fmt: skip
+    key: JsonObject = {
+        "format": FORMAT,
+        **_asked(settings),
+        "readers": list(readers),
+        "cases": dict(sorted(cases.items())),
+        "sessions": sessions,
+    }
     key["study"] = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     with claimed(out, READING):
         _refuse_another(out / KEY, key["study"])
@@ -231,8 +240,9 @@ def _wanted(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
             )
             for ref in refs
         }
-        wanted = sorted((r for r in refs if best[r.study_id] < len(named)),
-                        key=lambda r: best[r.study_id])  # fmt: skip
+        wanted = sorted(
+            (r for r in refs if best[r.study_id] < len(named)), key=lambda r: best[r.study_id]
+        )
     if not wanted:
         raise CadError("no study with regions to read", hint="draw regions, or see cad check")
     return wanted
@@ -352,7 +362,8 @@ def drawn_on(study: Study) -> JsonObject:
         ``image``, a hash of the whole image's voxels and geometry; ``first`` and ``shape``, first
         voxel and size of the part, in the order z, y, x of the stored image.
     """
-    whole, shown = study.anatomical, display_grid(study)
+    whole = study.anatomical
+    shown = display_grid(study)
     first = np.round(whole.patient_to_index(np.array(shown.origin))).astype(int)[::-1]
     return {"image": image_hash(whole), "first": first.tolist(), "shape": list(shown.shape)}
 

@@ -39,7 +39,8 @@ class ReadingFolder:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.name = folder, str(folder)
+        self.folder = folder
+        self.name = str(folder)
 
     @staticmethod
     def below(folder: Path) -> list[Path]:
@@ -118,13 +119,15 @@ class ReadingFolder:
         """
         if (self.folder / KEY).is_file():
             key = read_json(self.folder / KEY)
-            ours, kept = ("", None, key["study"]), set(key["cases"])
+            ours = ("", None, key["study"])
+            kept = set(key["cases"])
 
             def is_held(path: Path) -> bool:
                 return any(one.study in ours and one.codes - kept for one in _parts(path))
 
             held = list(filter(is_held, _files(self.folder, "*")))
-            cases, why = [], f"it names cases that {KEY} has no more: delete it"
+            cases = []
+            why = f"it names cases that {KEY} has no more: delete it"
         else:
             held = list(filter(_readings, _files(self.folder, "*")))
             cases = ["cases/"] if (self.folder / "cases").is_dir() else []

@@ -237,7 +237,8 @@ def _laplacian(
 ) -> np.ndarray:
     # The sampled kernel is a sum over axes of products of one dimension, on IBSI's cubic support:
     # the second derivative along one axis, Gaussians along the others.
-    smooth, laplacian = values, np.zeros_like(values)
+    smooth = values
+    laplacian = np.zeros_like(values)
     for axis in _axes(chosen):
         laplacian = _along(laplacian, {axis: gauss}, chosen)
         laplacian += _along(smooth, {axis: second}, chosen)
@@ -253,7 +254,8 @@ def _turns(
     Turning the image, filtering and turning back is filtering with kernels that change axes and
     direction. What gives the same kernels twice is yielded once: all are met equally often.
     """
-    axes, low = _axes(chosen), kernels[0]
+    axes = _axes(chosen)
+    low = kernels[0]
     bands = [kernels["LH".index(letter)] for letter in chosen.bands or ""]
     seen = set()
     for order in permutations(range(len(axes))):

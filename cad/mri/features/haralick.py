@@ -99,13 +99,17 @@ def haralick_features(
     if distance < 1:
         raise CadError(f"the co-occurrence distance is at least 1 voxel, found {distance}")
     three_d, by_slice, by_direction = AGGREGATIONS[aggregation]
-    number, most = np.arange(_TABLE, dtype=float), int(n_levels.max())
+    number = np.arange(_TABLE, dtype=float)
+    most = int(n_levels.max())
     size = (most + 1) << _row_bits(most)
     counts = (  # one set for all regions, emptied by _finish()
-        np.zeros(size, np.int32), np.zeros(size + 1, np.int32),
-        np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(2 * most, np.int64),
+        np.zeros(size, np.int32),
+        np.zeros(size + 1, np.int32),
+        np.zeros(most, np.int64),
+        np.zeros(most, np.int64),
+        np.zeros(2 * most, np.int64),
         number * np.log2(np.maximum(number, 1.0)),
-    )  # fmt: skip
+    )
     out = np.zeros(regions.count, RECORD)
     matrices = np.zeros(regions.count)
     _regions(
@@ -209,7 +213,8 @@ def _add_features(
             if d > 0:
                 inv_var += c / square
             diff_log += _x_log_x(c, table)
-    diff_avg, contrast = diff_avg / pairs, contrast / pairs
+    diff_avg = diff_avg / pairs
+    contrast = contrast / pairs
 
     # Everything of i + j, from s = i + j - 2: cluster features are the moments of i + j - 2 mu.
     tendency = shade = prominence = sum_log = 0.0
@@ -221,7 +226,9 @@ def _add_features(
             shade += c * e * e * e
             prominence += c * e * e * e * e
             sum_log += _x_log_x(c, table)
-    tendency, shade, prominence = tendency / pairs, shade / pairs, prominence / pairs
+    tendency = tendency / pairs
+    shade = shade / pairs
+    prominence = prominence / pairs
 
     # sum (i - mu)^2 p = (tendency + contrast) / 4 and cov(i, j) = (tendency - contrast) / 4.
     variance = (tendency + contrast) / 4.0
@@ -292,7 +299,8 @@ def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -
         # Level 0 is outside the region; a count of 0 was taken up by its mirror cell before.
         if i < 0 or j < 0 or c == 0:
             continue
-        low, high = min(low, i, j), max(high, i, j)
+        low = min(low, i, j)
+        high = max(high, i, j)
         if i == j:
             pairs += c
             single[i] += 2 * c
@@ -338,22 +346,35 @@ def _regions(
     out: np.ndarray,
     matrices: np.ndarray,
 ) -> None:
-    plane, row = shape[1] * shape[2], shape[2]
+    plane = shape[1] * shape[2]
+    row = shape[2]
     for r in range(len(start) - 1):
-        a, b = start[r], start[r + 1]
+        a = start[r]
+        b = start[r + 1]
         if a == b:
             continue
-        z0, z1 = index[a] // plane, index[b - 1] // plane
-        y0, y1, x0, x1 = shape[1], 0, shape[2], 0
+        z0 = index[a] // plane
+        z1 = index[b - 1] // plane
+        y0 = shape[1]
+        y1 = 0
+        x0 = shape[2]
+        x1 = 0
         for i in range(a, b):
-            y, x = index[i] % plane // row, index[i] % row
-            y0, y1, x0, x1 = min(y0, y), max(y1, y), min(x0, x), max(x1, x)
+            y = index[i] % plane // row
+            x = index[i] % row
+            y0 = min(y0, y)
+            y1 = max(y1, y)
+            x0 = min(x0, x)
+            x1 = max(x1, x)
         # The region's own box with a border of level 0, so that no neighbour needs a check.
-        ny, nx = y1 - y0 + 1 + 2 * distance, x1 - x0 + 1 + 2 * distance
+        ny = y1 - y0 + 1 + 2 * distance
+        nx = x1 - x0 + 1 + 2 * distance
         box = np.zeros((z1 - z0 + 1 + 2 * distance) * ny * nx, np.int64)
         place = np.empty(b - a, np.int64)
         for i in range(a, b):
-            z, y, x = index[i] // plane, index[i] % plane // row, index[i] % row
+            z = index[i] // plane
+            y = index[i] % plane // row
+            x = index[i] % row
             at = ((z - z0 + distance) * ny + y - y0 + distance) * nx + x - x0 + distance
             place[i - a] = at
             box[at] = levels[i]
@@ -382,7 +403,8 @@ def _group(
     out: Any,
 ) -> int:
     """Add the features of one slice (or of all voxels); returns the matrices that had pairs."""
-    joint, cells = counts[0], counts[1]
+    joint = counts[0]
+    cells = counts[1]
     bits = _row_bits(n_levels)
     matrices = 0
     occupied = 0 * n_levels  # a literal's type would have _finish() compiled twice

@@ -67,7 +67,8 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=float)
         labels = _labels(site, len(X))
         self.sites_ = sorted(set(labels.tolist()))
-        n_sites, n_features = len(self.sites_), X.shape[1]
+        n_sites = len(self.sites_)
+        n_features = X.shape[1]
         self.mean_ = X.mean(axis=0)
         self.spread_ = np.ones(n_features)
         self.shift_ = np.zeros((n_sites, n_features))

@@ -68,7 +68,8 @@ def discretise(
     """
     sizes = np.diff(start)
     filled = sizes > 0
-    first, length = start[:-1][filled], sizes[filled]
+    first = start[:-1][filled]
+    length = sizes[filled]
     # The region's own range: bins divide it, a width counts from its lower end.
     low = np.repeat(np.minimum.reduceat(values, first), length)
     if bins is not None:
@@ -157,7 +158,10 @@ def _histogram(
 def _gradients(counts: np.ndarray, out: Any) -> None:
     """Write the largest and smallest slope of the histogram and their levels (first on ties)."""
     top = len(counts)
-    steepest, steepest_at, lowest, lowest_at = 0.0, 1, 0.0, 1
+    steepest = 0.0
+    steepest_at = 1
+    lowest = 0.0
+    lowest_at = 1
     for g in range(top if top > 1 else 0):
         # Central differences of the counts, one-sided at both ends (IBSI).
         if g == 0:
@@ -167,8 +171,12 @@ def _gradients(counts: np.ndarray, out: Any) -> None:
         else:
             slope = (counts[g + 1] - counts[g - 1]) / 2
         if g == 0 or slope > steepest:
-            steepest, steepest_at = slope, g + 1
+            steepest = slope
+            steepest_at = g + 1
         if g == 0 or slope < lowest:
-            lowest, lowest_at = slope, g + 1
-    out.maximum_gradient, out.maximum_gradient_level = steepest, steepest_at
-    out.minimum_gradient, out.minimum_gradient_level = lowest, lowest_at
+            lowest = slope
+            lowest_at = g + 1
+    out.maximum_gradient = steepest
+    out.maximum_gradient_level = steepest_at
+    out.minimum_gradient = lowest
+    out.minimum_gradient_level = lowest_at

@@ -59,7 +59,8 @@ def statistics(
         parts = [np.sort(finite[a:b]) for a, b in ends]
         _statistics(np.concatenate([finite[:0], *parts]), limits - limits[0], out)
     else:
-        weight, core = weight[kept], core[kept]
+        weight = weight[kept]
+        core = core[kept]
         orders = [a + np.lexsort((weight[a:b], finite[a:b])) for a, b in ends]
         order = np.concatenate([np.zeros(0, int), *orders])
         _weighted_statistics(finite[order], weight[order], core[order], limits - limits[0], out)
@@ -103,8 +104,10 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
         squares += v * v
     mean = total / n
     median = percentile(ordered, 0.5)
-    p10, p25 = percentile(ordered, 0.10), percentile(ordered, 0.25)
-    p75, p90 = percentile(ordered, 0.75), percentile(ordered, 0.90)
+    p10 = percentile(ordered, 0.10)
+    p25 = percentile(ordered, 0.25)
+    p75 = percentile(ordered, 0.75)
+    p90 = percentile(ordered, 0.90)
     if ordered[0] == ordered[n - 1]:
         mean = ordered[0]  # the sum's rounding must not give a constant a spread
     # Central moments in a second pass: differences of raw moments would cancel.
@@ -159,7 +162,10 @@ def _write(
     out.kurtosis = m4 / (m2 * m2) - 3.0 if m2 > 0 else 0.0
     out.median = median
     out.minimum = low
-    out.p10, out.p25, out.p75, out.p90 = p10, p25, p75, p90
+    out.p10 = p10
+    out.p25 = p25
+    out.p75 = p75
+    out.p90 = p90
     out.maximum = high
     out.iqr = p75 - p25
     out.range = high - low
@@ -217,10 +223,12 @@ def _weighted_statistics(
     values: np.ndarray, weights: np.ndarray, core: np.ndarray, start: np.ndarray, out: np.ndarray
 ) -> None:
     for r in range(len(start) - 1):
-        a, b = start[r], start[r + 1]
+        a = start[r]
+        b = start[r + 1]
         if a == b:
             continue
-        v, w = values[a:b], weights[a:b]
+        v = values[a:b]
+        w = weights[a:b]
         _share_evenly(v, w)
         n = len(v)
         total = weighted = squares = 0.0
@@ -241,11 +249,14 @@ def _weighted_statistics(
             place[i] = (until - 0.5 * w[i] - 0.5 * w[0]) / (total - 0.5 * (w[0] + w[n - 1]))
         mean = weighted / total
         median = weighted_percentile(v, place, 0.5)
-        p10, p25 = weighted_percentile(v, place, 0.10), weighted_percentile(v, place, 0.25)
-        p75, p90 = weighted_percentile(v, place, 0.75), weighted_percentile(v, place, 0.90)
+        p10 = weighted_percentile(v, place, 0.10)
+        p25 = weighted_percentile(v, place, 0.25)
+        p75 = weighted_percentile(v, place, 0.75)
+        p90 = weighted_percentile(v, place, 0.90)
         m2 = m3 = m4 = mad = medad = robust = robust_weight = 0.0
         # A voxel that the region only grazes must not be its minimum: extremes are the core's.
-        low, high = np.inf, -np.inf
+        low = np.inf
+        high = -np.inf
         for i in range(n):
             d = v[i] - mean
             m2 += w[i] * d**2
@@ -257,7 +268,8 @@ def _weighted_statistics(
                 robust += w[i] * v[i]
                 robust_weight += w[i]
             if core[a + i]:
-                low, high = min(low, v[i]), max(high, v[i])
+                low = min(low, v[i])
+                high = max(high, v[i])
         rmad = 0.0
         if robust_weight > 0:
             centre = robust / robust_weight
@@ -266,7 +278,8 @@ def _weighted_statistics(
                     rmad += w[i] * abs(v[i] - centre)
             rmad /= robust_weight
         if low > high:
-            low, high = v[0], v[n - 1]
+            low = v[0]
+            high = v[n - 1]
         ranks = (low, p10, p25, median, p75, p90, high)
         moments = (m2 / total, m3 / total, m4 / total)
         _write(total, mean, ranks, moments, (mad / total, rmad, medad / total), squares, out[r])

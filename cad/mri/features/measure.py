@@ -143,7 +143,9 @@ def _of_image(
     prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
     """Return the statistics of an image's parts, each a record a region."""
-    name, image, families = prepared.name, prepared.grid.array, settings.families
+    name = prepared.name
+    image = prepared.grid.array
+    families = settings.families
     parts: dict[str, np.ndarray] = {}
     texture = texture_of(settings, name)
     core = regions.core()

@@ -63,13 +63,15 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
         return None
     # Turned so that z runs to the head, y to the back and x to the patient's left.
     turn = tuple(slice(None, None, -1 if direction[k, k] < 0 else 1) for k in (2, 1, 0))
-    whole, region = gland.array[turn], inside[turn]
+    whole = gland.array[turn]
+    region = inside[turn]
     z, y, x = np.argwhere(region).mean(axis=0)
     slices = np.flatnonzero(whole.any(axis=(1, 2)))
     height = (z - slices[0] + 0.5) / (slices[-1] - slices[0] + 1)
     level = "apex" if height < 1 / 3 else "mid" if height < 2 / 3 else "base"
     voxels = np.argwhere(whole[slices[np.abs(slices - z).argmin()]])
-    low, high = voxels.min(axis=0) - 0.5, voxels.max(axis=0) + 0.5
+    low = voxels.min(axis=0) - 0.5
+    high = voxels.max(axis=0) + 0.5
     v, across = (np.array([y, x]) - low) / (high - low)
     u = 2 * across - 1
     left = float((np.argwhere(region)[:, 2] > (low[1] + high[1]) / 2).mean())
@@ -115,7 +117,8 @@ def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
         None where no bolus is seen, the curve rises by less than 10 %, or it ends within a minute
         of the early part.
     """
-    times, signal = np.asarray(times, float), np.asarray(signal, float)
+    times = np.asarray(times, float)
+    signal = np.asarray(signal, float)
     try:
         bolus = find_bolus(times, signal)
     except CadError:  # no bolus is seen: nothing to have a type
@@ -124,7 +127,8 @@ def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
     if not early.any() or times[-1] < bolus.arrival + EARLY_S + 60:
         return None
     smooth = np.array([np.median(signal[max(i - 1, 0) : i + 2]) for i in range(len(signal))])
-    peak, end = float(smooth[early].max()), float(np.median(signal[-3:]))
+    peak = float(smooth[early].max())
+    end = float(np.median(signal[-3:]))
     if peak < signal[: bolus.n_baseline].mean() * (1 + LEVEL_CHANGE):
         return None
     change = end / peak - 1

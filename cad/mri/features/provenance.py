@@ -103,7 +103,8 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
             return {}
         return {key: choices[0] if whole > 0 and count == whole else choices[1]}
 
-    perfusion, images = settings.features.perfusion, settings.images
+    perfusion = settings.features.perfusion
+    images = settings.images
     chosen = {
         **every(facts.flip_angles, facts.dce, "t1", ("vfa", "fixed")),
         **every(facts.vessel, facts.dce, "arterial_input", ("measured", "parker")),

@@ -86,7 +86,8 @@ class RegionVoxels:
             mm.
         """
         points = np.ascontiguousarray(centres, float)
-        size, step = np.array(shape, np.int64), np.array(spacing, float)
+        size = np.array(shape, np.int64)
+        step = np.array(spacing, float)
         start = np.zeros(len(points) + 1, np.int64)
         _sphere_voxels(points, size, step, radius, start, np.zeros(0, np.int64))
         np.cumsum(start, out=start)
@@ -113,7 +114,8 @@ class RegionVoxels:
             share = self.weight[first:last]
             if not len(share):
                 continue
-            parts, total = np.round(share * _PARTS), float(share.sum(dtype=float))
+            parts = np.round(share * _PARTS)
+            total = float(share.sum(dtype=float))
             level, count = np.unique(parts, return_counts=True)
             voxels = np.cumsum(count[::-1])[::-1]  # as many have this level or more
             enough = voxels >= min(MIN_VOXELS, len(share))

@@ -47,9 +47,12 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
     """
     if study.roi_map is None:
         return {}
-    array, spacing = study.roi_map.array, np.array(study.roi_map.spacing[::-1])
-    gland, boxes = _gland(study), ndimage.find_objects(array)
-    sizes, positions = [], []
+    array = study.roi_map.array
+    spacing = np.array(study.roi_map.spacing[::-1])
+    gland = _gland(study)
+    boxes = ndimage.find_objects(array)
+    sizes = []
+    positions = []
     for label in labels:
         box = boxes[label - 1]
         inside = array[box] == label

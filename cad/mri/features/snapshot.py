@@ -197,7 +197,8 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
     places = [grid.index_to_patient(np.array([*middle, z])) for z in range(grid.shape[0])]
     numbered = {}
     for name in ("t2w", "adc"):
-        protocol, image = study.protocols.get(name), study.grid(name)
+        protocol = study.protocols.get(name)
+        image = study.grid(name)
         if protocol is None or image is None or protocol.series_number is None:
             continue
         numbers = protocol.instance_numbers

@@ -137,7 +137,8 @@ def extract(
 
 def _part(study: Study, name: str) -> Volume:
     """Return the part of a grid around the regions; a single corner where they lie beside it."""
-    grid, union = images.grid_of(study, name), study.roi_union
+    grid = images.grid_of(study, name)
+    union = study.roi_union
     box = images.box_around(union, grid, 0.0) if union is not None else None
     return images.crop(grid, box or (slice(0, 1), slice(0, 1), slice(0, 1)))
 
@@ -205,7 +206,8 @@ def _provenance(
     prepared: images.Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
     """Say how one modality's values were made, for every region; None where it was not measured."""
-    name, spacing = prepared.name, prepared.grid.spacing
+    name = prepared.name
+    spacing = prepared.grid.spacing
     columns: dict[str, list[str | float | None]] = {}
     measured = [not d.too_little for d in drawn]
     spaced = getattr(settings.images, f"spacing_{name}", None)

@@ -241,7 +241,9 @@ class Typicality:
 
     def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[Beyond]:
         """Compare rows of deviations, each the mean of so many regions, with their limits."""
-        scores, groups, beyond = self._scores(z), self.groups(), []
+        scores = self._scores(z)
+        groups = self.groups()
+        beyond = []
         # A study of seven regions is held to the limits of four, which are wider than its own.
         at = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):

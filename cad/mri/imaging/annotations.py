@@ -141,7 +141,8 @@ def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndar
         for line in range(_LINES_PER_ROW):
             y = row - 0.5 + (line + 0.5) / _LINES_PER_ROW
             crossed = (start[:, 1] <= y) != (end[:, 1] <= y)
-            a, b = start[crossed], end[crossed]
+            a = start[crossed]
+            b = end[crossed]
             x = np.sort(a[:, 0] + (y - a[:, 1]) * (b[:, 0] - a[:, 0]) / (b[:, 1] - a[:, 1]))
             for left, right in zip(x[::2], x[1::2], strict=True):
                 share[row] += np.diff(np.clip(left_edges, left, right))
@@ -168,13 +169,15 @@ def _read_structures(
     structures = {int(s.ROINumber): s for s in dataset.StructureSetROISequence}
     names = {n: str(s.get("ROIName", "") or n) for n, s in structures.items()}
     often = Counter(name for name in names.values() if wanted(name))
-    regions, notes = [], []
+    regions = []
+    notes = []
     if len(structures) > often.total():
         left = len(structures) - often.total()
         notes.append(f"{left} structures that the rules do not ask for are left out")
     for item in dataset.get("ROIContourSequence", []):
         number = int(item.ReferencedROINumber)
-        structure, name = structures[number], names[number]
+        structure = structures[number]
+        name = names[number]
         if not wanted(name):
             continue
         _check_frame(str(structure.get("ReferencedFrameOfReferenceUID", "")), frame_uid, path, name)
@@ -261,7 +264,8 @@ def _read_seg(
     if names:
         _check_frame(str(dataset.get("FrameOfReferenceUID", "")), frame_uid, path)
         decoded(dataset, path)  # damaged pixels and missing codecs are told apart here
-    regions, notes = [], []
+    regions = []
+    notes = []
     for number, name in names.items():
         segment = _segment(seg, number, path, name)
         if not segment.array.any():
@@ -285,5 +289,6 @@ def _segment(seg: highdicom.seg.Segmentation, number: int, path: Path, name: str
         volume = volume.flip_spatial(0)
     axes = volume.affine[:3, :3][:, ::-1]  # highdicom's axes are slice, row, column
     spacing = np.linalg.norm(axes, axis=0)
-    inside, origin = volume.array[..., 0] >= _HALF, volume.affine[:3, 3]
+    inside = volume.array[..., 0] >= _HALF
+    origin = volume.affine[:3, 3]
     return Volume(inside, triple(spacing), triple(origin), axes / spacing)

@@ -7,7 +7,8 @@ from cad.mri.imaging.geometry import on_grid
 from cad.mri.imaging.volume import Volume
 
 # Below the first, perfusion adds to the decay; above the second, kurtosis flattens it.
-LOWEST_B, HIGHEST_B = 50.0, 1000.0
+LOWEST_B = 50.0
+HIGHEST_B = 1000.0
 # PI-RADS v2.1 asks for an image at b of at least 1400 s/mm2, acquired or computed.
 HIGH_B = 1400.0
 _UNIT = 1e6  # mm2/s to 1e-6 mm2/s

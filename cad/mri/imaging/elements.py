@@ -20,9 +20,13 @@ PIXELS = (0x7FE00008, 0x7FE00009, 0x7FE00010)
 """Elements of pixel data, the last of a data set that say anything here."""
 _MOST = 100_000
 _META = b"\2\0\0\0UL\4\0"  # begins the meta information: its length follows
-_LAST_OF_META, _SYNTAX, _HEAD = 0x0002FFFF, 0x00020010, 12
-_ITEMS, _UNDEFINED = 0xFFFE, 2**32 - 1
-_ITEM_END, _SEQUENCE_END = 0xFFFEE00D, 0xFFFEE0DD
+_LAST_OF_META = 0x0002FFFF
+_SYNTAX = 0x00020010
+_HEAD = 12
+_ITEMS = 0xFFFE
+_UNDEFINED = 2**32 - 1
+_ITEM_END = 0xFFFEE00D
+_SEQUENCE_END = 0xFFFEE0DD
 _LONG = {str(vr).encode() for vr in EXPLICIT_VR_LENGTH_32}
 Read = Callable[[int, int], bytes]
 """Returns a number of bytes of a file from a place on; fewer at its end."""
@@ -86,11 +90,14 @@ def elements(
         When the file ends within the length of an element.
     """
     order = "<" if syntax.is_little_endian else ">"
-    head, long = Struct(f"{order}HH2sH").unpack_from, Struct(f"{order}L").unpack_from
+    head = Struct(f"{order}HH2sH").unpack_from
+    long = Struct(f"{order}L").unpack_from
     implicit = not b"AA" <= read(at + 4, 2) <= b"ZZ"
     # Of each sequence and item that is open: its end, and whether VRs are implicit around it.
     around = list[tuple[int, bool]]()
-    outermost, begin, end = 0, at, at
+    outermost = 0
+    begin = at
+    end = at
     for _ in range(_MOST):
         start = read(end, _HEAD)
         if not start and not around:
@@ -102,7 +109,8 @@ def elements(
         if not around:
             if tag > last:
                 return
-            outermost, begin = tag, end
+            outermost = tag
+            begin = end
         end += 8
         if tag in (_ITEM_END, _SEQUENCE_END):
             wanted, implicit = around.pop() if around else (0, implicit)
@@ -141,7 +149,8 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
     """
     if read(PREAMBLE - 4, 4) != b"DICM":
         raise CadError("not a DICOM file: it has no preamble")
-    at, syntax = PREAMBLE, UID("")
+    at = PREAMBLE
+    syntax = UID("")
     for tag, begin, end in elements(read, size, at, ExplicitVRLittleEndian, _LAST_OF_META):
         at = end
         if tag == _SYNTAX:

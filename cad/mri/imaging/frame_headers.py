@@ -127,7 +127,8 @@ def twin(part: Excerpt, path: Path, twins: Twins) -> Frame | None:
     given = {field: part.kept.get(tag, b"") for field, tag in _DIFFERING.items()}
     if earlier is None or not all(len(e) <= _KEPT and e[8:].isascii() for e in given.values()):
         return None
-    place, implicit = _lying(part), part.syntax.is_implicit_VR
+    place = _lying(part)
+    implicit = part.syntax.is_implicit_VR
     if place and earlier.lying:  # one layout in memory
         place = place._replace(layout=earlier.lying.layout)
     with suppress(CadError):  # the reader of whole headers says it
@@ -197,7 +198,8 @@ def _lay_macros(group: Dataset, flat: Dataset) -> None:
 
 def _lay(source: Dataset, flat: Dataset) -> None:
     for tag in source.keys() & _FLAT.keys():
-        element, target = source[tag], _FLAT[tag]
+        element = source[tag]
+        target = _FLAT[tag]
         if element.value not in (None, ""):
             value = element.value
             if element.tag != target and element.VR == "DT":
@@ -224,7 +226,8 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
         )
     if whole.position is None or whole.orientation is None or whole.pixel_spacing is None:
         raise CadError("a mosaic without ImagePositionPatient, orientation or PixelSpacing")
-    rows, columns = whole.rows // side, whole.columns // side
+    rows = whole.rows // side
+    columns = whole.columns // side
     axes = np.array(whole.orientation).reshape(2, 3)
     if abs(abs(float(np.cross(*axes) @ normal)) - 1) > 1e-3:
         raise CadError("a mosaic whose CSA slice normal is not normal to its image plane")

@@ -79,7 +79,8 @@ def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, s
         return dynamic, np.zeros_like(shifts), note
     array = np.stack([frame.array for frame in out])
     moved = replace(dynamic, frames=array, grid=dynamic.grid.with_array(array[0]))
-    count, largest = int(shifts.any(axis=1).sum()), np.linalg.norm(shifts, axis=1).max()
+    count = int(shifts.any(axis=1).sum())
+    largest = np.linalg.norm(shifts, axis=1).max()
     note = (
         f"{count} of {len(frames)} frames of the dynamic series shifted by up to {largest:.1f} mm, "
         f"mutual information with the late frames {before:.3f} to {after:.3f}"

@@ -219,7 +219,8 @@ def dataset_of(part: Excerpt) -> pydicom.Dataset:
 
 def _check_deflated(path: Path) -> None:
     """Refuse a deflated data set that swells, before pydicom inflates it at once."""
-    packed, unpacked = path.stat().st_size, 0
+    packed = path.stat().st_size
+    unpacked = 0
     if packed * _MOST_DEFLATED <= SMALL:
         return
     with path.open("rb") as stream:

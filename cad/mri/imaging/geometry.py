@@ -23,7 +23,8 @@ Box = tuple[slice, slice, slice]
 # A share of one half that rounding made 0.49999 is one half.
 _ROUNDING = 1e-4
 _PARALLEL_TOLERANCE = 1e-3
-_MIN_SAMPLES, _MAX_SAMPLES = 6, 16
+_MIN_SAMPLES = 6
+_MAX_SAMPLES = 16
 
 
 def resample_mask(roi_mask: Volume, grid: Volume) -> Volume:
@@ -62,14 +63,16 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
     bounds = bounding_box(share.array)
     if bounds is None:
         return grid.with_array(filled)
-    box, low = share.array[bounds], limits(bounds)[0]
+    box = share.array[bounds]
+    low = limits(bounds)[0]
     # Index (x, y, z) in grid = step @ index in the cropped mask + start.
     to_grid = np.linalg.inv(grid.affine) @ share.affine
     step = to_grid[:3, :3]
     start = to_grid[:3, 3] + step @ low[::-1]
     # What the mask's box can touch of the grid.
     index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
-    nearest, furthest = np.floor(index.min(axis=0) + 0.5), np.ceil(index.max(axis=0) + 0.5)
+    nearest = np.floor(index.min(axis=0) + 0.5)
+    furthest = np.ceil(index.max(axis=0) + 0.5)
     window = box_between(nearest[::-1], furthest[::-1], grid.shape)
     first, last = (end[::-1] for end in limits(window))
     if not (last > first).all():
@@ -169,7 +172,8 @@ def box_between(low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> Bo
     shape : tuple of 3 ints
         Shape of the array.
     """
-    first, last = np.maximum(low, 0), np.minimum(high, shape)
+    first = np.maximum(low, 0)
+    last = np.minimum(high, shape)
     z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
     return z, y, x
 
@@ -267,7 +271,8 @@ def _exact(
         mask_axis = order[grid_axis]
         count = box.shape[2 - mask_axis]
         edges = middle[grid_axis] + step[grid_axis, mask_axis] * (np.arange(count + 1) - count / 2)
-        low, high = np.minimum(edges[:-1], edges[1:]), np.maximum(edges[:-1], edges[1:])
+        low = np.minimum(edges[:-1], edges[1:])
+        high = np.maximum(edges[:-1], edges[1:])
         voxel = np.arange(size[grid_axis])[:, None]
         overlap = np.minimum(high, voxel + 0.5) - np.maximum(low, voxel - 0.5)
         out = np.moveaxis(

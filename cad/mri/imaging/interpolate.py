@@ -100,7 +100,8 @@ def at_spacing(study: Study, settings: ImageSettings) -> Study:
     settings : ImageSettings
         ``spacing_t2w``, ``spacing_adc`` and the kind of interpolation.
     """
-    out, how = replace(study), (settings.interpolation, settings.whole_numbers)
+    out = replace(study)
+    how = (settings.interpolation, settings.whole_numbers)
     if study.t2w is not None:
         out.t2w = interpolate(study.t2w, settings.spacing_t2w, *how)
     if study.adc is not None:

@@ -96,7 +96,8 @@ def list_files(paths: Iterable[Path]) -> Listing:
         Image planes, annotation objects, and what could not be read or used. An instance that is
         there twice is taken once; two different instances of one SOPInstanceUID are unreadable.
     """
-    listing, twins = Listing(), Twins()
+    listing = Listing()
+    twins = Twins()
     for path in paths:
         if _NOT_DICOM.search(path.name.lower()):
             continue
@@ -183,12 +184,14 @@ def check_copy(path: Path, first: Path, uid: str) -> None:
     CadError
         When they differ, or one of them cannot be read.
     """
-    one, other = read_dataset(first, force=True), read_dataset(path, force=True)
+    one = read_dataset(first, force=True)
+    other = read_dataset(path, force=True)
     same = read_bytes(path, MAX_IMAGE) == read_bytes(first, MAX_IMAGE) or one == other
     if not same and one.file_meta.get("TransferSyntaxUID") != other.file_meta.get(
         "TransferSyntaxUID"
     ):  # the same image, compressed otherwise
-        a, b = frames_of(one, path), frames_of(other, path)
+        a = frames_of(one, path)
+        b = frames_of(other, path)
         same = a == b and bool((decoded(one, first) == decoded(other, path)).all())
     if not same:
         raise CadError(

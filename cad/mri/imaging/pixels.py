@@ -203,7 +203,8 @@ def _stated(image: bytes) -> int:
         return int(max(right - left, 0) * max(bottom - top, 0))
     at = 2
     while image[:2] == b"\xff\xd8" and at + 9 <= len(image) and image[at] == 0xFF:
-        marker, length = image[at + 1], int.from_bytes(image[at + 2 : at + 4], "big")
+        marker = image[at + 1]
+        length = int.from_bytes(image[at + 2 : at + 4], "big")
         if marker in _FRAME_MARKERS:
             rows, columns = struct.unpack_from(">2H", image, at + 5)
             return int(rows) * int(columns)

@@ -216,7 +216,8 @@ def _check_alike(item: Frame, head: Frame) -> None:
             file=item.path,
         )
     for name, tolerance in (("orientation", ORIENTATION_TOLERANCE), ("pixel_spacing", 1e-3)):
-        a, b = np.array(getattr(item, name)), np.array(getattr(head, name))
+        a = np.array(getattr(item, name))
+        b = np.array(getattr(head, name))
         if np.abs(a - b).max() > tolerance:
             problem = f"slices differ in {name.replace('_', ' ')}: {a.tolist()} and {b.tolist()}"
             raise CadError(problem, file=item.path, hint="a localiser may be mixed into the series")
@@ -237,7 +238,8 @@ def _distance(along: np.ndarray, ordered: list[Frame]) -> float:
     gap = float(steps[worst])
     if abs(gap - median) <= max(SPACING_TOLERANCE * median, POSITION_TOLERANCE_MM):
         return float(along[-1] - along[0]) / (len(along) - 1)
-    a, b = ordered[worst], ordered[worst + 1]
+    a = ordered[worst]
+    b = ordered[worst + 1]
     number = f"series {a.series_number}, between {a.path.name} and {b.path.name}"
     if gap > MISSING_FACTOR * median:
         count = max(round(gap / median) - 1, 1)

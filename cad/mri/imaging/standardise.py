@@ -276,7 +276,8 @@ def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = Fals
         For an image that is constant in the mask.
     """
     values = image.array[foreground(image) if mask is None else mask].astype(float)
-    middle, spread = values.mean(), values.std()
+    middle = values.mean()
+    spread = values.std()
     if robust:
         low, middle, high = np.percentile(values, (25, 50, 75))
         spread = (high - low) / _IQR_OF_NORMAL

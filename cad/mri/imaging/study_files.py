@@ -39,7 +39,8 @@ from cad.mri.imaging.units import in_unit
 from cad.mri.imaging.volume import Dynamic, Volume
 
 # Beyond these no body coil at 1.5 or 3 T goes; a voxel there holds no measurement.
-LEAST, MOST = 0.3, 2.0
+LEAST = 0.3
+MOST = 2.0
 _FACTORS = {"percent": 0.01, "%": 0.01, "1": 1.0, "ratio": 1.0, "fraction": 1.0}
 _UNSTATED = ("", "arbitrary", "a.u.", "au")  # BIDS says "arbitrary" of either
 
@@ -140,7 +141,8 @@ def read_reader_outlines(folder: Path, study_id: str) -> dict[str, Volume]:
     CadError
         For a damaged file, or one that holds fractions or negative numbers.
     """
-    first, last = f"{study_id}_desc-", "_rois.nii.gz"
+    first = f"{study_id}_desc-"
+    last = "_rois.nii.gz"
     outlines = {}
     for path in sorted((folder / "masks").glob(f"{first}*{last}")):
         outlines[path.name.removeprefix(first).removesuffix(last)] = nifti.read_label_map(path)
@@ -344,18 +346,23 @@ def _protocol(path: Path, grid: Volume) -> Protocol:
     keys = ("RepetitionTime", "EchoTime", "FlipAngle", "MagneticFieldStrength")
     repetition, echo, angle, field = (nifti.stated_number(entries, key, path) for key in keys)
     study_uid = str(entries.get("StudyInstanceUID") or "") or None
-    series, images = entries.get("SeriesNumber"), entries.get("InstanceNumbers")
+    series = entries.get("SeriesNumber")
+    images = entries.get("InstanceNumbers")
     whole = images if isinstance(images, list) else []
     # Numbers come in the file's order of slices, which need not be the order they are read in.
     along = float(nifti.stored_normal(path) @ np.asarray(grid.direction)[:, 2]) if whole else 0.0
     whole = whole[:: -1 if along < 0 else 1] if abs(along) > _SAME_AXIS else []
     return Protocol(
-        repetition, echo, angle, field, study_uid,
+        repetition,
+        echo,
+        angle,
+        field,
+        study_uid,
         series_number=series if isinstance(series, int) else None,
         instance_numbers=tuple(n for n in whole if isinstance(n, int)),
         scanner=maker(entries.get("Manufacturer")),
         date=str(entries.get("StudyDate") or ""),
-    )  # fmt: skip
+    )
 
 
 def _required_image(path: Path) -> Volume:
@@ -475,7 +482,8 @@ def _check_frames(study: Study, folder: Path) -> None:
         for image_kind, image in images.items():
             if mask is None or image is None:
                 continue
-            a, b = uids[mask_kind], uids[image_kind]
+            a = uids[mask_kind]
+            b = uids[image_kind]
             if a and b and a != b:
                 raise CadError(
                     f"mask and {image_kind} are in different frames of reference: {a} and {b}",

@@ -124,7 +124,8 @@ class Volume:
         left, in sagittal slices to his back. y runs to his back in axial slices, else to his feet.
         The sense of z makes the axes right-handed.
         """
-        step, axes = np.array(self.spacing), np.asarray(self.direction, float)
+        step = np.array(self.spacing)
+        axes = np.asarray(self.direction, float)
         z = int(np.argmax(np.where(step >= _THICK * step.max(), np.abs(axes[2]), -1.0)))
         a, b = (k for k in range(3) if k != z)
         left, _, head = np.abs(axes)

@@ -69,7 +69,8 @@ class Caller:
     """
 
     def __init__(self, options: ExecutionOptions, kind: type[CadError] = CadError) -> None:
-        self.options, self.kind = options, kind
+        self.options = options
+        self.kind = kind
         self._worker: Worker | None = None
 
     def __enter__(self) -> Caller:

@@ -43,7 +43,8 @@ def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tel
         def tell(outcome: StudyOutcome) -> None:
             nonlocal count, failed, first, last
             now = time.monotonic()
-            count, failed = count + 1, failed + (outcome.status == "failed")
+            count = count + 1
+            failed = failed + (outcome.status == "failed")
             first = now if count == 1 else first  # starting the workers is left out of the rate
             left = ""
             if count >= _ENOUGH:

@@ -112,7 +112,8 @@ def _plan(
     """Return what is known without work, what is to be done, and every study's fingerprint."""
     settings = settings_key(tasks[0].settings)
     outcomes: dict[str, StudyOutcome] = {}
-    pending, prints = [], {}
+    pending = []
+    prints = {}
     for task in tasks:
         study = task.ref.study_id
         before = known.get(study)
@@ -168,7 +169,8 @@ def _outcome(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
         key = ""
     else:
         fault = done.fault or Fault("the worker gave no result", "please report this")
-        reason, hint = fault.reason, fault.hint
+        reason = fault.reason
+        hint = fault.hint
         # With a key it is not tried again: else every night would wait for the time limit.
         key = "stopped" if fault.lasting else ""
     failure = Failure(ref.participant_id, ref.study_id, "", "worker", reason, hint)

@@ -87,8 +87,10 @@ class Worker:
     """
 
     def __init__(self, function: Callable[[Any], Any], options: ExecutionOptions) -> None:
-        self.function, self.time_limit = function, options.time_limit
-        self.options, self.starts = options, 0
+        self.function = function
+        self.time_limit = options.time_limit
+        self.options = options
+        self.starts = 0
         self._start()
 
     def _start(self) -> None:
@@ -107,13 +109,15 @@ class Worker:
 
     def give(self, task: Any) -> None:
         """Send a task to the process and return at once; :meth:`take` receives its result."""
-        self.task, self.busy = task, True
+        self.task = task
+        self.busy = True
         self._expect(self.time_limit)
         with suppress(BrokenPipeError):  # it has died since; take() will say so
             self.connection.send(task)
 
     def _expect(self, patience: float) -> None:
-        self.since, self.patience = time.monotonic(), patience
+        self.since = time.monotonic()
+        self.patience = patience
         self.before = busy_seconds(self.process.pid)
         self.deadline = self.since + patience
 
@@ -130,7 +134,8 @@ class Worker:
             return False
         busy = busy_seconds(self.process.pid)
         if busy is None or self.before is None:
-            busy, self.before = _UNKNOWN_SHARE * (now - self.since), 0.0
+            busy = _UNKNOWN_SHARE * (now - self.since)
+            self.before = 0.0
         left = self.patience - (now - self.since - (busy - self.before))
         self.deadline = now + left
         return left <= 0
@@ -282,7 +287,8 @@ def attempt(
     with suppress(OSError):  # the kernel counts the peak anew (Linux; elsewhere it only grows)
         Path("/proc/self/clear_refs").write_text("5")
     start = time.perf_counter()
-    result, fault = None, None
+    result = None
+    fault = None
     try:
         result = function(task)
     except MemoryError:

@@ -63,7 +63,8 @@ def check(
     found: dict[str, tuple[list[CadError], list[str]]] = {}
     with progress(len(refs), 0, options) as tell:
         for done in each(partial(check_study_of, settings=settings), refs, options):
-            ref, fault = done.task, done.fault
+            ref = done.task
+            fault = done.fault
             if fault is not None:
                 where = {"file": ref.folder, "patient": ref.participant_id}
                 found[ref.study_id] = [CadError(fault.reason, hint=fault.hint, **where)], []

@@ -69,7 +69,8 @@ def deliver(
         lines = []
         if objects:
             maps, unmapped = write_maps(run, cohort, folder)
-            files, failures = files + maps, failures + unmapped
+            files = files + maps
+            failures = failures + unmapped
             lines = [f"wrote {len(files)} DICOM objects to {folder}"]
         if fhir:
             reports = [path for path in files if path.name.endswith("_SR.dcm")]

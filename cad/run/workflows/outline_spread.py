@@ -64,7 +64,8 @@ def spread_outlines(
         could not be redrawn are added to its failures.
     """
     start = time.perf_counter()
-    results, known = judged.results, {bundle.name: bundle for bundle in bundles}
+    results = judged.results
+    known = {bundle.name: bundle for bundle in bundles}
     sites = loaded.site_of
     scored = results[results["model"].isin(list(known))]
     models = {
@@ -73,10 +74,15 @@ def spread_outlines(
     }
     refs = [ref for ref in loaded.cohort.studies() if ref.study_id in models]
     found = Parallel(n_jobs=loaded.options.processes)(
-        delayed(spread_study)(ref, loaded.settings, models[ref.study_id],
-                              Perturbation(repeats=repeats), sites[ref.participant_id])
+        delayed(spread_study)(
+            ref,
+            loaded.settings,
+            models[ref.study_id],
+            Perturbation(repeats=repeats),
+            sites[ref.participant_id],
+        )
         for ref in refs
-    )  # fmt: skip
+    )
     spreads = {
         (ref.study_id, roi): spread
         for ref, (by_roi, _) in zip(refs, found, strict=True)

@@ -49,11 +49,16 @@ def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -
     model_of = dict(zip(scored["study_id"], scored["model"], strict=True))
     sites = loaded.site_of
     found = Parallel(n_jobs=loaded.options.processes)(
-        delayed(map_study)(ref, loaded.settings, models[model_of[ref.study_id]], loaded.folder,
-                           sites[ref.participant_id])
+        delayed(map_study)(
+            ref,
+            loaded.settings,
+            models[model_of[ref.study_id]],
+            loaded.folder,
+            sites[ref.participant_id],
+        )
         for ref in loaded.cohort.studies()
         if ref.study_id in model_of
-    )  # fmt: skip
+    )
     return replace(
         judged,
         failures=[*judged.failures, *(failure for failure in found if failure is not None)],

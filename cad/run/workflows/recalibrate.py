@@ -44,8 +44,10 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
         As :func:`cad.learning.evaluation.decisions.recalibrate.recalibration`; nothing is then
         written.
     """
-    results, decision = judged.results, loaded.settings.decision
-    truth, q = results["truth"].to_numpy(float), results["probability"].to_numpy(float)
+    results = judged.results
+    decision = loaded.settings.decision
+    truth = results["truth"].to_numpy(float)
+    q = results["probability"].to_numpy(float)
     patients = results["participant_id"].to_numpy(str)
     regions = recalibration(truth, q, patients)
     moved = regions.probability(q)
@@ -65,13 +67,15 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     if content := bundle.metadata.get("man"):
         # A man's probability rests on his regions': his map is fitted once theirs is applied.
         men = known_of_men(loaded, results.assign(probability=moved))
-        names, known = men.index.to_numpy(str), men["truth"].to_numpy(float)
+        names = men.index.to_numpy(str)
+        known = men["truth"].to_numpy(float)
         model = typed(ManModel, content["model"])
         fitted_on |= set(names[np.isfinite(known)].tolist())
         of_men = model.probability(men)
         whole = recalibration(known, of_men, names)
         model = model.recalibrated(whole.intercept, whole.slope)
-        aim, chosen = man_settings(decision), None
+        aim = man_settings(decision)
+        chosen = None
         if aim is not None:
             chosen = choose_operating_point(known, model.probability(men), names, aim)
         outcome["man"] = {"model": json_safe(model), "operating_point": chosen and chosen.as_dict()}
@@ -93,7 +97,8 @@ def _text(report: JsonObject, outcome: JsonObject) -> list[str]:
     for name in ("regions", "men"):
         if (part := report[name]) is None:
             continue
-        first, second = part["before"], part["after"]
+        first = part["before"]
+        second = part["after"]
         lines.append(
             f"- {name}: {part['n']} of {part['men']} men, {part['positive']} malignant; log-odds "
             f"become {part['intercept']:+.2f} {part['slope']:+.2f} × theirs. Men left out, before "
@@ -101,8 +106,10 @@ def _text(report: JsonObject, outcome: JsonObject) -> list[str]:
             f"{first['slope']:.2f}, {second['slope']:.2f}; Brier score {first['brier']:.3f}, "
             f"{second['brier']:.3f}"
         )
-    for name, point in (("regions", outcome["operating_point"]),
-                        ("men", (outcome["man"] or {}).get("operating_point"))):  # fmt: skip
+    for name, point in (
+        ("regions", outcome["operating_point"]),
+        ("men", (outcome["man"] or {}).get("operating_point")),
+    ):
         if point:
             lines.append(f"- thresholds of {name}, chosen anew: {point['sentence']}")
     return lines

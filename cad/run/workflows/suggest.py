@@ -138,8 +138,9 @@ def suggest(
     )
     out = table.iloc[[i for i, _ in chosen]].reset_index(drop=True)
     out["value"] = [value for _, value in chosen]
-    out["reason"] = [_reason(row.n_readers, row.reader_mean, row.probability)
-                     for row in out.itertuples()]  # fmt: skip
+    out["reason"] = [
+        _reason(row.n_readers, row.reader_mean, row.probability) for row in out.itertuples()
+    ]
     out.insert(0, "rank", np.arange(1, len(out) + 1))
     return out
 

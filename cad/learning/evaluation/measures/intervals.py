@@ -66,7 +66,9 @@ def auc_covariance(
     """
     y = np.asarray(truth, dtype=float) == 1
     s = np.atleast_2d(np.asarray(scores, dtype=float))
-    k, m, n = len(s), int(y.sum()), int((~y).sum())
+    k = len(s)
+    m = int(y.sum())
+    n = int((~y).sum())
     if m == 0 or n == 0:
         return np.full(k, np.nan), np.full((k, k), np.nan)
     positive, negative = _placements(y, s)
@@ -75,7 +77,8 @@ def auc_covariance(
     clusters = int(code.max()) + 1
     a = _cluster_sums(positive - theta[:, None], code[y], clusters)
     b = _cluster_sums(negative - theta[:, None], code[~y], clusters)
-    i10, i01 = len(np.unique(code[y])), len(np.unique(code[~y]))
+    i10 = len(np.unique(code[y]))
+    i01 = len(np.unique(code[~y]))
     if min(i10, i01) < 2:
         return theta, np.full((k, k), np.nan)
     s10 = i10 / ((i10 - 1) * m) * (a @ a.T)
@@ -103,7 +106,8 @@ def clustered_auc(truth: ArrayLike, score: ArrayLike, groups: ArrayLike) -> Inte
         The patient of every ROI.
     """
     y = np.asarray(truth, dtype=float) == 1
-    s, code = np.asarray(score, dtype=float), np.unique(np.asarray(groups), return_inverse=True)[1]
+    s = np.asarray(score, dtype=float)
+    code = np.unique(np.asarray(groups), return_inverse=True)[1]
     method = "patients jackknifed, logit scale, t"
     none = float("nan")
     if y.all() or not y.any():
@@ -112,12 +116,14 @@ def clustered_auc(truth: ArrayLike, score: ArrayLike, groups: ArrayLike) -> Inte
     few = min(len(np.unique(code[y])), len(np.unique(code[~y]))) < 2
     if few or value in (0.0, 1.0):  # a perfect AUC has no variance to estimate
         return Interval(value, none, none, method)
-    without, pairs = without[pairs > 0], pairs[pairs > 0]
+    without = without[pairs > 0]
+    pairs = pairs[pairs > 0]
     logits = logit(np.clip(without, 0.5 / pairs, 1 - 0.5 / pairs))
     k = len(logits)
     error = np.sqrt((k - 1) / k * np.sum((logits - logits.mean()) ** 2))
     half = t_distribution.ppf((1 + LEVEL) / 2, k - 1) * error
-    lower, upper = expit(logit(value) - half), expit(logit(value) + half)
+    lower = expit(logit(value) - half)
+    upper = expit(logit(value) + half)
     return Interval(value, float(lower), float(upper), method)
 
 
@@ -144,7 +150,8 @@ def auc_without_each_patient(
     pairs : ndarray, shape (n_patients,)
         Number of pairs of a malignant and a benign region that are left without each patient.
     """
-    m, n = int(y.sum()), int((~y).sum())
+    m = int(y.sum())
+    n = int((~y).sum())
     positive, negative = (part[0] for part in _placements(y, s[None, :]))
     clusters = int(code.max()) + 1
     own_m = np.bincount(code[y], minlength=clusters)
@@ -178,12 +185,15 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
         Larger is more malignant.
     """
     aucs, cov = auc_covariance(truth, score, np.arange(len(np.asarray(truth))))
-    theta, variance, method = float(aucs[0]), cov[0, 0], "ROI-level (DeLong)"
+    theta = float(aucs[0])
+    variance = cov[0, 0]
+    method = "ROI-level (DeLong)"
     # Perfect separation has no variance to estimate; an interval of width 0 would be a lie.
     if not np.isfinite(variance) or theta in (0.0, 1.0):
         return Interval(theta, float("nan"), float("nan"), method)
     half = norm.ppf((1 + LEVEL) / 2) * np.sqrt(max(variance, 0.0)) / (theta * (1 - theta))
-    lower, upper = expit(logit(theta) - half), expit(logit(theta) + half)
+    lower = expit(logit(theta) - half)
+    upper = expit(logit(theta) + half)
     return Interval(theta, float(lower), float(upper), method)
 
 
@@ -205,8 +215,10 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
         Design effect used where all values of ``success`` are equal, so that it cannot be
         estimated from them.
     """
-    x, code = np.asarray(success, dtype=float), np.unique(groups, return_inverse=True)[1]
-    n, none = len(x), float("nan")
+    x = np.asarray(success, dtype=float)
+    code = np.unique(groups, return_inverse=True)[1]
+    n = len(x)
+    none = float("nan")
     method = "exact at the effective number of regions (Korn and Graubard)"
     if n == 0:
         return Interval(none, none, none, method)
@@ -238,8 +250,10 @@ def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
     groups : array, shape (n,)
         The patient of every region.
     """
-    x, code = np.asarray(success, dtype=float), np.unique(groups, return_inverse=True)[1]
-    share, patients = x.mean(), int(code.max()) + 1
+    x = np.asarray(success, dtype=float)
+    code = np.unique(groups, return_inverse=True)[1]
+    share = x.mean()
+    patients = int(code.max()) + 1
     if share in (0.0, 1.0) or patients < 2:
         return float("nan")
     sums = np.bincount(code, weights=x - share)
@@ -263,7 +277,8 @@ def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarr
         How often every row was drawn in each resample.
     """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
-    patients, rng = int(code.max(initial=-1)) + 1, np.random.default_rng(seed)
+    patients = int(code.max(initial=-1)) + 1
+    rng = np.random.default_rng(seed)
     some = max(1, _ENTRIES // max(1, len(code)))
     for begin in range(0, n, some):
         drawn = [rng.integers(0, patients, patients) for _ in range(min(some, n - begin))]
@@ -334,7 +349,8 @@ def bootstrap_intervals(
 
 def _placements(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the shares of negatives below a positive and positives above a negative; ties half."""
-    m, n = int(y.sum()), int((~y).sum())
+    m = int(y.sum())
+    n = int((~y).sum())
     overall = rankdata(s, axis=1)
     own_positive = rankdata(s[:, y], axis=1)
     return (overall[:, y] - own_positive) / n, 1 - (overall[:, ~y] - rankdata(s[:, ~y], axis=1)) / m

@@ -101,7 +101,8 @@ def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     a, b : array, shape (n,)
         The two readers' values on the same regions.
     """
-    x, z = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    x = np.asarray(a, dtype=float)
+    z = np.asarray(b, dtype=float)
     if len(x) == 0:
         return float("nan")
     observed = np.mean((x - z) ** 2)

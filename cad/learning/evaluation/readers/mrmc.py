@@ -131,7 +131,8 @@ def obuchowski_rockette(
     aucs = _aucs(y, flat).reshape(t, r)
     cov = _jackknife_covariance(y, flat, group).reshape(t, r, t, r)
     variance, cov1, cov2, cov3 = _components(cov)
-    treatment, reader = aucs.mean(axis=1), aucs.mean(axis=0)
+    treatment = aucs.mean(axis=1)
+    reader = aucs.mean(axis=0)
     ms_treatment = float(r * np.sum((treatment - aucs.mean()) ** 2) / (t - 1))
     residual = aucs - treatment[:, None] - reader[None, :] + aucs.mean()
     ms_interaction = float(np.sum(residual**2) / ((t - 1) * (r - 1)))
@@ -193,8 +194,10 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     CadError
         Where no reader read a pair in one of the treatments.
     """
-    y, table = np.asarray(truth, dtype=float), np.asarray(ratings, dtype=float)
-    read, won = [], []
+    y = np.asarray(truth, dtype=float)
+    table = np.asarray(ratings, dtype=float)
+    read = []
+    won = []
     for part in table:
         # Readers x malignant x benign; NaN, and so no pair, where one of the two was not read.
         gap = part[:, y == 1][:, :, None] - part[:, y == 0][:, None, :]
@@ -206,7 +209,8 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     aucs = np.array([part.sum() / n for part, n in zip(won, pairs, strict=True)])
     cov = np.zeros((2, 2))
     for i, j in product(range(2), repeat=2):
-        hits, both = _shared(won[i], won[j]), _shared(read[i], read[j])
+        hits = _shared(won[i], won[j])
+        both = _shared(read[i], read[j])
         moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
         # Moments weighed by how often each kind of shared index occurs, less the squared mean.
         cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
@@ -290,7 +294,9 @@ def _complete(
     y = np.asarray(truth, dtype=float)
     group = np.arange(len(y)) if groups is None else np.asarray(groups)
     usable = np.isfinite(y) & np.isfinite(scores).all(axis=0)
-    y, scores, group = y[usable], scores[:, usable], group[usable]
+    y = y[usable]
+    scores = scores[:, usable]
+    group = group[usable]
     if not ((y == 1).any() and (y == 0).any()):
         raise CadError(
             f"the {len(y)} cases that everyone rated and whose truth is known lack a class"

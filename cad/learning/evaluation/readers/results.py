@@ -106,8 +106,10 @@ def reader_results(
     if wide is None:
         results: dict[str, Any] = dict.fromkeys(("agreement", "cad_vs_readers"))
         return {"readers": {}, **results, "cad_vs_readers_note": "no readers"}
-    table, names = wide.to_numpy(dtype=float), list(wide.columns)
-    note, beside = "", None
+    table = wide.to_numpy(dtype=float)
+    names = list(wide.columns)
+    note = ""
+    beside = None
     try:
         beside = against_readers(truth, score, table.T, patients)
     except CadError as error:

@@ -5,7 +5,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 # What was measured there: docs/probability.md.
-_LARGEST_SHARE, _RAREST = 0.3, 0.05
+_LARGEST_SHARE = 0.3
+_RAREST = 0.05
 
 
 def effective_patients(patients: ArrayLike) -> float:

@@ -38,8 +38,10 @@ class RunFacts:
 
     def __init__(self, run: Json, metrics: Summary) -> None:
         settings = run.get("settings") or {}
-        fitted, validate = run.get("estimator") or {}, settings.get("validate") or {}
-        features, images = settings.get("features") or {}, settings.get("images") or {}
+        fitted = run.get("estimator") or {}
+        validate = settings.get("validate") or {}
+        features = settings.get("features") or {}
+        images = settings.get("images") or {}
         # Tissue wherever it is known; the readers' consensus is what the model learned from.
         block = metrics.histology or metrics.consensus
         models = (run.get("model") or {}).get("models") or {}

@@ -72,11 +72,15 @@ def active_set(
     ridge = RIDGE * float(store.kernel.diagonal.max())
     # Little room at first: what the system gives and takes back is cleared, a fifth of a small fit.
     room = min(max_free, len(rows.free(at.gamma)) * 5 // 4 + 50)
-    L, free = np.empty((room, room)), np.empty(max_free, dtype=np.int64)
-    new, change = np.empty(add_most, dtype=np.int64), np.zeros(len(at.f))
-    bad, work = np.empty(len(rows.point)), np.empty((5, max_free + 2))
+    L = np.empty((room, room))
+    free = np.empty(max_free, dtype=np.int64)
+    new = np.empty(add_most, dtype=np.int64)
+    change = np.zeros(len(at.f))
+    bad = np.empty(len(rows.point))
+    work = np.empty((5, max_free + 2))
     size = _start(store, rows, at.gamma, L, free, ridge)
-    steps, violation = 0, np.inf
+    steps = 0
+    violation = np.inf
     for _ in range(_MOST_ROUNDS if size >= 0 else 0):
         done, size, violation, count = _to_full_step(
             L, free, size, rows, at, rest, store.kernel, tol, new, change, bad, work
@@ -86,7 +90,8 @@ def active_set(
             break
         if count == 0:
             _exchange(rows, at.gamma, free[:size], new[0])
-        points, end = rows.point[new[:count]], size + count
+        points = rows.point[new[:count]]
+        end = size + count
         if not store.fetch(points):
             return steps, np.inf
         if end > len(L):
@@ -106,10 +111,12 @@ def _start(
 
     It is -1 where there are too many, their kernel rows do not fit, or the block has no factor.
     """
-    inside, first = rows.free(gamma), np.full(len(store.kernel.slot), -1)
+    inside = rows.free(gamma)
+    first = np.full(len(store.kernel.slot), -1)
     first[rows.point[inside[::-1]]] = inside[::-1]
     inside = first[first >= 0]
-    points, size = rows.point[inside], len(inside)
+    points = rows.point[inside]
+    size = len(inside)
     if size > len(free) or ridge <= 0.0 or not store.fetch(points):
         return -1
     if size:
@@ -119,7 +126,8 @@ def _start(
         triangle, info = dpotrf(block.T, lower=0, overwrite_a=1)
         if info != 0:
             return -1
-        L[:size, :size], free[:size] = triangle.T, inside
+        L[:size, :size] = triangle.T
+        free[:size] = inside
     return size
 
 
@@ -129,11 +137,13 @@ def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) ->
     The row that does not meet a bound is the free one after it.
     """
     for k in np.flatnonzero((rows.point[free] == rows.point[j]) & (free != j)):
-        i, up = free[k], gamma[j] <= 0.0
+        i = free[k]
+        up = gamma[j] <= 0.0
         falls = (rows.sign[i] == rows.sign[j]) == up
         room = gamma[i] if falls else rows.c[i] - gamma[i]
         if room < rows.c[j]:
-            gamma[i], free[k] = 0.0 if falls else rows.c[i], j
+            gamma[i] = 0.0 if falls else rows.c[i]
+            free[k] = j
         else:
             room = rows.c[j]
             gamma[i] += -room if falls else room
@@ -156,16 +166,21 @@ def _violations(rows, at, free, size, tol, new, bad, taken):  # type: ignore[no-
         bad[free[k]] = abs(bad[free[k]])
         # A point has one free row at most: a second one would make the block singular.
         taken[rows.point[free[k]]] = 1.0
-    violation, worst = 0.0, 0
+    violation = 0.0
+    worst = 0
     for j in range(len(bad)):
         if bad[j] > violation:
-            violation, worst = bad[j], j
-    count, new[0] = 0, worst
+            violation = bad[j]
+            worst = j
+    count = 0
+    new[0] = worst
     while count < len(new) and size + count < len(free):
-        chosen, limit = -1, tol
+        chosen = -1
+        limit = tol
         for j in range(len(bad)):
             if bad[j] > limit and taken[rows.point[j]] == 0.0:
-                chosen, limit = j, bad[j]
+                chosen = j
+                limit = bad[j]
         if chosen < 0:
             break
         taken[rows.point[chosen]] = 1.0
@@ -210,12 +225,16 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     count : int
         Number of rows in ``new``.
     """
-    gamma, u = at.gamma, at.u
-    step, tight, balance = work[0], work[3], work[4]
+    gamma = at.gamma
+    u = at.u
+    step = work[0]
+    tight = work[3]
+    balance = work[4]
     for k in range(size):
         tight[k] = at.f[rows.point[free[k]]]
     # g = B'gamma of b and of s: a full step closes both, whatever the start missed.
-    balance[0], balance[1] = rest[0], rest[1]
+    balance[0] = rest[0]
+    balance[1] = rest[1]
     for j in range(len(gamma)):
         balance[0] += rows.sign[j] * gamma[j]
         balance[1] += rows.q[j] * rows.sign[j] * gamma[j]
@@ -231,7 +250,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
             gamma[j] = min(max(gamma[j] + length * rows.sign[j] * step[k], 0.0), rows.c[j])
             change[rows.point[j]] += length * step[k]
         if blocked == size:
-            u[0], u[1] = goal[0], goal[1]
+            u[0] = goal[0]
+            u[1] = goal[1]
             break
         # On the way everything moves in proportion: free values towards their targets, the
         # balances towards zero. So neither needs the kernel or all rows before the full step.
@@ -248,7 +268,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         _remove(L, size, blocked)
         size -= 1
         for k in range(blocked, size):
-            free[k], tight[k] = free[k + 1], tight[k + 1]
+            free[k] = free[k + 1]
+            tight[k] = tight[k + 1]
     # f = K A'gamma by what has changed: one product with few kernel rows.
     add_rows(kernel, change, at.f)
     violation, count = _violations(rows, at, free, size, tol, new, bad, change)
@@ -267,8 +288,11 @@ def _direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no
     that the step closes both balances. Half-solved vectors (L^-1 r, L^-1 1, L^-1 q) are enough to
     find b and s, so there is one backward substitution and not three.
     """
-    b, s = u[0], u[1]
-    step, ones, slopes = work[0], work[1], work[2]
+    b = u[0]
+    s = u[1]
+    step = work[0]
+    ones = work[1]
+    slopes = work[2]
     for k in range(size):
         step[k] = rows.r[free[k]] - tight[k]
         ones[k] = 1.0
@@ -276,9 +300,11 @@ def _direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no
     for k in range(2 + rows.learned):
         _solve_lower(L, size, work[k])
     # 1'(LL')^-1 1 and 1'(LL')^-1 (r - f): the Schur complement of the free block for b.
-    a_bb, a_b = _dot(ones, ones, size), _dot(ones, step, size)
+    a_bb = _dot(ones, ones, size)
+    a_b = _dot(ones, step, size)
     if rows.learned:
-        a_bs, a_ss = _dot(ones, slopes, size), _dot(slopes, slopes, size)
+        a_bs = _dot(ones, slopes, size)
+        a_ss = _dot(slopes, slopes, size)
         determinant = a_bb * a_ss - a_bs * a_bs
         # Rows of one slope cannot tell b from s.
         if size < 2 or determinant <= 1e-14 * a_bb * a_ss:
@@ -302,7 +328,8 @@ def _direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no
 @inner()
 def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
     """Return how far the step may go, at most 1, and which free row stops it (``size``: none)."""
-    length, blocked = 1.0, size
+    length = 1.0
+    blocked = size
     for k in range(size):
         j = free[k]
         move = rows.sign[j] * step[k]
@@ -312,7 +339,8 @@ def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
         elif move > 0.0:
             room = (rows.c[j] - gamma[j]) / move
         if room < length:
-            length, blocked = room, k
+            length = room
+            blocked = k
     return length, blocked
 
 
@@ -340,11 +368,14 @@ def _remove(L, size, at):  # type: ignore[no-untyped-def]
         for k in range(i + 2):
             L[i, k] = L[i + 1, k]
     for i in range(at, size - 1):
-        x, y = L[i, i], L[i, i + 1]
+        x = L[i, i]
+        y = L[i, i + 1]
         length = np.sqrt(x * x + y * y)
-        cos, sin = x / length, y / length
+        cos = x / length
+        sin = y / length
         for k in range(i, size - 1):
-            left, right = L[k, i], L[k, i + 1]
+            left = L[k, i]
+            right = L[k, i + 1]
             L[k, i] = cos * left + sin * right
             L[k, i + 1] = cos * right - sin * left
 

@@ -61,11 +61,13 @@ def solve_cvxopt(
             "the reference solver needs cvxopt, which is not installed",
             hint=f"{install('reference')} (GPL-3); or solver='auto', which needs no extra",
         ) from error
-    m, k = problem.n_rows, len(problem.lower)
+    m = problem.n_rows
+    k = len(problem.lower)
     A, B = problem.dense()
     # min 1/2 x'Px + q'x with Gx <= h and Ex = 0, x = (gamma, p of every finite upper bound, q of
     # every finite lower one).
-    up, low = np.isfinite(problem.upper), np.isfinite(problem.lower)
+    up = np.isfinite(problem.upper)
+    low = np.isfinite(problem.lower)
     size = m + int(up.sum() + low.sum())
     P = np.zeros((size, size))
     P[:m, :m] = A @ K @ A.T
@@ -78,18 +80,30 @@ def solve_cvxopt(
     E[:, :m] = B.T
     E[np.flatnonzero(up), m + np.arange(up.sum())] = -1.0
     E[np.flatnonzero(low), m + up.sum() + np.arange(low.sum())] = 1.0
-    G, h = -np.eye(size), np.zeros(size)
+    G = -np.eye(size)
+    h = np.zeros(size)
     if problem.r == 1:
-        G, h = np.vstack([G, np.eye(m, size)]), np.concatenate([h, problem.c])
+        G = np.vstack([G, np.eye(m, size)])
+        h = np.concatenate([h, problem.c])
     parts = [cvxopt.matrix(part) for part in (P, q, G, h, *((E, np.zeros(k)) if k else ()))]
     options = {
-        "show_progress": False, "abstol": tol, "reltol": tol, "feastol": tol,
-        "maxiters": max_iter, "refinement": 2,
-    }  # fmt: skip
+        "show_progress": False,
+        "abstol": tol,
+        "reltol": tol,
+        "feastol": tol,
+        "maxiters": max_iter,
+        "refinement": 2,
+    }
     result = cvxopt.solvers.qp(*parts, options=options)
     gamma = np.clip(np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf)
     u = np.array(result["y"]).ravel() if k else np.zeros(0)
     return certify(
-        problem, K @ (problem.A.T @ gamma), gamma, u,
-        iterations=int(result["iterations"]), solver="cvxopt", gap_tol=gap_tol, kkt_tol=kkt_tol,
-    )  # fmt: skip
+        problem,
+        K @ (problem.A.T @ gamma),
+        gamma,
+        u,
+        iterations=int(result["iterations"]),
+        solver="cvxopt",
+        gap_tol=gap_tol,
+        kkt_tol=kkt_tol,
+    )

@@ -16,11 +16,13 @@ from cad.learning.learners.solvers.smo import between, smo
 
 # A fifth of the points, within these: larger blocks need fewer passes over all points, smaller ones
 # fewer kernel values of their own.
-_SMALLEST_BLOCK, _LARGEST_BLOCK = 512, 4096
+_SMALLEST_BLOCK = 512
+_LARGEST_BLOCK = 4096
 # Share of the block that new violators may take.
 _NEW = 0.5
 # A block is solved to this share of the violation it was chosen at, or of the tolerance.
-_INNER, _INNER_LAST = 0.1, 0.5
+_INNER = 0.1
+_INNER_LAST = 0.5
 _INNER_MOVES = 100
 
 
@@ -75,7 +77,10 @@ def smo_by_blocks(
     violation : float
         Largest violation left.
     """
-    point, sign, gamma, c = rows.point, rows.sign, at.gamma, rows.c
+    point = rows.point
+    sign = rows.sign
+    gamma = at.gamma
+    c = rows.c
     block = np.zeros(0, dtype=np.int64)
     # New memory for each block's matrix cost as much time as its values.
     memory = np.empty(size * size)
@@ -87,7 +92,8 @@ def smo_by_blocks(
         positive = sign > 0
         up = np.where(np.where(positive, gamma < c, gamma > 0), v, -np.inf)
         down = np.where(np.where(positive, gamma > 0, gamma < c), v, np.inf)
-        best, lowest = float(up.max()), float(down.min())
+        best = float(up.max())
+        lowest = float(down.min())
         violation = best - lowest
         at.u[:] = between(best, lowest), s
         if not violation > eps or moves >= most:
@@ -96,14 +102,19 @@ def smo_by_blocks(
         place[:] = -1
         place[block] = np.arange(len(block))
         inside = np.flatnonzero(place[point] >= 0)
-        points, n = gram.X[block], len(block)
+        points = gram.X[block]
+        n = len(block)
         K = gram.kernel.between(points, points, out=memory[: n * n].reshape(n, n))
         kernel = KernelRows(K, np.arange(len(block)), np.diagonal(K).copy())
         inner = Iterate(gamma[inside], at.f[block], np.zeros(2))
         done, _, _ = smo(
-            kernel, rows.part(inside, place, rows.learned), inner, scale,
-            max(_INNER_LAST * eps, _INNER * violation), _INNER_MOVES * len(inside),
-        )  # fmt: skip
+            kernel,
+            rows.part(inside, place, rows.learned),
+            inner,
+            scale,
+            max(_INNER_LAST * eps, _INNER * violation),
+            _INNER_MOVES * len(inside),
+        )
         moves += done
         step = np.zeros(len(block))
         np.add.at(step, place[point[inside]], sign[inside] * (inner.gamma - gamma[inside]))

@@ -36,8 +36,10 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     learned = len(problem.lower) == 2
     share = solution.gamma / problem.c
     # Slack t - a'f - B u, at most 0 unless a row is at its cost, at least 0 unless it is at 0.
-    above, below = share < 1 - _AT_BOUND, share > _AT_BOUND
-    free, B = above & below, problem.B
+    above = share < 1 - _AT_BOUND
+    below = share > _AT_BOUND
+    free = above & below
+    B = problem.B
     unique = np.linalg.matrix_rank(B[free]) == 2 if learned else free.any()
     if not solution.converged or unique:
         return solution
@@ -54,7 +56,8 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
             return solution
         corner = program.x
     ends = (h - G[:, 1:] @ corner[1:]) / G[:, 0]
-    low, high = ends[G[:, 0] < 0].max(initial=-np.inf), ends[G[:, 0] > 0].min(initial=np.inf)
+    low = ends[G[:, 0] < 0].max(initial=-np.inf)
+    high = ends[G[:, 0] > 0].min(initial=np.inf)
     b = (low + high) / 2 if np.isfinite([low, high]).all() else corner[0]
     # The program's own rounding may leave the face by a hair: step back towards the start. Where C
     # is large a hair of the intercept costs too much, and the solver's own intercept stays.

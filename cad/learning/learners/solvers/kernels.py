@@ -238,7 +238,8 @@ class Gram:
         L holds the features for a linear kernel and the monomials for a polynomial one. Otherwise
         it is a pivoted Cholesky factor, which needs r rows of the kernel matrix only.
         """
-        n, kernel = self.n_points, self.kernel
+        n = self.n_points
+        kernel = self.kernel
         if kernel.name == "linear" and self.X.shape[1] <= most:
             return self.X
         sums = kernel.name == "poly" and kernel.coef0 >= 0 and kernel.degree >= 1
@@ -246,7 +247,8 @@ class Gram:
             return kernel.monomials(self.X)
         rest = np.array(self.diagonal(), dtype=float)
         enough = n * np.finfo(float).eps * float(rest.max())
-        L, row = np.zeros((n, most), order="F"), np.empty((1, n))
+        L = np.zeros((n, most), order="F")
+        row = np.empty((1, n))
         for k in range(most + 1):
             # rest is the diagonal of K - L L': nothing larger is left anywhere in that matrix.
             pivot = int(np.argmax(rest))
@@ -422,7 +424,8 @@ def _probed_symmetric(K: Array, least: float) -> bool:
     each other with the probability of an accident in their last digits. NaN and infinity spread.
     """
     v = _probe(len(K))
-    product, mirrored = np.zeros(len(K)), np.zeros(len(K))
+    product = np.zeros(len(K))
+    mirrored = np.zeros(len(K))
     # Either order of memory will do: the question is the same of the transpose.
     rows = np.ascontiguousarray(K.T if K.flags.f_contiguous else K)
     _add_both_products(rows, v, product, mirrored)
@@ -439,14 +442,31 @@ def _add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
     """
     n = len(v)
     for i in range(0, n, 4):
-        j, k, m = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
-        p, q, r, s = K[i], K[j], K[k], K[m]
-        vp, vq, vr, vs = v[i], v[j] * (j > i), v[k] * (k > j), v[m] * (m > k)
-        kp, kq, kr, ks = 0.0, 0.0, 0.0, 0.0
+        j = min(i + 1, n - 1)
+        k = min(i + 2, n - 1)
+        m = min(i + 3, n - 1)
+        p = K[i]
+        q = K[j]
+        r = K[k]
+        s = K[m]
+        vp = v[i]
+        vq = v[j] * (j > i)
+        vr = v[k] * (k > j)
+        vs = v[m] * (m > k)
+        kp = 0.0
+        kq = 0.0
+        kr = 0.0
+        ks = 0.0
         for x in range(n):
-            kp, kq, kr, ks = kp + p[x] * v[x], kq + q[x] * v[x], kr + r[x] * v[x], ks + s[x] * v[x]
+            kp = kp + p[x] * v[x]
+            kq = kq + q[x] * v[x]
+            kr = kr + r[x] * v[x]
+            ks = ks + s[x] * v[x]
             mirrored[x] += p[x] * vp + q[x] * vq + r[x] * vr + s[x] * vs
-        product[i], product[j], product[k], product[m] = kp, kq, kr, ks
+        product[i] = kp
+        product[j] = kq
+        product[k] = kr
+        product[m] = ks
 
 
 @lru_cache(maxsize=1)

@@ -81,9 +81,15 @@ def solve_low_rank(
 
     def verdict(gamma: Array, u: Array) -> Solution:
         return certify(
-            problem, times(problem.coefficients(gamma)), gamma, u,
-            iterations=state.steps, solver="low-rank", gap_tol=gap_tol, kkt_tol=kkt_tol,
-        )  # fmt: skip
+            problem,
+            times(problem.coefficients(gamma)),
+            gamma,
+            u,
+            iterations=state.steps,
+            solver="low-rank",
+            gap_tol=gap_tol,
+            kkt_tol=kkt_tol,
+        )
 
     for enough in _ENOUGH:
         while state.left > enough and state.steps < _STEPS:
@@ -117,7 +123,8 @@ class _State:
 
 def _start(Z: Array, problem: Problem) -> _State:
     """Return a start in the middle of every box, one margin away from every bound."""
-    c, k = problem.c, len(problem.lower)
+    c = problem.c
+    k = len(problem.lower)
     quadratic = np.ones(Z.shape[1])
     quadratic[-k:] = 0.0  # the scalars u have no part in |w|^2 / 2
     x = np.zeros(Z.shape[1])
@@ -125,9 +132,14 @@ def _start(Z: Array, problem: Problem) -> _State:
     x[-1] = 0.05 if k == 2 else 0.0
     short = problem.t - Z @ x
     return _State(
-        x, quadratic, 0.5 * c, 0.5 * c, np.maximum(-short, 0.0) + 1.0,
-        np.maximum(short, 0.0) + 1.0, float(np.mean(c)) if k == 2 else None,
-    )  # fmt: skip
+        x,
+        quadratic,
+        0.5 * c,
+        0.5 * c,
+        np.maximum(-short, 0.0) + 1.0,
+        np.maximum(short, 0.0) + 1.0,
+        float(np.mean(c)) if k == 2 else None,
+    )
 
 
 @dataclass
@@ -143,9 +155,12 @@ class _Change:
     def reach(self, state: _State) -> float:
         """Return how far the state may go along before a bound is met, at most 1."""
         worst = max(
-            -(self.gamma / state.gamma).min(), (self.gamma / state.back).max(),
-            -(self.v / state.v).min(), -(self.xi / state.xi).min(), 1.0,
-        )  # fmt: skip
+            -(self.gamma / state.gamma).min(),
+            (self.gamma / state.back).max(),
+            -(self.v / state.v).min(),
+            -(self.xi / state.xi).min(),
+            1.0,
+        )
         if state.price is not None:
             worst = max(worst, -self.x[-1] / state.x[-1], -self.price / state.price)
         return float(1.0 / worst)
@@ -171,13 +186,18 @@ class _Change:
 
 def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state: _State) -> None:
     """Move the state by one predictor and corrector step."""
-    t, c = problem.t, problem.c
-    gamma, back, v, xi = state.gamma, state.back, state.v, state.xi
+    t = problem.t
+    c = problem.c
+    gamma = state.gamma
+    back = state.back
+    v = state.v
+    xi = state.xi
     s, price = (1.0, 0.0) if state.price is None else (float(state.x[-1]), state.price)
     count = 2 * len(c) + (state.price is not None)
     mu = (float(gamma @ v + back @ xi) + s * price) / count
     objective = float(0.5 * (state.quadratic * state.x) @ state.x + c @ xi)
-    state.left, state.steps = mu * count / max(objective, 1e-300), state.steps + 1
+    state.left = mu * count / max(objective, 1e-300)
+    state.steps = state.steps + 1
     # Residuals of the rows and of the stationarity of x: nothing after the first full step.
     off_rows = t - Z @ state.x - xi + v
     off_x = Z.T @ gamma - state.quadratic * state.x
@@ -199,7 +219,8 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         right[-1] += to_s / s
         dx = dpotrs(chol, right, lower=1)[0]
         dg = give * (h - Z @ dx)
-        dv, dxi = (to_v - v * dg) / gamma, (to_xi + xi * dg) / back
+        dv = (to_v - v * dg) / gamma
+        dxi = (to_xi + xi * dg) / back
         return _Change(dx, dg, dv, dxi, (to_s - price * dx[-1]) / s)
 
     # The predictor aims at products of zero; how far it gets tells how much centring is needed.
@@ -226,15 +247,19 @@ def _vertex(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
     exceeds what is left of it. The tight rows' equations are solved for the smallest change of the
     interior point's duals where dependent rows leave them open.
     """
-    c, k = problem.c, len(problem.lower)
+    c = problem.c
+    k = len(problem.lower)
     # Of a strictly complementary pair one side goes to zero and the other stays.
-    low, high = state.v > state.gamma / c, state.xi > state.back / c
+    low = state.v > state.gamma / c
+    high = state.xi > state.back / c
     gamma = np.where(low, 0.0, np.where(high, c, state.gamma))
     tight = np.flatnonzero((gamma > 0) & (gamma < c))
-    W, B = Z[:, :-k], Z[:, -k:]
+    W = Z[:, :-k]
+    B = Z[:, -k:]
     if state.price is not None and state.x[-1] <= state.price:
         B = B[:, :1]  # s is at its bound: only b is left to balance
-    size, free = len(tight), B.shape[1]
+    size = len(tight)
+    free = B.shape[1]
     system = np.zeros((size + free, size + free))
     system[:size, :size] = W[tight] @ W[tight].T
     system[:size, size:] = B[tight]

@@ -90,7 +90,9 @@ class PairwiseProblem:
 
         The kinds are pairs (positive, negative), (unlabelled, negative) and (positive, unlabelled).
         """
-        p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
+        p = self.n_positive
+        q = self.n_negative
+        m = self.n_unlabelled
         return p * q, m * q, p * m
 
     @cached_property
@@ -119,15 +121,22 @@ class PairwiseProblem:
 
     def blocks(self, value: Floats) -> tuple[Floats, Floats, Floats]:
         """Return numbers of the rows as three matrices, one for each kind of :attr:`sizes`."""
-        p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
-        second, third = p * q, p * q + m * q
+        p = self.n_positive
+        q = self.n_negative
+        m = self.n_unlabelled
+        second = p * q
+        third = p * q + m * q
         of_unlabelled = value[second:third].reshape(m, q), value[third:].reshape(p, m)
         return value[:second].reshape(p, q), *of_unlabelled
 
     def general(self) -> Problem:
         """Return the problem in the general form, a :class:`Problem`, for reference solvers."""
-        p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
-        of_p, of_q, of_m = np.arange(p), p + np.arange(q), p + q + np.arange(m)
+        p = self.n_positive
+        q = self.n_negative
+        m = self.n_unlabelled
+        of_p = np.arange(p)
+        of_q = p + np.arange(q)
+        of_m = p + q + np.arange(m)
         plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])
         minus = np.concatenate([np.tile(of_q, p), np.tile(of_q, m), np.tile(of_m, p)])
         # The unlabelled point of a row, if it has one, comes last in the order of points.
@@ -218,19 +227,25 @@ class _State:
 
 def _parts(problem: PairwiseProblem, value: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the four parts of x or y of a :class:`_State`, as views."""
-    rows, m = len(problem.cost), problem.n_unlabelled
+    rows = len(problem.cost)
+    m = problem.n_unlabelled
     box = value[rows : rows + m], value[rows + m : rows + 2 * m]
     return value[:rows], *box, value[rows + 2 * m :]
 
 
 def _start(problem: PairwiseProblem) -> _State:
     """Return a start inside every box; the bounds of d push on it as much as its rows can pull."""
-    n, cost, d = len(problem.factor), problem.cost, np.full(problem.n_unlabelled, 0.5)
+    n = len(problem.factor)
+    cost = problem.cost
+    d = np.full(problem.n_unlabelled, 0.5)
     asked = _sides(np.zeros(n), d, problem.n_positive, problem.n_negative, problem.margin)
     short = problem.target - asked
-    s, xi = np.maximum(-short, 0.0) + _ROOM, np.maximum(short, 0.0) + _ROOM
-    gamma, push = _FIRST * cost, _FIRST * problem.pull
-    x, y = np.concatenate([s, push, push, xi]), np.concatenate([gamma, d, d, cost - gamma])
+    s = np.maximum(-short, 0.0) + _ROOM
+    xi = np.maximum(short, 0.0) + _ROOM
+    gamma = _FIRST * cost
+    push = _FIRST * problem.pull
+    x = np.concatenate([s, push, push, xi])
+    y = np.concatenate([gamma, d, d, cost - gamma])
     used = len(x) if problem.hinge else len(x) - len(xi)
     return _State(np.zeros(problem.factor.shape[1]), x[:used], y[:used])
 
@@ -247,7 +262,8 @@ def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
     labels d.
     """
     m = n - p - q
-    points, onto_d = np.zeros(n), np.zeros(m)
+    points = np.zeros(n)
+    onto_d = np.zeros(m)
     at = 0
     for i in range(p):
         total = 0.0
@@ -310,12 +326,15 @@ def _factorise(
 
     Beside it the cross terms A' W B divided by d's diagonal, and that diagonal.
     """
-    n, p, margin = len(problem.factor), problem.n_positive, problem.margin
+    n = len(problem.factor)
+    p = problem.n_positive
+    margin = problem.margin
     labelled = p + problem.n_negative
     of_labelled, of_negative, of_positive = problem.blocks(stiffness)
     # Column i: the springs between the node of unlabelled i and the positives, the negatives.
     star = np.concatenate([of_positive, of_negative.T])
-    own, total = theta / margin**2, star.sum(axis=0)
+    own = theta / margin**2
+    total = star.sum(axis=0)
     share = star / (total + own)
     weight = np.zeros((n, n))
     weight[:labelled, :labelled] = share @ star.T
@@ -369,14 +388,16 @@ def _step(problem: PairwiseProblem, at: _State, least: float, careful: bool) -> 
     numpy.linalg.LinAlgError
         When rounding has made the equations indefinite beyond repair.
     """
-    count, inverse = len(at.x), 1.0 / at.y
+    count = len(at.x)
+    inverse = 1.0 / at.y
     # Products near zero make equations that rounding spoils: lift x, the next step closes the gap.
     np.maximum(at.x, (max(least, _LEAST * float(at.x @ at.y)) / count) * inverse, out=at.x)
     towards = _equations(problem, at, inverse)
     mean = float(at.x @ at.y) / count
     # The predictor, then the corrector (Mehrotra).
     ahead = towards(0.0)
-    seen, bent = _reach(at, ahead), ahead.x * ahead.y
+    seen = _reach(at, ahead)
+    bent = ahead.x * ahead.y
     left = max((1.0 - seen) * mean + seen**2 * float(bent.mean()), 0.0)
     aim = max(mean * min(1.0, left / mean) ** 3, least / count)
     change = towards(aim - (seen**2 if careful else 1.0) * bent)
@@ -393,8 +414,13 @@ def _equations(
     problem: PairwiseProblem, at: _State, inverse: Floats
 ) -> Callable[[Floats | float], _State]:
     """Return a function from what the products should be to the change; ``inverse`` is 1 / y."""
-    p, q, margin, hinge = problem.n_positive, problem.n_negative, problem.margin, problem.hinge
-    n, factor, ratio = len(problem.factor), problem.factor, at.x * inverse
+    p = problem.n_positive
+    q = problem.n_negative
+    margin = problem.margin
+    hinge = problem.hinge
+    n = len(problem.factor)
+    factor = problem.factor
+    ratio = at.x * inverse
     gamma, d, _, _ = _parts(problem, at.y)
     asked = problem.target - _sides(factor @ at.w, d, p, q, margin)
     # Without its slacks each row is (ease + give) dgamma = asked - _sides(df, dd).
@@ -435,14 +461,18 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
 
     The balance of each d counts relative to all that its rows could pull.
     """
-    p, q, margin, cost = problem.n_positive, problem.n_negative, problem.margin, problem.cost
+    p = problem.n_positive
+    q = problem.n_negative
+    margin = problem.margin
+    cost = problem.cost
     gamma, d, _, _ = _parts(problem, state.y)
     beta, balance = _onto(gamma, p, q, margin, len(problem.factor))
     w = problem.factor.T @ beta
     f = problem.factor @ w
     norm2 = 0.5 * float(w @ w)
     short = problem.target - _sides(f, d, p, q, margin)
-    missed, share = np.maximum(short, 0.0), gamma / cost
+    missed = np.maximum(short, 0.0)
+    share = gamma / cost
     dual = float(problem.target @ gamma) - norm2 - float(np.maximum(balance, 0.0).sum())
     if problem.hinge:
         primal = norm2 + float(cost @ missed)
@@ -458,6 +488,15 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
     gap = (primal - dual) / max(abs(primal), abs(dual), np.finfo(float).tiny)
     converged = bool(abs(gap) <= tol and kkt <= 10.0 * tol)
     return Solution(
-        beta, f, d.copy(), gamma.copy(), primal, dual, gap, kkt, iterations, converged,
+        beta,
+        f,
+        d.copy(),
+        gamma.copy(),
+        primal,
+        dual,
+        gap,
+        kkt,
+        iterations,
+        converged,
         "interior-point",
-    )  # fmt: skip
+    )

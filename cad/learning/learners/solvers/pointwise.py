@@ -143,7 +143,8 @@ class _Work:
     def _with_next(self, wanted: int) -> NDArray[np.intp]:
         """Return a point whose row is missing, with those that violate most: they come next."""
         assert self.store is not None  # noqa: S101 (the caller's)
-        point, slack = self.rows.point, self.rows.slack(self.at)
+        point = self.rows.point
+        slack = self.rows.slack(self.at)
         may = np.where(slack > 0, self.at.gamma < self.rows.c, self.at.gamma > 0)
         violation = np.abs(slack) * (may & (self.store.kernel.slot[point] < 0))
         most = min(_ROWS_AT_ONCE, len(violation))
@@ -153,14 +154,20 @@ class _Work:
     def finish(self, start: Iterate) -> Solution | None:
         """Return the exact solution from the active set, or None; ``start`` stays as it is."""
         assert self.store is not None  # noqa: S101 (the caller's)
-        rows, trial = self.rows, start.copy()
+        rows = self.rows
+        trial = start.copy()
         free = len(rows.free(trial.gamma))
         if not 0 < free <= _MAX_FREE:
             return None
         steps, violation = active_set(
-            self.store, rows, trial, np.zeros(2), tol=_EXACT,
-            max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200), add_most=max(20, free // 10),
-        )  # fmt: skip
+            self.store,
+            rows,
+            trial,
+            np.zeros(2),
+            tol=_EXACT,
+            max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200),
+            add_most=max(20, free // 10),
+        )
         self.iterations += steps
         if not np.isfinite(violation):
             return None
@@ -205,9 +212,15 @@ class _Work:
         problem = self.problem
         at.f[:] = (self.store or self.gram).times(problem.coefficients(at.gamma))
         return certify(
-            problem, at.f.copy(), at.gamma.copy(), at.u[: len(problem.lower)].copy(),
-            iterations=self.iterations, solver=solver, gap_tol=self.tol, kkt_tol=10 * self.tol,
-        )  # fmt: skip
+            problem,
+            at.f.copy(),
+            at.gamma.copy(),
+            at.u[: len(problem.lower)].copy(),
+            iterations=self.iterations,
+            solver=solver,
+            gap_tol=self.tol,
+            kkt_tol=10 * self.tol,
+        )
 
     def keep_best(self) -> Solution:
         """Judge where the pairs stand; return that, or the better one so far."""
@@ -222,11 +235,13 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     _balance(work.rows, work.at.gamma)
     if work.at.gamma.any():
         work.at.f[:] = work.gram.times(work.problem.coefficients(work.at.gamma))
-    n_rows, scale = len(work.rows.point), work.scale
+    n_rows = len(work.rows.point)
+    scale = work.scale
     softest = scale[1]
     # Pairs get few moves before the active set has its first try: hard margins make them crawl.
     limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
-    eps, imbalance = _FIRST_EPS, np.inf
+    eps = _FIRST_EPS
+    imbalance = np.inf
     failed = False
     for done in range(_ROUNDS):
         exact = polish and work.store is not None
@@ -242,7 +257,8 @@ def _alternate(work: _Work, polish: bool) -> Solution:
             # where soft labels cost 10^4 times the certain ones.
             crawl = violation > eps or done >= _CRAWLING
             if solution is None and crawl and not failed and work.gram.matrix is not None:
-                failed, solution = True, work.in_feature_space(_MOST_DIMENSIONS)
+                failed = True
+                solution = work.in_feature_space(_MOST_DIMENSIONS)
         elif polish and eps <= _PART_EPS and violation <= eps:
             solution = work.finish_part(eps)
         if solution is not None:
@@ -253,7 +269,8 @@ def _alternate(work: _Work, polish: bool) -> Solution:
         if work.rows.learned:
             # The anchor has moved: go on at this eps until the scale balances about as well, and
             # stiffen the proximal term only where moving the anchor does not get there.
-            last, imbalance = imbalance, _scale_imbalance(work.rows, work.at)
+            last = imbalance
+            imbalance = _scale_imbalance(work.rows, work.at)
             if imbalance > max(work.tol, eps):
                 # Small costs make small duals, which need a softer anchor to move the scale.
                 stiffest = _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(work.rows.c)))
@@ -290,13 +307,15 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
     rest = np.array(beta, dtype=float)
     if rest.shape != (problem.n_points,):
         raise ValueError(f"start has shape {rest.shape}, must be ({problem.n_points},)")
-    point, sign = problem.A.indices, problem.A.data
+    point = problem.A.indices
+    sign = problem.A.data
     order = np.lexsort((-problem.t, point))
     # A row's turn among those of its point: rows of one turn are of different points.
     turn = np.arange(len(order)) - np.searchsorted(point[order], point[order])
     for k in range(int(turn.max(initial=-1)) + 1):
         rows = order[turn == k]
-        signs, points = sign[rows], point[rows]
+        signs = sign[rows]
+        points = point[rows]
         gamma[rows] = np.clip(rest[points] * signs, 0.0, problem.c[rows])
         rest[points] -= signs * gamma[rows]
     return gamma
@@ -361,9 +380,13 @@ def _solve_part(
     at = Iterate(trial.gamma[inside], trial.f[chosen], trial.u)
     free = len(part.free(at.gamma))
     steps, violation = active_set(
-        RowStore(Gram(Kernel("precomputed"), K, K), 0.0), part, at,
-        np.array([fixed.sum(), rows.q[~within] @ fixed]), tol=_EXACT,
-        max_free=min(len(chosen), 2 * free + 200), add_most=max(1, free // 10),
-    )  # fmt: skip
+        RowStore(Gram(Kernel("precomputed"), K, K), 0.0),
+        part,
+        at,
+        np.array([fixed.sum(), rows.q[~within] @ fixed]),
+        tol=_EXACT,
+        max_free=min(len(chosen), 2 * free + 200),
+        add_most=max(1, free // 10),
+    )
     trial.gamma[inside] = at.gamma
     return steps, violation

@@ -71,7 +71,8 @@ class Problem:
     r: int = 1
 
     def __post_init__(self) -> None:
-        m, k = self.A.shape[0], self.B.shape[1]
+        m = self.A.shape[0]
+        k = self.B.shape[1]
         for name, rows in {"B": self.B.shape[0], "t": len(self.t), "c": len(self.c)}.items():
             if rows != m:
                 raise ValueError(f"{name} has {rows} rows, A has {m}: they must agree")
@@ -226,7 +227,8 @@ def certify(
     # Clipped first, so that the dual objective is one of a feasible point: a true lower bound.
     beta = problem.coefficients(gamma)
     slack = problem.slack(f, u)
-    half_norm, missed = float(0.5 * beta @ f), np.maximum(0.0, slack)
+    half_norm = float(0.5 * beta @ f)
+    missed = np.maximum(0.0, slack)
     g = problem.B.T @ gamma
     dual = float(problem.t @ gamma) - half_norm - _box_term(problem, g, u)
     if problem.r == 2:

@@ -82,9 +82,13 @@ class Rows(NamedTuple):
             result).
         """
         return Rows(
-            place[self.point[rows]], self.sign[rows], self.r[rows], self.q[rows], self.c[rows],
+            place[self.point[rows]],
+            self.sign[rows],
+            self.r[rows],
+            self.q[rows],
+            self.c[rows],
             learned,
-        )  # fmt: skip
+        )
 
 
 class Iterate(NamedTuple):
@@ -139,9 +143,13 @@ def as_rows(problem: Problem) -> Rows:
     learned = problem.B.shape[1] == 2
     q = -sign * problem.B[:, 1] if learned else np.zeros(len(sign))
     return Rows(
-        problem.A.indices.astype(np.int64), sign, sign * problem.t, q,
-        problem.c.astype(float), learned,
-    )  # fmt: skip
+        problem.A.indices.astype(np.int64),
+        sign,
+        sign * problem.t,
+        q,
+        problem.c.astype(float),
+        learned,
+    )
 
 
 class RowStore:
@@ -167,11 +175,14 @@ class RowStore:
         n = gram.n_points
         self._gram = gram
         if gram.matrix is not None:
-            values, slot, self._used = gram.matrix, np.arange(n), n
+            values = gram.matrix
+            slot = np.arange(n)
+            self._used = n
         else:
             # Pages of an empty array take no memory until they are written.
             values = np.empty((min(n, int(1e6 * budget_mb / (8 * n))), n))
-            slot, self._used = np.full(n, -1), 0
+            slot = np.full(n, -1)
+            self._used = 0
         diagonal = np.ascontiguousarray(gram.diagonal())
         self.kernel = KernelRows(np.ascontiguousarray(values), slot, diagonal)
 

@@ -52,14 +52,25 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
         calls again. -1 if no row is needed.
     """
     values, slot, diagonal = kernel
-    point, sign, r, q, c = rows.point, rows.sign, rows.r, rows.q, rows.c
-    gamma, f = at.gamma, at.f
-    m, n = len(point), len(f)
-    anchor, rho, total = scale[0], scale[1], scale[2]
-    v, gain, bend = np.empty(m), np.empty(m), np.empty(m)
+    point = rows.point
+    sign = rows.sign
+    r = rows.r
+    q = rows.q
+    c = rows.c
+    gamma = at.gamma
+    f = at.f
+    m = len(point)
+    n = len(f)
+    anchor = scale[0]
+    rho = scale[1]
+    total = scale[2]
+    v = np.empty(m)
+    gain = np.empty(m)
+    bend = np.empty(m)
     # A row at its bound cannot go on: an infinite penalty keeps it out of the choice without a
     # branch, so the loops below stay vectorisable.
-    raising, lowering = np.empty(m), np.empty(m)
+    raising = np.empty(m)
+    lowering = np.empty(m)
     for j in range(m):
         _set_penalties(raising, lowering, j, sign[j], gamma[j], c[j])
         bend[j] = diagonal[point[j]]
@@ -70,13 +81,15 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
         s = max(0.0, anchor + rho * total)
         # best = max v_j over rows that may raise, lowest = min v_j over rows that may lower: no b
         # lies between them while best > lowest.
-        best, lowest = -np.inf, np.inf
+        best = -np.inf
+        lowest = np.inf
         for j in range(m):
             v[j] = r[j] + q[j] * s - f[point[j]]
             best = max(best, v[j] + raising[j])
             lowest = min(lowest, v[j] + lowering[j])
         violation = best - lowest
-        at.u[0], at.u[1] = between(best, lowest), s
+        at.u[0] = between(best, lowest)
+        at.u[1] = s
         if not violation > eps or moves >= most:
             break
         # One pass for the maximum and a second for where it is: the first vectorises.
@@ -87,7 +100,9 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
             break
         column_a = values[slot[a]]
         # Moving the pair gains difference^2 / curvature.
-        k_aa, q_i, most_gain = bend[i], q[i], 0.0
+        k_aa = bend[i]
+        q_i = q[i]
+        most_gain = 0.0
         for j in range(m):
             difference = max(0.0, best - v[j] - lowering[j])
             # Second derivative of the dual along the pair: |phi_i - phi_j|^2 of the kernel, and

@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-TOFTS, EXTENDED_TOFTS, BRIX = 0, 1, 2
+TOFTS = 0
+EXTENDED_TOFTS = 1
+BRIX = 2
 
 
 class Grid(NamedTuple):
@@ -109,7 +111,9 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
 @njit(cache=True)
 def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) -> None:
     """Write A kep (exp(-kel t) - exp(-kep t)) / (kep - kel) and slopes; t in min from arrival."""
-    amount, kep, kel = p[0], p[1], p[2]
+    amount = p[0]
+    kep = p[1]
+    kel = p[2]
     gap = kep - kel
     for i in range(len(t)):
         time = t[i]
@@ -159,7 +163,8 @@ def curve_and_slopes(
     if model == BRIX:
         _brix_curve(p, grid.times, f, jac)
         return
-    ktrans, ve = p[0], p[1]
+    ktrans = p[0]
+    ve = p[1]
     convolve(ktrans / ve, grid, h, g)
     for i in range(len(f)):
         f[i] = ktrans * h[i]
@@ -192,7 +197,9 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
         Written in place: the curves.
     """
     n_times = out.shape[1]
-    h, slope, jac = np.zeros(n_times), np.zeros(n_times), np.zeros((3, n_times))
+    h = np.zeros(n_times)
+    slope = np.zeros(n_times)
+    jac = np.zeros((3, n_times))
     for v in range(len(p)):
         if model == BRIX:
             _brix_curve(p[v], grid.times, out[v], jac)
@@ -482,7 +489,8 @@ def fit_tofts_rows(
         Written in place: model curves, only of voxels that are not ``clipped``.
     """
     n_voxels, n_times = curves.shape
-    h, slope = np.zeros(n_times), np.zeros(n_times)
+    h = np.zeros(n_times)
+    slope = np.zeros(n_times)
     for v in range(n_voxels):
         kep = -coefficients[v, 2] if extended else -coefficients[v, 1]
         flag = 0

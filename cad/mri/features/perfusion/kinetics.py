@@ -345,7 +345,8 @@ def choose_input(
     """
     if kinetics.sequence is None:
         return None, "none"
-    settings, bolus = kinetics.settings, kinetics.bolus
+    settings = kinetics.settings
+    bolus = kinetics.bolus
     # The mean curve of the reference region: the delay is looked for with it.
     mean_t1 = np.array([np.nanmean(t1[reference])])
     tissue = kinetics.concentration(mean_signal[None], mean_t1, _mean(b1, reference))

@@ -238,7 +238,9 @@ def _fit_chunk(
     kinetics: Kinetics, signal: np.ndarray, t1: np.ndarray, b1: np.ndarray | None
 ) -> tuple[dict[str, np.ndarray], dict[str, models.KineticFit], np.ndarray | None]:
     """Fit curves (n_voxels, n_times): semi-quantitative values, model fits, concentrations."""
-    times, bolus, settings = kinetics.times, kinetics.bolus, kinetics.settings
+    times = kinetics.times
+    bolus = kinetics.bolus
+    settings = kinetics.settings
     baseline = spgr.baseline_signal(signal, bolus.n_baseline)
     values = semiquantitative(times, signal, baseline, bolus.arrival)
     fits: dict[str, models.KineticFit] = {}
@@ -251,7 +253,8 @@ def _fit_chunk(
                     times, concentration, bolus.arrival, seconds
                 )
     if concentration is not None and kinetics.inlet is not None:
-        inlet, refine = kinetics.inlet, settings.refine
+        inlet = kinetics.inlet
+        refine = settings.refine
         if "tofts" in settings.models:
             fits["tofts"] = models.fit_tofts(concentration, inlet, refine)
         if "extended_tofts" in settings.models:

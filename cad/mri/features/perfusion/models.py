@@ -225,17 +225,24 @@ def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) ->
     """
     candidates = np.arange(bounds[0], bounds[1] + 0.5)
     best = float(candidates[int(np.argmin([misfit(float(d)) for d in candidates]))])
-    low, high = max(best - 1.0, bounds[0]), min(best + 1.0, bounds[1])
+    low = max(best - 1.0, bounds[0])
+    high = min(best + 1.0, bounds[1])
     ratio = (np.sqrt(5.0) - 1) / 2
-    a, b = high - ratio * (high - low), low + ratio * (high - low)
-    fa, fb = misfit(a), misfit(b)
+    a = high - ratio * (high - low)
+    b = low + ratio * (high - low)
+    fa = misfit(a)
+    fb = misfit(b)
     while high - low > 0.02:
         if fa <= fb:
-            high, b, fb = b, a, fa
+            high = b
+            b = a
+            fb = fa
             a = high - ratio * (high - low)
             fa = misfit(a)
         else:
-            low, a, fa = a, b, fb
+            low = a
+            a = b
+            fa = fb
             b = low + ratio * (high - low)
             fb = misfit(b)
     return float((low + high) / 2)
@@ -319,7 +326,8 @@ def _estimate_brix(
     kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
     singular = ~np.isfinite(coefficients).all(axis=1)
     coefficients[singular] = 0.0
-    total, product = -coefficients[:, 1], -coefficients[:, 2]
+    total = -coefficients[:, 1]
+    product = -coefficients[:, 2]
     root = np.sqrt(np.clip(total**2 / 4 - product, 0.0, None))
     lower, upper = map(np.array, BOUNDS["brix"])
     rates = np.stack([total / 2 + root, total / 2 - root], axis=1)

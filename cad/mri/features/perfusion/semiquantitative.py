@@ -219,7 +219,8 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
         first_level = y[0]
         lowest = top = first_level
         for i in range(1, n_times):
-            lowest, top = min(lowest, y[i]), max(top, y[i])
+            lowest = min(lowest, y[i])
+            top = max(top, y[i])
         # The plateau and the wash-out are no part of the rise: the fit ends at 60 % of the top.
         last = 0
         while last < n_times - 1 and y[last] < first_level + 0.6 * (top - first_level):

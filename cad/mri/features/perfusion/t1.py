@@ -7,7 +7,8 @@ import numpy as np
 from cad.base.errors import CadError
 
 # Outside of these no tissue and no phantom at 1.5 or 3 T; a fit that leaves them did not work.
-T1_MIN_S, T1_MAX_S = 0.01, 10.0
+T1_MIN_S = 0.01
+T1_MAX_S = 10.0
 # What is assumed where nothing is measured, s by field (T). Prostate: de Bazelaire et al.,
 # Radiology 230 (2004) 652; blood: Stanisz et al., Magn Reson Med 54 (2005) 507 (1.5 T), Lu et al.,
 # Magn Reson Med 52 (2004) 679 (3 T).
