@@ -205,11 +205,12 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
         return options
     use_one_thread()  # before numerical libraries are loaded
     import cad.run.execution.worker
-    import cad.run.pipeline
-    import cad.run.stages.ready_to_measure
+    import cad.run.pipeline  # noqa: F401
+    from cad.run.stages.ready import ready_to_fit, ready_to_measure
 
+    ready_to_measure()
     if folds:
-        import cad.run.stages.ready_to_fit  # noqa: F401
+        ready_to_fit()
     return replace(options, forked=share(loops=folds and options.jobs > 1))
 
 

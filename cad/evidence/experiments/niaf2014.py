@@ -18,8 +18,8 @@ from cad.base.terms.beside import table_beside
 from cad.evidence.experiments import Options
 from cad.evidence.experiments.gaussians import Gaussians, five_levels, noisy
 from cad.evidence.experiments.results import Result
+from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.evaluation.folds.compare import paper_sign_test
-from cad.learning.evaluation.folds.crossval import positive_probability
 from cad.learning.evaluation.measures.metrics import (
     accuracy,
     alignment_error,

@@ -26,7 +26,7 @@ from cad.evidence.experiments import Options
 from cad.evidence.experiments.results import Result
 from cad.learning.evaluation.decisions.patient_level import fit_men
 from cad.learning.evaluation.decisions.recalibrate import recalibration
-from cad.learning.evaluation.folds.crossval import positive_probability
+from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.intervals import auc_covariance, clustered_auc
 from cad.learning.learners import ProbabilisticSVC

@@ -31,7 +31,7 @@ from cad.base.reading import (
     reading,
 )
 from cad.base.transactions import Kind, claimed, commit, is_ours, settle, stage
-from cad.learning.evaluation.folds.crossval import positive_probability
+from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.learners.base import RangeWarning, outside, training_range
 from cad.mri.columns import Column, columns_stated
 from cad.run.model.state import dump_state, load_state
@@ -160,7 +160,7 @@ def save_bundle(
         When the folder holds something else, or another process writes into it.
     """
     structure, arrays = dump_state(estimator)
-    probability = estimator.predict_proba(reference_X)[:, 1]
+    probability = positive_probability(estimator, reference_X)
     # Keys sorted and no time of writing: equal models are equal files, and a hash names a model.
     text = json.dumps(
         {**metadata, "schema_version": SCHEMA_VERSION, "structure": structure},
@@ -258,7 +258,7 @@ def verify_bundle(folder: Path) -> float:
     bundle = load_bundle(folder)
     # Parts that were altered together may break it anywhere.
     with reading(folder, "the bundle's model does not predict"):
-        got = bundle.estimator.predict_proba(bundle.reference_X)[:, 1]
+        got = positive_probability(bundle.estimator, bundle.reference_X)
         gap = float(np.abs(got - bundle.reference_probability).max())
     if not gap <= REPRODUCTION_TOLERANCE:
         raise CadError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,11 @@ from scipy.special import logit
 from sklearn.pipeline import Pipeline
 
 from cad.folders.run_folder.tables import Explanation, ExplanationRow
-from cad.learning.evaluation.folds.crossval import positive_probability
+from cad.learning.evaluation.folds.ask import (
+    decision_value,
+    decision_value_of_mixed,
+    positive_probability,
+)
 from cad.learning.evaluation.folds.null import LABEL_FREE
 from cad.mri.columns import Column, units_of
 
@@ -54,25 +58,16 @@ def explanation_rows(
     group_of = {name: columns[name].title if name in columns else name for name in names}
     titles = list(dict.fromkeys(group_of.values()))
     explained = explain(estimator, training, rows, names, top=len(names))
-    average, parts = contributions(estimator, training, rows, list(group_of.values()))
-    found: list[ExplanationRow] = []
-    for number, (key, entries) in enumerate(zip(keys.itertuples(), explained, strict=True)):
-        part = dict(zip(titles, parts[number].tolist(), strict=True))
-        # Of every family the feature speaks that moves the region most as its family does.
-        speaks: dict[str, str] = {}
+    average, effects = contributions(estimator, training, rows, list(group_of.values()))
+    table: list[ExplanationRow] = []
+    for key, entries, of_families in zip(keys.itertuples(), explained, effects, strict=True):
+        effect_of = dict(zip(titles, of_families.tolist(), strict=True))
+        spokesman = _spokesmen(entries, group_of, effect_of)
         for entry in entries:
             group = group_of[entry["feature"]]
-            if entry["delta"] * part[group] > 0:
-                speaks.setdefault(group, entry["feature"])
-        for entry in entries:
-            # A family may move a region against all of its features; one of them stands for it
-            # still.
-            speaks.setdefault(group_of[entry["feature"]], entry["feature"])
-        for entry in entries:
-            group = group_of[entry["feature"]]
-            spoken = speaks[group] == entry["feature"]
-            if entry["rank"] <= TOP or spoken:
-                found.append(
+            speaks = spokesman[group] == entry["feature"]
+            if entry["rank"] <= TOP or speaks:
+                table.append(
                     {
                         "participant_id": key.participant_id,
                         "study_id": key.study_id,
@@ -80,11 +75,29 @@ def explanation_rows(
                         **entry,
                         "unit": units[entry["feature"]],
                         "group": group,
-                        "contribution": part[group] if spoken else None,
+                        "contribution": effect_of[group] if speaks else None,
                         "average": average,
                     }
                 )
-    return found
+    return table
+
+
+def _spokesmen(
+    entries: Sequence[Explanation], group_of: Mapping[str, str], effect_of: Mapping[str, float]
+) -> dict[str, str]:
+    """Return for each family the feature that speaks for it.
+
+    It is the one with the largest effect among those that move the region as the whole family does.
+    A family may move a region against all of its features; then its first feature speaks.
+    """
+    spokesman: dict[str, str] = {}
+    for entry in entries:
+        group = group_of[entry["feature"]]
+        if entry["delta"] * effect_of[group] > 0:
+            spokesman.setdefault(group, entry["feature"])
+    for entry in entries:
+        spokesman.setdefault(group_of[entry["feature"]], entry["feature"])
+    return spokesman
 
 
 def contributions(
@@ -112,28 +125,33 @@ def contributions(
     -------
     average : float
         Log odds of the average region.
-    parts : ndarray, shape (n, n_groups)
+    effects : ndarray, shape (n, n_groups)
         By family, in the order in which ``groups`` first names them.
     """
     titles = list(dict.fromkeys(groups))
-    of = np.array([titles.index(group) for group in groups])
+    family_of = np.array([titles.index(group) for group in groups])
     rng = np.random.default_rng(0)
-    drawn = [rng.permutation(len(titles)) for _ in range(ORDERS)]
-    orders = [order for one in drawn for order in (one, one[::-1])]
+    orders: list[np.ndarray] = []
+    for _ in range(ORDERS):
+        order = rng.permutation(len(titles))
+        orders.append(order)
+        orders.append(order[::-1])
     # Row k of an order: its first k families have the region's values, the others the median's.
-    states = np.array(
-        [[np.argsort(order) >= k for k in range(len(titles) + 1)] for order in orders]
-    )
+    states = []
+    for order in orders:
+        turn = np.argsort(order)
+        states += [turn >= k for k in range(len(titles) + 1)]
     # Many orders pass through the same states: the learner is asked once for each.
-    kept, place = np.unique(states.reshape(-1, len(titles)), axis=0, return_inverse=True)
-    said = _Sayings(estimator, rows, _medians(training))
-    parts, average = np.zeros((len(rows), len(titles))), 0.0
-    for number, each in enumerate(said.log_odds(kept[:, of])):
-        values = each[place].reshape(len(orders), -1)
+    distinct, place = np.unique(np.array(states), axis=0, return_inverse=True)
+    mixtures = _Mixtures(estimator, rows, _medians(training))
+    effects = np.zeros((len(rows), len(titles)))
+    average = 0.0
+    for number, of_states in enumerate(mixtures.log_odds(distinct[:, family_of])):
+        values = of_states[place].reshape(len(orders), -1)
         average = float(values[0, 0])
         for order, steps in zip(orders, np.diff(values, axis=1), strict=True):
-            parts[number, order] += steps / len(orders)
-    return average, parts
+            effects[number, order] += steps / len(orders)
+    return average, effects
 
 
 def explain(
@@ -163,14 +181,16 @@ def explain(
     list of list of Explanation
         For every region its features, the largest effect ``delta`` (in size) first.
     """
-    said = _Sayings(estimator, rows, _medians(training))
-    alone = np.vstack([np.eye(len(names), dtype=bool), np.zeros(len(names), bool)])
+    mixtures = _Mixtures(estimator, rows, _medians(training))
+    replaced = np.vstack([np.eye(len(names), dtype=bool), np.zeros(len(names), bool)])
     explained: list[list[Explanation]] = []
-    for row, values in zip(rows, said(alone), strict=True):
-        delta, percentile = values[-1] - values[:-1], _percentiles(training, row)
-        order = np.argsort(-np.abs(delta), kind="stable")[:top]
-        explained.append(
-            [
+    for row, values in zip(rows, mixtures.decision_values(replaced), strict=True):
+        delta = values[-1] - values[:-1]
+        percentile = _percentiles(training, row)
+        largest = np.argsort(-np.abs(delta), kind="stable")[:top]
+        entries: list[Explanation] = []
+        for rank, j in enumerate(largest, start=1):
+            entries.append(
                 {
                     "rank": rank,
                     "feature": names[j],
@@ -178,14 +198,13 @@ def explain(
                     "delta": float(delta[j]),
                     "percentile": float(percentile[j]),
                 }
-                for rank, j in enumerate(order, start=1)
-            ]
-        )
+            )
+        explained.append(entries)
     return explained
 
 
-class _Sayings:
-    """Give what an estimator says of a row with some of its features at the median.
+class _Mixtures:
+    """Ask an estimator about rows in which some features stand at the training median.
 
     Steps of :data:`LABEL_FREE` treat every column by itself. Behind them a changed feature is still
     one changed number, so that rows and median pass them once, not once for each feature.
@@ -201,7 +220,9 @@ class _Sayings:
     """
 
     def __init__(self, estimator: Any, rows: np.ndarray, median: np.ndarray) -> None:
-        self.last, self.rows, self.median = estimator, rows, median
+        self.learner = estimator
+        self.rows = rows
+        self.median = median
         # The feature that each column of the rows is made from.
         self.source = np.arange(len(median))
         fitted = getattr(estimator, "best_estimator_", estimator)
@@ -209,52 +230,67 @@ class _Sayings:
             return
         front = fitted[:-1]
         steps = [step for _, step in front.steps if step not in (None, "passthrough")]
-        if steps and all(type(step) in LABEL_FREE for step in steps):
-            names = front.get_feature_names_out([str(i) for i in self.source])
-            # An imputer may add columns that say what was missing: no feature's own.
-            if all(str(name).isdigit() for name in names):
-                seen = np.asarray(front.transform(np.vstack([rows, median])), float)
-                self.last, self.rows, self.median = fitted[-1], seen[:-1], seen[-1]
-                self.source = np.array([int(name) for name in names])
+        if not steps or not all(type(step) in LABEL_FREE for step in steps):
+            return
+        names = front.get_feature_names_out([str(i) for i in self.source])
+        # An imputer may add columns that say what was missing: no feature's own.
+        if not all(str(name).isdigit() for name in names):
+            return
+        prepared = np.asarray(front.transform(np.vstack([rows, median])), float)
+        self.learner = fitted[-1]
+        self.rows = prepared[:-1]
+        self.median = prepared[-1]
+        self.source = np.array([int(name) for name in names])
 
-    def __call__(self, medians: np.ndarray) -> Iterable[np.ndarray]:
-        """Return every row's decision values, shape (m,); ``medians`` says what is replaced.
+    def decision_values(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield every row's decision values, each of shape (m,).
 
         Parameters
         ----------
-        medians : ndarray of bool, shape (m, features)
+        replaced : ndarray of bool, shape (m, features)
+            For each mixture, which features stand at the median.
         """
-        if hasattr(self.last, "decide_mixed"):
-            mixed = medians[:, self.source]
-            return np.asarray(self.last.decide_mixed(self.rows, self.median, mixed))
-        if not hasattr(self.last, "decision_function"):
-            return self.log_odds(medians)
-        return (np.asarray(self.last.decision_function(X), float) for X in self._changed(medians))
+        if hasattr(self.learner, "decide_mixed"):
+            columns = replaced[:, self.source]
+            yield from decision_value_of_mixed(self.learner, self.rows, self.median, columns)
+        elif hasattr(self.learner, "decision_function"):
+            for X in self._mixed_rows(replaced):
+                yield decision_value(self.learner, X)
+        else:
+            yield from self.log_odds(replaced)
 
-    def log_odds(self, medians: np.ndarray) -> Iterable[np.ndarray]:
-        """Return the log odds of every row's probability, each of shape (m,)."""
-        if hasattr(self.last, "decide_mixed"):  # decides by log odds
-            return np.asarray(np.clip(list(self(medians)), *logit([_CLIP, 1 - _CLIP])))
-        if not hasattr(self.last, "predict_proba"):
-            return self(medians)
-        said = (positive_probability(self.last, X) for X in self._changed(medians))
-        return (np.asarray(logit(np.clip(q, _CLIP, 1 - _CLIP))) for q in said)
+    def log_odds(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the log odds of every row's probability, each of shape (m,)."""
+        if hasattr(self.learner, "decide_mixed"):  # decides by log odds
+            lowest, highest = logit([_CLIP, 1 - _CLIP])
+            for values in self.decision_values(replaced):
+                yield np.clip(values, lowest, highest)
+        elif hasattr(self.learner, "predict_proba"):
+            for X in self._mixed_rows(replaced):
+                q = positive_probability(self.learner, X)
+                yield np.asarray(logit(np.clip(q, _CLIP, 1 - _CLIP)))
+        else:
+            yield from self.decision_values(replaced)
 
-    def _changed(self, medians: np.ndarray) -> Iterator[np.ndarray]:
-        return (np.where(medians[:, self.source], self.median, row) for row in self.rows)
+    def _mixed_rows(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
+        columns = replaced[:, self.source]
+        for row in self.rows:
+            yield np.where(columns, self.median, row)
 
 
 def _medians(training: np.ndarray) -> np.ndarray:
     """Return the median of every column's finite values, 0 where it has none."""
     ordered = np.sort(np.where(np.isfinite(training), training, np.nan), axis=0)  # NaN come last
-    known, every = np.isfinite(ordered).sum(axis=0), np.arange(ordered.shape[1])
-    below = ordered[np.maximum(known - 1, 0) // 2, every]
-    above = ordered[np.minimum(known // 2, len(ordered) - 1), every]
-    return np.where(known > 0, (below + above) / 2, 0.0)
+    n_finite = np.isfinite(ordered).sum(axis=0)
+    column = np.arange(ordered.shape[1])
+    below = ordered[np.maximum(n_finite - 1, 0) // 2, column]
+    above = ordered[np.minimum(n_finite // 2, len(ordered) - 1), column]
+    return np.where(n_finite > 0, (below + above) / 2, 0.0)
 
 
 def _percentiles(training: np.ndarray, row: np.ndarray) -> np.ndarray:
     finite = np.isfinite(training)
     count = np.where(np.isfinite(row) & finite.any(axis=0), finite.sum(axis=0), np.nan)
-    below, equal = (finite & (training < row)).sum(axis=0), (training == row).sum(axis=0)
+    below = (finite & (training < row)).sum(axis=0)
+    equal = (training == row).sum(axis=0)
     return np.asarray(100 * (below / count + 0.5 * (equal / count)))

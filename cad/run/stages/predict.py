@@ -24,7 +24,7 @@ from cad.learning.evaluation.decisions.operating import (
     choose_operating_point,
 )
 from cad.learning.evaluation.decisions.venn_abers import venn_abers
-from cad.learning.evaluation.folds.crossval import decision_value, positive_probability
+from cad.learning.evaluation.folds.ask import decision_value, positive_probability
 from cad.learning.evaluation.readers.results import score_table
 from cad.mri.features.provenance import differences
 from cad.mri.features.typicality import Typicality

@@ -16,7 +16,7 @@ from cad.base.errors import CadError
 from cad.base.settings import PipelineSettings
 from cad.folders.cohort import StudyRef
 from cad.folders.run_folder.tables import Failure
-from cad.learning.evaluation.folds.crossval import positive_probability
+from cad.learning.evaluation.folds.ask import positive_probability
 from cad.mri.features.images import compact
 from cad.mri.features.robustness import Perturbation, copies_of, masks_features
 from cad.mri.imaging.prepare import prepare_study

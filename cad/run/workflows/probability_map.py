@@ -13,7 +13,7 @@ from cad.folders.cohort import StudyRef
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.study_file import write_map_display
 from cad.folders.run_folder.tables import Failure
-from cad.learning.evaluation.folds.crossval import positive_probability
+from cad.learning.evaluation.folds.ask import positive_probability
 from cad.mri.features.sliding import sliding_rows
 from cad.mri.features.snapshot import display_grid
 from cad.mri.imaging.geometry import resample_image

@@ -18,7 +18,7 @@ from scipy.ndimage import grey_dilation
 from cad.base.errors import CadError
 from cad.evidence.phantom import simulate
 from cad.folders.cohort import read_cohort
-from cad.learning.evaluation.folds.crossval import positive_probability
+from cad.learning.evaluation.folds.ask import positive_probability
 from cad.mri.features.table import extract
 from cad.mri.features.typicality import Typicality
 from cad.mri.imaging.geometry import resample_image

@@ -13,7 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-from cad.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble
+from cad.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble, SoftExtraTrees
+from cad.learning.learners.base import RangeWarning
 from cad.run.model.explanation import contributions, explain
 
 
@@ -114,3 +115,21 @@ def test_families_share_the_log_odds_as_shapley_says() -> None:
     _, shared = contributions(Product(), training, one, ["a", "b"])
     assert shared[0] == pytest.approx([(4 + 1) / 2, (-1.5 - 4.5) / 2])
     assert shared[0].sum() == pytest.approx(3 * 0.5 - 1 * 2)
+
+
+@pytest.mark.parametrize("kind", [AveragedProbabilisticSVC, SoftExtraTrees])
+@pytest.mark.parametrize("piped", [False, True])
+def test_made_up_rows_warn_of_nothing(kind: type, piped: bool) -> None:
+    """An explanation asks about rows that no patient has; warnings are errors in this suite."""
+    X, y, rows = table()
+    X = np.nan_to_num(X)
+    rows = 1e3 * np.nan_to_num(rows)
+    learner = kind().fit(X, y)
+    estimator = Pipeline([("scale", StandardScaler()), ("learner", kind())]) if piped else learner
+    if piped:
+        estimator.fit(X, y)
+    with pytest.warns(RangeWarning):
+        estimator.predict_proba(rows)
+    names = [str(j) for j in range(12)]
+    assert len(explain(estimator, X, rows, names)) == 6
+    assert contributions(estimator, X, rows, names)[1].shape == (6, 12)

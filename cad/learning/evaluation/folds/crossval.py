@@ -27,8 +27,8 @@ from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import ThreadpoolController
 
 from cad.base.errors import CadError
+from cad.learning.evaluation.folds.ask import decision_value, positive_probability
 from cad.learning.evaluation.folds.unlabelled import labels_told
-from cad.learning.learners.base import RangeWarning
 
 Result = TypeVar("Result")
 _UNVALIDATED = (
@@ -319,38 +319,6 @@ def fit_keywords(
         for name, value in given.items()
         if has_fit_parameter(part, name)
     }
-
-
-def positive_probability(estimator: Any, X: Any) -> np.ndarray:
-    """Return a fitted estimator's probability of malignancy, shape (n,); NaN where it has none.
-
-    A learner's warning that rows lie outside the range of its training rows is suppressed; callers
-    give a warning of their own, with the names of the features.
-
-    Parameters
-    ----------
-    estimator : estimator or pipeline
-    X : array or DataFrame, shape (n, d)
-    """
-    if not hasattr(estimator, "predict_proba"):
-        return np.full(np.shape(X)[0], np.nan)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RangeWarning)
-        # The last class, as scikit-learn sorts them: the malignant one, or the larger label.
-        return np.asarray(estimator.predict_proba(X), dtype=float)[:, -1]
-
-
-def decision_value(estimator: Any, X: Any) -> np.ndarray:
-    """Return a fitted estimator's decision value, shape (n,); NaN where it has none.
-
-    Parameters
-    ----------
-    estimator : estimator or pipeline
-    X : array or DataFrame, shape (n, d)
-    """
-    if not hasattr(estimator, "decision_function"):
-        return np.full(np.shape(X)[0], np.nan)
-    return np.asarray(estimator.decision_function(X), dtype=float).ravel()
 
 
 def _fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:

@@ -16,7 +16,7 @@ from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cad.learning.evaluation.folds import crossval
+from cad.learning.evaluation.folds import ask, crossval
 from cad.learning.evaluation.folds.unlabelled import UNLABELLED
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.scorers import mean_kl, soft_log_loss
@@ -238,10 +238,10 @@ def _fold_losses(
         fitted = with_params(learner, point)
         try:
             fitted.fit(X_train, y[train], **crossval.fit_keywords(fitted, inner_eta, owner[train]))
-            q = crossval.positive_probability(fitted, X_test)
+            q = ask.positive_probability(fitted, X_test)
             # The other criteria compare with a probability, which a decision value is not.
             if np.isnan(q).all() and search.criterion == "auc":
-                q = crossval.decision_value(fitted, X_test)
+                q = ask.decision_value(fitted, X_test)
             out.append(loss(y[test], q))
         except crossval.FIT_ERRORS:
             out.append(float("inf"))

@@ -26,7 +26,7 @@ from sklearn.utils import _safe_indexing
 
 from cad.base.errors import CadError
 from cad.base.files import JsonObject
-from cad.learning.evaluation.folds import crossval
+from cad.learning.evaluation.folds import ask, crossval
 from cad.learning.evaluation.measures.metrics import auc, consensus_truth
 from cad.learning.learners.scaling import ClippedScaler, RankScaler
 
@@ -189,8 +189,8 @@ class SharedFolds:
                 keywords = crossval.fit_keywords(learner, spread, self.patients[train])
                 with suppress(*crossval.FIT_ERRORS):
                     learner.fit(X, labelling, **keywords)
-                    probability = crossval.positive_probability(learner, new)
-                    scores[:, k] = probability, crossval.decision_value(learner, new)
+                    probability = ask.positive_probability(learner, new)
+                    scores[:, k] = probability, ask.decision_value(learner, new)
         return test, scores
 
 

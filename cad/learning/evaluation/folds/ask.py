@@ -1,0 +1,114 @@
+"""Ask a fitted estimator: the one door of validation, prediction, explanation and maps.
+
+A learner warns of rows unlike its training rows. Whoever asks through this module has its own words
+for that, with the names of the features, or asks about rows that no patient has.
+"""
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from cad.learning.learners.base import RangeWarning
+
+
+def positive_probability(estimator: Any, X: Any) -> np.ndarray:
+    """Return a fitted estimator's probability of malignancy of every row.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+        Fitted.
+    X : array or DataFrame, shape (n, d)
+        Rows.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        NaN where the estimator has no ``predict_proba``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> model = LogisticRegression().fit(X, [0, 0, 1, 1])
+    >>> positive_probability(model, X).round(2).tolist()
+    [0.15, 0.36, 0.64, 0.85]
+    """
+    if not hasattr(estimator, "predict_proba"):
+        return np.full(np.shape(X)[0], np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RangeWarning)
+        probability = np.asarray(estimator.predict_proba(X), dtype=float)
+    # The last class, as scikit-learn sorts them: the malignant one, or the larger label.
+    return probability[:, -1]
+
+
+def decision_value(estimator: Any, X: Any) -> np.ndarray:
+    """Return a fitted estimator's decision value of every row.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+        Fitted.
+    X : array or DataFrame, shape (n, d)
+        Rows.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        NaN where the estimator has no ``decision_function``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> model = LogisticRegression().fit(X, [0, 0, 1, 1])
+    >>> decision_value(model, X).round(2).tolist()
+    [-1.73, -0.58, 0.58, 1.73]
+    """
+    if not hasattr(estimator, "decision_function"):
+        return np.full(np.shape(X)[0], np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RangeWarning)
+        return np.asarray(estimator.decision_function(X), dtype=float).ravel()
+
+
+def decision_value_of_mixed(
+    learner: Any, rows: np.ndarray, other: np.ndarray, mixed: np.ndarray
+) -> np.ndarray:
+    """Return decision values of rows in which some columns are replaced by another row's.
+
+    Only for a learner with ``decide_mixed``, which shares the work between mixtures of one row.
+
+    Parameters
+    ----------
+    learner : estimator
+        Fitted, with ``decide_mixed``.
+    rows : ndarray, shape (n, d)
+        Rows to change.
+    other : ndarray, shape (d,)
+        Values that stand in.
+    mixed : ndarray of bool, shape (m, d)
+        For each mixture, which columns are replaced.
+
+    Returns
+    -------
+    ndarray, shape (n, m)
+        Log-odds of every mixture of every row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import AveragedProbabilisticSVC
+    >>> X = np.arange(20.0)[:, None]
+    >>> learner = AveragedProbabilisticSVC(C=1.0, gamma=0.1, folds=2).fit(X, X[:, 0] / 19)
+    >>> mixed = np.array([[True], [False]])
+    >>> decision_value_of_mixed(learner, X[:3], X[10], mixed).shape
+    (3, 2)
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RangeWarning)
+        return np.asarray(learner.decide_mixed(rows, other, mixed))

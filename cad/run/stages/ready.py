@@ -1,0 +1,35 @@
+"""Load before work begins what every process would load: processes that are copied share it."""
+
+from contextlib import suppress
+
+import numpy as np
+
+
+def ready_to_measure() -> None:
+    """Load what the first study loads: readers of images and the kernels of the features."""
+    import nibabel  # noqa: F401
+    import scipy.ndimage  # noqa: F401
+
+    import cad.mri.features.snapshot
+    import cad.mri.imaging.prepare
+    import cad.mri.imaging.study_files  # noqa: F401
+    from cad.mri.features.intensity import statistics
+
+    statistics(np.zeros(1), np.array([0, 1]))
+
+
+def ready_to_fit() -> None:
+    """Load what the first fold loads, by a small fit.
+
+    Whatever fails is silent: the command that fits will fail there, too, and say why.
+    """
+    with suppress(Exception):
+        from joblib.externals.loky import process_executor  # noqa: F401
+
+        import cad.run.stages.validate  # noqa: F401
+        from cad.learning.learners import AveragedProbabilisticSVC
+
+        p = np.tile([0.1, 0.1, 0.9, 0.9], 5)
+        row = np.arange(20)
+        learner = AveragedProbabilisticSVC(C=1.0, gamma=1.0, eta0=0.1, kappa=0.0, folds=2)
+        learner.fit(np.column_stack([p, row]), p, groups=row)
