@@ -14,23 +14,51 @@ if TYPE_CHECKING:
 
 table_app = typer.Typer(
     no_args_is_help=True,
-    help="Learn from a CSV table of features and scores, or from the tables of runs; no images.",
+    help="Learn from a table of features, scores and histology, or the tables of runs; no images.",
 )
 File = Annotated[
-    Path, typer.Argument(help="CSV or TSV file, a row per region; or a folder of run folders.")
+    Path,
+    typer.Argument(help="CSV, TSV, .xlsx or parquet, a row per region; or a folder of runs."),
 ]
 Patient = Annotated[str, typer.Option("--patient", help="Column of the patient.")]
 Scores = Annotated[
-    str, typer.Option("--scores", help="Columns of the readers' scores: r1,r2,r3. Runs need none.")
+    str, typer.Option("--scores", help="Columns of the readers' scores: r1,r2 or 'reader_*'.")
 ]
 Scale = Annotated[str, typer.Option("--scale", help="likert5, likert01, percent or pirads.")]
-Histology = Annotated[str | None, typer.Option("--histology", help="Column of histology.")]
+Histology = Annotated[
+    str | None, typer.Option("--histology", help="Column of histology, or another outcome.")
+]
 IsupMin = Annotated[
     int | None, typer.Option("--isup-min", min=1, max=5, help="Histology is a grade; from here on.")
 ]
-Ignore = Annotated[str, typer.Option("--ignore", help="Columns that are no features: a,b.")]
+Site = Annotated[str | None, typer.Option("--site", help="Column of the patient's site.")]
+Id = Annotated[str | None, typer.Option("--id", help="Column of the region's id.")]
+Reader = Annotated[
+    str | None, typer.Option("--reader", help="Column of the reader, where a row is one reading.")
+]
+Ignore = Annotated[
+    str, typer.Option("--ignore", help="Columns that are no features: a,b or 'diagnostics_*'.")
+]
+Features = Annotated[
+    str, typer.Option("--features", help="Columns that are features, whatever they look like.")
+]
+Missing = Annotated[
+    list[str] | None, typer.Option("--missing", help="A text for a missing value: --missing=-999.")
+]
+Preset = Annotated[
+    str | None, typer.Option("--preset", help="Who wrote the features: pyradiomics.")
+]
+Separator = Annotated[
+    str, typer.Option("--separator", help="comma, semicolon, tab or bar; found out by itself.")
+]
+Decimal = Annotated[str, typer.Option("--decimal", help="point or comma; found out by itself.")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Where not UTF-8 or UTF-16: cp1252 …")]
+Sheet = Annotated[str, typer.Option("--sheet", help="Sheet of a workbook.")]
+Pipeline = Annotated[
+    str, typer.Option("--pipeline", help="Pipeline file, or a name: labels, learner, validation.")
+]
 Learner = Annotated[
-    str, typer.Option("--learner", help="Class in cad.learners, or a rival; NAME:C=10,...")
+    str, typer.Option("--learner", help="Instead of the pipeline's: a class, or a rival; NAME:C=10")
 ]
 
 
@@ -41,20 +69,43 @@ def _columns(
     scale: str,
     histology: str | None,
     isup_min: int | None,
+    site: str | None,
+    region: str | None,
+    reader: str | None,
     ignore: str,
+    features: str,
+    missing: list[str] | None,
+    preset: str | None,
 ) -> Columns | None:
     from cad.base.errors import CadError
     from cad.run.tables import Columns
 
-    if file.is_dir() and (scores or histology or ignore):
-        raise CadError("a folder of runs brings its own labels: leave out --scores, --histology "
-                       "and --ignore", file=file)  # fmt: skip
     if file.is_dir():
+        if scores or histology or ignore:
+            raise CadError(
+                "a folder of runs brings its own labels: leave out --scores, --histology and "
+                "--ignore",
+                file=file,
+            )
         return None
-    if not scores:
-        raise CadError("no column of a reader's scores", file=file, hint="name them with --scores")
-    readers, ignored = (tuple(filter(None, names.split(","))) for names in (scores, ignore))
-    return Columns(patient, readers, scale, histology, isup_min, ignored)
+    return Columns(
+        patient,
+        _words(scores),
+        scale,
+        histology,
+        isup_min,
+        _words(ignore),
+        site,
+        region,
+        reader,
+        _words(features),
+        tuple(missing or ()),
+        preset,
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 @table_app.command("validate")
@@ -65,8 +116,19 @@ def table_validate(
     scale: Scale = "likert5",
     histology: Histology = None,
     isup_min: IsupMin = None,
+    site: Site = None,
+    region: Id = None,
+    reader: Reader = None,
     ignore: Ignore = "",
-    learner: Learner = "ProbabilisticEnsemble",
+    features: Features = "",
+    missing: Missing = None,
+    preset: Preset = None,
+    separator: Separator = "",
+    decimal: Decimal = "",
+    encoding: Encoding = "",
+    sheet: Sheet = "",
+    pipeline: Pipeline = "ensemble",
+    learner: Learner = "",
     folds: Annotated[
         int | None, typer.Option("--folds", min=2, help="Of whole patients; default: each alone.")
     ] = None,
@@ -77,20 +139,28 @@ def table_validate(
 ) -> None:
     """Cross-validate a learner, leaving whole patients out, and compare it with other learners.
 
-    All columns but those of patient, scores and histology and those of --ignore are features. The
-    comparison is printed; nothing is written.
+    All columns are features but those that an option names. A column that seems to be something
+    else stops the command. The comparison is printed; nothing is written.
     """
     from cad.base.reading import parse_json
     from cad.run.execution.pool import workplace
-    from cad.run.tables import validate_table
+    from cad.run.tables import Dialect, read_regions, table_settings, validate_table
 
-    columns = _columns(file, patient, scores, scale, histology, isup_min, ignore)
+    columns = _columns(
+        file, patient, scores, scale, histology, isup_min, site, region, reader, ignore, features,
+        missing, preset,
+    )  # fmt: skip
+    settings = table_settings(pipeline, learner, folds, seed)
+    regions = read_regions(file, columns, Dialect(separator, decimal, encoding, sheet))
     with workplace(execution(jobs, scheduler)):
-        made = validate_table(file, columns, learner, folds, seed, max(jobs, 1))
+        made = validate_table(regions, settings, isup_min, max(jobs, 1))
     shown = made.comparison.drop(columns=["beyond_chance"]).round(3).to_string(index=False)
     rows = parse_json(made.comparison.to_json(orient="records"))
-    show({"sentence": made.sentence, "notes": made.notes, "comparison": rows}, as_json,
-         lambda _: "\n".join([shown, *made.notes, made.sentence]))  # fmt: skip
+    show(
+        {"sentence": made.sentence, "notes": made.notes, "comparison": rows},
+        as_json,
+        lambda _: "\n".join([shown, *made.notes, made.sentence]),
+    )
 
 
 @table_app.command("train")
@@ -102,21 +172,37 @@ def table_train(
     scale: Scale = "likert5",
     histology: Histology = None,
     isup_min: IsupMin = None,
+    site: Site = None,
+    region: Id = None,
+    reader: Reader = None,
     ignore: Ignore = "",
-    learner: Learner = "ProbabilisticEnsemble",
+    features: Features = "",
+    missing: Missing = None,
+    preset: Preset = None,
+    separator: Separator = "",
+    decimal: Decimal = "",
+    encoding: Encoding = "",
+    sheet: Sheet = "",
+    pipeline: Pipeline = "ensemble",
+    learner: Learner = "",
     as_json: Json = False,
 ) -> None:
     """Fit a learner to the whole table and write a model bundle.
 
-    All columns but those of patient, scores and histology and those of --ignore are features.
-    Labels come from the scores, or from histology where it is known.
+    All columns are features but those that an option names. Labels come from the scores; from
+    histology where there are none, or where the pipeline says so (labels.histology).
     """
     from cad.run.execution.pool import workplace
-    from cad.run.tables import train_table
+    from cad.run.tables import Dialect, read_regions, table_settings, train_table
 
-    columns = _columns(file, patient, scores, scale, histology, isup_min, ignore)
+    columns = _columns(
+        file, patient, scores, scale, histology, isup_min, site, region, reader, ignore, features,
+        missing, preset,
+    )  # fmt: skip
+    settings = table_settings(pipeline, learner)
+    regions = read_regions(file, columns, Dialect(separator, decimal, encoding, sheet))
     with workplace(execution(1)):
-        bundle = train_table(file, columns, learner, out)
+        bundle = train_table(regions, settings, out, isup_min)
     show({"model": str(out), **bundle.metadata["training"]}, as_json, lambda _: f"model: {out}")
 
 
@@ -125,14 +211,23 @@ def table_predict(
     file: File,
     model: Annotated[Path, typer.Option("--model", help="Model folder of cad table train.")],
     written: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")],
+    missing: Missing = None,
+    separator: Separator = "",
+    decimal: Decimal = "",
+    encoding: Encoding = "",
+    sheet: Sheet = "",
     as_json: Json = False,
 ) -> None:
     """Write a copy of a table with the model's probability of every row added.
 
     The table must have the model's feature columns.
     """
-    from cad.run.tables import predict_table
+    from cad.run.tables import Dialect, predict_table
 
-    scored = predict_table(file, model, written)
-    show({"rows": len(scored), "file": str(written)}, as_json,
-         lambda _: f"{len(scored)} rows: {written}")  # fmt: skip
+    dialect = Dialect(separator, decimal, encoding, sheet)
+    scored = predict_table(file, model, written, dialect, tuple(missing or ()))
+    show(
+        {"rows": len(scored), "file": str(written)},
+        as_json,
+        lambda _: f"{len(scored)} rows: {written}",
+    )

@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 import cad
-from cad.base.errors import CadError
 from cad.cli import app
 
 WITHOUT = """
@@ -28,6 +27,8 @@ from cad.cli import main
 main()
 """
 ASKED = ["--patient", "patient", "--scores", "r1,r2", "--ignore", "note"]
+QUICK = ["--learner", "PlattSVC"]
+BARE = ["--patient", "patient", "--scores", "r1,r2", "--ignore", "note,isup"]
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_validated_trained_and_predicted_without_fcntl(table: Path, tmp_path: Pa
     learner = ["--learner", "logistic on soft labels"]
     histology = ["--histology", "isup", "--isup-min", "2"]
     made = run("validate", str(table), *ASKED, *histology, *learner, "--folds", "3")
-    assert "20 patients" in made["notes"][0]
+    assert "20 patients" in " ".join(made["notes"])
     assert {"learner", "constant", "readers' mean"} <= {r["learner"] for r in made["comparison"]}
     run("train", str(table), *ASKED, *histology, *learner, "-o", str(tmp_path / "model"))
     run("predict", str(table), "--model", str(tmp_path / "model"), "-o", str(tmp_path / "out.csv"))
@@ -65,37 +66,9 @@ def test_validated_trained_and_predicted_without_fcntl(table: Path, tmp_path: Pa
     assert scored["probability"].corr(scored["r1"]) > 0.5
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--patient", "patient", "--scores", "r1,r2"], "no numbers: note"),
-        (["--patient", "name", "--scores", "r1"], "no column 'name'"),
-        ([*ASKED, "--learner", "oracle"], "no learner 'oracle'"),
-        ([*ASKED, "--learner", "ProbabilisticSVC:gama=1"], "'gama'"),
-        ([*ASKED, "--learner", "ProbabilisticSVC:C"], "'C': parameters look like"),
-        ([*ASKED, "--histology", "isup"], "isup_min"),
-    ],
-)
-def test_what_is_wrong_is_named(table: Path, words: list[str], message: str) -> None:
-    done = CliRunner().invoke(app, ["table", "validate", str(table), *words])
-    assert isinstance(done.exception, CadError)
-    assert message in str(done.exception)
-
-
-def test_too_few_patients_are_told_a_way_out_that_this_command_has(table: Path) -> None:
-    """Without either patient one class is left, or nobody: ``cad table`` has no scheme to set."""
-    few = pd.read_csv(table).head(6).assign(r1=[1, 1, 1, 5, 5, 5], r2=[1, 1, 1, 5, 5, 5])
-    few.drop(columns="isup").to_csv(table, index=False)
-    learner = ["--learner", "PlattSVC"]
-    done = CliRunner().invoke(app, ["table", "validate", str(table), *ASKED, *learner])
-    assert isinstance(done.exception, CadError)
-    assert "every fold failed" in done.exception.problem
-    assert "`cad table train` for a table" in done.exception.hint
-
-
 def test_a_table_without_a_column_of_the_model_is_refused(table: Path, tmp_path: Path) -> None:
     run, model = CliRunner(), str(tmp_path / "model")
-    run.invoke(app, ["table", "train", str(table), *ASKED, "--ignore", "note,isup", "-o", model])
+    run.invoke(app, ["table", "train", str(table), *BARE, *QUICK, "-o", model])
     pd.read_csv(table).drop(columns="t2").to_csv(tmp_path / "less.csv", index=False)
     words = ["table", "predict", str(tmp_path / "less.csv"), "--model", model, "-o", model + ".csv"]
     assert "no column 't2'" in str(run.invoke(app, words).exception)
@@ -110,7 +83,7 @@ def test_parameters_follow_the_learners_name_and_units_are_the_same(
     for path in (table, tmp_path / "other.csv"):
         model = tmp_path / f"model of {path.stem}"
         learner = ["--learner", "ProbabilisticSVC:C=10,kernel=linear"]
-        asked = [*ASKED, "--ignore", "note,isup", *learner]
+        asked = [*BARE, *learner]
         CliRunner().invoke(app, ["table", "train", str(path), *asked, "-o", str(model)])
         loaded = cad.load_model(model)
         assert loaded.estimator[-1].get_params()["C"] == 10
@@ -127,7 +100,7 @@ def test_ids_are_text(table: Path, tmp_path: Path) -> None:
     words = ["table", "validate", str(table), *ASKED, "--learner", "PlattSVC", "--folds", "2"]
     done = CliRunner().invoke(app, [*words, "--json"])
     assert done.exit_code == 0, done.exception
-    told = json.loads(done.stdout)["notes"][0]
+    told = " ".join(json.loads(done.stdout)["notes"])
     assert f"{frame['patient'].nunique()} patients" in told
     model, out = str(tmp_path / "model"), tmp_path / "out.csv"
     run = CliRunner()
@@ -135,19 +108,3 @@ def test_ids_are_text(table: Path, tmp_path: Path) -> None:
     run.invoke(app, ["table", "predict", str(table), "--model", model, "-o", str(out)])
     before, after = (pd.read_csv(p, dtype=str, keep_default_na=False) for p in (table, out))
     pd.testing.assert_frame_equal(after.drop(columns="probability"), before)
-
-
-@pytest.mark.parametrize("change", ["a pandas index", "a second one", "numbered", "True"])
-def test_what_is_no_feature_or_score_is_refused(table: Path, change: str) -> None:
-    frame = pd.read_csv(table).drop(columns="isup")
-    if change == "True":
-        frame["r1"] = frame["r1"] > 3
-    elif change == "numbered":
-        frame.insert(0, "index", np.arange(60) + 1)
-    else:
-        frame.to_csv(table)
-        frame = pd.read_csv(table)
-    frame.to_csv(table, index=change == "a pandas index")
-    done = CliRunner().invoke(app, ["table", "validate", str(table), *ASKED])
-    said = "scores holds True or False" if change == "True" else "only numbers the rows"
-    assert said in str(done.exception)

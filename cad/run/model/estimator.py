@@ -20,6 +20,7 @@ from cad.learning.evaluation.folds.nested import PatientGridSearch
 from cad.learning.evaluation.folds.selection import SELECTORS
 from cad.learning.evaluation.folds.unlabelled import SemiSupervisedPipeline
 from cad.learning.learners import LEARNERS
+from cad.learning.learners.rivals import rival_learners
 from cad.learning.learners.scaling import SCALERS
 from cad.run.model.state import dump_state
 
@@ -69,11 +70,16 @@ def front_steps(settings: PipelineSettings) -> Pipeline:
 
 
 def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
-    if settings.name not in LEARNERS:
+    rivals = rival_learners()
+    if settings.name in rivals:
+        learner: Any = rivals[settings.name]
+    elif settings.name in LEARNERS:
+        learner = LEARNERS[settings.name]()
+    else:
         raise CadError(
-            f"unknown learner {settings.name!r}", hint=f"known: {', '.join(sorted(LEARNERS))}"
+            f"unknown learner {settings.name!r}",
+            hint=f"known: {', '.join((*sorted(LEARNERS), *rivals))}",
         )
-    learner = LEARNERS[settings.name]()
     if not hasattr(learner, "predict_proba"):
         raise CadError(f"{settings.name} gives no probability (it has no predict_proba)")
     known = learner.get_params()

@@ -21,7 +21,7 @@ from cad.folders.run_folder.partitions import read_partitions
 from cad.learners import rivals
 from cad.run.execution.options import HERE
 from cad.run.pipeline import run_pipeline
-from cad.run.tables import validate_table
+from cad.run.tables import read_regions, table_settings, validate_table
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_what_is_no_finished_run_is_refused(changed: Path, tmp_path: Path) -> No
         read_partitions(tmp_path / "empty")
     with pytest.raises(CadError, match="brings its own labels"):
         invoke("validate", str(changed), "--scores", "r1")
-    with pytest.raises(CadError, match="no column of a reader's scores"):
+    with pytest.raises(CadError, match="cannot be read as a table: No such file"):
         invoke("validate", str(tmp_path / "table.csv"))
 
 
@@ -156,7 +156,8 @@ def test_rivals_of_many_rows_and_copied_men_are_said(
         shutil.copy(changed / "may" / name, changed / "july" / name)
     for limit in ("MOST_SQUARE", "MOST_GROWN"):
         monkeypatch.setattr(rivals, limit, 10)
-    made = validate_table(changed, None, "extra trees on p", 3, 0, 1)
+    settings = table_settings(learner="extra trees on p", folds=3, seed=0)
+    made = validate_table(read_regions(changed, None), settings)
     regions = len(pd.read_parquet(RunFolder(changed / "may").features))
     assert any(note.startswith("not compared: logistic on soft labels") for note in made.notes)
     assert any(note.startswith("boosting on soft labels: each tree is") for note in made.notes)

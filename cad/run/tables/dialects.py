@@ -1,0 +1,469 @@
+"""Read a table in whatever form it comes, as texts: separators, encodings, spreadsheets, parquet.
+
+What a file is follows from its bytes, never from its name alone. Where two readings are possible
+the file is refused with the option that decides. Cells stay texts here: what a text means is
+decided column by column (:mod:`cad.run.tables.values`), where a message can name row and column.
+"""
+
+import codecs
+import csv
+import io
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError, install
+from cad.base.files import as_given
+from cad.base.reading import (
+    MAX_ARRAYS,
+    MAX_CELLS,
+    MAX_COLUMNS,
+    MAX_ROWS,
+    MAX_TABLE,
+    check_inflation,
+    read_bytes,
+    read_parquet,
+    reading,
+)
+
+SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
+"""Characters between two cells, by the name that ``--separator`` takes."""
+_NAME_OF = {character: name for name, character in SEPARATORS.items()}
+DECIMALS = ("point", "comma")
+_POINTS = re.compile(r"[+-]?[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?")
+_COMMAS = re.compile(r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
+_HEAD_NUMBER = re.compile(r"[+-]?[0-9]*(?:[.,][0-9]+)?(?:[eE][+-]?[0-9]+)?(?<=[0-9])")
+_ZIP, _PARQUET, _OLD_EXCEL = b"PK\x03\x04", b"PAR1", b"\xd0\xcf\x11\xe0"
+_LONGEST_CELL = 32_767
+"""Characters of a cell: what a spreadsheet holds."""
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Say how a file is to be read, where its bytes leave a choice.
+
+    Parameters
+    ----------
+    separator : str
+        ``comma``, ``semicolon``, ``tab`` or ``bar``; empty to find out.
+    decimal : str
+        ``point`` or ``comma``; empty to find out.
+    encoding : str
+        Name of a text encoding, such as ``latin-1``; empty for UTF-8 or UTF-16, which prove
+        themselves.
+    sheet : str
+        Sheet of a spreadsheet; empty where only one holds cells.
+    """
+
+    separator: str = ""
+    decimal: str = ""
+    encoding: str = ""
+    sheet: str = ""
+
+
+UNSTATED = Dialect()
+"""Find out everything."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Hold a table of texts as it was read.
+
+    Parameters
+    ----------
+    file : Path
+        The file.
+    table : DataFrame
+        Cells as texts, without blanks around them; a missing cell is empty.
+    rows : ndarray of int, shape (n,)
+        Number of every row as a spreadsheet shows it: the head is row 1.
+    decimal_comma : bool
+        Whether numbers are written 0,75.
+    notes : list of str
+        Sentences on how the file was read, where it is no plain CSV in UTF-8.
+    """
+
+    file: Path
+    table: pd.DataFrame
+    rows: np.ndarray
+    decimal_comma: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
+    """Read a file as a table of texts.
+
+    Parameters
+    ----------
+    path : Path
+        CSV with commas, semicolons, tabs or bars, in UTF-8 or UTF-16; an Excel workbook
+        (``.xlsx``); or parquet.
+    dialect : Dialect
+        What the user says of the form of the file; what is not said is found out.
+
+    Returns
+    -------
+    Cells
+
+    Raises
+    ------
+    CadError
+        For a file that is missing, empty, too large, no table or without rows; for rows of
+        different widths and two columns of one name; and where the bytes allow two readings.
+    """
+    _check_words(dialect)
+    try:
+        content = read_bytes(path, MAX_ARRAYS)
+    except OSError as error:
+        raise CadError(f"cannot be read as a table: {error.strerror}", file=path) from error
+    with reading(path, "not a readable table", "export the table again, as CSV"):
+        notes: list[str] = []
+        if content.startswith(_PARQUET):
+            records = _parquet_records(content)
+            notes.append("read as parquet")
+        elif content.startswith(_ZIP):
+            records = _sheet_records(content, dialect.sheet, notes)
+        elif content.startswith(_OLD_EXCEL):
+            raise CadError(
+                "a workbook of the old Excel format (.xls), which is not read",
+                hint="save it as .xlsx or as CSV",
+            )
+        else:
+            if len(content) > MAX_TABLE:
+                raise CadError(f"{len(content):,} bytes of text, at most {MAX_TABLE:,} are read")
+            text = _decoded(content, dialect.encoding, notes)
+            records = _text_records(text, dialect.separator, notes)
+        return _cells(path, records, dialect.decimal, notes)
+
+
+def _check_words(dialect: Dialect) -> None:
+    if dialect.separator and dialect.separator not in SEPARATORS:
+        raise CadError(
+            f"--separator {dialect.separator!r} is none of {', '.join(SEPARATORS)}",
+            hint="write the word, not the character",
+        )
+    if dialect.decimal and dialect.decimal not in DECIMALS:
+        raise CadError(f"--decimal {dialect.decimal!r} is none of {', '.join(DECIMALS)}")
+    if dialect.encoding:
+        try:
+            codecs.lookup(dialect.encoding)
+        except LookupError:
+            raise CadError(
+                f"--encoding {dialect.encoding!r} is no text encoding",
+                hint="for example utf-8, utf-16, cp1252 or latin-1",
+            ) from None
+
+
+def _decoded(content: bytes, encoding: str, notes: list[str]) -> str:
+    """Return the text of a file whose bytes are text."""
+    if not content.strip():
+        raise CadError(
+            "the file is empty: a table has a first row with the names of its columns",
+            hint="export the table again",
+        )
+    if not encoding:
+        encoding = _encoding_of(content)
+    try:
+        text = content.decode(encoding)
+    except UnicodeError as error:
+        start = getattr(error, "start", 0)
+        line = content[:start].count(b"\n") + 1
+        raise CadError(
+            f"row {line} holds bytes that are no {encoding.upper()} text "
+            f"({content[start : start + 4]!r})",
+            hint="say how it is encoded: --encoding cp1252 (Windows) or --encoding latin-1",
+        ) from None
+    if encoding not in ("utf-8", "utf-8-sig"):
+        notes.append(f"read as {encoding.upper()}")
+    if "\0" in text:
+        row = text[: text.index("\0")].count("\n") + 1
+        raise CadError(
+            f"row {row} holds a NUL character, which no text has",
+            hint="export the table again as CSV in UTF-8",
+        )
+    return text.removeprefix("\ufeff")
+
+
+def _encoding_of(content: bytes) -> str:
+    for mark, name in _MARKS:
+        if content.startswith(mark):
+            return name
+    # Text of Latin letters in two bytes a character has a zero in every other byte.
+    head = content[:4096]
+    half = len(head) // 2
+    if half and head[1::2].count(0) > 0.9 * half:
+        return "utf-16-le"
+    if half and head[0::2].count(0) > 0.9 * half:
+        return "utf-16-be"
+    return "utf-8"
+
+
+def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int, list[str]]]:
+    """Return row number and cells of every row that is not blank."""
+    if text.count("\n") > MAX_ROWS:
+        raise CadError(f"{text.count(chr(10)):,} rows, at most {MAX_ROWS:,} are read")
+    first_line = text.partition("\n")[0].strip().strip('"').lower()
+    declared = ""
+    if re.fullmatch(r"sep=.", first_line + ("\t" if first_line == "sep=" else "")):
+        # Excel's own line, which says what is between two cells.
+        declared = text.partition("=")[2][0]
+        text = "\n" + text.partition("\n")[2]
+    if separator:
+        chosen = SEPARATORS[separator]
+    elif declared:
+        chosen = declared
+    else:
+        chosen = _separator_of(text)
+    if chosen != ",":
+        notes.append(f"cells are separated by a {_NAME_OF.get(chosen, repr(chosen))}")
+    return list(_records(text, chosen))
+
+
+def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    number = cells = 0
+    try:
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        for number, row in enumerate(rows, start=1):
+            if not "".join(row).strip():
+                continue
+            cells += len(row)
+            if len(row) > MAX_COLUMNS or cells > MAX_CELLS:
+                raise CadError(
+                    f"row {number} has {len(row):,} cells; at most {MAX_COLUMNS:,} columns and "
+                    f"{MAX_CELLS:,} cells are read"
+                )
+            yield number, row
+    except csv.Error:
+        raise CadError(
+            f"row {number + 1}: a quoted cell has no end, or text follows its closing quote",
+            hint='a quote within a quoted cell is written twice: "5"" long"',
+        ) from None
+
+
+def _separator_of(text: str) -> str:
+    """Return the separator by which every row has as many cells as the first, and more than one."""
+    even: dict[str, int] = {}
+    uneven: dict[str, int] = {}
+    for character in SEPARATORS.values():
+        widths = _widths(text, character)
+        if not widths or widths[0] < 2:
+            continue
+        if min(widths) == max(widths):
+            even[character] = widths[0]
+        else:
+            uneven[character] = widths[0]
+    if len(even) == 1:
+        return next(iter(even))
+    if even:
+        choices = " or ".join(f"--separator {_NAME_OF[c]} ({n} columns)" for c, n in even.items())
+        raise CadError(f"the rows can be cut into cells in {len(even)} ways", hint=choices)
+    if uneven:
+        # Rows of different widths: the message about them names the row.
+        return max(uneven, key=lambda character: uneven[character])
+    return ","
+
+
+def _widths(text: str, separator: str) -> list[int]:
+    try:
+        return [len(row) for _, row in _records(text, separator)]
+    except CadError:
+        return []
+
+
+def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
+    table = read_parquet(content)
+    columns = [[_text(value) for value in table[name].tolist()] for name in table.columns]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    return list(enumerate([[str(name) for name in table.columns], *rows], start=1))
+
+
+def _text(value: Any) -> str:
+    """Return a typed cell as text: a float by all its digits, a missing value empty."""
+    if value is None or value is pd.NaT or value is pd.NA:
+        return ""
+    if isinstance(value, float):
+        if np.isnan(value):
+            return ""
+        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+    return str(value)
+
+
+def _sheet_records(content: bytes, wanted: str, notes: list[str]) -> list[tuple[int, list[str]]]:
+    """Return row number and cells of the rows of one sheet of a workbook."""
+    try:
+        from openpyxl import load_workbook
+    except ImportError:
+        raise CadError(
+            "an Excel workbook, which needs openpyxl to be read",
+            hint=f"{install('excel')}; or save it as CSV",
+        ) from None
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = set(archive.namelist())
+            unpacked = sum(member.file_size for member in archive.infolist())
+    except zipfile.BadZipFile:
+        raise CadError(
+            "the file begins as an Excel workbook or a zip archive and is neither: it is damaged",
+            hint="save the workbook again, or export the table as CSV",
+        ) from None
+    if "xl/workbook.xml" not in names:
+        raise CadError(
+            "a zip archive that is no Excel workbook", hint="unpack it and give the table inside"
+        )
+    check_inflation(len(content), unpacked, MAX_ARRAYS, "workbook")
+    values = load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+    sheets = {sheet.title: _sheet_rows(sheet) for sheet in values.worksheets}
+    filled = [title for title, rows in sheets.items() if rows]
+    if wanted and wanted not in sheets:
+        raise CadError(f"no sheet {wanted!r}", hint=f"the workbook has {', '.join(sheets)}")
+    if not wanted and len(filled) > 1:
+        raise CadError(
+            f"{len(filled)} sheets hold cells: {', '.join(filled)}",
+            hint=f"choose one: --sheet {filled[0]!r}",
+        )
+    title = wanted
+    if not title:
+        title = filled[0] if filled else next(iter(sheets), "")
+    _check_formulas(content, title)
+    notes.append(f"read from the sheet {title!r} of a workbook")
+    return [(number, [_text(cell) for cell in row]) for number, row in sheets.get(title, [])]
+
+
+def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
+    """Return the rows that hold anything, cut after the last column that does."""
+    rows: list[tuple[int, list[Any]]] = []
+    width = 0
+    for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+        filled = [place for place, cell in enumerate(row, start=1) if cell not in (None, "")]
+        if not filled:
+            continue
+        width = max(width, filled[-1])
+        rows.append((number, list(row)))
+        if width > MAX_COLUMNS or len(rows) > MAX_ROWS or width * len(rows) > MAX_CELLS:
+            raise CadError(
+                f"sheet {sheet.title!r} has more than {MAX_ROWS:,} rows, {MAX_COLUMNS:,} columns "
+                f"or {MAX_CELLS:,} cells"
+            )
+    return [(number, [*row, *([None] * (width - len(row)))][:width]) for number, row in rows]
+
+
+def _check_formulas(content: bytes, title: str) -> None:
+    """Refuse a formula whose value was never computed: it would read as a missing cell."""
+    from openpyxl import load_workbook
+
+    formulas = load_workbook(io.BytesIO(content), read_only=True, data_only=False)[title]
+    values = load_workbook(io.BytesIO(content), read_only=True, data_only=True)[title]
+    for written, computed in zip(formulas.iter_rows(), values.iter_rows(), strict=True):
+        for formula, value in zip(written, computed, strict=True):
+            if formula.data_type == "f" and value.value is None:
+                raise CadError(
+                    f"cell {formula.coordinate} of sheet {title!r} holds the formula "
+                    f"{str(formula.value)[:60]!r} and no value",
+                    hint="open and save the workbook in a spreadsheet program, which computes it",
+                )
+
+
+def _cells(
+    path: Path, records: list[tuple[int, list[str]]], decimal: str, notes: list[str]
+) -> Cells:
+    if not records:
+        raise CadError(
+            "the file is empty: a table has a first row with the names of its columns",
+            hint="export the table again",
+        )
+    names = [as_given(name.strip()) for name in records[0][1]]
+    _check_names(names)
+    body = records[1:]
+    if not body:
+        raise CadError(
+            f"the table has a head of {len(names)} columns and no row under it",
+            hint="export the table again, with a row for every region",
+        )
+    for number, row in body:
+        if len(row) != len(names):
+            raise CadError(
+                f"row {number} has {len(row)} cell(s) where the head has {len(names)}",
+                hint="a cell that holds the separator, such as 0,75 between commas, is put in "
+                "quotes or written 0.75",
+            )
+        longest = max(len(cell) for cell in row)
+        if longest > _LONGEST_CELL:
+            raise CadError(
+                f"row {number} has a cell of {longest:,} characters, at most {_LONGEST_CELL:,} "
+                "are read"
+            )
+    columns = list(zip(*(row for _, row in body), strict=True))
+    table = pd.DataFrame(
+        {
+            name: pd.Series([as_given(cell).strip() for cell in column], dtype=object)
+            for name, column in zip(names, columns, strict=True)
+        }
+    )
+    rows = np.array([number for number, _ in body])
+    return Cells(path, table, rows, _decimal_comma(table, rows, decimal, notes), notes)
+
+
+def _check_names(names: list[str]) -> None:
+    numbers = [name for name in names if _HEAD_NUMBER.fullmatch(name)]
+    if len(numbers) > len(names) / 2:
+        raise CadError(
+            f"the first row holds numbers ({', '.join(numbers[:3])}), where the names of the "
+            "columns are expected",
+            hint="put a row of names above the first region",
+        )
+    for place, name in enumerate(names, start=1):
+        if name and name in names[: place - 1]:
+            raise CadError(
+                f"columns {names.index(name) + 1} and {place} are both called {name[:80]!r}",
+                hint="rename or remove one of them",
+            )
+        if not name:
+            # What a table program writes over the numbers of its rows.
+            names[place - 1] = f"Unnamed: {place - 1}"
+
+
+def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: list[str]) -> bool:
+    """Tell whether numbers are written with a decimal comma; refuse where both would do."""
+    if decimal:
+        return decimal == "comma"
+    point, comma = ("", "", 0), ("", "", 0)
+    proven = False
+    for name in table.columns:
+        for row, cell in zip(rows, table[name], strict=True):
+            if _COMMAS.fullmatch(cell):
+                comma = comma if comma[0] else (cell, str(name), int(row))
+                # 1,234 may be a thousand; 0,75 and 12,5 are not.
+                proven = proven or not _THOUSANDS.fullmatch(cell)
+            elif not point[0] and _POINTS.fullmatch(cell):
+                point = (cell, str(name), int(row))
+        if comma[0] and point[0] and proven:
+            break
+    if not comma[0]:
+        return False
+    if point[0]:
+        raise CadError(
+            f"numbers are written both ways: {comma[0]!r} in column {comma[1]!r}, row {comma[2]}, "
+            f"and {point[0]!r} in column {point[1]!r}, row {point[2]}",
+            hint="write all of them alike, or say what they mean: --decimal comma or "
+            "--decimal point",
+        )
+    if not proven:
+        raise CadError(
+            f"{comma[0]!r} in column {comma[1]!r}, row {comma[2]}, is a thousand or a decimal "
+            "number",
+            hint="--decimal comma where it is a decimal number; else write thousands without comma",
+        )
+    notes.append("numbers are written with a decimal comma")
+    return True

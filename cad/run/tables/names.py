@@ -1,0 +1,110 @@
+"""What the name of a column speaks of: histology, a reader, the patient, the site, an id."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Say which names speak of one role.
+
+    Parameters
+    ----------
+    title : str
+        The role, as a message says it.
+    option : str
+        The option that declares it.
+    names : tuple of str
+        Whole names, of small letters alone: ``patientid`` for ``Patient_ID2``.
+    words : tuple of str
+        Words of which one within a longer name is enough.
+    """
+
+    title: str
+    option: str
+    names: tuple[str, ...]
+    words: tuple[str, ...] = ()
+
+
+KINDS = (
+    Kind(
+        "histology or an outcome",
+        "--histology",
+        (
+            "histology", "histo", "histopathology", "pathology", "isup", "gleason", "ggg",
+            "malignant", "malignancy", "cancer", "cspca", "pca", "clinsig", "biopsy", "outcome",
+            "diagnosis", "label", "target", "truth", "groundtruth", "gt", "class", "y", "response",
+            "recurrence", "metastasis", "survival", "death",
+        ),
+        ("histology", "histopathology", "isup", "gleason", "malignant", "malignancy", "diagnosis"),
+    ),
+    Kind(
+        "a reader's scores",
+        "--scores",
+        (
+            "reader", "rater", "radiologist", "observer", "expert", "annotator", "likert", "pirads",
+            "score", "suspicion", "rating", "r", "rad", "consensus", "birads",
+        ),
+        ("likert", "pirads", "reader", "radiologist", "rater"),
+    ),
+    Kind(
+        "the patient",
+        "--patient",
+        (
+            "patient", "patientid", "participant", "participantid", "subject", "subjectid", "pid",
+            "mrn", "pat", "person", "caseid",
+        ),
+    ),
+    Kind(
+        "the site",
+        "--site",
+        (
+            "site", "siteid", "hospital", "institution", "center", "centre", "scanner", "vendor",
+            "manufacturer",
+        ),
+    ),
+    Kind(
+        "an id",
+        "--id",
+        (
+            "id", "roi", "roiid", "region", "regionid", "lesion", "lesionid", "study", "studyid",
+            "session", "sessionid", "uid", "index", "row", "rowid", "unnamed", "number", "no",
+            "fold", "split", "group", "date", "accession",
+        ),
+    ),
+)  # fmt: skip
+"""In the order in which a name is tried."""
+
+
+def kind_of(name: str) -> Kind | None:
+    """Return the role that a column's name speaks of; None where it speaks of none.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+
+    Examples
+    --------
+    >>> [kind.option for kind in map(kind_of, ["Reader2", "ISUP_biopsy", "patientID"]) if kind]
+    ['--scores', '--histology', '--patient']
+    >>> kind_of("original_glcm_Id") is None
+    True
+    """
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    words = [word.lower() for word in re.split(r"[^A-Za-z]+", spaced) if word]
+    whole = "".join(words)
+    for kind in KINDS:
+        if whole in kind.names or any(word in kind.words for word in words):
+            return kind
+    return None
+
+
+def looks_like(names: Sequence[str], option: str) -> str | None:
+    """Return the first column whose name speaks of the role that an option declares."""
+    for name in names:
+        kind = kind_of(name)
+        if kind is not None and kind.option == option:
+            return name
+    return None

@@ -1,0 +1,133 @@
+"""The settings of a table's validation and model: a pipeline's, and what an option changes."""
+
+import warnings
+from ast import literal_eval
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from cad.base.errors import CadError
+from cad.base.settings import LabelSettings, LearnerSettings, PipelineSettings, read_settings
+from cad.base.share import find
+from cad.learning.learners import LEARNERS
+from cad.learning.learners.rivals import rival_learners
+from cad.run.model.estimator import make_estimator
+
+DEFAULT_PIPELINE = "ensemble"
+
+
+def table_settings(
+    pipeline: str = DEFAULT_PIPELINE,
+    learner: str = "",
+    folds: int | None = None,
+    seed: int | None = None,
+) -> PipelineSettings:
+    """Return the settings by which a table is learned from and validated.
+
+    ``images`` and ``features`` of a pipeline say nothing of a table; ``labels``, ``learner``,
+    ``validate`` and ``decision`` hold as for a cohort, so that the same rows get the same
+    probabilities through either door.
+
+    Parameters
+    ----------
+    pipeline : str
+        Name or file of a pipeline.
+    learner : str
+        Name of a class in :data:`cad.learning.learners.LEARNERS` or of a rival
+        (:func:`cad.learning.learners.rivals.rival_learners`) that replaces the pipeline's;
+        parameters may follow a colon: ``ProbabilisticSVC:kernel=linear,C=10``. Empty for the
+        pipeline's own.
+    folds : int, optional
+        Number of folds into which whole patients are dealt; the pipeline's scheme when not given.
+    seed : int, optional
+        Seed of that deal.
+
+    Returns
+    -------
+    PipelineSettings
+
+    Raises
+    ------
+    CadError
+        For an unknown pipeline, learner or parameter; the hint lists what there is.
+
+    Examples
+    --------
+    >>> settings = table_settings("psvm", "ProbabilisticSVC:C=10", folds=5)
+    >>> settings.learner.params, settings.validate_.scheme
+    ({'C': 10}, 'patient-folds')
+    """
+    settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
+    changed: dict[str, object] = {}
+    if learner:
+        changed["learner"] = _learner(learner, settings.learner)
+        changed["labels"] = _one_precision(settings.labels)
+    validation: dict[str, object] = {}
+    if folds is not None:
+        validation = {"scheme": "patient-folds", "folds": folds}
+    if seed is not None:
+        validation["seed"] = seed
+    if validation:
+        changed["validate_"] = settings.validate_.model_copy(update=validation)
+    settings = settings.model_copy(update=changed)
+    # Refused before a file is read: what no learner has or takes.
+    _check_parameters(make_estimator(settings)[-1], settings.learner.params)
+    return settings
+
+
+def _check_parameters(learner: Any, params: dict[str, Any]) -> None:
+    """Refuse a value that the learner refuses for whatever table, such as a negative cost."""
+    rows, p = np.random.default_rng(0).normal(size=(24, 3)), np.arange(24) % 2
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            clone(learner).fit(rows, p)
+    except (CadError, ValueError) as error:
+        # What does not suit these few rows may suit the user's; a parameter that is named does not.
+        named = [name for name in params if str(error).startswith(f"{name} ")]
+        if named:
+            raise CadError(f"--learner: {error}", hint=f"give {named[0]} another value") from None
+
+
+def _learner(text: str, before: LearnerSettings) -> LearnerSettings:
+    """Return the pipeline's settings of the learner with another learner in them."""
+    name, _, given = text.partition(":")
+    if name not in LEARNERS and name not in rival_learners():
+        raise CadError(
+            f"no learner {name!r}",
+            hint=f"known: {', '.join((*sorted(LEARNERS), *rival_learners()))}",
+        )
+    params: dict[str, Any] = {}
+    for word in given.split(","):
+        if not word.strip():
+            continue
+        key, equals, value = word.strip().partition("=")
+        if not equals:
+            raise CadError(
+                f"--learner {text}: {word.strip()!r} has no value",
+                hint="parameters look like kernel=linear,C=10",
+            )
+        params[key.strip()] = _value(value.strip())
+    return before.model_copy(update={"name": name, "params": params, "grid": {}})
+
+
+def _one_precision(labels: LabelSettings) -> LabelSettings:
+    """Return settings with one reading precision, where several were to be weighed.
+
+    Only the pipeline's own learner weighs several.
+    """
+    plain = LabelSettings()
+    changed: dict[str, object] = {}
+    if isinstance(labels.eta0, tuple):
+        changed["eta0"] = plain.eta0
+    if isinstance(labels.kappa, tuple):
+        changed["kappa"] = plain.kappa
+    return labels.model_copy(update=changed)
+
+
+def _value(text: str) -> Any:
+    try:
+        return literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text  # a word, such as linear

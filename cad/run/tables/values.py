@@ -1,0 +1,361 @@
+"""What the texts of a column mean: numbers, scores, histology; a refusal names column and row."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from shlex import quote
+
+import numpy as np
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.learning.labels.scales import check_score
+from cad.run.tables.dialects import Cells
+
+MISSING = ("", "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "<NA>", ".", "-")
+"""Texts that stand for a missing value in every table."""
+LARGEST = 1e100
+"""Numbers beyond it overflow when they are squared, as every scaling does."""
+_POINT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_WORDED = re.compile(
+    r"(?:(?:PI-?RADS|Likert|score)\s*)?([0-9]+(?:[.,][0-9]+)?)\s*(?:%|[(\[:=–-]?\s*[A-Za-z][^0-9]*)?",
+    re.IGNORECASE,
+)
+"""A score with words about it, such as ``5 (sure)``, ``PI-RADS 4`` or ``3 - equivocal``."""
+TRUE_WORDS = (
+    "malignant", "true", "1", "yes", "positive", "cancer", "y", "t", "pos", "case",
+)  # fmt: skip
+FALSE_WORDS = (
+    "benign", "false", "0", "no", "negative", "no cancer", "n", "f", "neg", "control",
+)  # fmt: skip
+"""Words of histology and of outcomes, in small letters."""
+_GRADE = re.compile(r"(?:(?:ISUP|GGG|GG|grade group)\s*)?(>=|<=|≥|≤|)\s*([0-5])(?:[.,]0+)?",
+                    re.IGNORECASE)  # fmt: skip
+_SHOWN = 40
+_CATEGORIES = 6
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Say how the texts of a table become values.
+
+    Parameters
+    ----------
+    decimal_comma : bool
+        Whether numbers are written 0,75.
+    missing : tuple of str
+        Texts that stand for a missing value, beside :data:`MISSING`.
+    """
+
+    decimal_comma: bool = False
+    missing: tuple[str, ...] = ()
+
+    def absent(self, cell: str) -> bool:
+        """Tell whether a cell stands for a missing value."""
+        return cell in MISSING or cell in self.missing
+
+    def number(self, cell: str) -> float | None:
+        """Return the finite number that a cell states; None where it states none."""
+        pattern = _COMMA if self.decimal_comma else _POINT
+        if not pattern.fullmatch(cell):
+            return None
+        return float(cell.replace(",", "."))
+
+
+def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
+    """Return a feature column as numbers, shape (n,), NaN where missing.
+
+    Parameters
+    ----------
+    cells : Cells
+        The table.
+    name : str
+        The column.
+    meaning : Meaning
+        Decimal sign and codes of missing values.
+
+    Raises
+    ------
+    CadError
+        For the first cell that is no number of reasonable size, with column, row and value.
+    """
+    column = cells.table[name]
+    # Most columns hold what Python reads as numbers: those are converted at once.
+    quick = _quick_numbers(column, meaning)
+    if quick is not None:
+        return quick
+    values = np.full(len(column), np.nan)
+    wrong: list[int] = []
+    for place, cell in enumerate(column):
+        if meaning.absent(cell):
+            continue
+        value = meaning.number(cell)
+        if value is None or abs(value) > LARGEST:
+            wrong.append(place)
+        else:
+            values[place] = value
+    if wrong:
+        raise _no_number(cells, name, meaning, wrong, int(np.isfinite(values).sum()))
+    return values
+
+
+def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
+    """Return plain numbers; None where a cell needs a closer look."""
+    if meaning.decimal_comma:
+        return None
+    absent = column.map(meaning.absent).to_numpy(bool)
+    texts = column.to_numpy(dtype=object)[~absent]
+    if not all(map(_POINT.fullmatch, texts)):
+        return None
+    values = np.full(len(column), np.nan)
+    values[~absent] = texts.astype(float)
+    return None if (np.abs(values) > LARGEST).any() else values
+
+
+def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good: int) -> CadError:
+    """Explain why cells of a feature are no numbers, and what can be done."""
+    cell = str(cells.table[name].iloc[wrong[0]])
+    place = f"column {name!r}, row {cells.rows[wrong[0]]}: {_short(cell)}"
+    value = meaning.number(cell)
+    if value is not None:
+        hint = f"correct the cell, or leave the column out with --ignore {quote(name)}"
+        if len(cell) <= _SHOWN:
+            hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
+        return CadError(
+            f"{place} is larger than {LARGEST:g} in size, which no feature is", hint=hint
+        )
+    texts = [str(cells.table[name].iloc[row]) for row in wrong]
+    distinct = sorted(set(texts))
+    if good == 0 and len(distinct) <= _CATEGORIES:
+        return CadError(
+            f"{place} is a category ({', '.join(map(_short, distinct))} in {len(wrong)} rows), and "
+            "a feature is a number",
+            hint=f"leave it out with --ignore {quote(name)}, or give every category a column of "
+            "0 and 1 in the table",
+        )
+    if good == 0:
+        return CadError(
+            f"{place} is no number, nor is any other cell of the column",
+            hint=f"leave it out with --ignore {quote(name)}, or name its role with --id, "
+            "--patient, --site, --reader or --histology",
+        )
+    others = f" and {len(wrong) - 1} other cell(s) of the column" if len(wrong) > 1 else ""
+    hint = f"correct the cell, or leave the column out with --ignore {quote(name)}"
+    if len(distinct) == 1 and len(cell) <= _SHOWN:
+        hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
+    if not meaning.decimal_comma and _COMMA.fullmatch(cell):
+        hint = f"--decimal comma where numbers are written so; else {hint}"
+    return CadError(f"{place}{others} {_rule(cell)}; {good} other cells are numbers", hint=hint)
+
+
+def _rule(cell: str) -> str:
+    """Return which rule a cell breaks."""
+    lower = cell.lower().lstrip("+-")
+    if lower in ("inf", "infinity"):
+        return "is infinite, and a feature is a finite number"
+    if lower in ("true", "false"):
+        return "is a word of logic, and a feature is a number: write 1 and 0"
+    if lower.startswith("0x"):
+        return "is a number to the base 16, and a feature is written to the base 10"
+    if cell.startswith("#"):
+        return "is an error of a spreadsheet, and a feature is a number"
+    return "is no number"
+
+
+def _short(cell: str) -> str:
+    """Return a cell for a message: in quotes, and cut where it is long."""
+    if len(cell) > _SHOWN:
+        return f"'{cell[:_SHOWN]}…' ({len(cell)} characters)"
+    return f"'{cell}'"
+
+
+def scores(cells: Cells, name: str, scale: str, meaning: Meaning) -> np.ndarray:
+    """Return a column of readers' scores as numbers on their scale, shape (n,), NaN where missing.
+
+    Parameters
+    ----------
+    cells : Cells
+        The table.
+    name : str
+        The column: one reader's scores, or those of all readers where a row is a reading.
+    scale : str
+        Scale of the scores.
+    meaning : Meaning
+        Decimal sign and codes of missing values.
+
+    Raises
+    ------
+    CadError
+        For the first cell that is no score of the scale, with column, row and value.
+    """
+    values = np.full(len(cells.table), np.nan)
+    score_of: dict[str, float] = {}
+    for place, cell in enumerate(cells.table[name]):
+        if meaning.absent(cell):
+            continue
+        if cell not in score_of:
+            score_of[cell] = _score(cells, name, place, cell, scale, meaning)
+        values[place] = score_of[cell]
+    return values
+
+
+def _score(cells: Cells, name: str, place: int, cell: str, scale: str, meaning: Meaning) -> float:
+    where = f"column {name!r}, row {cells.rows[place]}"
+    value = meaning.number(cell)
+    if value is None:
+        worded = _WORDED.fullmatch(cell)
+        if worded is None:
+            raise CadError(
+                f"{where}: {_short(cell)} is no score: a score is a number, alone or with words "
+                "after it, such as '5 (sure)'",
+                hint=f"write the number, or --missing={quote(cell)} where nobody scored; a "
+                f"column that holds no scores is taken out of --scores",
+            )
+        value = float(worded[1].replace(",", "."))
+    try:
+        check_score(scale, value)
+    except CadError as error:
+        way_out = error.hint
+        if not way_out:
+            way_out = (
+                f"correct the cell, --missing={quote(cell)} where nobody scored, or --scale "
+                "for another scale (likert5: 1 to 5; likert01: 0 to 1; percent; pirads)"
+            )
+        raise CadError(f"{where}: {error.problem}", hint=way_out) from None
+    return value
+
+
+def worded(cells: Cells, name: str, meaning: Meaning) -> bool:
+    """Tell whether a column of scores holds words beside its numbers."""
+    return any(
+        not meaning.absent(cell) and meaning.number(cell) is None for cell in cells.table[name]
+    )
+
+
+def histology(cells: Cells, name: str, isup_min: int | None, meaning: Meaning) -> list[str]:
+    """Return what a column of histology states of every row.
+
+    Parameters
+    ----------
+    cells : Cells
+        The table.
+    name : str
+        The column.
+    isup_min : int or None
+        Lowest grade that counts as malignant, where the column holds grades; None where it holds
+        two classes.
+    meaning : Meaning
+        Decimal sign and codes of missing values.
+
+    Returns
+    -------
+    list of str, length n
+        A grade such as ``3``, ``>=2`` or ``<=1`` where ``isup_min`` is given; else ``malignant`` or
+        ``benign``. Empty where nothing is known.
+
+    Raises
+    ------
+    CadError
+        For the first cell that states neither, with column, row and value.
+    """
+    stated: list[str] = []
+    for place, cell in enumerate(cells.table[name]):
+        if meaning.absent(cell):
+            stated.append("")
+        elif isup_min is None:
+            stated.append(_class(cells, name, place, cell, meaning))
+        else:
+            stated.append(_grade(cells, name, place, cell, isup_min, meaning))
+    return stated
+
+
+def _class(cells: Cells, name: str, place: int, cell: str, meaning: Meaning) -> str:
+    word = " ".join(cell.lower().split())
+    number = meaning.number(cell)
+    if number in (0.0, 1.0):
+        word = str(int(number))
+    if word in TRUE_WORDS:
+        return "malignant"
+    if word in FALSE_WORDS:
+        return "benign"
+    where = f"column {name!r}, row {cells.rows[place]}: {_short(cell)}"
+    if _GRADE.fullmatch(cell):
+        raise CadError(
+            f"{where} looks like an ISUP grade, and without --isup-min histology is 1 or 0, "
+            "malignant or benign",
+            hint="say from which grade on it counts as malignant: --isup-min 2 (clinically "
+            "significant) or --isup-min 1 (any cancer)",
+        )
+    raise CadError(
+        f"{where} is no histology: malignant or benign, 1 or 0, true or false, yes or no, positive "
+        "or negative",
+        hint=f"write one of these words, or --missing={quote(cell)} where it is not known",
+    )
+
+
+def _grade(cells: Cells, name: str, place: int, cell: str, isup_min: int, meaning: Meaning) -> str:
+    number = meaning.number(cell)
+    if number is not None and number in range(6):
+        return str(int(number))
+    match = _GRADE.fullmatch(cell)
+    if match is not None:
+        return match[1].replace("≥", ">=").replace("≤", "<=") + match[2]
+    word = " ".join(cell.lower().split())
+    if word in FALSE_WORDS:
+        return "0"
+    if word in TRUE_WORDS and isup_min == 1:
+        return ">=1"
+    where = f"column {name!r}, row {cells.rows[place]}: {_short(cell)}"
+    raise CadError(
+        f"{where} is no ISUP grade: 0 (no cancer) to 5, or what is known of it, >=2 or <=1",
+        hint="take --isup-min out where the column holds two classes; write the grade, or "
+        f"--missing={quote(cell)} where it is not known",
+    )
+
+
+def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
+    """Return a column of names (patients, regions, sites) as texts; refuse a missing one.
+
+    Parameters
+    ----------
+    cells : Cells
+        The table.
+    name : str
+        The column.
+    option : str
+        Option that names the column, for the message.
+    meaning : Meaning
+        Codes of missing values; ``NA`` and the like are names here.
+
+    Raises
+    ------
+    CadError
+        For the first row without a name.
+    """
+    # NA and None are names of people, too; what is empty or declared missing is none.
+    for place, cell in enumerate(cells.table[name]):
+        if cell == "" or cell in meaning.missing:
+            raise CadError(
+                f"column {name!r}, row {cells.rows[place]}: {_short(cell)} names nobody, and "
+                f"{option} is needed in every row",
+                hint="fill in the cell, or take the row out of the table",
+            )
+    return [str(cell) for cell in cells.table[name]]
+
+
+def described(cells: Cells, names: Sequence[str], meaning: Meaning) -> str:
+    """Return a sentence on the missing values of columns; empty where there are none."""
+    counts: dict[str, int] = {}
+    for name in names:
+        for cell in cells.table[name]:
+            if meaning.absent(cell):
+                counts[cell] = counts.get(cell, 0) + 1
+    if not counts:
+        return ""
+    total = sum(counts.values())
+    share = total / (len(names) * len(cells.table))
+    words = ", ".join(
+        f"{'empty' if not cell else repr(cell)} {count}" for cell, count in sorted(counts.items())
+    )
+    return f"{total} cells of features are missing ({share:.1%}: {words})"
