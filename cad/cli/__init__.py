@@ -14,10 +14,12 @@ from cad.base.processes import collect_rarely
 from cad.cli import shared as common
 from cad.cli.audit import audit_app
 from cad.cli.cohort import cohort_app
+from cad.cli.contract import contract_app
 from cad.cli.model import model_app
 from cad.cli.node import serve
 from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
+from cad.cli.watch import watch_app
 
 # What --help shows together, as a user thinks.
 START, DATA, LEARN, SERVICE = "Start", "Own data", "Learn", "Service"
@@ -465,5 +467,7 @@ app.add_typer(model_app, name="model", rich_help_panel=LEARN)
 app.command(rich_help_panel=LEARN)(reading)
 app.command(rich_help_panel=LEARN)(suggest)
 app.command(rich_help_panel=SERVICE)(serve)
+app.add_typer(watch_app, name="watch", rich_help_panel=SERVICE)
+app.add_typer(contract_app, name="contract", rich_help_panel=SERVICE)
 app.add_typer(cohort_app, name="cohort", rich_help_panel=SERVICE)
 app.add_typer(audit_app, name="audit", rich_help_panel=SERVICE)

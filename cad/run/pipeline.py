@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 
@@ -17,7 +19,7 @@ from cad.folders.cohort.traces import Names
 from cad.folders.cohort.without import labels_of
 from cad.folders.run_folder import COMPARISON, RUNS, RunFolder
 from cad.folders.run_folder.tables import Failure
-from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.options import HERE, ExecutionOptions
 from cad.run.execution.pool import workplace
 from cad.run.execution.resume import borrow
 from cad.run.execution.task import settings_key
@@ -36,10 +38,11 @@ from cad.run.workflows.outline_spread import spread_outlines
 from cad.run.workflows.probability_map import drop_maps, map_probability
 from cad.run.workflows.recalibrate import recalibrate
 from cad.run.workflows.suggest import nothing_to_read, suggest_readings
+from cad.run.workflows.watch import CHAMPION, SHADOW, Watched, watched
 
 __all__ = [
     "aggregate_cohort", "check", "compare_models", "compare_pipelines", "predict_cohort",
-    "recalibrate_model", "run_pipeline", "suggest_next", "train_model",
+    "recalibrate_model", "run_pipeline", "suggest_next", "train_model", "watch_cohort",
 ]  # fmt: skip
 
 
@@ -409,6 +412,57 @@ def suggest_next(
         measured, extracted, aggregated, judged = _score(bundle, loaded)
         table = suggest_readings(loaded, extracted, aggregated, judged, count)
         return table, [*loaded.failures, *measured.failures, *judged.failures]
+
+
+def watch_cohort(
+    models: Sequence[str],
+    shadows: Sequence[str],
+    root: Path,
+    run: Path,
+    options: ExecutionOptions = HERE,
+    night: int | None = None,
+) -> tuple[list[Watched], list[str]]:
+    """Return what the models of a finished prediction said of every man, and what shadows say.
+
+    A shadow model scores the cohort in a temporary folder: nothing of it stays but the numbers that
+    are returned.
+
+    Parameters
+    ----------
+    models : sequence of str
+        Models that the prediction was made with.
+    shadows : sequence of str
+        Models that are watched beside them.
+    root : Path
+        Cohort folder.
+    run : Path
+        Run folder of the prediction; shadows take its measured studies over.
+    options : ExecutionOptions
+        How the job is run.
+    night : int, optional
+        Number of the day (``date.toordinal``); today's by default.
+
+    Returns
+    -------
+    rows : list of Watched
+        A row for every man and model.
+    failed : list of str
+        Shadow models that could score nothing, each with the reason.
+    """
+    if night is None:
+        night = date.today().toordinal()
+    rows = watched(run, root, models, CHAMPION, night)
+    failed = []
+    for shadow in shadows:
+        with TemporaryDirectory(prefix="cad-shadow-", dir=run.parent) as scratch:
+            aside = Path(scratch) / "run"
+            try:
+                borrow(RunFolder(run), RunFolder(aside))
+                _scored(shadow, root, aside, options)
+                rows += watched(aside, root, [shadow], SHADOW, night)
+            except CadError as error:
+                failed.append(f"{shadow}: {error}")
+    return rows, failed
 
 
 def _scored(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:

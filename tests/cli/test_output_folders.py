@@ -38,6 +38,9 @@ ARGUMENTS = {
     "import": ("COHORT", "OUT", "--rules", "sample"),
     "experiment": ("niaf2014-outlier", "-o", "OUT"),
     "reading": ("COHORT", "-o", "OUT"),
+    "contract grand-challenge": ("--input", "COHORT", "--output", "OUT"),
+    "watch night": ("RUN", "--model", "phantom-psvm", "--cohort", "COHORT", "-o", "OUT"),
+    "contract mhub": ("--input", "COHORT", "--output", "OUT"),
     "table train": ("TABLE", "--patient", "man", "--scores", "r1", "-o", "OUT"),
 }
 
@@ -83,7 +86,7 @@ def test_a_command_leaves_a_folder_of_somebody_elses_alone(
     home = _home(tmp_path / "home")
     before, when = _state(home), os.stat(home).st_mtime_ns
     table = tmp_path_factory.mktemp("table") / "regions.csv"
-    rows = [f"{i // 2},{1 + i % 5},{i % 5 + i / 40}" for i in range(40)]
+    rows = [f"{i // 2},{1 + i % 5},{i * 7 % 11}" for i in range(40)]
     table.write_text("\n".join(["man,r1,adc", *rows]))
     given = {"COHORT": light_cohort, "OUT": home, "TABLE": table}
     ended = main_here(*command.split(), *(given.get(word, word) for word in ARGUMENTS[command]))

@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 from cad.base.errors import CadError
-from cad.base.files import write_atomic
+from cad.base.files import make_folder, write_atomic
 from cad.base.settings import DecisionSettings, read_settings
 from cad.base.share import find
 from cad.base.transactions import owned
@@ -24,6 +24,7 @@ from cad.hospital.node.settings import NodeSettings
 from cad.run.execution.options import HERE
 
 RULES, COHORT, RUN, OBJECTS = "configs/import", "cohort", "run", "dicom"
+WATCH = "watch"
 
 
 def ready(settings: NodeSettings) -> None:
@@ -45,7 +46,7 @@ def ready(settings: NodeSettings) -> None:
     read_settings(ImportRules, find(RULES, settings.rules, ".yaml"))
     if settings.decision is not None:
         read_settings(DecisionSettings, find("configs/decision", settings.decision, ".yaml"))
-    for model in settings.models:
+    for model in (*settings.models.champion, *settings.models.shadow):
         load_bundle(find("models", model))
 
 
@@ -96,13 +97,45 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     if imported.awaiting:
         return 0, time.perf_counter() - start
     _first(read_cohort(cohort).problems)  # of the images import and prediction say what is wrong
-    found = predict_cohort(list(settings.models), cohort, run, HERE, decision=settings.decision)
+    models = list(settings.models.champion)
+    found = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
     _first([CadError(f.reason, hint=f.hint) for f in found.failures if not f.roi_id])
     shutil.rmtree(run / OBJECTS, ignore_errors=True)  # of an earlier generation
     with owned(run):
         _, failures = deliver(run, cohort, None, "")
     _first(failures)
     return len(objects(work)), time.perf_counter() - start
+
+
+def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
+    """Have the shadow models score a computed study, and keep what every model said of it.
+
+    Only numbers are kept, in ``watch/KEY.json`` of the node: no page and no object is made.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        Champion and shadow models.
+    work : Path
+        The study's folder of cohort and run, named by its key.
+
+    Returns
+    -------
+    list of str
+        Shadow models that could not score the study.
+    """
+    from cad.run.pipeline import watch_cohort
+    from cad.run.workflows.watch import write_rows
+
+    logging.disable()
+    warnings.simplefilter("ignore")
+    rows, failed = watch_cohort(
+        list(settings.models.champion), list(settings.models.shadow), work / COHORT, work / RUN
+    )
+    place = settings.home / WATCH
+    make_folder(place, mode=0o700)
+    write_rows(place / f"{work.name}.json", rows)
+    return failed
 
 
 def without_probability(work: Path) -> CadError | None:

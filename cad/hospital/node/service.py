@@ -19,7 +19,13 @@ from cad.base.transactions.lock import locked
 from cad.base.version import __version__
 from cad.dicom.archive.client import connect
 from cad.hospital.node import queue as states
-from cad.hospital.node.compute import compute, objects, ready, without_probability
+from cad.hospital.node.compute import (
+    compute,
+    keep_watch,
+    objects,
+    ready,
+    without_probability,
+)
 from cad.hospital.node.inbox import LEAST_BYTES, Inbox
 from cad.hospital.node.log import tell
 from cad.hospital.node.names import REASON_FILE, wording
@@ -267,6 +273,18 @@ class Node:
             took, state = round(seconds, 2), states.SENDING if made else states.AWAITING
             if self.queue.settle(entry, state, time.time(), computed=took):
                 tell("computed", study=entry.key, seconds=took, state=state)
+            if made:
+                watch(entry, places[1])
+
+        def watch(entry: Entry, work: Path) -> None:
+            """Keep what all models say; whatever goes wrong in that is no failure of the study."""
+            try:
+                failed = call(keep_watch, self.settings, work)
+            except (CadError, OSError) as error:
+                tell("not watched", study=entry.key, **wording(error))
+                return
+            if failed:
+                tell("shadow failed", study=entry.key, models=len(failed))
 
         def failed(entry: Entry, error: Exception) -> None:
             try:

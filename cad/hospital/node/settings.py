@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 from pydicom.datadict import tag_for_keyword
@@ -169,6 +170,35 @@ class StatusSettings(Section):
     port: int = Field(8080, ge=0, le=65535)
 
 
+class ModelsInUse(Section):
+    """Say which models score, and which are watched beside them.
+
+    Parameters
+    ----------
+    champion
+        each study is scored by the first of these that it suffices for; this is shown and sent
+    shadow
+        each scores every study, too; what it says is kept for comparison, never shown or sent
+    """
+
+    champion: tuple[str, ...] = Field(min_length=1)
+    shadow: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_list(cls, given: Any) -> Any:
+        if isinstance(given, (list, tuple)):
+            return {"champion": given}
+        return given
+
+    @model_validator(mode="after")
+    def _apart(self) -> ModelsInUse:
+        both = [name for name in self.shadow if name in self.champion]
+        if both:
+            raise ValueError(f"{both[0]} is named as champion and as shadow")
+        return self
+
+
 class NodeSettings(Section):
     """Hold everything that a node is configured with.
 
@@ -179,7 +209,7 @@ class NodeSettings(Section):
     rules
         rules of the import: a file, or a name in configs/import
     models
-        models; each study is scored by the first that it suffices for
+        champion and shadow models; a plain list names champions
     decision
         a site's costs: a file, or a name in configs/decision
     audit
@@ -188,7 +218,7 @@ class NodeSettings(Section):
 
     home: Path
     rules: str
-    models: tuple[str, ...] = Field(min_length=1)
+    models: ModelsInUse
     decision: str | None = None
     receiver: ReceiverSettings
     archive: ArchiveSettings

@@ -2,15 +2,17 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from cad.base.errors import CadError
+from cad.base.reading import read_text
 from cad.base.transactions import is_ours
 from cad.base.transactions.lock import locked
 from cad.dicom.archive.interface import SamePatient
 from cad.folders.cohort.traces import Names, named_places
+from cad.hospital.node.compute import WATCH
 from cad.hospital.node.inbox import FETCHING, INCOMING, SPOOL, STUDIES, sweep_study
 from cad.hospital.node.instance import Head, deflated_head, head_of
 from cad.hospital.node.names import KEY_FILE, is_key
@@ -19,7 +21,7 @@ from cad.hospital.node.service import QUEUE
 from cad.hospital.node.trail import FILE
 from cad.run.audit.trail import append
 
-_OURS = {INCOMING, STUDIES, KEY_FILE, FILE, f"{FILE}.key",
+_OURS = {INCOMING, STUDIES, WATCH, KEY_FILE, FILE, f"{FILE}.key",
          *(QUEUE + end for end in ("", "-wal", "-shm", "-journal"))}  # fmt: skip
 """What a node keeps in its folder, besides what it locks, puts aside, or names in its settings."""
 
@@ -84,6 +86,7 @@ class NodeHome:
             gone, _ = self._sorted(names, same)
             if gone and (self.home / FILE).is_file():  # first: after a kill nobody knew them
                 queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": gone}))
+            self._unwatch(gone, names)
             for study in gone:
                 queue.forget(study)  # first: after a kill the files in incoming tell whose it was
                 sweep_study(self.home, queue, study)
@@ -98,6 +101,15 @@ class NodeHome:
         finally:
             queue.close()
         return len(gone)
+
+    def _unwatch(self, studies: Sequence[str], names: Names) -> None:
+        """Remove what is kept of these studies, and of the man, for comparisons and drift.
+
+        It outlives a study's images: after `keep_days` the man's label alone tells whose it is.
+        """
+        for path in sorted((self.home / WATCH).glob("*.json")):
+            if path.stem in studies or f'"{names.participant}"' in read_text(path):
+                path.unlink()
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
         """Return the keys of a patient's studies on the node, and what may be the patient's.

@@ -188,6 +188,46 @@ class Typicality:
         scaled = np.where(gap < 0, gap / self.low, gap / self.high)
         return np.asarray(np.clip(scaled, -_CLIP, _CLIP))
 
+    def unusual(self, X: pd.DataFrame) -> dict[str, np.ndarray]:
+        """Return how far each group of features lies from the training, by name of the group.
+
+        Parameters
+        ----------
+        X : DataFrame, shape (n_regions, n_features)
+            Features by name, as in training; missing values are left out.
+
+        Returns
+        -------
+        dict of str to ndarray, shape (n_regions,)
+            Root mean square of log(1 + deviation) in standard deviations of the training; NaN where
+            a region has no feature of the group.
+        """
+        return self._scores(self.deviations(X))
+
+    def outside(self, X: pd.DataFrame, far: float = 3.0) -> dict[str, np.ndarray]:
+        """Return which share of each group's features lies far from the training, by group.
+
+        Parameters
+        ----------
+        X : DataFrame, shape (n_regions, n_features)
+            Features by name, as in training; missing values are left out.
+        far : float
+            Standard deviations from the median, of the training on that side.
+
+        Returns
+        -------
+        dict of str to ndarray, shape (n_regions,)
+            Shares between 0 and 1; NaN where a region has no feature of the group.
+        """
+        z = self.deviations(X)
+        shares = {}
+        for group, at in self.groups().items():
+            finite = np.isfinite(z[:, at])
+            beyond = (np.abs(np.where(finite, z[:, at], 0.0)) > far).sum(axis=1)
+            count = finite.sum(axis=1)
+            shares[group] = np.where(count > 0, beyond / np.maximum(count, 1), np.nan)
+        return shares
+
     def judge(
         self, X: pd.DataFrame, studies: Sequence[str] | np.ndarray | None = None
     ) -> list[Judgement]:

@@ -145,7 +145,8 @@ def judge(
     limits = [np.broadcast_to(limit, len(scored))[:rows] for limit in thresholds]
     results = decided(results, limits[0], limits[1])
     if "confidence" in results:
-        here = [unseen(c) for c in results["confidence"]] & results["readers_mean"].isna()
+        seen_by_nobody = np.array([unseen(c) for c in results["confidence"]], dtype=bool)
+        here = seen_by_nobody & results["readers_mean"].isna()
         said = results["warnings"].where(results["warnings"] == "", results["warnings"] + "; ")
         results["warnings"] = results["warnings"].where(~here, said + UNSEEN)
     changed = bool((results["decision"] != results["decision_before_histology"]).any())

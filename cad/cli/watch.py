@@ -1,0 +1,105 @@
+"""The commands on models at work: a challenger beside the champion, drift, a change of champion."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cad.cli.shared import Cohort, Json, Out, say, show
+
+watch_app = typer.Typer(no_args_is_help=True, help="Watch models at work; change the champion.")
+
+
+@watch_app.command("night")
+def watch_night(
+    run: Annotated[Path, typer.Argument(help="Run folder of `cad predict`.")],
+    cohort: Cohort,
+    out: Out,
+    model: Annotated[list[str], typer.Option("--model", help="Model of the run; repeat it.")],
+    shadow: Annotated[
+        list[str] | None, typer.Option("--shadow", help="Model that is watched; repeat it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Keep what a finished prediction, and shadow models, say of every man.
+
+    Shadows score the cohort aside: only their numbers are kept, in a file of the folder of --out.
+    A node does this by itself.
+    """
+    from cad.base.transactions import claimed
+    from cad.folders.run_folder import RunFolder
+    from cad.folders.run_folder.records import read_record
+    from cad.run.pipeline import watch_cohort
+    from cad.run.workflows.watch import WATCHED, day_of, write_rows
+
+    with claimed(out, WATCHED):
+        night = day_of(read_record(RunFolder(run)))
+        rows, failed = watch_cohort(model, shadow or [], cohort, run, night=night)
+        write_rows(out / f"{night}-{run.resolve().name}.json", rows)
+    show({"men": len(rows), "failed": failed}, as_json, lambda _: f"{len(rows)} rows in {out}")
+    for reason in failed:
+        say(f"failed: {reason}", err=True)
+    raise typer.Exit(1 if failed else 0)
+
+
+@watch_app.command("show")
+def watch_show(
+    folder: Annotated[Path, typer.Argument(help="A node's folder, or that of `watch night`.")],
+    truth: Annotated[
+        Path | None, typer.Option("--truth", help="Cohort whose rois.tsv holds histology.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Also write a page, FILE.html.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print drift, and every challenger beside the champion on men of known truth.
+
+    Rows of the truth are taken in their order: add new ones at the end.
+    """
+    from cad.base.errors import CadError
+    from cad.base.files import write_atomic
+    from cad.base.reading import read_text
+    from cad.folders.cohort import read_cohort
+    from cad.run.reports.watch_page import watch_page
+    from cad.run.workflows.watch import read_rows, truths_of, verdict, watch_summary, watch_text
+
+    place = folder / "watch" if (folder / "watch").is_dir() else folder
+    rows = read_rows(place)
+    if not rows:
+        raise CadError("no night was watched here", file=folder)
+    truths = truths_of(read_cohort(truth).rois) if truth is not None else []
+    summary = watch_summary(rows, truths)
+    if page is not None:
+        if page.exists() and "<title>Models at work</title>" not in read_text(page):
+            raise CadError("another file is here; nothing in it was changed", file=page)
+        sentences = [verdict(contest) for contest in summary["contests"]]
+        write_atomic(page, watch_page(summary, sentences).encode())
+    show(summary, as_json, watch_text)
+
+
+@watch_app.command("promote")
+def watch_promote(
+    model: Annotated[str, typer.Argument(help="A shadow model of the node.")],
+    config: Annotated[Path, typer.Option("--config", help="The node's settings file.")],
+    in_place_of: Annotated[
+        str | None, typer.Option("--in-place-of", help="Champion whose place it takes.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a shadow model the champion of a stopped node; the champion becomes a shadow.
+
+    The node's settings file and its audit trail say so. The same command, the other way round,
+    takes it back.
+    """
+    from cad.hospital.node.champion import promote
+
+    done = promote(config, model, in_place_of)
+    show(
+        done,
+        as_json,
+        lambda _: (
+            f"champion: {', '.join(done['champion'])}; shadow: {', '.join(done['shadow'])}. "
+            f"Start the node. Back: cad watch promote {done['back']}"
+        ),
+    )

@@ -1,0 +1,150 @@
+"""The Grand Challenge contract: one study in ``/input``, a likelihood and a map in ``/output``.
+
+In: ``images/transverse-t2-prostate-mri/*.mha``, ``images/transverse-adc-prostate-mri/*.mha``, where
+there is one ``images/transverse-hbv-prostate-mri/*.mha``, and the regions: a reader's label map in
+``images/prostate-lesion-segmentation/*.mha`` or a detector's ``images/cspca-detection-map/*.mha``.
+
+Out: ``cspca-case-level-likelihood.json``, one number, and ``images/cspca-detection-map/<name of the
+T2>.mha`` on the grid of the T2, in every region its probability.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from scipy import ndimage
+
+from cad.base.errors import CadError
+from cad.base.files import make_folder, write_json
+from cad.base.share import find
+from cad.hospital.contracts.scored import Scored, require_empty, score, write_map
+from cad.mri.imaging.nifti import read_image
+from cad.run.execution.options import HERE
+from cad.run.workflows.imports import import_cohort
+
+IMAGES = {
+    "t2w": "transverse-t2-prostate-mri",
+    "adc": "transverse-adc-prostate-mri",
+    "hbv": "transverse-hbv-prostate-mri",
+}
+"""Folder of each image; the last may be missing."""
+READERS_MASK, DETECTION_MAP = "prostate-lesion-segmentation", "cspca-detection-map"
+LIKELIHOOD = "cspca-case-level-likelihood.json"
+_STEM = "case_1"
+_CORNERS = np.ones((3, 3, 3), bool)
+
+
+def run_grand_challenge(
+    source: Path, out: Path, models: list[str], without_regions: float | None = None
+) -> Scored | None:
+    """Score the one study of a Grand Challenge job, and write its two results.
+
+    Parameters
+    ----------
+    source : Path
+        ``/input``.
+    out : Path
+        ``/output``.
+    models : list of str
+        Models in order of preference; the first whose images the study has scores it.
+    without_regions : float, optional
+        Likelihood of a study for which the detector or reader marked nothing. By default such a
+        study is refused: no model here says what it means.
+
+    Returns
+    -------
+    Scored or None
+        None for a study without regions.
+
+    Raises
+    ------
+    CadError
+        For a missing or doubtful input, and for a study that has no probability.
+    """
+    require_empty(out)
+    images = {}
+    for kind, folder in IMAGES.items():
+        found = _only(source / "images" / folder, needed=kind != "hbv")
+        if found is not None:
+            images[kind] = found
+    images["regions"] = _regions(source)
+    target = out / "images" / DETECTION_MAP / images["t2w"].name
+    if not np.any(read_image(images["regions"]).array):
+        if without_regions is None:
+            raise CadError(
+                "the study has no region: nothing is marked",
+                file=images["regions"],
+                hint="--without-regions P states the likelihood of such studies",
+            )
+        if not 0 <= without_regions <= 1:
+            raise CadError(f"--without-regions {without_regions}, must lie between 0 and 1")
+        write_map(target, read_image(images["regions"]), images["t2w"])
+        write_json(out / LIKELIHOOD, float(without_regions))
+        return None
+    with tempfile.TemporaryDirectory(prefix="cad-contract-") as scratch:
+        staged = Path(scratch) / "source"
+        make_folder(staged)
+        for kind, path in images.items():
+            (staged / f"{_STEM}_{kind}.mha").symlink_to(path.resolve())
+        cohort = Path(scratch) / "cohort"
+        rules = find("configs/import", "grand-challenge", ".yaml")
+        imported = import_cohort(str(staged), cohort, rules, HERE)
+        if imported.failures:
+            raise imported.failures[0]
+        scored, problems = score(cohort, Path(scratch) / "run", models)
+        if not scored:
+            raise _first(problems)
+        write_map(target, scored[0].map, images["t2w"])
+    write_json(out / LIKELIHOOD, scored[0].likelihood)
+    return scored[0]
+
+
+def _first(problems: list[CadError]) -> CadError:
+    if problems:
+        return problems[0]
+    return CadError("no region of the study has a probability")
+
+
+def _only(folder: Path, needed: bool) -> Path | None:
+    """Return the one image of a folder; None where there is none and none is needed."""
+    images = sorted(folder.glob("*.mha"))
+    if len(images) > 1:
+        raise CadError(f"{len(images)} images, one is expected", file=folder)
+    if images:
+        return images[0]
+    if needed:
+        raise CadError("no .mha image here", file=folder)
+    return None
+
+
+def _regions(source: Path) -> Path:
+    """Return the file with the regions; refuse a reader's label map whose regions would merge."""
+    drawn = _only(source / "images" / READERS_MASK, needed=False)
+    detected = _only(source / "images" / DETECTION_MAP, needed=False)
+    if drawn is not None and detected is not None:
+        raise CadError(
+            f"regions are given twice: {READERS_MASK} and {DETECTION_MAP}",
+            file=source / "images",
+            hint="leave one of them out",
+        )
+    if detected is not None:
+        return detected
+    if drawn is None:
+        raise CadError(
+            "no regions: a reader's or a detector's are needed, this program finds none",
+            file=source / "images",
+            hint=f"put a label map into {READERS_MASK}, or a detector's map into {DETECTION_MAP}",
+        )
+    array = read_image(drawn).array
+    parts, count = ndimage.label(array > 0, structure=_CORNERS)
+    for part in range(1, count + 1):
+        labels = np.unique(array[parts == part])
+        if len(labels) > 1:
+            raise CadError(
+                f"the regions {labels[0]:g} and {labels[1]:g} touch: they would become one",
+                file=drawn,
+                hint="leave a voxel between them",
+            )
+    return drawn

@@ -1,0 +1,185 @@
+"""What the contracts share: a study scored, and its regions as a map on the T2 grid."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import SimpleITK as sitk
+from scipy import ndimage
+
+from cad.base.errors import CadError
+from cad.base.files import make_folder, write_atomic
+from cad.base.reading import MAX_IMAGE, read_bytes
+from cad.folders.cohort import StudyRef, read_cohort
+from cad.folders.run_folder.results import Results, read_results
+from cad.mri.imaging.nifti import read_label_map
+from cad.mri.imaging.volume import Volume
+from cad.run.execution.options import HERE
+from cad.run.pipeline import predict_cohort
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Hold a study that was scored.
+
+    Parameters
+    ----------
+    study : str
+        The study's id in the run.
+    likelihood : float
+        Probability that the man has a significant cancer; see ``patients.csv``.
+    map : Volume
+        On the T2 grid: in every region its probability, elsewhere 0.
+    """
+
+    study: str
+    likelihood: float
+    map: Volume
+
+
+def require_empty(out: Path) -> None:
+    """Refuse an output folder that holds something: a platform gives an empty one.
+
+    Parameters
+    ----------
+    out : Path
+        The folder; it may be absent.
+
+    Raises
+    ------
+    CadError
+        When it is a file, or not empty.
+    """
+    if out.exists() and not out.is_dir():
+        raise CadError("a folder is needed, this is a file", file=out)
+    if out.is_dir() and any(out.iterdir()):
+        raise CadError(
+            "the output folder is not empty; nothing in it was changed",
+            file=out,
+            hint="name an empty one",
+        )
+
+
+def score(cohort: Path, run: Path, models: list[str]) -> tuple[list[Scored], list[CadError]]:
+    """Score a cohort, and return every study with a map of its regions' probabilities.
+
+    Parameters
+    ----------
+    cohort : Path
+        The cohort.
+    run : Path
+        Run folder; made when absent.
+    models : list of str
+        Models in order of preference.
+
+    Returns
+    -------
+    scored : list of Scored
+        The studies that have a probability.
+    failures : list of CadError
+        Why a study, or a region, has none.
+    """
+    problems = list(read_cohort(cohort).problems)
+    summary = predict_cohort(models, cohort, run, HERE)
+    for failure in summary.failures:
+        problems.append(
+            CadError(
+                failure.reason, hint=failure.hint, patient=failure.study_id, roi=failure.roi_id
+            )
+        )
+    results = read_results(run)
+    scored = []
+    for ref in read_cohort(cohort).studies():
+        made = _scored(ref, results)
+        if made is not None:
+            scored.append(made)
+    return scored, problems
+
+
+def _scored(ref: StudyRef, results: Results) -> Scored | None:
+    """Return a study with its map; None where no region of it has a probability."""
+    probability = {
+        region.roi: region.probability
+        for region in results.regions
+        if region.study == ref.study_id and region.probability is not None
+    }
+    man = results.men.get(ref.participant_id)
+    if not probability or man is None or man.probability is None:
+        return None
+    masks = read_label_map(next(ref.folder.glob("masks/*_rois.nii.gz")))
+    of_label = {
+        int(label): probability[str(roi)]
+        for roi, label in zip(ref.rois["roi_id"], ref.rois["label"], strict=True)
+        if str(roi) in probability
+    }
+    values = candidates(masks.array, of_label, ref.study_id)
+    return Scored(ref.study_id, man.probability, masks.with_array(values))
+
+
+def candidates(labels: np.ndarray, probability: dict[int, float], patient: str = "") -> np.ndarray:
+    """Return a detection map: every region's probability, and between regions a voxel of 0.
+
+    Readers of such maps take what is connected for one candidate, corners included. Where two
+    regions touch, the one of lower probability gives up the voxels beside the other.
+
+    Parameters
+    ----------
+    labels : ndarray of int, shape (z, y, x)
+        Label of every voxel, 0 outside regions.
+    probability : dict of int to float
+        Probability by label; other labels are left out.
+    patient : str
+        Named in the error.
+
+    Raises
+    ------
+    CadError
+        For a region of which nothing would be left.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> row = np.array([[[1, 1, 2, 2, 2]]])
+    >>> candidates(row, {1: 0.75, 2: 0.5}).tolist()
+    [[[0.75, 0.75, 0.0, 0.5, 0.5]]]
+    """
+    values = np.zeros(labels.shape, np.float32)
+    taken = np.zeros(labels.shape, bool)
+    for label in sorted(probability, key=lambda label: (-probability[label], label)):
+        beside = ndimage.binary_dilation(taken, structure=np.ones((3, 3, 3), bool))
+        region = (labels == label) & ~beside
+        if not region.any():
+            raise CadError(
+                f"the region of label {label} lies between others and leaves no voxel in the map",
+                patient=patient,
+            )
+        values[region] = probability[label]
+        taken |= region
+    return values
+
+
+def write_map(path: Path, volume: Volume, grid: Path) -> None:
+    """Write a map as MHA on the grid of an image, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    volume : Volume
+        The map.
+    grid : Path
+        An image file; voxels of the map get the places of its voxels.
+    """
+    with tempfile.TemporaryDirectory(prefix="cad-map-") as folder:
+        reference = sitk.ReadImage(str(grid))
+        on_grid = sitk.Resample(
+            volume.to_sitk(), reference, sitk.Transform(), sitk.sitkNearestNeighbor, 0.0,
+            sitk.sitkFloat32,
+        )  # fmt: skip
+        made = Path(folder) / path.name
+        sitk.WriteImage(on_grid, str(made), useCompression=True)
+        make_folder(path.parent)
+        write_atomic(path, read_bytes(made, MAX_IMAGE))

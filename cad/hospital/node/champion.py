@@ -1,0 +1,116 @@
+"""Change the champion of a node: a command, written down, that the same command takes back."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import yaml
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, write_atomic
+from cad.base.reading import read_text
+from cad.base.settings import read_settings
+from cad.base.share import find
+from cad.hospital.node.queue import Queue
+from cad.hospital.node.service import QUEUE
+from cad.hospital.node.settings import NodeSettings
+from cad.hospital.node.trail import FILE
+from cad.hospital.node.withdrawal import NodeHome
+from cad.run.audit.entries import caller
+from cad.run.audit.trail import DamagedTrail, append, verify
+from cad.run.model.bundle import load_bundle
+
+
+def promote(config: Path, challenger: str, in_place_of: str | None = None) -> JsonObject:
+    """Make a shadow model a champion, and the champion whose place it takes a shadow.
+
+    Only the entry ``models`` of the node's file changes. The audit trail gets a line with both
+    models' hashes first. The node has to be stopped; its next start uses the new champion.
+
+    Parameters
+    ----------
+    config : Path
+        The node's settings file.
+    challenger : str
+        A model that is a shadow there.
+    in_place_of : str, optional
+        The champion that becomes a shadow; the first one by default.
+
+    Returns
+    -------
+    dict
+        ``champion`` and ``shadow``, the new lists; ``back``: the arguments that undo it.
+
+    Raises
+    ------
+    CadError
+        When the model is no shadow, cannot be used, the node runs or has never run, its trail is
+        damaged, or the file cannot be changed without changing more.
+    """
+    settings = read_settings(NodeSettings, config)
+    champions = list(settings.models.champion)
+    shadows = list(settings.models.shadow)
+    replaced = in_place_of or champions[0]
+    if challenger not in shadows:
+        raise CadError(
+            f"{challenger} is no shadow of this node: {', '.join(shadows) or 'it has none'}",
+            file=config,
+            hint="let it run as a shadow first: models: {champion: […], shadow: […]}",
+        )
+    if replaced not in champions:
+        raise CadError(
+            f"{replaced} is no champion of this node: {', '.join(champions)}", file=config
+        )
+    hashes = {name: load_bundle(find("models", name)).hash for name in (challenger, replaced)}
+    new_champions = [challenger if name == replaced else name for name in champions]
+    new_shadows = [replaced if name == challenger else name for name in shadows]
+    text = _rewritten(config, new_champions, new_shadows)
+    node = NodeHome(settings.home)
+    with node.held():
+        trail = settings.home / FILE
+        queue = Queue(settings.home / QUEUE)
+        try:
+            problems = verify(trail, queue.last_line()).problems
+            if problems:
+                raise DamagedTrail(
+                    f"the audit trail is not what was written: {problems[0]}", file=trail
+                )
+            line = {
+                "event": "champion",
+                "who": caller(),
+                "from": {"name": replaced, "sha256": hashes[replaced]},
+                "to": {"name": challenger, "sha256": hashes[challenger]},
+                "settings_sha256": hashlib.sha256(text.encode()).hexdigest(),
+            }
+            queue.note_line(append(trail, line))
+            write_atomic(config, text.encode())
+        finally:
+            queue.close()
+    back = f"{replaced} --config {config}"
+    if in_place_of or champions[0] != replaced or len(champions) > 1:
+        back += f" --in-place-of {challenger}"
+    return {"champion": new_champions, "shadow": new_shadows, "back": back}
+
+
+def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
+    """Return the file's text with other models; refuse one in which more would change."""
+    text = read_text(config)
+    # The entry reaches to the next line that begins at the margin with a word.
+    entry = re.compile(r"^models:.*\n(?:[ \t-].*\n|\n(?=[ \t-]))*", re.MULTILINE)
+    if len(entry.findall(text)) != 1:
+        raise CadError(
+            "the entry `models` was not found as lines of its own",
+            file=config,
+            hint="write it as `models:` with its lists in the lines below",
+        )
+    lists = {"champion": champions, "shadow": shadows}
+    lines = [f"  {role}: {yaml.safe_dump(names, default_flow_style=True, width=10_000)}"
+             for role, names in lists.items()]  # fmt: skip
+    made = entry.sub(lambda _: "models:\n" + "".join(lines), text)
+    before = yaml.safe_load(text)
+    after = yaml.safe_load(made)
+    if {**before, "models": lists} != after:
+        raise CadError("more than the entry `models` would change", file=config)
+    return made

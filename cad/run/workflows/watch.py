@@ -1,0 +1,528 @@
+"""Watch models at work: what each said of every man, drift, and a challenger beside the champion.
+
+What a night leaves for later is one :class:`Watched` a man and model: numbers, no image and no
+name. Truth comes months later, as a table of regions whose rows are added at the end; comparisons
+and the chart of calibration go through it in that order, so that earlier looks stay as they were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.special import logit
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, json_safe, typed, write_atomic
+from cad.base.reading import MAX_JSON, parse_json, read_bytes, read_json, read_parquet, reading
+from cad.base.share import find
+from cad.base.terms.modality import MODALITIES, T2W
+from cad.base.transactions import Kind
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.tables import read_probabilities
+from cad.learning.evaluation.measures.anytime import Anytime, brier_differences, confidence_sequence
+from cad.learning.evaluation.measures.drift import NIGHTS, Chart, watch
+from cad.learning.labels.consensus import malignant
+from cad.mri.features.typicality import Typicality
+from cad.mri.imaging.makers import maker
+from cad.run.model.bundle import Bundle, load_bundle, using
+
+CHAMPION, SHADOW = "champion", "shadow"
+WATCHED = Kind("what nights leave of their men", lambda folder: False)
+# So many men of a maker come before the first who is compared with them.
+BASELINE = 60
+# Men whose share of far features is shown.
+_LATEST = 20
+_CLIP = 1e-6
+# What a decision counts on its chart.
+_DECISIONS = {"benign": 0.0, "malignant": 1.0}
+_UNDECIDED = 0.5
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Hold what one model said of one man on one night.
+
+    Parameters
+    ----------
+    role : "champion" or "shadow"
+        Whether the numbers were shown and sent, or kept for comparison only.
+    model : str
+        Name of the model.
+    man : str
+        The man's label in the run, ``sub-XXX``.
+    night : int
+        Number of the day: days since 1 January of the year 1.
+    maker : str
+        Maker of the scanner; empty where it is not known.
+    inputs : dict of str to float
+        For each image, how far his regions' features lie from the model's training
+        (:meth:`cad.mri.features.typicality.Typicality.unusual`), the regions' mean.
+    outside : dict of str to float
+        For each image, the share of features more than three standard deviations from the training.
+    belief : float
+        His highest belief, in log-odds.
+    decision : float
+        Mean of his regions' decisions: benign 0, malignant 1, none ½.
+    regions : dict of str to float
+        Probability by region.
+    """
+
+    role: str
+    model: str
+    man: str
+    night: int
+    maker: str
+    inputs: dict[str, float]
+    outside: dict[str, float]
+    belief: float
+    decision: float
+    regions: dict[str, float]
+
+    def as_dict(self) -> JsonObject:
+        """Return the fields as a dictionary that JSON can hold."""
+        content: JsonObject = json_safe(asdict(self))
+        return content
+
+    @classmethod
+    def from_dict(cls, content: JsonObject) -> Watched:
+        """Make the object again from the dictionary of :meth:`as_dict`."""
+        return typed(cls, content)
+
+
+def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: int) -> list[Watched]:
+    """Return what a finished prediction says of every man.
+
+    Parameters
+    ----------
+    run : Path
+        Run folder of ``cad predict``.
+    models : sequence of str
+        Names or folders of the models that it was made with.
+    cohort : Path
+        Its cohort, whose sidecars name the scanners' makers.
+    role : str
+        :data:`CHAMPION` or :data:`SHADOW`.
+    night : int
+        Number of the day.
+
+    Raises
+    ------
+    CadError
+        When the folder is no finished prediction, or was made with another model.
+    """
+    bundles = {}
+    for model in models:
+        bundle = load_bundle(find("models", model))
+        bundles[bundle.name] = bundle
+    folder = RunFolder(run)
+    table = read_probabilities(folder)
+    table = table[table["probability"].notna()].reset_index(drop=True)
+    measured = read_parquet(folder.features)
+    rows = []
+    for name, of_model in table.groupby("model", sort=True):
+        if str(name) not in bundles:
+            raise CadError(f"the run was made with another model: {name}", file=folder.record)
+        bundle = bundles[str(name)]
+        keys = of_model[["participant_id", "study_id", "roi_id"]]
+        X = keys.merge(measured, how="left", on=list(keys.columns))
+        with using(bundle):
+            unusual, outside = _inputs(bundle, X)
+        for man, regions in of_model.reset_index(drop=True).groupby("participant_id", sort=True):
+            at = regions.index.to_numpy()
+            rows.append(
+                Watched(
+                    role=role,
+                    model=str(name),
+                    man=str(man),
+                    night=night,
+                    maker=_maker(cohort, str(man)),
+                    inputs={image: _mean(values[at]) for image, values in unusual.items()},
+                    outside={image: _mean(values[at]) for image, values in outside.items()},
+                    belief=_highest(regions),
+                    decision=_decided(regions),
+                    regions={
+                        str(roi): float(p)
+                        for roi, p in zip(regions["roi_id"], regions["probability"], strict=True)
+                    },
+                )
+            )
+    return rows
+
+
+def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return how unusual each image's features are, and which share is far out, by image."""
+    limits = bundle.metadata.get("typicality")
+    if limits is None:
+        return {}, {}
+    typical = Typicality.from_dict(limits, bundle.columns)
+    unusual = typical.unusual(X)
+    outside = typical.outside(X)
+    images = [m.short for m in MODALITIES if m.short in unusual]
+    return {image: unusual[image] for image in images}, {image: outside[image] for image in images}
+
+
+def _mean(values: np.ndarray) -> float:
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return float("nan")
+    return float(finite.mean())
+
+
+def _highest(regions: pd.DataFrame) -> float:
+    """Return a man's highest belief in log-odds; of runs without beliefs, his probability."""
+    column = "probability"
+    if "belief" in regions and regions["belief"].notna().all():
+        column = "belief"
+    return float(logit(np.clip(regions[column].max(), _CLIP, 1 - _CLIP)))
+
+
+def _decided(regions: pd.DataFrame) -> float:
+    words = regions["decision"].fillna("").tolist()
+    return float(np.mean([_DECISIONS.get(word, _UNDECIDED) for word in words]))
+
+
+def _maker(cohort: Path, man: str) -> str:
+    """Return the maker of the scanner of a man's T2; empty where none is known."""
+    for sidecar in sorted((cohort / man).rglob(f"{T2W.folder}/*_{T2W.suffix}.json")):
+        return maker(read_json(sidecar).get("Manufacturer"))
+    return ""
+
+
+def day_of(record: JsonObject) -> int:
+    """Return the number of the day on which a run was made, from its ``run.json``."""
+    return datetime.fromisoformat(str(record["created"])).toordinal()
+
+
+def write_rows(path: Path, rows: Sequence[Watched]) -> None:
+    """Write what was said of some men into a file that their user alone can read."""
+    text = json.dumps([row.as_dict() for row in rows])
+    write_atomic(path, text.encode(), mode=0o600)
+
+
+def read_rows(folder: Path) -> list[Watched]:
+    """Read every file of a watch folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of files that :func:`write_rows` wrote.
+
+    Raises
+    ------
+    CadError
+        For a file that is damaged, by its name.
+    """
+    rows = []
+    for path in sorted(folder.glob("*.json")):
+        with reading(path, "not what a night leaves of its men", "bring it back from a backup"):
+            content = parse_json(read_bytes(path, MAX_JSON))
+            rows += [Watched.from_dict(row) for row in content]
+    return rows
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Hold a region's truth.
+
+    Parameters
+    ----------
+    man, roi : str
+        The region.
+    malignant : bool
+        Whether it is malignant.
+    """
+
+    man: str
+    roi: str
+    malignant: bool
+
+
+def drift_charts(
+    rows: Sequence[Watched],
+    truths: Sequence[Truth] = (),
+    baseline: int = BASELINE,
+    run_length: float = NIGHTS,
+) -> dict[str, Chart]:
+    """Return the charts of inputs, belief, decisions and calibration of the champion's men.
+
+    Parameters
+    ----------
+    rows : sequence of Watched
+        What was said, in any order.
+    truths : sequence of Truth
+        In the order in which they became known.
+    baseline : int
+        Men of a maker before the first who is compared with them.
+    run_length : float
+        Nights between false alarms of all charts together, on average.
+
+    Returns
+    -------
+    dict of str to Chart
+        By name: ``inputs T2``, ``belief``, ``decisions``, ``calibration``. Inputs are compared
+        among men of one maker.
+    """
+    men = sorted(
+        (row for row in rows if row.role == CHAMPION), key=lambda row: (row.night, row.man)
+    )
+    images = sorted({image for row in men for image in row.inputs})
+    measures: dict[str, list[float]] = {}
+    for image in images:
+        measures[f"inputs {image}"] = [row.inputs.get(image, float("nan")) for row in men]
+    measures["belief"] = [row.belief for row in men]
+    measures["decisions"] = [row.decision for row in men]
+    makers = [row.maker for row in men]
+    nights = [row.night for row in men]
+    count = len(measures) + 1
+    charts = {}
+    for number, (name, values) in enumerate(measures.items()):
+        # Each chart has the limit that holds for all of them.
+        made = watch({name: values}, makers, nights, baseline, run_length * count, seed=number)
+        charts[name] = made[name]
+    residuals = _residuals(men, truths)
+    steps = list(range(len(residuals)))
+    made = watch(
+        {"calibration": residuals}, ["all"] * len(residuals), steps, baseline,
+        run_length * count, seed=len(measures),
+    )  # fmt: skip
+    charts["calibration"] = made["calibration"]
+    return charts
+
+
+def _residuals(men: Sequence[Watched], truths: Sequence[Truth]) -> list[float]:
+    """Return, for every man whose truth is known, the mean of truth minus probability."""
+    probability = {(row.man, roi): p for row in men for roi, p in row.regions.items()}
+    of_man: dict[str, list[float]] = {}
+    for truth in truths:
+        p = probability.get((truth.man, truth.roi))
+        if p is not None:
+            of_man.setdefault(truth.man, []).append(float(truth.malignant) - p)
+    return [float(np.mean(values)) for values in of_man.values()]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Hold a challenger beside the champion.
+
+    Parameters
+    ----------
+    challenger, champion : str
+        Names of the models.
+    men : list of str
+        Men whose truth is known and whom both scored, in the order of the truth.
+    regions : int
+        Their regions.
+    difference : Anytime
+        Challenger's Brier score minus the champion's after each man; below 0 it is better.
+    """
+
+    challenger: str
+    champion: str
+    men: list[str]
+    regions: int
+    difference: Anytime
+
+
+def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
+    """Return every shadow model beside the champion, on the men whose truth is known.
+
+    Parameters
+    ----------
+    rows : sequence of Watched
+        What was said, in any order.
+    truths : sequence of Truth
+        In the order in which they became known.
+
+    Returns
+    -------
+    list of Contest
+        By name of the challenger; none for a challenger without a common man of known truth.
+    """
+    said: dict[str, dict[tuple[str, str], float]] = {}
+    names: dict[str, set[str]] = {}
+    for row in rows:
+        key = row.model
+        if row.role == CHAMPION:
+            key = ""
+        names.setdefault(key, set()).add(row.model)
+        for roi, p in row.regions.items():
+            said.setdefault(key, {})[row.man, roi] = p
+    champion = said.get("", {})
+    found = []
+    for name in sorted(said):
+        if not name:
+            continue
+        common = [
+            truth
+            for truth in truths
+            if (truth.man, truth.roi) in champion and (truth.man, truth.roi) in said[name]
+        ]
+        if not common:
+            continue
+        men, difference, lowest, highest = brier_differences(
+            [champion[truth.man, truth.roi] for truth in common],
+            [said[name][truth.man, truth.roi] for truth in common],
+            [float(truth.malignant) for truth in common],
+            [truth.man for truth in common],
+        )
+        sequence = confidence_sequence(difference, lowest, highest)
+        found.append(Contest(name, ", ".join(sorted(names[""])), men, len(common), sequence))
+    return found
+
+
+def truths_of(rois: pd.DataFrame, isup_min: int = 2) -> list[Truth]:
+    """Return the regions of a table whose truth is known, in the table's order.
+
+    Parameters
+    ----------
+    rois : DataFrame
+        Rows with ``participant_id``, ``roi_id``, ``histology`` and ``isup`` as in ``rois.tsv``.
+    isup_min : int
+        Least grade that counts as malignant.
+
+    Raises
+    ------
+    CadError
+        For a region that the table has twice.
+    """
+    twice = rois[rois.duplicated(["participant_id", "roi_id"])]
+    if len(twice):
+        first = twice.iloc[0]
+        raise CadError(
+            "the truth of this region is given twice",
+            patient=first["participant_id"],
+            roi=first["roi_id"],
+        )
+    known = malignant(rois, isup_min)
+    return [
+        Truth(str(man), str(roi), bool(value))
+        for man, roi, value in zip(rois["participant_id"], rois["roi_id"], known, strict=True)
+        if np.isfinite(value)
+    ]
+
+
+def watch_summary(
+    rows: Sequence[Watched],
+    truths: Sequence[Truth] = (),
+    baseline: int = BASELINE,
+    run_length: float = NIGHTS,
+) -> JsonObject:
+    """Return drift and contests as a dictionary that JSON can hold.
+
+    Parameters
+    ----------
+    rows : sequence of Watched
+        What was said, in any order.
+    truths : sequence of Truth
+        In the order in which they became known.
+    baseline : int
+        Men of a maker before the first who is compared with them.
+    run_length : float
+        Nights between false alarms of all charts together, on average.
+
+    Returns
+    -------
+    dict
+        ``men``, ``nights``, ``told`` (men of known truth); ``run_length``, ``baseline``; ``charts``
+        with ``name``, ``nights``, ``alarm`` (day, empty for none), ``direction``, ``limit``,
+        ``upper`` and ``lower``; ``outside``: the last men's mean share of features far from the
+        training, by image; ``contests`` with ``challenger``, ``champion``, ``men``, ``regions``,
+        ``mean``, ``low``, ``high`` (after each man) and ``decided`` (0 for not yet).
+    """
+    men = [row for row in rows if row.role == CHAMPION]
+    charts = []
+    for name, found in drift_charts(rows, truths, baseline, run_length).items():
+        alarm = ""
+        if found.alarm >= 0:
+            alarm = f"man {found.alarm + 1}"
+            if name != "calibration":
+                alarm = date.fromordinal(found.alarm).isoformat()
+        charts.append(
+            {
+                "name": name,
+                "nights": len(found.nights),
+                "alarm": alarm,
+                "direction": found.direction,
+                "limit": found.limit,
+                "upper": found.upper.tolist(),
+                "lower": found.lower.tolist(),
+            }
+        )
+    made = []
+    for contest in contests(rows, truths):
+        sequence = contest.difference
+        made.append(
+            {
+                "challenger": contest.challenger,
+                "champion": contest.champion,
+                "men": len(contest.men),
+                "regions": contest.regions,
+                "mean": sequence.mean.tolist(),
+                "low": sequence.low.tolist(),
+                "high": sequence.high.tolist(),
+                "decided": sequence.decided,
+            }
+        )
+    latest = sorted(men, key=lambda row: (row.night, row.man))[-_LATEST:]
+    images = sorted({image for row in latest for image in row.outside})
+    return {
+        "men": len(men),
+        "nights": len({row.night for row in men}),
+        "told": len({truth.man for truth in truths} & {row.man for row in men}),
+        "run_length": run_length,
+        "baseline": baseline,
+        "charts": charts,
+        "outside": {
+            image: _mean(np.array([row.outside.get(image, np.nan) for row in latest]))
+            for image in images
+        },
+        "contests": made,
+    }
+
+
+def verdict(contest: JsonObject) -> str:
+    """Return in a sentence what a contest says so far."""
+    low = contest["low"][-1]
+    high = contest["high"][-1]
+    interval = f"{contest['mean'][-1]:+.4f} ({low:+.4f} to {high:+.4f})"
+    if high < 0:
+        said = "is better than the champion"
+    elif low > 0:
+        said = "is worse than the champion"
+    else:
+        said = "cannot be told from the champion yet"
+    return (
+        f"{contest['challenger']} {said}: difference of the Brier score {interval} "
+        f"over {contest['men']} men of known truth"
+    )
+
+
+def watch_text(summary: JsonObject) -> str:
+    """Return drift and contests as lines for a terminal."""
+    lines = [
+        f"{summary['men']} men in {summary['nights']} nights, {summary['told']} of known truth",
+        f"charts: at most one false alarm in {summary['run_length']:.0f} nights, on average",
+    ]
+    for each in summary["charts"]:
+        state = "quiet"
+        if not each["nights"]:
+            state = f"waits for {summary['baseline']} men of one maker"
+            if each["name"] == "calibration":
+                state = f"waits for the truth of {summary['baseline']} men"
+        if each["alarm"]:
+            state = f"ALARM ({each['direction']}) since {each['alarm']}"
+        lines.append(f"  {each['name']}: {state}")
+    for image, share in summary["outside"].items():
+        lines.append(
+            f"  {image}: {share:.1%} of features far from the training, last {_LATEST} men"
+        )
+    lines += [verdict(contest) for contest in summary["contests"]]
+    if not summary["contests"]:
+        lines.append("no shadow model with a man of known truth")
+    return "\n".join(lines)

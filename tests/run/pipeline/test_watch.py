@@ -1,0 +1,176 @@
+"""Models at work: contests and charts from what nights leave, by hand, on noise, and on a page."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit, logit
+
+from cad.base.errors import CadError
+from cad.run.reports.watch_page import watch_page
+from cad.run.workflows.watch import (
+    CHAMPION,
+    SHADOW,
+    Truth,
+    Watched,
+    contests,
+    drift_charts,
+    read_rows,
+    truths_of,
+    verdict,
+    watch_summary,
+    watch_text,
+    write_rows,
+)
+
+
+def said(role: str, man: str, night: int, regions: dict[str, float], model: str = "") -> Watched:
+    return Watched(
+        role=role,
+        model=model or role,
+        man=man,
+        night=night,
+        maker="Siemens",
+        inputs={"T2": 1.0, "ADC": 1.0},
+        outside={"T2": 0.0, "ADC": 0.02},
+        belief=0.0,
+        decision=0.5,
+        regions=regions,
+    )
+
+
+def test_a_contest_by_hand():
+    rows = [
+        said(CHAMPION, "sub-1", 1, {"1": 0.5, "2": 0.5}),
+        said(SHADOW, "sub-1", 1, {"1": 0.7, "2": 0.5}, "next"),
+        said(CHAMPION, "sub-2", 2, {"1": 0.2}),
+        said(SHADOW, "sub-2", 2, {"1": 0.4}, "next"),
+        said(CHAMPION, "sub-3", 2, {"1": 0.2}),
+    ]
+    truths = [Truth("sub-2", "1", False), Truth("sub-1", "1", True), Truth("sub-1", "2", False),
+              Truth("sub-3", "1", True), Truth("sub-9", "1", True)]  # fmt: skip
+    (contest,) = contests(rows, truths)
+    assert (contest.challenger, contest.champion) == ("next", CHAMPION)
+    # sub-3 has no shadow, sub-9 nothing; the order is that of the truth.
+    assert contest.men == ["sub-2", "sub-1"]
+    assert contest.regions == 3
+    np.testing.assert_allclose(contest.difference.mean, [0.12, (0.12 - 0.08) / 2])
+    assert contests(rows, []) == []
+
+
+def cohort_of(seed: int, men: int, better: float) -> tuple[list[Watched], list[Truth]]:
+    """Return men of two regions; the shadow's log-odds have less noise by ``better``."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    truths = []
+    for number in range(men):
+        man = f"sub-{number:04d}"
+        latent = rng.normal(-0.5, 1.5, 2)
+        malignant = rng.random(2) < expit(latent)
+        champion = expit(latent + rng.normal(0, 1.2, 2))
+        shadow = expit(latent + rng.normal(0, 1.2 - better, 2))
+        for role, values in ((CHAMPION, champion), (SHADOW, shadow)):
+            regions = {"1": float(values[0]), "2": float(values[1])}
+            rows.append(
+                replace(said(role, man, number // 3, regions), belief=float(logit(values.max())))
+            )
+        truths += [Truth(man, "1", bool(malignant[0])), Truth(man, "2", bool(malignant[1]))]
+    return rows, truths
+
+
+def test_a_better_challenger_is_found_and_noise_is_not():
+    rows, truths = cohort_of(0, 300, 1.1)
+    (contest,) = contests(rows, truths)
+    assert contest.difference.high[-1] < 0
+    rng = np.random.default_rng(1)
+    for seed in range(10):
+        rows, truths = cohort_of(seed, 100, 0.0)
+        coins = [replace(truth, malignant=bool(rng.random() < 0.4)) for truth in truths]
+        (contest,) = contests(rows, coins)
+        assert contest.difference.decided == 0
+
+
+def test_later_truth_changes_no_earlier_interval():
+    rows, truths = cohort_of(2, 60, 0.5)
+    first = contests(rows, truths[:60])[0].difference
+    longer = contests(rows, truths)[0].difference
+    np.testing.assert_array_equal(first.low, longer.low[:30])
+    np.testing.assert_array_equal(first.high, longer.high[:30])
+
+
+def test_a_change_of_one_image_raises_its_chart_and_no_other():
+    rows, truths = cohort_of(3, 240, 0.0)
+    rng = np.random.default_rng(3)
+    changed = []
+    for row in rows:
+        inputs = {"T2": float(rng.normal()), "ADC": float(rng.normal())}
+        if row.night >= 50:
+            inputs["ADC"] += 2.5
+        changed.append(replace(row, inputs=inputs))
+    charts = drift_charts(changed, truths, baseline=60)
+    assert set(charts) == {"inputs T2", "inputs ADC", "belief", "decisions", "calibration"}
+    assert 50 <= charts["inputs ADC"].alarm <= 58
+    assert charts["inputs ADC"].direction == "rise"
+    assert charts["inputs T2"].alarm == charts["calibration"].alarm == -1
+    # All charts together have the run length: each has a higher limit than it would have alone.
+    limits = {chart.limit for chart in charts.values()}
+    assert len(limits) == 1
+
+
+def test_probabilities_that_are_too_low_raise_the_chart_of_calibration():
+    rows, truths = cohort_of(4, 400, 0.0)
+    rng = np.random.default_rng(4)
+    told = [
+        replace(
+            truth,
+            malignant=truth.malignant or bool(int(truth.man[4:]) >= 200 and rng.random() < 0.7),
+        )
+        for truth in truths
+    ]
+    charts = drift_charts(rows, told, baseline=60)
+    assert 200 <= charts["calibration"].alarm <= 240
+    assert charts["calibration"].direction == "rise"
+
+
+def test_truths_are_read_in_order_and_a_region_twice_is_refused():
+    rois = pd.DataFrame(
+        {
+            "participant_id": ["sub-2", "sub-1", "sub-1"],
+            "roi_id": ["1", "1", "2"],
+            "histology": ["malignant", "benign", None],
+            "isup": [3, np.nan, np.nan],
+        }
+    )
+    assert truths_of(rois) == [Truth("sub-2", "1", True), Truth("sub-1", "1", False)]
+    with pytest.raises(CadError, match="given twice"):
+        truths_of(pd.concat([rois, rois.iloc[:1]]))
+
+
+def test_the_page_and_the_lines_say_the_same(tmp_path: Path):
+    rows, truths = cohort_of(5, 400, 1.1)
+    write_rows(tmp_path / "a.json", rows)
+    assert read_rows(tmp_path) == rows
+    summary = watch_summary(rows, truths)
+    json.dumps(summary)
+    sentence = verdict(summary["contests"][0])
+    assert sentence.startswith("shadow is better than the champion")
+    assert sentence in watch_text(summary)
+    page = watch_page(summary, [sentence])
+    assert sentence in page
+    assert "Research use only" in page
+    assert page.count("<svg") == 1 + len([c for c in summary["charts"] if c["nights"]])
+    assert "http" not in page.replace("http-equiv", "")
+    quiet = watch_summary(rows[:20], [])
+    assert "waits for 60 men" in watch_text(quiet)
+    assert "No shadow model" in watch_page(quiet, [])
+
+
+def test_a_damaged_file_is_named(tmp_path: Path):
+    (tmp_path / "a.json").write_text('[{"role": 1}]')
+    with pytest.raises(CadError, match=r"a\.json"):
+        read_rows(tmp_path)
