@@ -44,9 +44,8 @@ from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out
 from cad.learning.evaluation.folds.paired import compare_probabilities, compare_with_rivals
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.summary import summarise
+from cad.learning.labels.agreement import AgreementReaders
 from cad.learning.labels.consensus import malignant, reader_labels, reader_probabilities
-from cad.learning.labels.graded import GradedReaders
-from cad.learning.labels.latent import dawid_skene, glad
 from cad.learning.labels.pooled import MeanReaders, PooledReaders
 from cad.learning.learners.rivals import RidgeProbability, rival_learners
 from cad.mri.features.provenance import PROVENANCE
@@ -402,7 +401,7 @@ def readers(options: argparse.Namespace) -> None:
     table = pd.DataFrame(rows)
     groups = table.groupby(["ISUP from", "noise"], sort=False)
     means = groups.mean(numeric_only=True).drop(columns="cohort").reset_index()
-    for rule in ("pooled", "graded"):
+    for rule in ("pooled", "agreement"):
         table[f"{rule} better"] = table[f"Brier {rule}"] < table["Brier mean"]
         means[f"{rule} better"] = groups[f"{rule} better"].sum().to_numpy()
     print(to_markdown(means.assign(of=options.count)))
@@ -430,17 +429,13 @@ def _rules(
         "mean": MeanReaders().predict(grades).p,
         "pooled": PooledReaders().fit(grades, given).predict(grades).p,
         "pooled without it": PooledReaders().fit(without, given).predict(without).p,
-        "graded": GradedReaders().fit(grades, given).predict(grades).p,
-        "Dawid-Skene": dawid_skene(grades),
-        "Dawid-Skene with histology": dawid_skene(grades, given),
-        "GLAD": glad(grades),
-        "GLAD with histology": glad(grades, given),
+        "agreement": AgreementReaders().fit(grades, given).predict(grades).p,
     }
     found: dict[str, float] = {}
     for name, p in believed.items():
         use = ~known & np.isfinite(p)
         found[f"Brier {name}"] = metrics.brier(truth[use], p[use])
-        if name in ("mean", "graded", "pooled", "pooled without it"):
+        if name in ("mean", "agreement", "pooled", "pooled without it"):
             found[f"AUC {name}"] = metrics.auc(truth[use], p[use])
     return found
 
@@ -453,19 +448,17 @@ def _gastro_rules(folder: Path) -> dict[str, float | str]:
         given = regions.truth.copy()
         given[row] = np.nan
         pooled[row] = PooledReaders().fit(grades, given).predict(grades[[row]]).p[0]
-    graded = GradedReaders().fit(grades, regions.truth).predict(grades).p
+    agreement = AgreementReaders().fit(grades, regions.truth).predict(grades).p
     lost = (pooled - regions.truth) ** 2 - (regions.p - regions.truth) ** 2
     half = student.ppf(0.975, len(lost) - 1) * lost.std(ddof=1) / np.sqrt(len(lost))
     return {
         "Brier mean": metrics.brier(regions.truth, regions.p),
         "Brier pooled": metrics.brier(regions.truth, pooled),
         "difference": f"{lost.mean():.4f} [{lost.mean() - half:.4f}, {lost.mean() + half:.4f}]",
-        "Brier graded": metrics.brier(regions.truth, graded),
-        "Brier Dawid-Skene": metrics.brier(regions.truth, dawid_skene(grades)),
-        "Brier GLAD": metrics.brier(regions.truth, glad(grades)),
+        "Brier agreement": metrics.brier(regions.truth, agreement),
         "AUC mean": metrics.auc(regions.truth, regions.p),
         "AUC pooled": metrics.auc(regions.truth, pooled),
-        "AUC graded": metrics.auc(regions.truth, graded),
+        "AUC agreement": metrics.auc(regions.truth, agreement),
     }
 
 

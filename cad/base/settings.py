@@ -262,8 +262,8 @@ class LabelSettings(Section):
     readers
         whose scores count: all, the declared expert, or named readers
     consensus
-        p of several readers: their mean; pooled by skill on training histology; or the expected
-        grade of a graded latent model, which needs no histology
+        p of several readers: their mean, each weighed by how far he agrees with the others; the
+        plain mean; or pooled by skill on training histology
     eta
         disagreement: standard deviation over readers, or one constant
     eta0
@@ -282,7 +282,7 @@ class LabelSettings(Section):
     """
 
     readers: Literal["all", "expert"] | tuple[str, ...] = "all"
-    consensus: Literal["mean", "pooled", "graded"] = "mean"
+    consensus: Literal["agreement", "mean", "pooled"] = "agreement"
     eta: Literal["adaptive"] | float = "adaptive"
     eta0: Annotated[float, Field(ge=0, lt=0.5)] | tuple[float, ...] = 0.125
     kappa: Annotated[float, Field(ge=0)] | tuple[float, ...] = 1.0

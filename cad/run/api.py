@@ -26,7 +26,9 @@ from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out
 from cad.learning.evaluation.folds.paired import Rivals, compare_with_rivals
 from cad.learning.evaluation.statements.promise import broken_promises
 from cad.learning.evaluation.summary import Summary, summarise
-from cad.learning.labels.pooled import Belief, MeanReaders
+from cad.learning.labels.agreement import AgreementReaders, agreement_notes, reader_agreement
+from cad.learning.labels.pooled import Belief
+from cad.learning.labels.rules import consensus_rule
 from cad.learning.labels.scales import score_probability
 from cad.mri.features.provenance import check_columns
 from cad.run.execution.options import ExecutionOptions
@@ -99,6 +101,8 @@ def consensus(
     scale: str = "likert5",
     histology: ArrayLike | None = None,
     isup_min: int | None = None,
+    rule: str = "agreement",
+    patients: ArrayLike | None = None,
 ) -> Belief:
     """Turn several readers' scores into probabilities, their spread, and labels to learn from.
 
@@ -112,13 +116,21 @@ def consensus(
         1 malignant, 0 benign, or with ``isup_min`` the ISUP grade (0 benign); NaN where unknown.
     isup_min : int, optional
         Lowest ISUP grade that counts as malignant.
+    rule : {"agreement", "mean", "pooled"}
+        How readers are put together. "agreement": each weighs as he agrees with the others, which
+        takes three readers or more; "mean": all alike; "pooled": by weights learned from
+        ``histology``.
+    patients : array, shape (n,), optional
+        Patient of every region, for the evidence in ``notes``; when not given, every region counts
+        as another patient's.
 
     Returns
     -------
     Belief
-        Arrays of shape (n,): ``p``, the readers' mean probability; ``eta``, their standard
-        deviation (ddof 1; .125 for one reader alone); ``y``, the labels: 0 or 1 where histology is
-        known, else ``p``. ``p`` and ``eta`` are NaN where nobody scored.
+        Arrays of shape (n,): ``p``, the readers' (weighted) mean probability; ``eta``, their
+        standard deviation (ddof 1; .125 for one reader alone); ``y``, the labels: 0 or 1 where
+        histology is known, else ``p``. ``p`` and ``eta`` are NaN where nobody scored. ``notes``
+        names readers who add nothing to the others, and copies.
 
     Raises
     ------
@@ -132,16 +144,30 @@ def consensus(
     >>> belief = cad.consensus([[1, 1], [2, 4], [5, float("nan")]])
     >>> belief.p.tolist(), belief.eta.round(3).tolist()
     ([0.0, 0.5, 1.0], [0.0, 0.354, 0.125])
+    >>> rng = np.random.default_rng(0)
+    >>> seen = rng.integers(1, 6, 90)
+    >>> scores = np.column_stack([seen, np.minimum(5, seen + rng.integers(0, 2, 90)), seen])
+    >>> scores[:, 2] = rng.permutation(scores[:, 2])
+    >>> cad.consensus(scores).notes[0].split(" that")[0]
+    'reader 3 adds nothing to the other readers'
     """
     given = np.atleast_2d(_numbers("scores", scores))
     grades = np.full(given.shape, np.nan)
     for score in np.unique(given[np.isfinite(given)]):
         grades[given == score] = score_probability(scale, float(score))
-    belief = MeanReaders().predict(grades)
-    truth = np.full(len(belief.p), np.nan)
+    truth = np.full(len(grades), np.nan)
     if histology is not None:
-        truth = _truth("histology", histology, len(belief.p), isup_min)
-    return replace(belief, y=np.where(np.isnan(truth), belief.p, truth))
+        truth = _truth("histology", histology, len(grades), isup_min)
+    owner = np.arange(len(grades)) if patients is None else _patients(patients, len(grades))
+    names = list(getattr(scores, "columns", ()))
+    if not names:
+        names = [f"reader {number}" for number in range(1, given.shape[1] + 1)]
+    learned = consensus_rule(rule).fit(grades, truth)
+    belief = learned.predict(grades)
+    notes = agreement_notes(reader_agreement(grades, [str(name) for name in names], owner))
+    if learned.note:
+        notes.insert(0, learned.note)
+    return replace(belief, y=np.where(np.isnan(truth), belief.p, truth), notes=tuple(notes))
 
 
 def _numbers(name: str, values: ArrayLike) -> np.ndarray:
@@ -225,6 +251,7 @@ def validate(
     folds: int | None = None,
     seed: int = 0,
     jobs: int = 1,
+    relabel: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]] | None = None,
 ) -> Validation:
     """Cross-validate a learner, leaving whole patients out, and compare it with other learners.
 
@@ -255,6 +282,9 @@ def validate(
         Random seed of that deal.
     jobs : int
         Number of folds that are fitted at the same time.
+    relabel : callable, optional
+        Gets the indices of the training rows and returns ``y`` and ``eta`` of all rows, for labels
+        that are learned from other regions.
 
     Returns
     -------
@@ -283,10 +313,12 @@ def validate(
     known = np.full(len(p), np.nan) if truth is None else _truth("truth", truth, len(p))
     believed = _believed(readers, p, known)
     left_out = owner if folds is None else deal_patients(owner, folds, seed)
-    made = out_of_fold(learner, X, p, groups=left_out, patients=owner, eta=eta, n_jobs=jobs)
+    made = out_of_fold(
+        learner, X, p, groups=left_out, patients=owner, eta=eta, relabel=relabel, n_jobs=jobs
+    )
     beside: Rivals = compare_with_rivals(
         "learner", made.probability, rivals or {}, X, p, left_out, eta=eta, patients=owner,
-        target=believed, truth=None if truth is None else known, n_jobs=jobs,
+        target=believed, truth=None if truth is None else known, relabel=relabel, n_jobs=jobs,
     )  # fmt: skip
     keys = pd.DataFrame({"participant_id": owner, "roi_id": np.arange(len(p)).astype(str)})
     frame = keys.assign(probability=made.probability, truth=known, p=believed)
@@ -325,7 +357,7 @@ def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) ->
     if off.size:
         said = f"readers holds {off[0]:g}, must be probabilities in [0, 1]"
         raise CadError(said, hint="a 5-point score s is (s - 1) / 4; cad.consensus reads scores")
-    return MeanReaders().predict(grades).p
+    return AgreementReaders().fit(grades, truth).predict(grades).p
 
 
 def _long(keys: pd.DataFrame, readers: pd.DataFrame | None) -> pd.DataFrame | None:

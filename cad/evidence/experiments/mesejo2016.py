@@ -23,9 +23,7 @@ from cad.evidence.experiments import Options
 from cad.evidence.experiments.results import Result
 from cad.learning.evaluation.folds.crossval import out_of_fold
 from cad.learning.evaluation.folds.paired import Rivals, compare_probabilities, compare_with_rivals
-from cad.learning.labels.latent import dawid_skene, glad
 from cad.learning.labels.pooled import Belief, MeanReaders, PooledReaders
-from cad.learning.labels.rules import RULES as OFFERED
 from cad.learning.labels.rules import consensus_rule
 from cad.learning.labels.skill import reader_skill
 from cad.learning.learners import AveragedProbabilisticSVC, FuzzySVC, PlattSVC, ProbabilisticSVC
@@ -34,7 +32,7 @@ from cad.run.model.estimator import front_steps
 
 READERS = ("e1", "e2", "e3", "e4", "b1", "b2", "b3")
 SHIPPED = "P-SVM (shipped)"
-RULES = ("mean", "pooled", "graded", "Dawid-Skene", "GLAD")
+RULES = ("mean", "agreement", "pooled")
 
 
 def learners() -> dict[str, BaseEstimator]:
@@ -99,24 +97,18 @@ def believe(rule: str, grades: np.ndarray, truth: np.ndarray) -> Belief:
     Parameters
     ----------
     rule : str
-        Consensus rule: one of :data:`cad.learning.labels.rules.RULES`, or ``Dawid-Skene`` or
-        ``GLAD``.
+        Consensus rule: one of :data:`cad.learning.labels.rules.RULES`.
     grades : ndarray, shape (n, readers)
         Votes as probabilities.
     truth : ndarray, shape (n,)
-        Histology; NaN for a lesion that the rule must not learn from. ``Dawid-Skene`` and
-        ``GLAD`` do not use it.
+        Histology; NaN for a lesion that the rule must not learn from.
 
     Returns
     -------
     Belief
         ``p`` is the probability, ``eta`` its standard deviation.
     """
-    if rule in OFFERED:
-        return consensus_rule(rule).fit(grades, truth).predict(grades)
-    p = dawid_skene(grades) if rule == "Dawid-Skene" else glad(grades)
-    # The posterior of a latent class states no spread of its own: a coin's.
-    return Belief(p, np.sqrt(p * (1 - p)))
+    return consensus_rule(rule).fit(grades, truth).predict(grades)
 
 
 def readers(options: Options) -> Result:

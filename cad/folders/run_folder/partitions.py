@@ -23,7 +23,8 @@ _SHARED = ("images", "features", "labels")
 # Settings whose outcome depends on all patients of a run, and the values that do not.
 _OF_ALL = {
     ("images", "t2_standardisation"): ("none", "zscore", "reference"),
-    ("labels", "consensus"): ("mean",),
+    # A reader's agreement with the others is his own, and every run measures the same of him.
+    ("labels", "consensus"): ("mean", "agreement"),
 }
 
 

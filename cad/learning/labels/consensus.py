@@ -7,6 +7,7 @@ import pandas as pd
 
 from cad.base.errors import CadError
 from cad.base.settings import LabelSettings
+from cad.learning.labels.agreement import FEWEST_READERS, AgreementReaders
 from cad.learning.labels.scales import pirads_note, score_probability
 
 ETA0 = 0.125  # half a step of the five-point scale: what one score alone can be trusted to
@@ -34,7 +35,7 @@ def reader_labels(
     -------
     DataFrame
         One row per row of ``rois``, in its order: ``participant_id, roi_id``; ``n_readers``;
-        ``p``, the mean probability over the readers, and ``eta``, how much they disagree (NaN
+        ``p``, the probability by consensus of the readers, and ``eta``, how much they disagree (NaN
         without a reader); ``certain``, 1 or 0 where histology overrides the readers, else NaN;
         ``y``, the label for a learner: ``certain`` where that is not NaN, else ``p``.
 
@@ -49,8 +50,9 @@ def reader_labels(
     ``eta`` is the standard deviation of the readers' probabilities (ddof 1), or the constant
     ``settings.eta``; a single reader has no spread and gets :data:`ETA0`, half a step of the
     five-point scale. A learner makes the half-width of the label's interval from ``eta``
-    (docs/methods.md 8; [N14] V-B). With ``labels.consensus: pooled`` or ``graded``, the mean is
-    replaced later, inside each fold (:mod:`cad.learning.labels.rules`).
+    (docs/methods.md 8; [N14] V-B). With ``labels.consensus: agreement`` mean and deviation are
+    weighted; the weights are of all these regions, and are learned again inside each fold. With
+    ``pooled`` the mean is replaced later, inside each fold (:mod:`cad.learning.labels.rules`).
     """
     known = reader_probabilities(scores, rois, settings)
     known = known[known["reader_id"].isin(chosen_readers(readers, settings.readers))]
@@ -58,6 +60,11 @@ def reader_labels(
     summary = grouped.agg(n_readers="size", p="mean", spread="std").reset_index()
     labels = rois[_KEY].merge(summary, on=_KEY, how="left", validate="one_to_one")
     labels["n_readers"] = labels["n_readers"].fillna(0).astype(int)
+    if settings.consensus == "agreement" and known["reader_id"].nunique() >= FEWEST_READERS:
+        grades, _ = grade_matrix(known, rois)
+        belief = AgreementReaders(ETA0).fit(grades, np.full(len(rois), np.nan)).predict(grades)
+        labels["p"] = belief.p
+        labels["spread"] = belief.eta
     labels["eta"] = _uncertainty(labels, settings)
     labels["certain"] = np.nan
     if settings.histology == "override":

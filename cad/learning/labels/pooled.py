@@ -35,11 +35,14 @@ class Belief:
     y : ndarray, shape (n,)
         Label for a learner: 1 or 0 where histology is certain, else p. It has
         length 0 in what a consensus rule returns, and is filled in later.
+    notes : tuple of str
+        What the readers' agreement says of them: who adds nothing to the others, who is a copy.
     """
 
     p: Array
     eta: Array
     y: Array = field(default_factory=lambda: np.empty(0))
+    notes: tuple[str, ...] = ()
 
 
 class Consensus(Protocol):

@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cad.base.errors import CadError
-from cad.learning.labels.graded import GradedReaders
+from cad.learning.labels.agreement import AgreementReaders
 from cad.learning.labels.pooled import Consensus, MeanReaders, PooledReaders
 
 Array = NDArray[np.float64]
 
 RULES: dict[str, Callable[[], Consensus]] = {
+    "agreement": AgreementReaders,
     "mean": MeanReaders,
     "pooled": PooledReaders,
-    "graded": GradedReaders,
 }
 
 
@@ -26,7 +26,7 @@ def fold_labels(
     Parameters
     ----------
     name : str
-        Rule, as in the setting ``labels.consensus``: "mean", "pooled" or "graded".
+        Rule, as in the setting ``labels.consensus``: "agreement", "mean" or "pooled".
     grades : ndarray, shape (n, n_readers)
         Probabilities that scores state (:func:`cad.learning.labels.consensus.grade_matrix`).
     truth : ndarray, shape (n,)
@@ -50,7 +50,8 @@ def fold_labels(
 
 
 def consensus_rule(name: str) -> Consensus:
-    """Return a new, unfitted consensus rule by its name: "mean", "pooled" or "graded".
+    """Return a new, unfitted consensus rule by its name: "agreement", "mean" or
+    "pooled".
 
     Raises
     ------

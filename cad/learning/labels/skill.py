@@ -7,6 +7,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import t as student
 
+from cad.learning.labels.agreement import agreement_notes, reader_agreement
 from cad.learning.labels.pooled import PooledReaders, mean_of_known
 
 Array = NDArray[np.float64]
@@ -19,6 +20,9 @@ class SkillRow(TypedDict):
 
     ``n`` counts regions; ``_lower`` and ``_upper`` are the ends of 95 % intervals; ``weight`` is
     the reader's weight in the pooled log-odds, and ``adds`` whether its interval lies above 0.
+    ``correlation`` is that with the weighted mean of the others, ``share`` the reader's weight in
+    the consensus by agreement, and ``odd`` whether he adds nothing to the others without histology
+    (:mod:`cad.learning.labels.agreement`).
     """
 
     reader: str
@@ -33,6 +37,11 @@ class SkillRow(TypedDict):
     weight_lower: float
     weight_upper: float
     adds: bool | None
+    correlation: float
+    correlation_lower: float
+    correlation_upper: float
+    share: float
+    odd: bool
 
 
 class SkillTable(TypedDict):
@@ -71,10 +80,12 @@ def reader_skill(
         %, patients as clusters). ``weight``, the change of the pooled log-odds when this reader's
         score alone goes from 0 to 1, with ``weight_lower`` and ``weight_upper`` (95 %, Laplace).
         ``adds``, whether ``weight_lower`` is above 0. Where histology does not have both classes,
-        ``weight`` is NaN and ``adds`` None.
+        ``weight`` is NaN and ``adds`` None. ``correlation`` with the others' weighted mean, its 95
+        % interval, the reader's ``share`` of the consensus by agreement, and whether he is ``odd``:
+        adds nothing to the others.
     sentence : str
-        Names the readers who add nothing that these regions can show, or says why none can be
-        named.
+        Names the readers who add nothing that these regions can show, by histology and by their
+        agreement, and those whose scores are copies.
     against : str
         Truth that readers are measured against: "histology", or "the mean of the other readers"
         where histology does not have both classes.
@@ -85,6 +96,7 @@ def reader_skill(
     weight = deviation = np.full(len(readers), np.nan)
     if known:
         weight, deviation = pooled.weights(grades)
+    agreements = reader_agreement(grades, readers, patients)
     rows = []
     for j, reader in enumerate(readers):
         # The reader is left out of what he is measured against.
@@ -103,11 +115,19 @@ def reader_skill(
                 "weight_lower": weight[j] - _Z * deviation[j],
                 "weight_upper": weight[j] + _Z * deviation[j],
                 "adds": bool(weight[j] - _Z * deviation[j] > 0) if known else None,
+                "correlation": agreements[j].correlation,
+                "correlation_lower": agreements[j].lower,
+                "correlation_upper": agreements[j].upper,
+                "share": agreements[j].weight,
+                "odd": agreements[j].odd,
             }
         )
     table = pd.DataFrame(rows)
     against = "histology" if known else "the mean of the other readers"
-    return table, _sentence(table, pooled), against
+    sentences = [_sentence(table, pooled)]
+    for note in agreement_notes(agreements):
+        sentences.append(f"{note}.")
+    return table, " ".join(sentences), against
 
 
 def _others(grades: Array, reader: int) -> Array:
@@ -143,7 +163,7 @@ def _sentence(table: pd.DataFrame, pooled: PooledReaders) -> str:
     if not pooled.identified_:
         return (
             "Histology does not have both classes among the scored regions: readers are measured "
-            "against the mean of the others, and nobody's weight can be told."
+            "against the mean of the others."
         )
     if len(table) == 1:
         return "One reader: there are no others to add to."

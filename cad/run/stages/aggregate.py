@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError
-from cad.base.settings import PipelineSettings
+from cad.base.settings import LabelSettings, PipelineSettings
 from cad.folders.run_folder.tables import KEYS, write_labels
+from cad.learning.labels.agreement import FEWEST_READERS
 from cad.learning.labels.consensus import (
+    chosen_readers,
     grade_matrix,
     malignant,
     notes,
@@ -111,6 +113,8 @@ class FoldLabels:
     y, spread : ndarray, shape (n,)
         Label, and standard deviation of the readers, of the rows for which the rule gives no label,
         such as those of an earlier model.
+    eta : float or None
+        Constant that stands for every standard deviation; None for the rule's own.
     """
 
     rule: str
@@ -119,6 +123,7 @@ class FoldLabels:
     certain: np.ndarray
     y: np.ndarray
     spread: np.ndarray
+    eta: float | None = None
 
     def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return labels and spreads of all rows, two arrays of shape (n,).
@@ -131,6 +136,8 @@ class FoldLabels:
         # All rows are labelled, the left-out ones too, by what the training rows taught of
         # readers.
         y, spread, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
+        if self.eta is not None:
+            spread = np.where(np.isfinite(spread), self.eta, spread)
         # Rows of an extended model have no scores of known readers: their stored label stands.
         return np.where(np.isfinite(y), y, self.y), np.where(
             np.isfinite(spread), spread, self.spread
@@ -170,7 +177,7 @@ class Aggregated:
         Names of the earlier models whose training rows follow the cohort's.
     relabel : FoldLabels or None
         Makes the labels anew in each fold, for a consensus rule that learns from other regions;
-        None for the mean.
+        None where no label depends on another region.
     notes : tuple of str
         Remarks for the reader of the run.
     """
@@ -218,10 +225,7 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     write_labels(loaded.folder, labels)
     table = join(extracted.features, labels)
     grades = reader_probabilities(scores, rois, settings)
-    relabel = None
-    # The mean learns nothing from other regions, so that its labels hold in every fold.
-    if settings.consensus != "mean":
-        relabel = _fold_labels(loaded, grades, table)
+    relabel = _fold_labels(loaded, grades, table)
     note = relabel.note() if relabel else ""
     return Aggregated(
         rois,
@@ -238,14 +242,46 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     )
 
 
-def _fold_labels(loaded: Loaded, grades: pd.DataFrame, table: Table) -> FoldLabels:
+def _fold_labels(loaded: Loaded, grades: pd.DataFrame, table: Table) -> FoldLabels | None:
+    """Return what makes labels in each fold; None where they do not depend on other regions."""
+    settings = loaded.settings.labels
+    counted = grades["reader_id"].isin(chosen_readers(loaded.cohort.readers, settings.readers))
+    matrix, _ = grade_matrix(grades[counted], table.keys)
+    return fold_labels_of(settings, matrix, table.labels, table.y, table.spread)
+
+
+def fold_labels_of(
+    settings: LabelSettings,
+    grades: np.ndarray,
+    labels: pd.DataFrame,
+    y: np.ndarray,
+    spread: np.ndarray,
+) -> FoldLabels | None:
+    """Return what makes labels in each fold; None where they do not depend on other regions.
+
+    Parameters
+    ----------
+    settings : LabelSettings
+        The consensus rule, and whether the spread is a constant.
+    grades : ndarray, shape (n, n_readers)
+        Each counted reader's score as a probability; NaN where missing.
+    labels : DataFrame, shape (n, ...)
+        ``truth`` and ``certain`` of every row, as in ``labels.parquet``.
+    y, spread : ndarray, shape (n,)
+        Label and standard deviation of rows for which the rule gives none.
+    """
+    if settings.consensus == "mean" or grades.shape[1] == 0:
+        return None
+    if settings.consensus == "agreement" and grades.shape[1] < FEWEST_READERS:
+        return None
     return FoldLabels(
-        loaded.settings.labels.consensus,
-        grade_matrix(grades, table.keys)[0],
-        table.labels["truth"].to_numpy(float),
-        table.labels["certain"].to_numpy(float),
-        table.y,
-        table.spread,
+        settings.consensus,
+        grades,
+        labels["truth"].to_numpy(float),
+        labels["certain"].to_numpy(float),
+        y,
+        spread,
+        None if settings.eta == "adaptive" else float(settings.eta),
     )
 
 

@@ -327,11 +327,12 @@ def _null(loaded: Loaded, aggregated: Aggregated, scored: np.ndarray) -> Permuta
     settings, table = loaded.settings.validate_, aggregated.table
     if settings.permutations == 0:
         return None
-    if aggregated.relabel is not None:
+    # Agreement of readers is that of all regions in whatever order they are dealt.
+    if aggregated.relabel is not None and loaded.settings.labels.consensus != "agreement":
         raise CadError(
             f"labels.consensus {loaded.settings.labels.consensus!r} learns labels in every fold, "
             "and the permutation null shuffles what they are learned from",
-            hint="set validate.permutations: 0, or labels.consensus: mean",
+            hint="set validate.permutations: 0, or labels.consensus: agreement",
         )
     return permutation_null(
         make_estimator(loaded.settings),

@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 from sklearn.pipeline import Pipeline
 
-from cad.base.settings import PipelineSettings
+from cad.base.settings import LabelSettings, PipelineSettings
+from cad.learning.labels.agreement import agreement_notes, reader_agreement
 from cad.learning.labels.consensus import grade_matrix, reader_probabilities
 from cad.learning.learners.rivals import rival_learners, rival_notes
 from cad.run.api import Validation, validate
 from cad.run.model.estimator import front_steps, make_estimator
+from cad.run.stages.aggregate import FoldLabels, fold_labels_of
 from cad.run.tables.regions import Regions
 
 
@@ -55,6 +57,7 @@ def validate_table(
     chosen = settings.validate_
     folds = chosen.folds if chosen.scheme == "patient-folds" else None
     truth = labels["truth"].to_numpy(float)
+    readers = _readers(regions, labels, settings)
     made = validate(
         make_estimator(settings),
         X,
@@ -62,14 +65,21 @@ def validate_table(
         regions.patients,
         eta=labels["eta"].to_numpy(float),
         truth=truth if np.isfinite(truth).any() else None,
-        readers=_readers(regions, labels, settings),
+        readers=readers,
         rivals=rivals,
         folds=folds,
         seed=chosen.seed,
         jobs=jobs,
+        relabel=_relabel(regions, labels, readers, labels_by),
     )
     others = [name for name in rival_learners() if name != settings.learner.name]
-    notes = [*regions.notes, *made.notes, *rival_notes(others, len(X)), *copies(regions)]
+    notes = [
+        *regions.notes,
+        *made.notes,
+        *_of_readers(regions, readers),
+        *rival_notes(others, len(X)),
+        *copies(regions),
+    ]
     return replace(made, notes=notes)
 
 
@@ -84,6 +94,33 @@ def _readers(
     grades = reader_probabilities(regions.scores, regions.rois, settings.labels)
     matrix, names = grade_matrix(grades, labels)
     return pd.DataFrame(matrix, columns=names)
+
+
+def _relabel(
+    regions: Regions,
+    labels: pd.DataFrame,
+    readers: pd.DataFrame | None,
+    settings: LabelSettings,
+) -> FoldLabels | None:
+    """Return what makes the labels in each fold; None where they depend on no other region."""
+    if readers is None or regions.stated is not None:
+        return None
+    return fold_labels_of(
+        settings,
+        readers.to_numpy(float),
+        labels,
+        labels["y"].to_numpy(float),
+        labels["eta"].to_numpy(float),
+    )
+
+
+def _of_readers(regions: Regions, readers: pd.DataFrame | None) -> list[str]:
+    """Name the readers who add nothing to the others, and copies."""
+    if readers is None or regions.stated is not None:
+        return []
+    names = [str(name) for name in readers.columns]
+    grades = readers.to_numpy(float)
+    return agreement_notes(reader_agreement(grades, names, regions.patients))
 
 
 def copies(regions: Regions) -> list[str]:

@@ -152,9 +152,9 @@ def test_each_measure_and_the_logistic_regression_are_written_once() -> None:
             losses.add(name)
     assert inside >= set(MEASURES)
     assert not outside & set(MEASURES)
-    # A kernel's dual is another problem, and a likelihood of grades no fit of a line. The one
+    # A kernel's dual is another problem. The one
     # regression itself writes this loss as something faster.
-    assert losses == {"learning/learners/rivals.py", "learning/labels/latent.py"}
+    assert losses == {"learning/learners/rivals.py"}
 
 
 def test_the_area_with_an_interval_is_the_measure() -> None:

@@ -293,9 +293,9 @@ def test_the_tables_hold_what_the_measures_say(finished_run: Path, tmp_path: Pat
              "beyond_chance": True},
         ],
     }  # fmt: skip
-    share = {f"{name}{end}": 0.5 for name in ("sensitivity", "specificity", "weight")
+    share = {f"{name}{end}": 0.5 for name in ("sensitivity", "specificity", "weight", "correlation")
              for end in ("", "_lower", "_upper")}  # fmt: skip
-    row = {"reader": "r1", "n": 7, "adds": None, **share, "weight_lower": -1.25}
+    row = {"reader": "r1", "n": 7, "adds": None, "share": 0.5, **share, "weight_lower": -1.25}
     metrics["reader_skill"] = {"against": "histology", "sentence": "So.", "table": [row]}
     fold = {"n_train": 1, "n_unlabelled": 0, "n_test": 1, "selected": {}, "features": None}
     metrics["folds"] = [
@@ -310,7 +310,8 @@ def test_the_tables_hold_what_the_measures_say(finished_run: Path, tmp_path: Pat
         ["b", "–", "0.500 *"],
     ]
     assert _table(page, "Readers, pooled")[1] == [
-        "r1", "7", "0.50 [0.50, 0.50]", "0.50 [0.50, 0.50]", "0.50 [-1.25, 0.50]"
+        "r1", "7", "0.50 [0.50, 0.50]", "0.50 [0.50, 0.50]", "0.50 [-1.25, 0.50]",
+        "0.50 [0.50, 0.50]", "50 %"
     ]  # fmt: skip
     # Fifty lines at most.
     assert _table(page, "Folds") == [["Left out", "Said"], *[["x", "&lt;w&gt;"]] * 30,

@@ -1,0 +1,376 @@
+"""Readers weighed by how far they agree with the others, without histology (docs/methods.md 10).
+
+A reader's weight is max(0, r)^2 with r the correlation of his scores with the weighted mean of the
+others', over the regions that he and others scored. Correlations of few regions are uncertain: each
+is drawn towards the panel's mean, on Fisher's scale, as far as chance explains their differences
+(DerSimonian and Laird 1986). A panel whose differences are chance is so its plain mean.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cad.learning.labels.pooled import Belief, MeanReaders, refuse_outside
+
+Array = NDArray[np.float64]
+
+FEWEST_READERS = 3
+"""Readers that it takes to tell one from the others; fewer have equal weights."""
+# The mean of the others holds an odd reader until the first weights have taken him out.
+_ROUNDS = 3
+# Fisher's z has variance 1 / (n - 3); below four regions it is no estimate.
+_FEWEST = 4
+# Of correlations on Fisher's scale, where 1 is infinite.
+_HIGHEST = 0.99
+# Two readers alike by chance in all their common regions: rarer than this, they are one.
+_COINCIDENCE = 1e-3
+# Normal quantiles: the interval that is printed, and the lower end that an odd reader's must miss.
+_Z95, _Z99 = 1.959963984540054, 2.5758293035489004
+# An odd reader's whole interval lies below this share of the others' correlation.
+_SHARE_OF_OTHERS = 0.5
+
+
+@dataclass(frozen=True)
+class ReaderAgreement:
+    """Hold how far one reader agrees with the others.
+
+    Parameters
+    ----------
+    reader : str
+        Name of the reader.
+    n : int
+        Regions that he and at least one other reader scored.
+    correlation, lower, upper : float
+        Correlation of his scores with the weighted mean of the others', and its 95 % interval;
+        NaN below four regions or where the others gave one value only.
+    others : float
+        Median correlation of the other readers; NaN without any.
+    weight : float
+        Share of the consensus where everybody read.
+    copy_of : tuple of str
+        Readers with the same scores, by more than chance.
+    odd : bool
+        Whether he adds nothing that these regions can show: the correlation may be 0 or less, and
+        lies below half of the others' beyond chance.
+    """
+
+    reader: str
+    n: int
+    correlation: float
+    lower: float
+    upper: float
+    others: float
+    weight: float
+    copy_of: tuple[str, ...]
+    odd: bool
+
+
+class AgreementReaders:
+    """Take the mean of the readers, each weighed by his agreement with the others.
+
+    Attributes
+    ----------
+    weights_ : ndarray, shape (n_readers,)
+        Weights, which sum to 1. Equal for fewer than three readers, for readers of whom nothing can
+        be told, and where nobody agrees with anybody. Readers whose scores are copies of each other
+        share the weight of one.
+    copies_ : ndarray of int, shape (n_readers,)
+        Number of the first reader with the same scores; his own where there is none.
+    note : str
+        Always empty: what there is to say of readers :func:`reader_agreement` says.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.random(200)[:, None]
+    >>> grades = np.clip(truth + rng.normal(0, 0.1, (200, 4)), 0, 1)
+    >>> grades[:, 3] = rng.random(200)
+    >>> AgreementReaders().fit(grades, truth).weights_.round(2).tolist()
+    [0.33, 0.33, 0.33, 0.0]
+    """
+
+    note = ""
+
+    def __init__(self, single: float = 0.125) -> None:
+        self.single = single
+
+    def fit(self, grades: Array, truth: Array) -> Self:
+        """Learn the weights from the training regions and return this object.
+
+        Parameters
+        ----------
+        grades : ndarray, shape (n, n_readers)
+            Readers' probabilities; NaN where missing.
+        truth : ignored
+            Accepted so that consensus rules can be exchanged.
+
+        Raises
+        ------
+        CadError
+            For grades outside [0, 1].
+        """
+        refuse_outside(grades)
+        self.copies_ = _copies(grades)
+        alike = np.unique(self.copies_, return_inverse=True)[1]
+        # A copy is no second opinion: each person is asked once, and his names share his weight.
+        weight = _weights(_persons(grades, self.copies_))
+        times = np.bincount(alike)
+        self.weights_ = np.asarray(weight[alike] / times[alike])
+        return self
+
+    def predict(self, grades: Array) -> Belief:
+        """Return the weighted mean (``p``) and the weighted standard deviation (``eta``).
+
+        ``grades`` has shape (n, n_readers), NaN where missing; a region without a grade gets NaN. A
+        region that only readers without weight scored gets their plain mean. With equal weights the
+        deviation is that of ddof 1; a region with one reader gets ``single``.
+        """
+        refuse_outside(grades)
+        known = np.isfinite(grades)
+        weight = known * self.weights_
+        weight = np.where(weight.any(axis=1, keepdims=True), weight, known)
+        if np.ptp(self.weights_) == 0:
+            # Equal weights are the mean to the last bit, whatever their rounding.
+            return MeanReaders(self.single).predict(grades)
+        total = weight.sum(axis=1)
+        nobody = total == 0
+        share = weight / np.where(nobody, 1.0, total)[:, None]
+        p = np.where(known, grades * share, 0.0).sum(axis=1)
+        square = np.where(known, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
+        # What is left of one opinion's variance once the mean is taken: 1 - 1/n of equal weights.
+        freedom = 1 - (share**2).sum(axis=1)
+        alone = freedom < 1e-9
+        spread = np.sqrt(square / np.where(alone, 1.0, freedom))
+        eta = np.where(alone, self.single, spread)
+        return Belief(np.where(nobody, np.nan, p), np.where(nobody, np.nan, eta))
+
+
+def reader_agreement(
+    grades: Array, readers: list[str], patients: ArrayLike
+) -> list[ReaderAgreement]:
+    """Measure how far every reader agrees with the others, and who adds nothing to them.
+
+    Parameters
+    ----------
+    grades : ndarray, shape (n, n_readers)
+        Readers' probabilities; NaN where missing.
+    readers : list of str
+        Names of the columns.
+    patients : array, shape (n,)
+        Patient of every region; the regions of one patient err together.
+
+    Returns
+    -------
+    list of ReaderAgreement
+        One for each reader, in the order of ``readers``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> grades = np.clip(rng.random((90, 1)) + rng.normal(0, 0.1, (90, 3)), 0, 1)
+    >>> grades[:, 2] = rng.random(90)
+    >>> found = reader_agreement(grades, ["a", "b", "c"], np.arange(90) // 3)
+    >>> [row.odd for row in found]
+    [False, False, True]
+    """
+    rule = AgreementReaders().fit(grades, np.full(len(grades), np.nan))
+    group = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
+    persons, alike = np.unique(rule.copies_, return_inverse=True)
+    each = _persons(grades, rule.copies_)
+    weight = np.bincount(alike, rule.weights_).astype(float)
+    z, variance, n = _agreements(each, weight, group)
+    rows = []
+    for j, reader in enumerate(readers):
+        person = int(alike[j])
+        rest = np.delete(z, person)
+        rest = rest[np.isfinite(rest)]
+        others = float(np.tanh(np.median(rest))) if len(rest) else np.nan
+        deviation = np.sqrt(variance[person])
+        lower, upper = np.tanh(z[person] + _Z95 * deviation * np.array([-1.0, 1.0]))
+        nothing_shown = z[person] - _Z99 * deviation <= 0
+        # Of two who disagree nobody can say which of them is the odd one.
+        odd = len(persons) >= FEWEST_READERS and bool(
+            nothing_shown and upper < _SHARE_OF_OTHERS * others
+        )
+        same = [readers[k] for k in np.flatnonzero(alike == person) if k != j]
+        rows.append(
+            ReaderAgreement(
+                reader,
+                int(n[person]),
+                float(np.tanh(z[person])),
+                float(lower),
+                float(upper),
+                others,
+                float(rule.weights_[j]),
+                tuple(same),
+                odd,
+            )
+        )
+    return rows
+
+
+def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
+    """Say which readers add nothing and which are copies, with the evidence.
+
+    Parameters
+    ----------
+    agreements : list of ReaderAgreement
+        From :func:`reader_agreement`.
+
+    Returns
+    -------
+    list of str
+        A sentence for each odd reader, and one for each group of copies; else empty.
+    """
+    sentences = []
+    told: set[str] = set()
+    for row in agreements:
+        if row.odd:
+            turned = "; is the scale turned round?" if row.upper < 0 else ""
+            sentences.append(
+                f"{row.reader} adds nothing to the other readers that these regions can show: "
+                f"correlation with their mean {row.correlation:.2f} "
+                f"[{row.lower:.2f}, {row.upper:.2f}] in {row.n} regions, where the others' is "
+                f"{row.others:.2f}{turned}"
+            )
+        if row.copy_of and row.reader not in told:
+            names = (row.reader, *row.copy_of)
+            told.update(names)
+            sentences.append(
+                f"{', '.join(names)} gave the same scores, by more than chance: one reader under "
+                f"{len(names)} names is no agreement, and counts once"
+            )
+    return sentences
+
+
+def _persons(grades: Array, copies: NDArray[np.intp]) -> Array:
+    """Return one column for each person: the scores that stand under any of his names."""
+    if grades.shape[1] == 0:
+        return grades
+    columns = []
+    for first in np.unique(copies):
+        names = grades[:, copies == first]
+        # Copies agree wherever both are there, so that any of them will do.
+        where = np.isfinite(names).argmax(axis=1)
+        columns.append(names[np.arange(len(names)), where])
+    return np.column_stack(columns)
+
+
+def _copies(grades: Array) -> NDArray[np.intp]:
+    """Return for each reader the first reader whose scores are the same beyond chance."""
+    n_readers = grades.shape[1]
+    first = np.arange(n_readers)
+    pairs = [(a, b) for b in range(n_readers) for a in range(b)]
+    if len(pairs) < 2:
+        return first
+    common = np.zeros(len(pairs), dtype=int)
+    equal = np.zeros(len(pairs), dtype=int)
+    for k, (a, b) in enumerate(pairs):
+        both = np.isfinite(grades[:, a]) & np.isfinite(grades[:, b])
+        common[k] = both.sum()
+        equal[k] = (grades[both, a] == grades[both, b]).sum()
+    share = (equal + 1) / (common + 2)
+    for pair in np.flatnonzero((common == equal) & (common > 0)):
+        a, b = pairs[pair]
+        rest = np.delete(share, pair)[np.delete(common, pair) > 0]
+        if len(rest) and np.median(rest) ** common[pair] < _COINCIDENCE:
+            first[b] = min(first[b], first[a])
+    return first
+
+
+def _weights(grades: Array) -> Array:
+    """Return the weights of readers who are all different persons."""
+    n_readers = grades.shape[1]
+    equal = np.full(n_readers, 1 / n_readers)
+    # One reader has nobody to agree with, and two agree with each other equally.
+    if n_readers < FEWEST_READERS:
+        return equal
+    weight = equal
+    for _ in range(_ROUNDS):
+        z, variance, _ = _agreements(grades, weight, np.arange(len(grades)))
+        known = np.isfinite(z)
+        if known.sum() < FEWEST_READERS:
+            return equal
+        square = np.maximum(0.0, np.tanh(_drawn(z, variance, known))) ** 2
+        if square.sum() == 0:
+            return equal
+        weight = square / square.sum()
+    return np.asarray(weight)
+
+
+def _agreements(
+    grades: Array, weight: Array, group: NDArray[np.intp]
+) -> tuple[Array, Array, NDArray[np.intp]]:
+    """Return Fisher's z of every reader with the mean of the others, its variance, and regions.
+
+    NaN and infinite where nothing can be told.
+    """
+    known = np.isfinite(grades)
+    total = np.where(known, grades * weight, 0.0)
+    heard = known * weight
+    # Readers without weight say nothing of the others; where nobody else has any, all count.
+    if not heard.any():
+        heard = known.astype(float)
+        total = np.where(known, grades, 0.0)
+    z = np.full(grades.shape[1], np.nan)
+    variance = np.full(grades.shape[1], np.inf)
+    n: NDArray[np.intp] = np.zeros(grades.shape[1], dtype=np.intp)
+    whole = _variance_of_mean(total.sum(axis=1), heard.sum(axis=1))
+    for reader in range(grades.shape[1]):
+        others = np.delete(heard, reader, axis=1).sum(axis=1)
+        used = known[:, reader] & (others > 0)
+        n[reader] = np.count_nonzero(used)
+        if n[reader] < _FEWEST:
+            continue
+        mean = np.delete(total, reader, axis=1).sum(axis=1)[used] / others[used]
+        z[reader], variance[reader] = _fisher(grades[used, reader], mean, group[used], whole)
+    return z, variance, n
+
+
+def _variance_of_mean(total: Array, heard: Array) -> float:
+    """Return the variance of the readers' mean over the regions that somebody scored."""
+    if not (heard > 0).any():
+        return 0.0
+    return float(np.var(total[heard > 0] / heard[heard > 0]))
+
+
+def _fisher(
+    scores: Array, mean: Array, group: NDArray[np.intp], whole: float
+) -> tuple[float, float]:
+    """Return Fisher's z of two variables and its variance, patients as clusters."""
+    n = len(scores)
+    if np.ptp(mean) == 0:
+        return np.nan, np.inf
+    least = 1 / (n - 3)
+    if np.ptp(scores) == 0:
+        # One answer to everything agrees with nothing, as far as the others' answers differed.
+        told = min(1.0, float(np.var(mean)) / whole) if whole > 0 else 1.0
+        return 0.0, least / max(told, 1e-6)
+    u = (scores - scores.mean()) / scores.std()
+    v = (mean - mean.mean()) / mean.std()
+    r = float(np.clip((u * v).mean(), -_HIGHEST, _HIGHEST))
+    # What every region adds to the correlation (its influence), summed by patient.
+    influence = u * v - r * (u**2 + v**2) / 2
+    sums = np.bincount(group, influence)
+    variance = float(sums @ sums) / n**2 / (1 - r**2) ** 2
+    # Influences of few regions understate what a normal sample of this size would have.
+    return float(np.arctanh(r)), max(variance, least)
+
+
+def _drawn(z: Array, variance: Array, known: NDArray[np.bool_]) -> Array:
+    """Return every reader's z drawn towards the panel's mean, as far as chance explains it."""
+    precision = 1 / variance[known]
+    centre = float(precision @ z[known] / precision.sum())
+    excess = float(precision @ (z[known] - centre) ** 2) - (known.sum() - 1)
+    scale = precision.sum() - (precision @ precision) / precision.sum()
+    between = max(0.0, excess / scale)
+    total = 1 / (variance[known] + between)
+    centre = float(total @ z[known] / total.sum())
+    drawn = np.full(len(z), centre)
+    kept = between / (between + variance[known])
+    drawn[known] = centre + kept * (z[known] - centre)
+    return drawn
