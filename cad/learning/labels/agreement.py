@@ -1,4 +1,4 @@
-"""Readers weighed by how far they agree with the others, without histology (docs/methods.md 10).
+"""Readers weighed by how far they agree with the others, without histology (docs/methods.md 8).
 
 A reader's weight is max(0, r)^2 with r the correlation of his scores with the weighted mean of the
 others', over the regions that he and others scored. Correlations of few regions are uncertain: each
