@@ -123,7 +123,7 @@ def pair_lines(columns: list[Column]) -> list[str]:
 
 def of_adc(columns: list[Column], part: str) -> dict[str, Column]:
     """Return the columns of a part of ADC by their statistic."""
-    return {c.statistic: c for c in columns if (c.image, c.part) == ("adc", part)}
+    return {c.statistic: c for c in columns if (c.image, c.channel) == ("adc", part)}
 
 
 def map_rows(columns: list[Column]) -> list[str]:
@@ -131,7 +131,7 @@ def map_rows(columns: list[Column]) -> list[str]:
     parts: dict[str, list[str]] = {}
     for column in columns:
         if column.image == "dce":
-            parts.setdefault(column.part, []).append(column.statistic)
+            parts.setdefault(column.channel, []).append(column.statistic)
     rows: dict[tuple[str, ...], list[str]] = {}
     source: dict[tuple[str, ...], list[str]] = {}
     for (part, kept), of in zip(parts.items(), MAPS.values(), strict=True):
@@ -159,7 +159,7 @@ def radiomics_rows(columns: list[Column]) -> list[str]:
     parts: dict[str, list[Column]] = {}
     for column in columns:
         if column.family == "radiomics" and column.image == "adc":
-            parts.setdefault(column.part, []).append(column)
+            parts.setdefault(column.channel, []).append(column)
     return [
         f"| `{part}` | {', '.join(f'`{c.statistic}`' for c in made)} | "
         f"{', '.join(dict.fromkeys(c.unit for c in made))} |"

@@ -10,13 +10,14 @@ import re
 import reprlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cad.base.errors import CadError
 from cad.base.reading import MAX_YAML, check_depth, read_bytes, reading
+from cad.base.terms.features import FAMILY_NAMES
 
 # A key on its own line, and the indented words below it.
 _KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
@@ -203,6 +204,12 @@ class FilterSettings(Section):
     boundary: Literal["mirror", "nearest", "zero", "periodic"] = "mirror"
 
 
+if TYPE_CHECKING:
+    Family = str
+else:
+    Family = Literal[FAMILY_NAMES]
+
+
 class FeatureSettings(Section):
     """Say which features are measured.
 
@@ -226,19 +233,14 @@ class FeatureSettings(Section):
     """
 
     modalities: tuple[Literal["t2w", "adc", "dce", "hbv"], ...] = ("t2w", "adc", "dce")
-    families: tuple[
-        Literal[
-            "intensity",
-            "histogram",
-            "gradient",
-            "haralick",
-            "semiquantitative",
-            "kinetic",
-            "size",
-            "position",
-        ],
-        ...,
-    ] = ("intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic")
+    families: tuple[Family, ...] = (
+        "intensity",
+        "histogram",
+        "gradient",
+        "haralick",
+        "semiquantitative",
+        "kinetic",
+    )
     counting: bool = False
     radiomics: tuple[
         Literal["shape", "glrlm", "glszm", "gldm", "ngtdm", "total_energy", "mcc"], ...

@@ -35,11 +35,11 @@ class Column:
         Name of the modality; empty for size and position of the region as drawn.
     family : str
         One of ``features.families`` in the settings, or ``filters`` or ``radiomics``.
-    part : str
+    channel : str
         The map or response that is measured: ``intensity``, ``sobel``, ``tofts_ktrans``,
         ``log3mm``.
     statistic : str
-        The number taken of that part: ``median``, ``contrast``.
+        The number taken of that channel: ``median``, ``contrast``.
     definition : str
         The feature's definition in one sentence.
     unit : str
@@ -62,7 +62,7 @@ class Column:
 
     image: str
     family: str
-    part: str
+    channel: str
     statistic: str
     definition: str
     unit: str
@@ -77,18 +77,18 @@ class Column:
     @cached_property
     def name(self) -> str:
         """Return the name of the column in the feature table, such as ``t2w_intensity_median``."""
-        return column_name(self.image, self.part, self.statistic)
+        return column_name(self.image, self.channel, self.statistic)
 
 
-def column_name(image: str, part: str, statistic: str) -> str:
+def column_name(image: str, channel: str, statistic: str) -> str:
     """Join the arguments that are not empty with underscores: ``t2w_intensity_median``.
 
     Parameters
     ----------
-    image, part, statistic : str
+    image, channel, statistic : str
         Modality, map or filter response, and statistic, such as ``t2w``, ``intensity``, ``median``.
     """
-    return "_".join(word for word in (image, part, statistic) if word)
+    return "_".join(word for word in (image, channel, statistic) if word)
 
 
 def columns_of(features: FeatureSettings) -> dict[str, Column]:
@@ -108,13 +108,14 @@ def columns_of(features: FeatureSettings) -> dict[str, Column]:
     columns = [*_REGION]
     for image in features.modalities:
         columns += _of_series(features) if image == "dce" else _of_image(image, features)
-    return {
-        column.name: column
-        for column in columns
-        if column.family in (*features.families, "filters", "radiomics")
-        and (features.counting or not column.counts_voxels)
-        and not any(fnmatchcase(column.name, pattern) for pattern in features.exclude)
-    }
+    chosen = {}
+    for column in columns:
+        wanted = column.family in (*features.families, "filters", "radiomics")
+        counts = column.counts_voxels and not features.counting
+        excluded = any(fnmatchcase(column.name, pattern) for pattern in features.exclude)
+        if wanted and not counts and not excluded:
+            chosen[column.name] = column
+    return chosen
 
 
 def columns_stated(settings: Mapping[str, Any]) -> dict[str, Column]:
@@ -179,7 +180,7 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def radiomics_part(name: str) -> str:
+def radiomics_channel(name: str) -> str:
     """Return the text that names a feature class of pyradiomics in its columns.
 
     Parameters
@@ -198,17 +199,15 @@ def _image_columns(image: str, family: str) -> tuple[Column, ...]:
     if family == "intensity":
         return _statistics(image, family, family, whole, signed=image == "t2w")
     if family == "gradient":
-        parts = {name: _of(whole, part, short) for name, part in terms.GRADIENTS.items()}
-        return tuple(
-            c for name, part in parts.items() for c in _statistics(image, family, name, part)
-        )
-    part, table = {
-        "histogram": (terms.LEVEL_COUNTS, terms.HISTOGRAM),
-        "haralick": (terms.PAIRS, terms.HARALICK),
-    }[family]
-    made = _of(whole, part, short)
+        columns: list[Column] = []
+        for name, operator in terms.GRADIENTS.items():
+            columns += _statistics(image, family, name, _of(whole, operator, short))
+        return tuple(columns)
+    words = terms.FAMILIES[family]
+    channel = _of(whole, words.channel, short)
     return tuple(
-        _column(image, family, family, name, statistic, made) for name, statistic in table.items()
+        _column(image, family, family, name, statistic, channel)
+        for name, statistic in words.statistics.items()
     )
 
 
@@ -218,10 +217,14 @@ def _of_image(image: str, features: FeatureSettings) -> list[Column]:
     columns: list[Column] = []
     for family in ("intensity", "histogram", "gradient"):
         columns += _image_columns(image, family)
-    for chosen in next((value for key, value in features.filters.items() if key == image), ()):
-        part = _of(whole, terms.FILTERS[chosen.kind], short)
-        columns += _statistics(image, "filters", filter_name(chosen), part)
-    columns += _image_columns(image, "haralick")
+    for filtered, filters in features.filters.items():
+        if filtered == image:
+            for chosen in filters:
+                channel = _of(whole, terms.FILTERS[chosen.kind], short)
+                columns += _statistics(image, "filters", filter_name(chosen), channel)
+    for family in terms.FAMILIES:
+        if family != "histogram":
+            columns += _image_columns(image, family)
     for name in features.radiomics:
         columns += _radiomics_columns(image, name)
     return columns
@@ -231,18 +234,18 @@ def _of_image(image: str, features: FeatureSettings) -> list[Column]:
 def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
     whole = terms.IMAGES[image]
     short = short_name(image)
-    part, names = terms.RADIOMICS[name]
+    channel, names = terms.RADIOMICS[name]
     units = {"shape": terms.SHAPE_UNITS, "total_energy": {"TotalEnergy": f"({whole.unit})^2 mm3"}}
-    made = _of(whole, part, short) if name != "shape" else part
+    made = _of(whole, channel, short) if name != "shape" else channel
     return tuple(
         _column(
             image,
             "radiomics",
-            radiomics_part(name),
+            radiomics_channel(name),
             snake(theirs),
             terms.Statistic(f"pyradiomics' {theirs}"),
             made,
-            units.get(name, {}).get(theirs, part.unit),
+            units.get(name, {}).get(theirs, channel.unit),
         )
         for theirs in names
     )
@@ -251,19 +254,21 @@ def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
 def _of_series(features: FeatureSettings) -> list[Column]:
     # Maps without a model, those of enhancement, are always made.
     models = ("", *features.perfusion.models)
-    return [
-        c for name, made in terms.MAPS.items() if made.model in models for c in _map_columns(name)
-    ]
+    columns: list[Column] = []
+    for name, made in terms.MAPS.items():
+        if made.model in models:
+            columns += _map_columns(name)
+    return columns
 
 
 @cache
 def _map_columns(name: str) -> tuple[Column, ...]:
     """Return the columns of a perfusion map."""
     made = terms.MAPS[name]
-    part = map_part(name)
-    wanted = _OF_FIT.get(made.role, tuple(terms.STATISTICS))
-    columns = _statistics("dce", map_family(made), part, made, signed=name in _SIGNED_MAPS)
-    return tuple(column for column in columns if column.statistic in wanted)
+    channel = map_channel(name)
+    statistics = _OF_FIT.get(made.role, tuple(terms.STATISTICS))
+    columns = _statistics("dce", map_family(made), channel, made, signed=name in _SIGNED_MAPS)
+    return tuple(column for column in columns if column.statistic in statistics)
 
 
 def map_family(made: terms.PerfusionMap) -> str:
@@ -271,7 +276,7 @@ def map_family(made: terms.PerfusionMap) -> str:
     return "semiquantitative" if made.group == "enhancement" else "kinetic"
 
 
-def map_part(name: str) -> str:
+def map_channel(name: str) -> str:
     """Return the text that names a perfusion map in its columns.
 
     It is the map's name; ``semi_`` comes before it for a map of the signal's enhancement, for
@@ -285,75 +290,75 @@ def map_part(name: str) -> str:
     return name if map_family(terms.MAPS[name]) == "kinetic" else f"semi_{name}"
 
 
-def _of(whole: terms.Part, part: terms.Part, short: str) -> terms.Part:
-    """Return a part of an image: its words and unit follow the image's."""
+def _of(whole: terms.Channel, channel: terms.Channel, short: str) -> terms.Channel:
+    """Return a channel of an image: its words and unit follow the image's."""
     # Counts of grey levels have no unit, whatever the image's is.
-    unit = part.unit if part.unit == "1" else whole.unit + part.unit
-    definition = f"{whole.definition}, {part.definition}"
-    title = f"{short} {part.title}"
-    return terms.Part(definition, unit, part.source, title, part.words, part.group)
+    unit = channel.unit if channel.unit == "1" else whole.unit + channel.unit
+    definition = f"{whole.definition}, {channel.definition}"
+    title = f"{short} {channel.title}"
+    return terms.Channel(definition, unit, channel.source, title, channel.words, channel.group)
 
 
 def _statistics(
-    image: str, family: str, name: str, part: terms.Part, *, signed: bool = False
+    image: str, family: str, name: str, channel: terms.Channel, *, signed: bool = False
 ) -> tuple[Column, ...]:
     columns = []
     for key, statistic in terms.STATISTICS.items():
         # A ratio to the mean says nothing where values lie on both sides of zero.
         if signed and key in terms.RATIOS:
             continue
-        unit = part.unit if statistic.power else "1"
+        unit = channel.unit if statistic.power else "1"
         if statistic.power > 1 and unit != "1":
             unit = f"({unit})^{statistic.power}"
-        columns.append(_column(image, family, name, key, statistic, part, unit))
+        columns.append(_column(image, family, name, key, statistic, channel, unit))
     return tuple(columns)
 
 
 def _column(
     image: str,
     family: str,
-    part: str,
+    channel: str,
     name: str,
     statistic: terms.Statistic,
-    words: terms.Part,
+    words: terms.Channel,
     unit: str = "1",
 ) -> Column:
     short = short_name(image)
     level = (f"{short} level",) if family == "intensity" and name in terms.LEVELS else ()
     group = words.group if words.group == short else f"{short} {words.group}"
+    counting = (*terms.COUNTING["every"], *terms.COUNTING.get(family, ()))
     return Column(
-        image,
-        family,
-        part,
-        name,
-        f"{words.definition}: {statistic.definition}",
-        unit,
-        words.source,
-        statistic.ibsi,
-        words.title,
-        words.words,
-        terms.STATISTICS.get(name, statistic).label or name.replace("_", " "),
-        (short, *level, group),
-        family != "radiomics"
-        and name in (*terms.COUNTING["every"], *terms.COUNTING.get(family, ())),
+        image=image,
+        family=family,
+        channel=channel,
+        statistic=name,
+        definition=f"{words.definition}: {statistic.definition}",
+        unit=unit,
+        source=words.source,
+        ibsi=statistic.ibsi,
+        title=words.title,
+        words=words.words,
+        label=terms.STATISTICS.get(name, statistic).label or name.replace("_", " "),
+        groups=(short, *level, group),
+        counts_voxels=family != "radiomics" and name in counting,
     )
 
 
-def _region(part: str, title: str, words: str, table: dict[str, list[str]]) -> list[Column]:
+def _region(channel: str, title: str, words: str, table: dict[str, list[str]]) -> list[Column]:
     return [
         Column(
-            "",
-            part,
-            part,
-            name,
-            definition,
-            unit,
-            "IBSI" if tag else "",
-            tag,
-            title,
-            words,
-            name.replace("_", " "),
-            (title,),
+            image="",
+            family=channel,
+            channel=channel,
+            statistic=name,
+            definition=definition,
+            unit=unit,
+            source="IBSI" if tag else "",
+            ibsi=tag,
+            title=title,
+            words=words,
+            label=name.replace("_", " "),
+            groups=(title,),
         )
         for name, (definition, unit, tag) in table.items()
     ]

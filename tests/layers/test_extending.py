@@ -24,11 +24,19 @@ CHANGES = {
     # A feature with its kernel, and one without.
     "base/terms/features.yaml": [
         (
+            "families:\n",
+            "families:\n  roughness:\n"
+            '    {definition: "roughness", unit: "1", source: "here", title: "roughness",\n'
+            '     words: "how rough it is", group: "roughness",\n'
+            '     measured_by: "cad.mri.features.roughness:roughness",\n'
+            '     statistics: {steps: {definition: "mean step of levels"}}}\n',
+        ),
+        (
             '  variance: {definition: "population',
             '  midrange: {definition: "mean of the extremes", power: 1}\n'
             '  forgotten: {definition: "no kernel has it"}\n'
             '  variance: {definition: "population',
-        )
+        ),
     ],
     "mri/features/intensity.py": [
         (
@@ -60,6 +68,16 @@ class Wrapping(BaseEstimator):
     def predict_proba(self, X):
         return self.model_.predict_proba(X)
 """
+ROUGHNESS = """
+import numpy as np
+
+def roughness(sample):
+    steps = np.empty(len(sample.start) - 1, [("steps", float)])
+    for region in range(len(steps)):
+        levels = sample.levels[sample.start[region] : sample.start[region + 1]]
+        steps["steps"][region] = np.abs(np.diff(levels)).mean()
+    return steps
+"""
 SCRIPT = """
 import json
 from pathlib import Path
@@ -73,6 +91,10 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.folder import of_every_run
 from cad.base.settings import FeatureSettings, PipelineSettings
 from cad.base.terms.measures import MEASURES as WORDS
+from cad.mri.features.images import Prepared
+from cad.mri.features.measure import measure
+from cad.mri.features.regions import RegionVoxels
+from cad.mri.imaging.volume import Volume
 
 row = statistics(np.array([1.0, 2.0, 6.0, 7.0]), np.array([0, 4]))[0]
 settings = PipelineSettings.model_validate({"name": "t", "learner": {"name": "Wrapping"}})
@@ -80,7 +102,13 @@ try:
     refused = require_storable(make_estimator(settings), settings.learner)
 except CadError as error:
     refused = error.problem
+image = Volume(np.arange(64.0).reshape(4, 4, 4), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
+region = RegionVoxels.from_masks([np.ones((4, 4, 4), bool)])
+features = FeatureSettings(families=("roughness",), modalities=("t2w",))
+table = measure(Prepared("t2w", image), region, features)
 print(json.dumps({
+    "family": {name: values.tolist() for name, values in table.items()},
+    "title": columns_of(features)["t2w_roughness_steps"].title,
     "measures": [list(WORDS)[:3], list(MEASURES)[:3]],
     "values": [float(row[n]) for n in ("mean", "midrange", "variance", "median")],
     "forgotten": bool(np.isnan(row["forgotten"])),
@@ -101,6 +129,7 @@ def test_the_steps_are_enough(tmp_path: Path) -> None:
             text = text.replace(old, new, 1)
         (package / name).write_text(text, encoding="utf-8")
     (package / "learning" / "learners" / "wrapping.py").write_text(WRAPPING, encoding="utf-8")
+    (package / "mri" / "features" / "roughness.py").write_text(ROUGHNESS, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=tmp_path,
@@ -113,6 +142,9 @@ def test_the_steps_are_enough(tmp_path: Path) -> None:
     assert found["measures"] == [["auc", "answer", "accuracy"]] * 2
     assert found["values"] == [4.0, 4.0, 6.5, 4.0]
     assert found["forgotten"]
+    # 64 ascending values in 16 levels of 4: 15 steps of one level among 63 neighbours.
+    assert found["family"] == {"t2w_roughness_steps": [15 / 63]}
+    assert found["title"] == "T2 roughness"
     assert found["unit"] == "1e-6 mm2/s"
     assert "digest.txt" in found["outputs"]
     assert "LogisticRegression, which a bundle cannot store" in found["refused"]

@@ -1,6 +1,6 @@
 """The words of the features: what each statistic, texture, map and filter is.
 
-The tables lie in ``features.yaml`` beside this file. Keys are the parts that columns' names are put
+The tables lie in ``features.yaml`` beside this file. Keys are the words that columns' names are put
 together from (:mod:`cad.mri.columns`), in the order in which columns are stored. Nothing here
 computes; the kernels' own modules do.
 """
@@ -33,7 +33,7 @@ class Statistic(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class Channel:
     """Describe an image, a map or a filter's response, of whose values statistics are taken.
 
     Parameters
@@ -59,7 +59,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class PerfusionMap(Part):
+class PerfusionMap(Channel):
     """Describe a map of the dynamic series.
 
     Parameters
@@ -74,6 +74,25 @@ class PerfusionMap(Part):
     role: str = "parameter"
 
 
+@dataclass(frozen=True)
+class Family:
+    """Describe a family of statistics of whole regions, such as those of co-occurrence.
+
+    Parameters
+    ----------
+    channel : Channel
+        What the statistics are taken of; its title and words are those of the family.
+    measured_by : str
+        ``module:function`` of the function that measures them.
+    statistics : dict of str to Statistic
+        In the order in which they are stored.
+    """
+
+    channel: Channel
+    measured_by: str
+    statistics: dict[str, Statistic]
+
+
 _TABLES = table_beside(__file__)
 
 
@@ -81,23 +100,43 @@ def _statistics(name: str) -> dict[str, Statistic]:
     return {key: Statistic(**row) for key, row in _TABLES[name].items()}
 
 
-def _parts(name: str) -> dict[str, Part]:
-    return {key: Part(**row) for key, row in _TABLES[name].items()}
+def _channels(name: str) -> dict[str, Channel]:
+    return {key: Channel(**row) for key, row in _TABLES[name].items()}
 
 
-STATISTICS, HISTOGRAM, HARALICK = map(_statistics, ("statistics", "histogram", "haralick"))
-LEVELS, SPREADS, RATIOS = (tuple[str, ...](_TABLES[k]) for k in ("levels", "spreads", "ratios"))
+def _families() -> dict[str, Family]:
+    families = {}
+    for name, row in _TABLES["families"].items():
+        channel = Channel(**{key: row[key] for key in Channel.__dataclass_fields__})
+        statistics = {key: Statistic(**words) for key, words in row["statistics"].items()}
+        families[name] = Family(channel, row["measured_by"], statistics)
+    return families
+
+
+STATISTICS = _statistics("statistics")
+FAMILIES = _families()
+"""Families of statistics of whole regions."""
+HISTOGRAM = FAMILIES["histogram"].statistics
+HARALICK = FAMILIES["haralick"].statistics
+_FIRST_FAMILIES = ("intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic")
+FAMILY_NAMES = tuple(dict.fromkeys((*_FIRST_FAMILIES, "size", "position", *FAMILIES)))
+"""Every family that the settings may name."""
+LEVELS: tuple[str, ...] = tuple(_TABLES["levels"])
+SPREADS: tuple[str, ...] = tuple(_TABLES["spreads"])
+RATIOS: tuple[str, ...] = tuple(_TABLES["ratios"])
 """Statistics that move with an image as a whole, of how far voxels differ, and to the mean."""
 COUNTING: dict[str, list[str]] = _TABLES["counting"]
 """By family: statistics that tell a region's size under another name."""
-IMAGES, GRADIENTS, FILTERS = map(_parts, ("images", "gradients", "filters"))
-LEVEL_COUNTS, PAIRS = _parts("families").values()
-SIZE, POSITION = (dict[str, list[str]](_TABLES[name]) for name in ("size", "position"))
+IMAGES = _channels("images")
+GRADIENTS = _channels("gradients")
+FILTERS = _channels("filters")
+SIZE: dict[str, list[str]] = _TABLES["size"]
+POSITION: dict[str, list[str]] = _TABLES["position"]
 """Both: name -> (definition, unit, IBSI tag)."""
 SHAPE_UNITS: dict[str, str] = _TABLES["shape_units"]
 """Of pyradiomics' features of a shape; the others are lengths in mm."""
-RADIOMICS: dict[str, tuple[Part, tuple[str, ...]]] = {
-    name: (Part(**made["part"]), tuple(made["names"]))
+RADIOMICS: dict[str, tuple[Channel, tuple[str, ...]]] = {
+    name: (Channel(**made["part"]), tuple(made["names"]))
     for name, made in _TABLES["radiomics"].items()
 }
 """By class of pyradiomics: what a page calls it, and pyradiomics' names of its features."""
@@ -125,9 +164,7 @@ def _model(model: str, title: str, unit: str, source: str, parameters: list[str]
 
 
 _MADE = [_model(name, **words) for name, words in _TABLES["models"].items()]
-MAPS: dict[str, PerfusionMap] = {
-    name: PerfusionMap(**words)
-    for table in (_TABLES["maps"], *_MADE)
-    for name, words in table.items()
-}
+MAPS: dict[str, PerfusionMap] = {}
 """Every map of a dynamic series, in the order of storage; names follow OSIPI's lexicon."""
+for _table in (_TABLES["maps"], *_MADE):
+    MAPS.update({name: PerfusionMap(**words) for name, words in _table.items()})

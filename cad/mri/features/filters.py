@@ -61,11 +61,11 @@ def check_filters(settings: FeatureSettings) -> None:
         extra installs.
     """
     for image, chosen in settings.filters.items():
-        for one in chosen:
-            wrong = _problem(one)
+        for setting in chosen:
+            wrong = _problem(setting)
             if wrong:
                 raise CadError(f"features.filters.{image}: {wrong}", hint="see docs/filters.md")
-        names = [filter_name(one) for one in chosen]
+        names = [filter_name(setting) for setting in chosen]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise CadError(
@@ -76,11 +76,11 @@ def check_filters(settings: FeatureSettings) -> None:
 
 def _problem(chosen: FilterSettings) -> str:
     missing = [key for key in _NEEDED[chosen.kind] if getattr(chosen, key) is None]
-    foreign = {key for kind, keys in _KEYS.items() if kind != chosen.kind for key in keys}
+    foreign = set().union(*(keys for kind, keys in _KEYS.items() if kind != chosen.kind))
     strange = sorted(foreign & chosen.model_fields_set)
     if missing or strange:
-        what = f"needs {missing[0]}" if missing else f"has no {strange[0]}"
-        return f"the filter {chosen.kind} {what} (it takes {', '.join(_KEYS[chosen.kind])})"
+        problem = f"needs {missing[0]}" if missing else f"has no {strange[0]}"
+        return f"the filter {chosen.kind} {problem} (it takes {', '.join(_KEYS[chosen.kind])})"
     if chosen.kind != "wavelet":
         return ""
     letters = 3 if chosen.dimension == "3D" else 2
@@ -211,15 +211,15 @@ def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> lis
     if sigma < 1 - _EQUAL:
         _too_small(chosen, "sigma_mm", side, side)
     half = int(np.floor(chosen.truncate * sigma + 0.5))
-    at = np.arange(-half, half + 1.0)
-    gauss = np.exp(-(at**2) / (2 * sigma**2)) / (np.sqrt(2 * np.pi) * sigma)
-    return [gauss, gauss * (at**2 / sigma**2 - 1) / sigma**2]
+    offset = np.arange(-half, half + 1.0)
+    gauss = np.exp(-(offset**2) / (2 * sigma**2)) / (np.sqrt(2 * np.pi) * sigma)
+    return [gauss, gauss * (offset**2 / sigma**2 - 1) / sigma**2]
 
 
-def _too_small(chosen: FilterSettings, key: str, side: float, least: float) -> None:
+def _too_small(chosen: FilterSettings, key: str, side: float, smallest: float) -> None:
     raise CadError(
         f"the filter {filter_name(chosen)} is too small for voxels of {side:.3g} mm",
-        hint=f"raise {key} to {least:.3g} or more, or interpolate to smaller voxels",
+        hint=f"raise {key} to {smallest:.3g} or more, or interpolate to smaller voxels",
     )
 
 
@@ -257,7 +257,7 @@ def _turns(
     axes = _axes(chosen)
     low = kernels[0]
     bands = [kernels["LH".index(letter)] for letter in chosen.bands or ""]
-    seen = set()
+    made = set()
     for order in permutations(range(len(axes))):
         for flips in product((1, -1), repeat=len(axes)):
             matrix = np.zeros((len(axes), len(axes)))
@@ -265,15 +265,16 @@ def _turns(
             plain = list(order) == sorted(order) and min(flips) > 0
             if np.linalg.det(matrix) < 0 or not (chosen.rotations or plain):
                 continue
-            last = [bands[at][::flip] for at, flip in zip(order, flips, strict=True)]
+            last = [bands[axis][::flip] for axis, flip in zip(order, flips, strict=True)]
             first = [low[::flip] for flip in flips]
             key = tuple(k.tobytes() for k in (*last, *(first if chosen.level > 1 else ())))
-            if key not in seen:
-                seen.add(key)
-                yield [
-                    {axis: _holes(k, level) for axis, k in zip(axes, chosen_kernels, strict=True)}
-                    for level, chosen_kernels in enumerate([first] * (chosen.level - 1) + [last])
-                ]
+            if key not in made:
+                made.add(key)
+                levels = []
+                for level, of_axes in enumerate([first] * (chosen.level - 1) + [last]):
+                    spread = [_holes(kernel, level) for kernel in of_axes]
+                    levels.append(dict(zip(axes, spread, strict=True)))
+                yield levels
 
 
 def _holes(kernel: np.ndarray, level: int) -> np.ndarray:

@@ -83,8 +83,8 @@ def _neighbours(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return the voxels around each one of a mask, shape (3, 3, 3, n): the border is repeated."""
     steps = np.array([-1, 0, 1])[:, None]
     z, y, x = (
-        np.clip(at + steps, 0, size - 1)
-        for at, size in zip(np.nonzero(mask), image.shape, strict=True)
+        np.clip(position + steps, 0, size - 1)
+        for position, size in zip(np.nonzero(mask), image.shape, strict=True)
     )
     cube = image.astype(np.float32)[z[:, None, None], y[None, :, None], x[None, None, :]]
     return np.asarray(cube, float)

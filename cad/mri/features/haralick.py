@@ -14,6 +14,7 @@ At distance d the 13 (in a slice 4) unit directions are multiplied by d (IBSI). 
 offsets of Chebyshev norm d instead; at distance 1 both are the same.
 """
 
+import itertools
 import math
 from typing import Any
 
@@ -21,19 +22,26 @@ import numpy as np
 from numba import njit
 
 from cad.base.errors import CadError
+from cad.base.settings import TextureSettings
 from cad.base.terms.features import HARALICK
-from cad.mri.features.regions import RegionVoxels
+from cad.mri.features.regions import RegionVoxels, Sample
 
 RECORD = np.dtype([(name, float) for name in HARALICK])
 """What :func:`haralick_features` gives of a region: a field for each feature."""
 
 # name -> (directions leave the slice, one matrix per slice, one matrix per direction)
 AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
-    f"{plane}_{way}": (plane == "3D", plane == "2D", way == "avg")
-    for plane in ("2D", "2_5D", "3D")
-    for way in ("avg", "comb")
+    "2D_avg": (False, True, True),
+    "2D_comb": (False, True, False),
+    "2_5D_avg": (False, False, True),
+    "2_5D_comb": (False, False, False),
+    "3D_avg": (True, False, True),
+    "3D_comb": (True, False, False),
 }
 """IBSI's ways to merge matrices over slices and directions, or to average features over them."""
+# settings.texture (dimension, aggregation) -> IBSI's words
+_DIMENSION = {"slice": "2D", "2D": "2_5D", "3D": "3D"}
+_AGGREGATION = {"merged": "comb", "averaged": "avg"}
 
 
 def directions(three_d: bool, distance: int = 1) -> np.ndarray:
@@ -51,14 +59,53 @@ def directions(three_d: bool, distance: int = 1) -> np.ndarray:
     ndarray of int, shape (13 or 4, 3)
         Steps dz, dy, dx in voxels.
     """
-    offsets = [
-        (z, y, x)
-        for z in ((0, 1) if three_d else (0,))
-        for y in (-1, 0, 1)
-        for x in (-1, 0, 1)
-        if (z, y, x) > (0, 0, 0)
-    ]
-    return np.array(offsets, np.int64) * distance
+    across_slices = (0, 1) if three_d else (0,)
+    steps = list(itertools.product(across_slices, (-1, 0, 1), (-1, 0, 1)))
+    forward = [step for step in steps if step > (0, 0, 0)]
+    return np.array(forward, np.int64) * distance
+
+
+def aggregation_of(texture: TextureSettings) -> str:
+    """Return IBSI's name of how co-occurrence is averaged over directions and slices.
+
+    Parameters
+    ----------
+    texture : TextureSettings
+        Settings with ``dimension`` and ``aggregation``.
+
+    Returns
+    -------
+    str
+        One of ``AGGREGATIONS``.
+
+    Examples
+    --------
+    >>> from cad.base.settings import TextureSettings
+    >>> aggregation_of(TextureSettings(dimension="2D", aggregation="averaged"))
+    '2_5D_avg'
+    """
+    return f"{_DIMENSION[texture.dimension]}_{_AGGREGATION[texture.aggregation]}"
+
+
+def haralick_of(sample: Sample) -> np.ndarray:
+    """Return the co-occurrence features of each region of a sample, as its settings ask.
+
+    Parameters
+    ----------
+    sample : Sample
+        Grey levels of regions.
+
+    Returns
+    -------
+    ndarray of ``RECORD``, shape (n_regions,)
+        As :func:`haralick_features` gives them.
+    """
+    levels = np.zeros(len(sample.is_finite), np.int64)
+    levels[sample.is_finite] = sample.levels
+    aggregation = aggregation_of(sample.texture)
+    return haralick_features(
+        levels, sample.n_levels, sample.core, sample.texture.distance, aggregation
+    )
 
 
 def haralick_features(
@@ -100,14 +147,14 @@ def haralick_features(
         raise CadError(f"the co-occurrence distance is at least 1 voxel, found {distance}")
     three_d, by_slice, by_direction = AGGREGATIONS[aggregation]
     number = np.arange(_TABLE, dtype=float)
-    most = int(n_levels.max())
-    size = (most + 1) << _row_bits(most)
+    highest = int(n_levels.max())
+    size = (highest + 1) << _row_bits(highest)
     counts = (  # one set for all regions, emptied by _finish()
         np.zeros(size, np.int32),
         np.zeros(size + 1, np.int32),
-        np.zeros(most, np.int64),
-        np.zeros(most, np.int64),
-        np.zeros(2 * most, np.int64),
+        np.zeros(highest, np.int64),
+        np.zeros(highest, np.int64),
+        np.zeros(2 * highest, np.int64),
         number * np.log2(np.maximum(number, 1.0)),
     )
     out = np.zeros(regions.count, RECORD)
@@ -375,9 +422,9 @@ def _regions(
             z = index[i] // plane
             y = index[i] % plane // row
             x = index[i] % row
-            at = ((z - z0 + distance) * ny + y - y0 + distance) * nx + x - x0 + distance
-            place[i - a] = at
-            box[at] = levels[i]
+            cell = ((z - z0 + distance) * ny + y - y0 + distance) * nx + x - x0 + distance
+            place[i - a] = cell
+            box[cell] = levels[i]
         steps = (offsets[:, 0] * ny + offsets[:, 1]) * nx + offsets[:, 2]
         first = 0
         while first < b - a:
@@ -409,8 +456,8 @@ def _group(
     matrices = 0
     occupied = 0 * n_levels  # a literal's type would have _finish() compiled twice
     for o, step in enumerate(steps):
-        for at in place:
-            cell = (box[at] << bits) | box[at + step]
+        for voxel in place:
+            cell = (box[voxel] << bits) | box[voxel + step]
             cells[occupied] = cell
             # Every cell is listed at its first visit; without a branch, which would mispredict.
             occupied += joint[cell] == 0

@@ -17,6 +17,8 @@ from numba import njit
 from cad.base.errors import CadError
 from cad.base.terms.features import HISTOGRAM, STATISTICS
 from cad.mri.features.intensity import statistics
+from cad.mri.features.regions import Sample
+from cad.mri.imaging.geometry import MIN_VOXELS
 
 RECORD = np.dtype([(name, float) for name in HISTOGRAM])
 """What :func:`histogram_features` gives of a region: a field for each feature."""
@@ -74,9 +76,9 @@ def discretise(
     low = np.repeat(np.minimum.reduceat(values, first), length)
     if bins is not None:
         span = np.repeat(np.maximum.reduceat(values, first), length) - low
-        part = bins * (values - low) / np.where(span > 0, span, 1.0)
+        share = bins * (values - low) / np.where(span > 0, span, 1.0)
         # The maximum itself would open a level bins + 1.
-        cuts = np.minimum(np.floor(part + _TIE) + 1, bins)
+        cuts = np.minimum(np.floor(share + _TIE) + 1, bins)
     elif bin_width is None:
         raise CadError(
             "texture needs a bin number or a bin width, found neither",
@@ -97,6 +99,24 @@ def discretise(
             hint="widen bin_width in features.texture (T2) or texture_adc, or set bins",
         )
     return levels, n_levels
+
+
+def histogram_of(sample: Sample) -> np.ndarray:
+    """Return the histogram features of each region of a sample.
+
+    Parameters
+    ----------
+    sample : Sample
+        Grey levels of regions.
+
+    Returns
+    -------
+    ndarray of ``RECORD``, shape (n_regions,)
+        All NaN for a region of fewer than 5 voxels with a value.
+    """
+    features = histogram_features(sample.levels, sample.start, sample.n_levels)
+    features[np.diff(sample.start) < MIN_VOXELS] = np.nan
+    return features
 
 
 def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarray) -> np.ndarray:

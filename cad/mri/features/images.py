@@ -69,9 +69,9 @@ def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list
     present, absent : list of str
         Names of modalities.
     """
-    wanted: list[str] = list(settings.features.modalities)
-    present = [name for name in wanted if study.image(name) is not None]
-    return present, [name for name in wanted if name not in present]
+    modalities: list[str] = list(settings.features.modalities)
+    present = [name for name in modalities if study.image(name) is not None]
+    return present, [name for name in modalities if name not in present]
 
 
 def absence_notes(names: list[str]) -> list[str]:
@@ -156,8 +156,8 @@ def prepare(
         )
     else:
         whole = grid_of(study, name)
-    seen = filters_of(settings.features, name)
-    return Prepared(name, crop_to(whole, needed, seen), provenance=made)
+    filters = filters_of(settings.features, name)
+    return Prepared(name, crop_to(whole, needed, filters), provenance=made)
 
 
 def filters_of(settings: FeatureSettings, name: str) -> tuple[FilterSettings, ...]:
@@ -271,8 +271,9 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     # Input function and bolus are found in vessel and gland: both stay inside the cut.
     boxes = [_box_in(needed, study.dce.grid, _MARGIN)]
     for mask in (study.gland, study.vessel):
-        if mask is not None and (box := box_around(mask, study.dce.grid, 0.0)) is not None:
-            boxes.append(box)
+        around = None if mask is None else box_around(mask, study.dce.grid, 0.0)
+        if around is not None:
+            boxes.append(around)
     box = enclosing(boxes)
     dynamic = crop_dynamic(study.dce, box)
     cut = replace(study, dce=dynamic, vfa=_cut_flips(study.vfa, study.dce.grid, box))

@@ -50,17 +50,17 @@ def statistics(
     ndarray of ``RECORD``, shape (n_regions,)
         A field for each of ``STATISTICS``; all NaN for a region without a finite value.
     """
-    finite, limits, kept = keep_finite(np.ascontiguousarray(values, float), start)
+    finite, limits, is_finite = keep_finite(np.ascontiguousarray(values, float), start)
     limits = np.ascontiguousarray(limits, np.int64)
     out = np.full(len(start) - 1, np.nan, RECORD)
     # Sorted by NumPy: with a sort in them kernels would take twice as long to compile.
     ends = list(itertools.pairwise(limits))
     if weight is None or core is None:
-        parts = [np.sort(finite[a:b]) for a, b in ends]
-        _statistics(np.concatenate([finite[:0], *parts]), limits - limits[0], out)
+        ordered = [np.sort(finite[a:b]) for a, b in ends]
+        _statistics(np.concatenate([finite[:0], *ordered]), limits - limits[0], out)
     else:
-        weight = weight[kept]
-        core = core[kept]
+        weight = weight[is_finite]
+        core = core[is_finite]
         orders = [a + np.lexsort((weight[a:b], finite[a:b])) for a, b in ends]
         order = np.concatenate([np.zeros(0, int), *orders])
         _weighted_statistics(finite[order], weight[order], core[order], limits - limits[0], out)
@@ -78,10 +78,10 @@ def percentile(ordered: np.ndarray, share: float) -> float:
     share : float
         Share of the values below the percentile, 0 to 1: 0.25 for the lower quartile.
     """
-    at = share * (len(ordered) - 1)
-    low = int(at)
+    rank = share * (len(ordered) - 1)
+    low = int(rank)
     high = min(low + 1, len(ordered) - 1)
-    value: float = ordered[low] + (at - low) * (ordered[high] - ordered[low])
+    value: float = ordered[low] + (rank - low) * (ordered[high] - ordered[low])
     return value
 
 
@@ -201,8 +201,8 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
     high = min(int(np.searchsorted(place, share)), len(place) - 1)
     low = max(high - 1, 0)
     gap = place[high] - place[low]
-    part = (share - place[low]) / gap if gap > 0 else 0.0
-    value: float = ordered[low] + part * (ordered[high] - ordered[low])
+    fraction = (share - place[low]) / gap if gap > 0 else 0.0
+    value: float = ordered[low] + fraction * (ordered[high] - ordered[low])
     return value
 
 

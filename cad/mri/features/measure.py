@@ -4,40 +4,30 @@ Regions of interest, perturbed copies of them and spheres around voxels all pass
 :func:`measure`: a probability map and a table of features cannot disagree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
+from pkgutil import resolve_name
 
 import numpy as np
 
 from cad.base.settings import FeatureSettings, TextureSettings
-from cad.base.terms.features import MAPS
-from cad.mri.columns import columns_of, filter_name, map_family, map_part
+from cad.base.terms.features import FAMILIES, MAPS
+from cad.mri.columns import columns_of, filter_name, map_channel, map_family
 from cad.mri.features.filters import response_map
 from cad.mri.features.gradient import kirsch_map, sobel_map
-from cad.mri.features.haralick import haralick_features
-from cad.mri.features.histogram import discretise, histogram_features
+from cad.mri.features.histogram import discretise
 from cad.mri.features.images import Prepared, filters_of
 from cad.mri.features.intensity import statistics
-from cad.mri.features.regions import RegionVoxels, keep_finite
+from cad.mri.features.regions import RegionVoxels, Sample, keep_finite
 from cad.mri.imaging.geometry import MIN_VOXELS
-
-# settings.texture (dimension, aggregation) -> IBSI's words
-_IBSI = {"slice": "2D", "2D": "2_5D", "3D": "3D", "merged": "comb", "averaged": "avg"}
 
 # A parameter of a voxel whose fit failed is a bound or noise: no statistic is made of it, and none
 # of a region where the model fits less than this share. How good fits are is said of all voxels.
 MIN_FITTED = 0.5
 
-
-def aggregation_of(texture: TextureSettings) -> str:
-    """Return IBSI's name of how co-occurrence is averaged over directions and slices.
-
-    Parameters
-    ----------
-    texture : TextureSettings
-        Settings with ``dimension`` and ``aggregation``.
-    """
-    return f"{_IBSI[texture.dimension]}_{_IBSI[texture.aggregation]}"
+_MEASURED_BY: dict[str, Callable[[Sample], np.ndarray]] = {
+    name: resolve_name(family.measured_by) for name, family in FAMILIES.items()
+}
 
 
 def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
@@ -69,16 +59,16 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
         ``range``: the least and largest value; ``outliers``: the number of standard
         deviations from the region's mean beyond which a value is left out.
     """
-    kept = np.isfinite(values)
+    counts = np.isfinite(values)
     if texture.range is not None:
-        kept &= (values >= texture.range[0]) & (values <= texture.range[1])
+        counts &= (values >= texture.range[0]) & (values <= texture.range[1])
     for first, last in pairwise(start) if texture.outliers else ():
         # Of the region as drawn: range and outliers do not wait for each other (IBSI 2.5).
         region = values[first:last]
         finite = region[np.isfinite(region)].astype(float)
         if len(finite):
-            kept[first:last] &= np.abs(region - finite.mean()) <= texture.outliers * finite.std()
-    return values if kept.all() else np.where(kept, values, np.nan)
+            counts[first:last] &= np.abs(region - finite.mean()) <= texture.outliers * finite.std()
+    return values if counts.all() else np.where(counts, values, np.nan)
 
 
 def measure(
@@ -106,12 +96,15 @@ def measure(
         region where less than half fits. The fit's quality (R2, residual, share that did not fit)
         is taken over all voxels.
     """
-    parts = (_of_series if prepared.name == "dce" else _of_image)(prepared, regions, settings)
-    return pick(parts, prepared.name, settings)
+    if prepared.name == "dce":
+        channels = _of_series(prepared, regions, settings)
+    else:
+        channels = _of_image(prepared, regions, settings)
+    return pick(channels, prepared.name, settings)
 
 
 def pick(
-    parts: Mapping[str, Mapping[str, np.ndarray] | np.ndarray],
+    channels: Mapping[str, Mapping[str, np.ndarray] | np.ndarray],
     image: str,
     settings: FeatureSettings,
 ) -> dict[str, np.ndarray]:
@@ -119,8 +112,8 @@ def pick(
 
     Parameters
     ----------
-    parts : mapping
-        For each part of the image's features, such as ``intensity`` or ``sobel``: values of shape
+    channels : mapping
+        For each channel of the image, such as ``intensity`` or ``sobel``: values of shape
         (n_regions,) by name of the statistic.
     image : str
         Name of the modality.
@@ -132,57 +125,57 @@ def pick(
     dict of str to ndarray
         By the column's name.
     """
-    return {
-        name: parts[column.part][column.statistic]
-        for name, column in columns_of(settings).items()
-        if column.image == image and column.part in parts
-    }
+    chosen = {}
+    for name, column in columns_of(settings).items():
+        if column.image == image and column.channel in channels:
+            chosen[name] = channels[column.channel][column.statistic]
+    return chosen
 
 
 def _of_image(
     prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Return the statistics of an image's parts, each a record a region."""
+    """Return the statistics of an image's channels, each a record a region."""
     name = prepared.name
     image = prepared.grid.array
     families = settings.families
-    parts: dict[str, np.ndarray] = {}
+    channels: dict[str, np.ndarray] = {}
     texture = texture_of(settings, name)
-    core = regions.core()
-    values = resegmented(core.values(image), core.start, texture)
-    finite, start, kept = keep_finite(values, core.start)
-    anchor = texture.range[0] if texture.range else None
-    levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width, anchor)
+    sample = _sample(image, regions, texture)
     inside = resegmented(regions.values(image), regions.start, texture)
     if "intensity" in families:
-        parts["intensity"] = _statistics(inside, regions)
-    if "histogram" in families:
-        parts["histogram"] = histogram_features(levels, start, n_levels)
-        parts["histogram"][np.diff(start) < MIN_VOXELS] = np.nan
+        channels["intensity"] = _statistics(inside, regions)
     if "gradient" in families:
         voxels = regions.voxels()
         sobel = sobel_map(image, prepared.grid.spacing, voxels)
-        parts["sobel"] = _statistics(regions.values(sobel), regions)
-        parts["kirsch"] = _statistics(regions.values(kirsch_map(image, voxels)), regions)
+        channels["sobel"] = _statistics(regions.values(sobel), regions)
+        channels["kirsch"] = _statistics(regions.values(kirsch_map(image, voxels)), regions)
     for chosen in filters_of(settings, name):
         response = regions.values(response_map(image, prepared.grid.spacing, chosen))
         # Re-segmentation is the region's: what does not count there does not count here (IBSI).
         response[~np.isfinite(inside)] = np.nan
-        parts[filter_name(chosen)] = _statistics(response, regions)
-    if "haralick" in families:
-        everywhere = np.zeros(len(values), np.int64)
-        everywhere[kept] = levels
-        parts["haralick"] = haralick_features(
-            everywhere, n_levels, core, texture.distance, aggregation_of(texture)
-        )
-    return parts
+        channels[filter_name(chosen)] = _statistics(response, regions)
+    for family, measure_family in _MEASURED_BY.items():
+        if family in families:
+            channels[family] = measure_family(sample)
+    return channels
+
+
+def _sample(image: np.ndarray, regions: RegionVoxels, texture: TextureSettings) -> Sample:
+    """Return the grey levels of the regions' cores, as the texture settings cut them."""
+    core = regions.core()
+    values = resegmented(core.values(image), core.start, texture)
+    finite, start, is_finite = keep_finite(values, core.start)
+    anchor = texture.range[0] if texture.range else None
+    levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width, anchor)
+    return Sample(finite, start, is_finite, core, levels, n_levels, texture)
 
 
 def _of_series(
     prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
     """Return the statistics of a dynamic series' maps, each a record a region."""
-    parts: dict[str, np.ndarray] = {}
+    channels: dict[str, np.ndarray] = {}
     unfit = {
         MAPS[name].model: regions.values(image) > 0
         for name, image in prepared.maps.items()
@@ -199,8 +192,8 @@ def _of_series(
         values = regions.values(image)
         if made.role == "parameter" and made.model in unfit:
             values[unfit[made.model] | ~fits[made.model]] = np.nan
-        parts[map_part(name)] = _statistics(values, regions)
-    return parts
+        channels[map_channel(name)] = _statistics(values, regions)
+    return channels
 
 
 def _statistics(values: np.ndarray, regions: RegionVoxels) -> np.ndarray:

@@ -74,8 +74,10 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     high = voxels.max(axis=0) + 0.5
     v, across = (np.array([y, x]) - low) / (high - low)
     u = 2 * across - 1
-    left = float((np.argwhere(region)[:, 2] > (low[1] + high[1]) / 2).mean())
-    side = "left" if left >= ONE_SIDE else "right" if left <= 1 - ONE_SIDE else "midline"
+    share_left = float((np.argwhere(region)[:, 2] > (low[1] + high[1]) / 2).mean())
+    side = (
+        "left" if share_left >= ONE_SIDE else "right" if share_left <= 1 - ONE_SIDE else "midline"
+    )
     half = SIDES[int(u > 0)]
     return Place(side, level, f"{half} {level} {sector_at(u, v, level, zone)}", float(u), float(v))
 

@@ -30,16 +30,14 @@ PREFIX = "provenance_"
 _TOLERANCE = 1.25
 _OF_REGION = ("voxels", "purity", "valid", "moved")
 _TABLES = table_beside(__file__)
-_COMPARED: dict[str, str] = _TABLES["study"] | {
-    f"{image.name}_{key}": f"{image.name}: {title}"
-    for image in MODALITIES
-    for key, title in _TABLES["image"].items()
-}
-PROVENANCE = {
-    PREFIX + name
-    for name in (*_COMPARED, *(f"{m.name}_{key}" for m in MODALITIES for key in _OF_REGION))
-}
+_COMPARED: dict[str, str] = dict(_TABLES["study"])
+PROVENANCE: set[str] = set()
 """Every column that says how a value was measured."""
+for _image in MODALITIES:
+    for _key, _title in _TABLES["image"].items():
+        _COMPARED[f"{_image.name}_{_key}"] = f"{_image.name}: {_title}"
+    PROVENANCE.update(f"{PREFIX}{_image.name}_{_key}" for _key in _OF_REGION)
+PROVENANCE.update(PREFIX + _name for _name in _COMPARED)
 
 
 @dataclass(frozen=True)
@@ -67,10 +65,10 @@ class CohortFacts:
         """Count the files of studies, given as pairs of folder and study id; no image is read."""
         counts = np.zeros(6, int)
         for folder, name in studies:
-            t2w, gland, dce, vessel = (
-                image_path(folder, name, kind).is_file()
-                for kind in ("t2w", "gland", "dce", "vessel")
-            )
+            t2w = image_path(folder, name, "t2w").is_file()
+            gland = image_path(folder, name, "gland").is_file()
+            dce = image_path(folder, name, "dce").is_file()
+            vessel = image_path(folder, name, "vessel").is_file()
             flips = any((folder / "perf").glob(f"{name}_flip-*_VFA.nii.gz"))
             b1 = b1_path(folder, name).is_file()
             counts += (t2w, t2w and gland, dce, dce and flips, dce and vessel, dce and b1)

@@ -12,7 +12,7 @@ import numpy as np
 from cad.base.errors import CadError, install
 from cad.base.settings import FeatureSettings
 from cad.base.terms.features import RADIOMICS
-from cad.mri.columns import radiomics_part, snake
+from cad.mri.columns import radiomics_channel, snake
 from cad.mri.features.images import Prepared
 from cad.mri.features.measure import pick, texture_of
 from cad.mri.features.regions import RegionVoxels
@@ -61,7 +61,7 @@ def radiomics_features(
         When the extra is absent.
     """
     check_radiomics(settings.radiomics)
-    parts: dict[str, dict[str, np.ndarray]] = {}
+    channels: dict[str, dict[str, np.ndarray]] = {}
     if not settings.radiomics:
         return {}
     # pyradiomics sums in the image's own type; float32 would lose digits.
@@ -74,10 +74,10 @@ def radiomics_features(
         mask[regions.index[regions.start[r] : regions.start[r + 1]]] = 1
         region = image.with_array(mask.reshape(regions.shape))
         for name in settings.radiomics:
-            part = parts.setdefault(radiomics_part(name), {})
+            statistics = channels.setdefault(radiomics_channel(name), {})
             for feature, value in _measured(name, image, region, settings, prepared.name).items():
-                part.setdefault(snake(feature), np.full(regions.count, np.nan))[r] = value
-    return pick(parts, prepared.name, settings)
+                statistics.setdefault(snake(feature), np.full(regions.count, np.nan))[r] = value
+    return pick(channels, prepared.name, settings)
 
 
 def _measured(
@@ -89,7 +89,7 @@ def _measured(
     radiomics.setVerbosity(logging.CRITICAL)
     texture = texture_of(settings, modality)
     bins = {"binCount": texture.bins} if texture.bins else {"binWidth": texture.bin_width}
-    kind = radiomics.getFeatureClasses()[radiomics_part(name)]
+    kind = radiomics.getFeatureClasses()[radiomics_channel(name)]
     made = kind(image.to_sitk(), mask.to_sitk(), label=1, **bins)
     for feature in RADIOMICS[name][1]:
         made.enableFeatureByName(feature)

@@ -21,6 +21,7 @@ from itertools import pairwise
 import numpy as np
 from numba import njit
 
+from cad.base.settings import TextureSettings
 from cad.mri.imaging.geometry import MIN_VOXELS
 
 # Shares that are equal in as many parts are equal: the last digits of a file's geometry must not
@@ -52,10 +53,10 @@ class RegionVoxels:
     @classmethod
     def from_masks(cls, masks: Sequence[np.ndarray]) -> RegionVoxels:
         """Make one region from each boolean array; all have one shape (z, y, x), at least one."""
-        parts = [np.flatnonzero(mask) for mask in masks]
-        start = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum([len(part) for part in parts], out=start[1:])
-        return cls(np.concatenate(parts).astype(np.int64), start, masks[0].shape)
+        indices = [np.flatnonzero(mask) for mask in masks]
+        start = np.zeros(len(indices) + 1, np.int64)
+        np.cumsum([len(index) for index in indices], out=start[1:])
+        return cls(np.concatenate(indices).astype(np.int64), start, masks[0].shape)
 
     @classmethod
     def from_shares(cls, shares: Sequence[np.ndarray]) -> RegionVoxels:
@@ -114,14 +115,14 @@ class RegionVoxels:
             share = self.weight[first:last]
             if not len(share):
                 continue
-            parts = np.round(share * _PARTS)
+            rounded = np.round(share * _PARTS)
             total = float(share.sum(dtype=float))
-            level, count = np.unique(parts, return_counts=True)
+            level, count = np.unique(rounded, return_counts=True)
             voxels = np.cumsum(count[::-1])[::-1]  # as many have this level or more
             enough = voxels >= min(MIN_VOXELS, len(share))
             # Half a voxel too many or too few: too many, whatever the sum's last digit says.
             off = np.where(enough, np.abs(voxels - total - 1e-3), np.inf)
-            chosen[first:last] = parts >= level[off.argmin()]
+            chosen[first:last] = rounded >= level[off.argmin()]
         return chosen
 
     def core(self) -> RegionVoxels:
@@ -137,17 +138,17 @@ class RegionVoxels:
         """Return the number of voxels of each region, shape (n_regions,)."""
         return np.diff(self.start)
 
-    def share_of(self, good: np.ndarray) -> list[float]:
+    def share_of(self, usable: np.ndarray) -> list[float]:
         """Return, for each region, the share (0 to 1) of its volume in voxels that are ``good``.
 
         ``good`` is boolean, shape (n_voxels,). The share of an empty region is 0.
         """
-        weight = np.ones(len(good)) if self.weight is None else self.weight
+        weight = np.ones(len(usable)) if self.weight is None else self.weight
         shares = []
         for first, last in pairwise(self.start):
             total = float(weight[first:last].sum())
-            part = weight[first:last][good[first:last]]
-            shares.append(float(part.sum()) / total if total else 0.0)
+            counted = weight[first:last][usable[first:last]]
+            shares.append(float(counted.sum()) / total if total else 0.0)
         return shares
 
     def voxels(self) -> np.ndarray:
@@ -159,6 +160,37 @@ class RegionVoxels:
     def values(self, image: np.ndarray) -> np.ndarray:
         """Return an image's (z, y, x) values in all regions' voxels, float64, shape (n_voxels,)."""
         return np.asarray(image.reshape(-1)[self.index].astype(float))
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Hold the grey levels of several regions' cores: what families of whole regions measure.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n_values,)
+        Finite values, one region after the other.
+    start : ndarray of int64, shape (n_regions + 1,)
+        Where each region begins in ``values``.
+    is_finite : ndarray of bool, shape (n_voxels,)
+        Which voxels of ``core`` have a value and count.
+    core : RegionVoxels
+        The regions' cores, whole voxels.
+    levels : ndarray of int64, shape (n_values,)
+        Grey level of every value, from 1.
+    n_levels : ndarray of int64, shape (n_regions,)
+        Number of grey levels of each region.
+    texture : TextureSettings
+        How values were cut into levels, and how pairs are counted.
+    """
+
+    values: np.ndarray
+    start: np.ndarray
+    is_finite: np.ndarray
+    core: RegionVoxels
+    levels: np.ndarray
+    n_levels: np.ndarray
+    texture: TextureSettings
 
 
 def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -180,12 +212,12 @@ def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.n
     kept : ndarray of bool, shape (n,)
         Which were kept.
     """
-    kept = np.isfinite(values)
-    if kept.all():
-        return values, start, kept
+    is_finite = np.isfinite(values)
+    if is_finite.all():
+        return values, start, is_finite
     position = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(kept, out=position[1:])
-    return values[kept], position[start], kept
+    np.cumsum(is_finite, out=position[1:])
+    return values[is_finite], position[start], is_finite
 
 
 @njit(cache=True)
@@ -209,7 +241,7 @@ def _sphere_voxels(
             n = size[2 - axis]
             low[axis] = max(0, int(np.ceil(points[p, axis] - reach - 1e-9)))
             high[axis] = min(n - 1, int(np.floor(points[p, axis] + reach + 1e-9)))
-        at = start[p] if fill else 0
+        n_voxels = start[p] if fill else 0
         for z in range(low[2], high[2] + 1):
             # (dz^2) + (dy^2) + (dx^2) <= r^2, each square taken in the loop where it is constant.
             dz = ((z - points[p, 2]) * spacing[2]) ** 2
@@ -218,7 +250,7 @@ def _sphere_voxels(
                 for x in range(low[0], high[0] + 1):
                     if dy + ((x - points[p, 0]) * spacing[0]) ** 2 <= limit:
                         if fill:
-                            index[at] = (z * size[1] + y) * size[2] + x
-                        at += 1
+                            index[n_voxels] = (z * size[1] + y) * size[2] + x
+                        n_voxels += 1
         if not fill:
-            start[p + 1] = at
+            start[p + 1] = n_voxels

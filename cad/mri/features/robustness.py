@@ -134,11 +134,10 @@ def perturbed_features(
     chosen = perturbation or Perturbation()
     names, _ = images.available(study, settings)
     work = images.compact(at_spacing(study, settings.images))
-    copies = [
-        (roi.roi_id, repeat, mask)
-        for roi in work.rois
-        for repeat, mask in enumerate(copies_of(work, roi, chosen))
-    ]
+    copies: list[tuple[str, int, Volume]] = []
+    for roi in work.rois:
+        for repeat, mask in enumerate(copies_of(work, roi, chosen)):
+            copies.append((roi.roi_id, repeat, mask))
     if not copies or not names:
         raise CadError("no region or no image to perturb", patient=study.participant_id)
     columns: dict[str, np.ndarray] = {}
@@ -211,20 +210,23 @@ def prepared_copies(
         The modality, and one region for each mask, in order; None where no mask can be measured.
     """
     grid = images.grid_of(study, name)
-    boxes = [box for mask in masks if (box := images.box_around(mask, grid, 0.0)) is not None]
+    around = [images.box_around(mask, grid, 0.0) for mask in masks]
+    boxes = [box for box in around if box is not None]
     if not boxes:
         return None
     # One box for all copies, so that an image is prepared once and not once a copy.
-    part = images.crop(grid, images.enclosing(boxes))
+    cropped = images.crop(grid, images.enclosing(boxes))
     shares = []
     for mask in masks:
-        drawn = fill(mask, part, settings.features.partial_voxels == "half")
+        drawn = fill(mask, cropped, settings.features.partial_voxels == "half")
         shares.append(np.zeros_like(drawn.share) if drawn.too_little else drawn.share)
     needed = np.logical_or.reduce([share > 0 for share in shares])
     if not needed.any():
         return None
-    prepared = images.prepare(study, settings, name, part.with_array(needed), scale)
-    return prepared, RegionVoxels.from_shares([shares_on(s, part, prepared.grid) for s in shares])
+    prepared = images.prepare(study, settings, name, cropped.with_array(needed), scale)
+    return prepared, RegionVoxels.from_shares(
+        [shares_on(s, cropped, prepared.grid) for s in shares]
+    )
 
 
 def masks_features(
@@ -391,14 +393,14 @@ def stable_features(
     if used.empty:
         raise CadError("no perturbed region of these patients")
     judged = stability(used)
-    kept: list[str] = judged.loc[judged["low"] >= minimum, "feature"].tolist()
-    if not kept:
+    stable: list[str] = judged.loc[judged["low"] >= minimum, "feature"].tolist()
+    if not stable:
         raise CadError(
             f"no feature is stable: the highest lower bound is {judged['low'].max():.3g}, "
             f"{minimum:g} is needed",
             hint="lower the minimum, or the sizes of the perturbation",
         )
-    return kept
+    return stable
 
 
 def _padded(mask: Volume, reach_mm: float) -> Volume:

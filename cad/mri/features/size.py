@@ -60,7 +60,7 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
         count = int(inside.sum())
         slices = int(inside.any(axis=(1, 2)).sum())
         milli = count * float(np.prod(spacing)) / 1000.0
-        centre = np.argwhere(inside).mean(axis=0) + [part.start for part in box]
+        centre = np.argwhere(inside).mean(axis=0) + [side.start for side in box]
         where = dict.fromkeys(POSITION, math.nan) if gland is None else _position(*gland, centre)
         sizes.append(
             {
@@ -122,9 +122,9 @@ def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, flo
     """Return distance from the capsule, side, back and head of a point (voxel indices)."""
     first, last = limits(box)
     z, y, x = (centre - first + 0.5) / (last - first)
-    at = (centre - first + 1)[:, None]
+    point = (centre - first + 1)[:, None]
     # Outside of the box there is no gland: 0.
-    depth = float(ndimage.map_coordinates(inward, at, order=1)[0])
+    depth = float(ndimage.map_coordinates(inward, point, order=1)[0])
     return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
 
 

@@ -97,8 +97,8 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
         raise CadError(problem, patient=study.participant_id, hint="add masks/*_gland.nii.gz")
     # argwhere counts z, y, x; centres are x, y, z.
     centres = np.argwhere(inside.array)[:, ::-1].astype(float)
-    near = RegionVoxels.spheres(centres, grid.shape, grid.spacing, margin_mm)
-    return grid.with_array(near.voxels())
+    neighbourhood = RegionVoxels.spheres(centres, grid.shape, grid.spacing, margin_mm)
+    return grid.with_array(neighbourhood.voxels())
 
 
 def sliding_rows(
@@ -157,14 +157,14 @@ def sliding_rows(
             box = images.box_of_points(points, grid_here, RADIUS_MM)
             if box is None:
                 raise CadError("the mask lies outside the image")
-            part = images.crop(grid_here, box)
+            cropped = images.crop(grid_here, box)
             # Preparing (kinetic fits above all) is what costs: only voxels that some sphere holds.
-            needed = np.zeros(part.shape, bool)
-            for chunk in _chunks(part, points):
+            needed = np.zeros(cropped.shape, bool)
+            for chunk in _chunks(cropped, points):
                 needed |= chunk.voxels()
             if not needed.any():
                 raise CadError("the mask lies outside the image")
-            prepared = images.prepare(work, settings, name, part.with_array(needed), scale)
+            prepared = images.prepare(work, settings, name, cropped.with_array(needed), scale)
         except CadError as error:
             # One image that fails leaves its columns out, as for regions; whether the model can
             # do without them is for the prediction to say.

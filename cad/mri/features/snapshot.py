@@ -208,8 +208,8 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
         numbered[name] = {
             "series": protocol.series_number,
             "images": [
-                numbers[round(at)] if whole and -0.5 <= at <= len(numbers) - 0.5 else None
-                for at in depth
+                numbers[round(plane)] if whole and -0.5 <= plane <= len(numbers) - 0.5 else None
+                for plane in depth
             ],
         }
     return numbered
@@ -225,8 +225,8 @@ def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:
         return [0.0, 1.0]
     low, high = np.percentile(values.astype(float), (1, 99))
     room = 0.25 * (high - low)
-    least = 0.0 if values.min() >= 0 else -np.inf  # no window below what the image can hold
-    return [float(max(low - room, least)), float(max(high + room, low + 1e-6))]
+    lowest = 0.0 if values.min() >= 0 else -np.inf  # no window below what the image can hold
+    return [float(max(low - room, lowest)), float(max(high + room, low + 1e-6))]
 
 
 def _curves(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:

@@ -117,20 +117,20 @@ def extract(
     drawn, problems = measurable(work, {name: _part(work, name) for name in names}, half)
     result.failures += problems
     # In the order of the cohort's table: rows of results stay where a reader expects them.
-    kept = [roi for roi in study.rois if roi.roi_id in drawn]
-    result.rows = _keys(study, kept)
+    rois = [roi for roi in study.rois if roi.roi_id in drawn]
+    result.rows = _keys(study, rois)
     result.provenance = pd.DataFrame(index=result.rows.index)
     # On the whole label map: the gland reaches beyond the regions.
-    columns = size_columns(study, [roi.label for roi in kept], settings.features)
+    columns = size_columns(study, [roi.label for roi in rois], settings.features)
     for name in names:
-        on_grid = [drawn[roi.roi_id][name] for roi in kept]
-        result.notes += _left_out(name, on_grid, kept, result.gaps)
+        on_grid = [drawn[roi.roi_id][name] for roi in rois]
+        result.notes += _left_out(name, on_grid, rois, result.gaps)
         if any(not d.too_little for d in on_grid):
-            columns |= _modality(work, settings, name, on_grid, kept, result, scale)
+            columns |= _modality(work, settings, name, on_grid, rois, result, scale)
     if study.adc is not None:
         result.maps["adc"] = study.adc
     # One array for all: pandas takes longer over hundreds of columns than over their numbers.
-    values = np.array(list(columns.values()), float).reshape(len(columns), len(kept)).T
+    values = np.array(list(columns.values()), float).reshape(len(columns), len(rois)).T
     result.rows = pd.concat([result.rows, pd.DataFrame(values, columns=list(columns))], axis=1)
     return result
 
@@ -148,12 +148,14 @@ def _left_out(
 ) -> list[str]:
     """Say which regions a modality does not measure, and why; and which it sees in part."""
     notes = []
-    for roi, part in zip(rois, drawn, strict=True):
-        if part.too_little:
-            gaps.setdefault(roi.roi_id, {})[name] = part.too_little
-            notes.append(f"{name} not measured in ROI {roi.roi_id}: {part.too_little}")
-        elif part.inside < 1 - _ROUNDING:
-            notes.append(f"{name}: {1 - part.inside:.0%} of ROI {roi.roi_id} lie outside the image")
+    for roi, outline in zip(rois, drawn, strict=True):
+        if outline.too_little:
+            gaps.setdefault(roi.roi_id, {})[name] = outline.too_little
+            notes.append(f"{name} not measured in ROI {roi.roi_id}: {outline.too_little}")
+        elif outline.inside < 1 - _ROUNDING:
+            notes.append(
+                f"{name}: {1 - outline.inside:.0%} of ROI {roi.roi_id} lie outside the image"
+            )
     return notes
 
 
@@ -188,7 +190,7 @@ def _modality(
         result.unscaled = unscaled
     columns = measure(prepared, regions, settings.features)
     how = _provenance(prepared, drawn, regions, settings)
-    provenance = pd.DataFrame({f"{PREFIX}{what}": values for what, values in how.items()})
+    provenance = pd.DataFrame(how).add_prefix(PREFIX)
     result.provenance = pd.concat([result.provenance, provenance], axis=1)
     if name != "dce":
         columns |= radiomics_features(prepared, regions, settings.features)
@@ -213,11 +215,13 @@ def _provenance(
     spaced = getattr(settings.images, f"spacing_{name}", None)
     interpolated = "none" if spaced is None else settings.images.interpolation
 
-    def say(what: str, values: Sequence[str | float]) -> None:
-        columns[what] = [v if here else None for v, here in zip(values, measured, strict=True)]
+    def say(key: str, values: Sequence[str | float]) -> None:
+        columns[key] = [
+            v if is_measured else None for v, is_measured in zip(values, measured, strict=True)
+        ]
 
-    for what, value in prepared.provenance.items():
-        say(what, [value] * len(drawn))
+    for key, value in prepared.provenance.items():
+        say(key, [value] * len(drawn))
     unit = "standardised" if name == "t2w" else modality(name).unit or "a.u."
     say(f"{name}_unit", [unit] * len(drawn))
     say(f"{name}_interpolation", [interpolated] * len(drawn))
@@ -239,10 +243,12 @@ def _valid(
     unfit = prepared.maps.get(next((n for n in prepared.maps if MAPS[n].role == "did_not_fit"), ""))
     if unfit is None:
         texture = texture_of(settings, prepared.name)
-        good = np.isfinite(resegmented(regions.values(prepared.grid.array), regions.start, texture))
+        valid = np.isfinite(
+            resegmented(regions.values(prepared.grid.array), regions.start, texture)
+        )
     else:
-        good = regions.values(unfit) == 0
-    return regions.share_of(good)
+        valid = regions.values(unfit) == 0
+    return regions.share_of(valid)
 
 
 def _keep_perfusion(
@@ -263,9 +269,9 @@ def _keep_perfusion(
         result.maps["relative_enhancement"] = shown
     flat = np.zeros(int(np.prod(regions.shape)))
     for number, roi in enumerate(rois):
-        part = slice(regions.start[number], regions.start[number + 1])
+        voxels = slice(regions.start[number], regions.start[number + 1])
         flat[:] = 0.0
-        flat[regions.index[part]] = 1.0 if regions.weight is None else regions.weight[part]
+        flat[regions.index[voxels]] = 1.0 if regions.weight is None else regions.weight[voxels]
         try:
             result.curves[roi.roi_id] = made.curve(flat.reshape(regions.shape))
         except CadError as error:
@@ -313,13 +319,12 @@ def _unfit_notes(prepared: images.Prepared, regions: RegionVoxels, rois: list[Ro
 
 
 def _lost_note(columns: dict[str, np.ndarray], lost: list[str], rois: list[Roi]) -> str:
-    bad = sorted(
-        {rois[i].roi_id for name in lost for i in np.flatnonzero(~np.isfinite(columns[name]))}
-    )
-    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    is_lost = np.any([~np.isfinite(columns[name]) for name in lost], axis=0)
+    bad = sorted({rois[i].roi_id for i in np.flatnonzero(is_lost)})
+    others = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
     return (
         f"fewer than {MIN_VOXELS} voxels with a value, or no pair of neighbours, in ROI "
-        f"{', '.join(bad)}: {', '.join(lost[:3])}{more} are missing there"
+        f"{', '.join(bad)}: {', '.join(lost[:3])}{others} are missing there"
     )
 
 

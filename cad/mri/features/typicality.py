@@ -57,8 +57,8 @@ class Deviation:
     regions: int = 1
 
     def __str__(self) -> str:
-        of = f" (mean of {self.regions} regions)" if self.regions > 1 else ""
-        return f"{self.group}: {self.size:.1f} SD {self.direction} the training regions{of}"
+        regions = f" (mean of {self.regions} regions)" if self.regions > 1 else ""
+        return f"{self.group}: {self.size:.1f} SD {self.direction} the training regions{regions}"
 
 
 # The largest ratio of a score to its limit, and the groups where it exceeds 1 with their ratio.
@@ -142,22 +142,22 @@ class Typicality:
         CadError
             For fewer than 3 patients: nothing can be held out.
         """
-        who = np.asarray(patients, str)
-        names = np.unique(who)
+        patient_of = np.asarray(patients, str)
+        names = np.unique(patient_of)
         if len(names) < 3:
             raise CadError(f"limits need regions of at least 3 patients, found {len(names)}")
         whole = cls(*_spread(X), {}, columns)
         # Ten folds and not each patient: limits need the tail, not the last percent of the
         # middle.
         fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
-        folds = np.array([fold_of[name] for name in who])
+        folds = np.array([fold_of[name] for name in patient_of])
         held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
         for fold in np.unique(folds):
             inner = cls(*_spread(X[folds != fold]), {}, columns)
-            for patient in np.unique(who[folds == fold]):
-                z = inner.deviations(X[who == patient])
+            for patient in np.unique(patient_of[folds == fold]):
+                z = inner.deviations(X[patient_of == patient])
                 for count in _COUNTS:
-                    means = np.stack([_mean(z[at]) for at in _alike(z, count)])
+                    means = np.stack([_mean(z[rows]) for rows in _alike(z, count)])
                     scores = pd.DataFrame(inner._scores(means)).reindex(
                         columns=list(whole.groups())
                     )
@@ -165,7 +165,9 @@ class Typicality:
                     weight = 1.0 if count == 1 else 1.0 / len(means)
                     held[count].append(scores.assign(_weight=weight))
         by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
-        limits = {g: tuple(of_count[g] for of_count in by_count) for g in by_count[0]}
+        limits = {}
+        for group in by_count[0]:
+            limits[group] = tuple(of_count[group] for of_count in by_count)
         # A group that held-out regions never leave, or never have, cannot be judged.
         usable = {g: v for g, v in limits.items() if np.isfinite(v).all() and min(v) > 0}
         return cls(whole.features, whole.middle, whole.low, whole.high, usable, columns)
@@ -277,7 +279,7 @@ class Typicality:
         hundred standard deviations, and must not hide what the others say.
         """
         tamed = _tamed(z)
-        return {group: _rms(tamed[:, at]) for group, at in self.groups().items()}
+        return {group: _rms(tamed[:, columns]) for group, columns in self.groups().items()}
 
     def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[Beyond]:
         """Compare rows of deviations, each the mean of so many regions, with their limits."""
@@ -285,10 +287,10 @@ class Typicality:
         groups = self.groups()
         beyond = []
         # A study of seven regions is held to the limits of four, which are wider than its own.
-        at = np.searchsorted(_COUNTS, regions, side="right") - 1
+        nearest = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
             ratio = {
-                group: float(scores[group][row]) / limits[at[row]]
+                group: float(scores[group][row]) / limits[nearest[row]]
                 for group, limits in self.limits.items()
                 if np.isfinite(scores[group][row])
             }
@@ -391,9 +393,9 @@ def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
     order = np.argsort(values[finite], kind="stable")
     share = np.cumsum(weight[finite][order])
     # The new region counts as one more, of which nothing is known.
-    wanted = (1 - flagged) * (share[-1] + 1.0)
-    at = min(int(np.searchsorted(share, wanted - 1e-9)), len(order) - 1)
-    return float(values[finite][order][at])
+    target = (1 - flagged) * (share[-1] + 1.0)
+    rank = min(int(np.searchsorted(share, target - 1e-9)), len(order) - 1)
+    return float(values[finite][order][rank])
 
 
 def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
@@ -421,6 +423,9 @@ def _rms(z: np.ndarray) -> np.ndarray:
 def _direction(z: np.ndarray) -> str:
     """Return where most of what is far out lies."""
     far = z[np.abs(z) >= np.nanmedian(np.abs(z))]
-    if not len(far) or 0.2 < (share := float((far < 0).mean())) < 0.8:
+    if len(far) == 0:
         return "beside"
-    return "below" if share >= 0.8 else "above"
+    share_below = float((far < 0).mean())
+    if share_below >= 0.8:
+        return "below"
+    return "above" if share_below <= 0.2 else "beside"

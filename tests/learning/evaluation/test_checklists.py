@@ -23,7 +23,9 @@ from cad.learning.evaluation.statements.checklists import (
     metrics_states,
     validation_md,
 )
+from cad.learning.evaluation.statements.proofs import PROOFS
 from cad.learning.evaluation.statements.run_facts import UNKNOWN, RunFacts
+from cad.learning.evaluation.statements.sentences import SENTENCES
 from cad.learning.evaluation.summary import Summary, summarise
 from cad.run.model.described import describe
 from cad.run.model.estimator import make_estimator
@@ -102,7 +104,7 @@ def facts(run: Json, metrics: Json | None = None) -> RunFacts:
 
 
 def said(name: str, run: Json, metrics: Json | None = None) -> str:
-    return facts(run, metrics)[name]
+    return SENTENCES[name](facts(run, metrics))
 
 
 PREDICTED = record(kind="averaged") | {
@@ -212,6 +214,13 @@ def test_every_sentence_of_the_checklists_is_tested() -> None:
         if name
     }
     assert used == set(RUNS) | set(MEASURED)
+    assert used <= set(SENTENCES)
+
+
+def test_an_item_of_metrics_has_a_state_or_a_proof() -> None:
+    stated = {number for number, item in items("metrics").items() if "state" in item}
+    assert stated | set(PROOFS) == set(items("metrics"))
+    assert stated & set(PROOFS) == set()
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -150,7 +150,7 @@ def test_nothing_takes_a_name_apart(study: Study, monkeypatch: pytest.MonkeyPatc
     assert expected[9] == [said]
 
     def opaque(column: Column) -> str:
-        plain = column_name(column.image, column.part, column.statistic)
+        plain = column_name(column.image, column.channel, column.statistic)
         return "x" + hashlib.sha256(plain.encode()).hexdigest()[:12]
 
     monkeypatch.setattr(Column, "name", property(opaque))
@@ -223,7 +223,7 @@ def test_a_parsed_name_would_be_seen(study: Study, monkeypatch: pytest.MonkeyPat
     )  # fmt: skip
     expected = everything_said(study, settings)[6]
     monkeypatch.setattr(
-        Column, "name", property(lambda c: f"x{hash((c.part, c.statistic, c.image))}")
+        Column, "name", property(lambda c: f"x{hash((c.channel, c.statistic, c.image))}")
     )
     assert everything_said(study, settings)[6] != expected
 
@@ -233,7 +233,7 @@ def test_left_out_by_pattern_are_all_kinds_of_columns(study: Study) -> None:
     left = WIDE.model_copy(update={"exclude": patterns})
     rows = extract(study, PipelineSettings(name="left", features=left)).rows
     gone = set(columns_of(WIDE)) - set(columns_of(left))
-    assert {columns_of(WIDE)[name].part for name in gone} == {"size", "glrlm", "log3mm"}
+    assert {columns_of(WIDE)[name].channel for name in gone} == {"size", "glrlm", "log3mm"}
     assert gone.isdisjoint(rows.columns)
 
 
@@ -270,7 +270,7 @@ def test_the_page_is_current_and_has_every_column(repository: Path) -> None:
     for column in columns_of(made["EVERYTHING"]).values():
         if column.image:
             assert f"`{column.image}`" in page
-            assert f"`{column.part}`" in page
+            assert f"`{column.channel}`" in page
             assert f"`{column.statistic}`" in page
         else:
             assert f"`{column.name}`" in page

@@ -20,10 +20,9 @@ import SimpleITK as sitk
 
 from cad.base.settings import PipelineSettings, TextureSettings
 from cad.base.terms.features import HISTOGRAM, STATISTICS
-from cad.mri.features.haralick import AGGREGATIONS, haralick_features
+from cad.mri.features.haralick import AGGREGATIONS, aggregation_of, haralick_features
 from cad.mri.features.histogram import histogram_features
 from cad.mri.features.intensity import statistics
-from cad.mri.features.measure import aggregation_of
 from cad.mri.features.regions import RegionVoxels
 from cad.mri.features.table import extract
 from cad.mri.imaging.nifti import read_volume, write_volume

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
 
 from cad.base.errors import CadError
 from cad.base.settings import FeatureSettings, PipelineSettings, TextureSettings
+from cad.base.terms.features import FAMILY_NAMES
 from cad.mri.columns import columns_of
 from cad.mri.features.sliding import sliding_rows, where_to_slide
 from cad.mri.features.table import extract
@@ -30,14 +30,15 @@ def test_every_family_has_its_columns(study: Study, settings: PipelineSettings) 
     assert np.isfinite(found.rows[names].to_numpy(float)).all()
     # Without flip-angle images T1 is an assumption and no feature.
     columns = columns_of(settings.features)
-    assert names == [name for name, column in columns.items() if column.part != "t1"]
+    assert names == [name for name, column in columns.items() if column.channel != "t1"]
     assert {column.family for column in columns.values()}.isdisjoint({"size", "position"})
     gain = {"semi_baseline_signal", "semi_maximum_enhancement"}  # in units of the scanner's gain
-    assert {column.part for column in columns.values()}.isdisjoint(gain)
-    every = get_args(FeatureSettings.model_fields["families"].annotation)[0]
-    asked = with_features(counting=True, families=get_args(every))
+    assert {column.channel for column in columns.values()}.isdisjoint(gain)
+    asked = with_features(counting=True, families=FAMILY_NAMES)
     more = columns_of(asked.features)
-    assert list(extract(study, asked).rows.columns[2:]) == [n for n in more if more[n].part != "t1"]
+    assert list(extract(study, asked).rows.columns[2:]) == [
+        n for n in more if more[n].channel != "t1"
+    ]
     for name in (
         "adc_intensity_p10",
         "t2w_kirsch_mean",

@@ -1,15 +1,21 @@
 """``validation.md``: what a run can answer of four checklists, and what only a person can.
 
-Items and the sentences that answer them are data (``checklists.yaml``), the page is a template
-(``checklists.md.j2``); every sentence about the run is made by
-:class:`~cad.learning.evaluation.statements.run_facts.RunFacts`.
+Items, weights and the words around each answer are data (``checklists.yaml``). Every sentence about
+the run is made by a function of :mod:`cad.learning.evaluation.statements.sentences`, and what
+proves an item of METRICS by one of :mod:`cad.learning.evaluation.statements.proofs`.
 """
 
+import re
 from functools import cache
 from typing import Any, Literal
 
-from cad.base.terms.beside import page_beside, table_beside
+from cad.base.terms.beside import table_beside
+from cad.base.terms.measures import MEASURES
+from cad.base.terms.text import interval_text
+from cad.learning.evaluation.measures.comparison import Comparison
+from cad.learning.evaluation.statements.proofs import PROOFS
 from cad.learning.evaluation.statements.run_facts import Json, RunFacts
+from cad.learning.evaluation.statements.sentences import SENTENCES
 from cad.learning.evaluation.summary import Summary
 
 State = Literal["yes", "no", "person", "not applicable"]
@@ -28,17 +34,16 @@ def items(name: str) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict of str to dict
-        By the item's number: ``topic``, and ``answer`` where a run can answer: a template with
-        names of :class:`RunFacts` in braces. Items of ``metrics`` also have ``weight``, and either
-        ``state``, which holds for every run (see :func:`metrics_states`), or ``proof``: an
-        expression for :meth:`RunFacts.proves`.
+        By the item's number: ``topic``, and ``answer`` where a run can answer: a text with names of
+        :data:`~cad.learning.evaluation.statements.sentences.SENTENCES` in braces. Items of
+        ``metrics`` also have ``weight``, and ``state`` where it is the same for every run.
     """
-    found: dict[str, dict[str, Any]] = table_beside(__file__)[name]
-    return found
+    checklist: dict[str, dict[str, Any]] = table_beside(__file__)[name]
+    return checklist
 
 
 def answers(name: str, facts: RunFacts) -> dict[str, str]:
-    """Return the answers of a run to the items of a checklist, one sentence each.
+    """Return the answers of a run to the items of a checklist, one text each.
 
     Parameters
     ----------
@@ -52,11 +57,15 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
     dict of str to str
         By the item's number; items that only a person can answer are absent.
     """
-    return {
-        number: item["answer"].format_map(facts)
-        for number, item in items(name).items()
-        if "answer" in item
-    }
+
+    def sentence(match: re.Match[str]) -> str:
+        return SENTENCES[match[1]](facts)
+
+    answered = {}
+    for number, item in items(name).items():
+        if "answer" in item:
+            answered[number] = re.sub(r"\{(\w+)\}", sentence, item["answer"])
+    return answered
 
 
 def metrics_states(facts: RunFacts) -> dict[str, State]:
@@ -73,11 +82,17 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
         ``yes``, ``no``, ``person`` (only a person can tell: never counted as fulfilled) or
         ``not applicable``, by the item's number.
     """
-    words: dict[bool | None, State] = {True: "yes", False: "no", None: "person"}
-    return {
-        number: item["state"] if "state" in item else words[facts.proves(item["proof"])]
-        for number, item in items("metrics").items()
-    }
+    states: dict[str, State] = {}
+    for number, item in items("metrics").items():
+        if "state" in item:
+            states[number] = item["state"]
+            continue
+        proven = PROOFS[number](facts)
+        if proven is None:
+            states[number] = "person"
+        else:
+            states[number] = "yes" if proven else "no"
+    return states
 
 
 def metrics_score(states: dict[str, State]) -> tuple[float, float]:
@@ -121,12 +136,86 @@ def validation_md(run: Json, metrics: Summary) -> str:
         that only a person can answer.
     """
     facts = RunFacts(run, metrics)
+    answered = {name: answers(name, facts) for name in TITLES}
+    simulated = " **Simulated patients.**" if run.get("cohort_simulated") else ""
+    lines = [
+        f"# Validation of {run.get('name', 'this run')}",
+        "",
+        f"Research use only.{simulated}",
+        "",
+        *_results(metrics),
+        *_warnings(metrics.warnings, run.get("warnings") or []),
+    ]
+    for name, title in TITLES.items():
+        lines += [f"## {title}", "", "| item | topic | answer |", "| --- | --- | --- |"]
+        for number, answer in answered[name].items():
+            lines.append(f"| {number} | {items(name)[number]['topic']} | {answer} |")
+        lines.append("")
+    lines += _metrics_score_lines(facts)
+    lines += ["## Only a person can answer", ""]
+    for name, title in TITLES.items():
+        open_items = [
+            f"{number} {item['topic']}"
+            for number, item in items(name).items()
+            if number not in answered[name]
+        ]
+        lines += [f"{title}: {'; '.join(open_items)}.", ""]
+    return "\n".join(lines) + "\n"
+
+
+def _results(metrics: Summary) -> list[str]:
+    lines = [
+        "## Results",
+        "",
+        "| | histology | readers' consensus |",
+        "| --- | --- | --- |",
+    ]
+    histology = _results_column(metrics.histology)
+    consensus = _results_column(metrics.consensus)
+    for title, text in histology.items():
+        lines.append(f"| {title} | {text} | {consensus[title]} |")
+    return [*lines, ""]
+
+
+def _results_column(comparison: Comparison | None) -> dict[str, str]:
+    """Return what is stated of a comparison with one truth, by title; dashes without one."""
+    measured = {name: measure for name, measure in MEASURES.items() if name != "auc"}
+    titles = ["ROIs (patients)", "malignant", "ties at .5"]
+    titles += ["AUC, patient-clustered", "AUC, ROI-level"]
+    titles += [measure.title for measure in measured.values()]
+    if comparison is None:
+        return dict.fromkeys(titles, "–")
+    texts = [f"{comparison.n} ({comparison.patients})"]
+    texts += [str(comparison.positive), str(comparison.ties)]
+    texts += [interval_text(comparison.auc), interval_text(comparison.auc_roi_level)]
+    for name, measure in measured.items():
+        texts.append(interval_text(comparison.measures.get(name), measure.digits))
+    return dict(zip(titles, texts, strict=True))
+
+
+def _warnings(of_measures: list[str], of_run: list[str]) -> list[str]:
+    if not of_measures:
+        return []
+    distinct = dict.fromkeys([*of_measures, *of_run])
+    return ["## Warnings", "", *(f"- {sentence}" for sentence in distinct), ""]
+
+
+def _metrics_score_lines(facts: RunFacts) -> list[str]:
     states = metrics_states(facts)
-    return page_beside(__file__).render(
-        facts.known,
-        lists=[(title, items(name), answers(name, facts)) for name, title in TITLES.items()],
-        weighed=items("metrics"),
-        states=states,
-        why=answers("metrics", facts),
-        score=metrics_score(states),
-    )
+    reasons = answers("metrics", facts)
+    least, most = metrics_score(states)
+    lines = [
+        "## METRICS",
+        "",
+        f"Score {100 * least:.1f} % by what this run proves, at most {100 * most:.1f} % with every "
+        "person's duty fulfilled.",
+        "",
+        "| item | topic | weight | answer | why |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for number, item in items("metrics").items():
+        lines.append(
+            f"| {number} | {item['topic']} | {item['weight']:.4f} | {states[number]} | "
+            f"{reasons[number]} |"
+        )
+    return [*lines, ""]

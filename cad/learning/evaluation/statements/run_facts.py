@@ -1,124 +1,176 @@
-"""Put what a run recorded of itself into sentences, for the checklists of reviewers.
-
-The sentences are macros of ``run_facts.md.j2``; here is what they look up.
-"""
+"""What a run recorded of itself, as the checklists of reviewers ask for it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from cad.base.terms.beside import page_beside
-from cad.base.terms.measures import MEASURES
-from cad.base.terms.text import interval_text
+from cad.learning.evaluation.decisions.operating import OperatingChoice
+from cad.learning.evaluation.measures.comparison import Comparison
 from cad.learning.evaluation.summary import Summary
 
 Json = Mapping[str, Any]
 UNKNOWN = "not known to the program"
-SIMPLE = ("logistic", "linear", "mean")
+_SIMPLE = ("logistic", "linear", "mean")
 
 
+@dataclass(frozen=True)
 class RunFacts:
-    """Make sentences about one run from its ``run.json`` and ``metrics.json`` only.
-
-    Look sentences up by name: ``facts["missing"]`` is the sentence on missing data. The names are
-    those of the macros in ``run_facts.md.j2``.
+    """Hold one run's ``run.json`` and ``metrics.json``, and read facts from them.
 
     Parameters
     ----------
-    run : dict
-        Content of ``run.json``.
+    run : mapping
+        Content of ``run.json``. A record of an earlier version may lack any key.
     metrics : Summary
         Content of ``metrics.json``.
-
-    Attributes
-    ----------
-    known : dict of str to object
-        Facts by name, as raw values: the variables of the sentences and of :meth:`proves`.
     """
 
-    def __init__(self, run: Json, metrics: Summary) -> None:
-        settings = run.get("settings") or {}
-        fitted = run.get("estimator") or {}
-        validate = settings.get("validate") or {}
-        features = settings.get("features") or {}
-        images = settings.get("images") or {}
-        # Tissue wherever it is known; the readers' consensus is what the model learned from.
-        block = metrics.histology or metrics.consensus
-        models = (run.get("model") or {}).get("models") or {}
-        predicted = run.get("kind") == "predict"
-        # A man of the training makes a prediction no external test.
-        shared = sum(model.get("patients_of_training", 0) for model in models.values())
-        external = predicted and not shared
-        validated = not predicted and validate.get("scheme", "none") != "none"
-        steps = fitted.get("steps") or []
-        kappas = metrics.agreement["kappa"] if metrics.agreement else []
-        table = metrics.rivals["table"] if metrics.rivals else []
-        rivals = sorted({row["learner"] for row in table})
-        costs = {k: v for k, v in (settings.get("decision") or {}).items() if v is not None}
-        self.known: dict[str, Any] = {
-            "run": run,
-            "metrics": metrics,
-            "n": metrics.n,
-            "counts": {"features": None, "sites": None, **(run.get("counts") or {})},
-            "labels": settings.get("labels") or {},
-            "learner": settings.get("learner") or {},
-            "validate": validate,
-            "features": features,
-            "images": images,
-            "spacings": {k: v for k, v in images.items() if k.startswith("spacing") and v},
-            "robust": features.get("robustness") or {},
-            "fitted": fitted,
-            "parameters": {
-                k: v for k, v in (fitted.get("parameters") or {}).items() if v is not None
-            },
-            "steps": {step["name"]: step for step in reversed(steps)},
-            "selector": next((step for step in steps if "n_features" in step), None),
-            "weights": fitted.get("weights") or {},
-            "members": fitted.get("members"),
-            "models": models,
-            "block": block,
-            "rarer": min(block.positive, block.negative) if block else 0,
-            "predicted": predicted,
-            "shared": shared,
-            "external": external,
-            "validated": validated,
-            "held_out": external or validated,
-            "kappas": [k["value"] for k in kappas if digits3(k["value"]) != "–"],
-            "rivals": rivals,
-            "simple": [name for name in rivals if any(word in name.lower() for word in SIMPLE)],
-            # Aims are no costs: the sentence of the chosen thresholds says what came of them.
-            "costs": {k: v for k, v in costs.items() if not k.startswith("aim")},
-            "chosen": metrics.operating_point or next(iter(metrics.at_training.values()), None),
-            "measures": MEASURES,
-            "unknown": UNKNOWN,
-            "listed": _listed,
-            "digits3": digits3,
-            "interval_text": interval_text,
-            "isnan": isnan,
+    run: Json
+    metrics: Summary
+
+    def settings(self, *path: str) -> Json:
+        """Return a section of the pipeline's settings; empty where the run recorded none."""
+        section = self.run.get("settings") or {}
+        for name in path:
+            section = section.get(name) or {}
+        return dict(section)
+
+    @property
+    def counts(self) -> Json:
+        """Return how many studies, features and sites there were; None where not counted."""
+        return {"features": None, "sites": None, **(self.run.get("counts") or {})}
+
+    @property
+    def fitted(self) -> Json:
+        """Return what the fitted estimator said of itself; empty where it was not recorded."""
+        return self.run.get("estimator") or {}
+
+    @property
+    def parameters(self) -> Json:
+        """Return the fitted learner's parameters that are not None."""
+        stated = self.fitted.get("parameters") or {}
+        return {name: value for name, value in stated.items() if value is not None}
+
+    @property
+    def weights(self) -> Json:
+        """Return, for an averaged learner, how much each value of each parameter weighs."""
+        return self.fitted.get("weights") or {}
+
+    @property
+    def steps(self) -> dict[str, Json]:
+        """Return the steps before the learner by class; of several of a class the first."""
+        by_name: dict[str, Json] = {}
+        for step in self.fitted.get("steps") or []:
+            by_name.setdefault(step["name"], step)
+        return by_name
+
+    @property
+    def selector(self) -> Json | None:
+        """Return the step that selects features; None without one."""
+        for step in self.fitted.get("steps") or []:
+            if "n_features" in step:
+                return dict(step)
+        return None
+
+    @property
+    def models(self) -> dict[str, Json]:
+        """Return the models that a prediction used, by name."""
+        return (self.run.get("model") or {}).get("models") or {}
+
+    @property
+    def predicted(self) -> bool:
+        """Tell whether the run predicts with trained models, and fits nothing."""
+        return self.run.get("kind") == "predict"
+
+    @property
+    def patients_of_training(self) -> int:
+        """Return how many patients a prediction shares with the training of its models."""
+        return sum(model.get("patients_of_training", 0) for model in self.models.values())
+
+    @property
+    def external(self) -> bool:
+        """Tell whether no patient of a prediction was in the training."""
+        return self.predicted and self.patients_of_training == 0
+
+    @property
+    def validated(self) -> bool:
+        """Tell whether the run fitted and left patients out."""
+        return not self.predicted and self.settings("validate").get("scheme", "none") != "none"
+
+    @property
+    def held_out(self) -> bool:
+        """Tell whether whoever was predicted had no part in the fit."""
+        return self.external or self.validated
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Return the measures against tissue where it is known, else against the readers."""
+        return self.metrics.histology or self.metrics.consensus
+
+    @property
+    def rarer(self) -> int:
+        """Return the number of regions of the rarer class; 0 where nothing is known."""
+        comparison = self.comparison
+        if comparison is None:
+            return 0
+        return min(comparison.positive, comparison.negative)
+
+    @property
+    def kappas(self) -> list[float]:
+        """Return the weighted kappa of each pair of readers for which there is one."""
+        if self.metrics.agreement is None:
+            return []
+        values = [pair["value"] for pair in self.metrics.agreement["kappa"]]
+        return [value for value in values if digits3(value) != "–"]
+
+    @property
+    def rivals(self) -> list[str]:
+        """Return the names of the learners that were validated on the same folds."""
+        if self.metrics.rivals is None:
+            return []
+        return sorted({row["learner"] for row in self.metrics.rivals["table"]})
+
+    @property
+    def simple_rivals(self) -> list[str]:
+        """Return those rivals whose name says that they are simple."""
+        return [name for name in self.rivals if any(word in name.lower() for word in _SIMPLE)]
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Return the costs that decide; aims are no costs and have a sentence of their own."""
+        return {
+            name: value
+            for name, value in self.settings("decision").items()
+            if value is not None and not name.startswith("aim")
         }
-        page = page_beside(__file__)
-        self._environment, self._sentences = page.environment, page.make_module(self.known)
 
-    def __getitem__(self, name: str) -> str:
-        return " ".join(str(getattr(self._sentences, name)()).split())
-
-    def proves(self, expression: str) -> bool | None:
-        """Return whether a Jinja expression is true for the run; None where the run does not tell.
-
-        Parameters
-        ----------
-        expression : str
-            Uses the names of :attr:`known`.
-        """
-        holds = self._environment.compile_expression(expression)(**self.known)
-        return None if holds is None else bool(holds)
-
-
-def _listed(section: Json) -> str:
-    """Return a section of settings in one line, such as ``bins 32, distance 1``."""
-    return ", ".join(f"{k} {v}" for k, v in section.items()) or "not recorded"
+    @property
+    def operating_choice(self) -> OperatingChoice | None:
+        """Return the thresholds that were chosen for an aim, here or in the training."""
+        if self.metrics.operating_point is not None:
+            return self.metrics.operating_point
+        return next(iter(self.metrics.at_training.values()), None)
 
 
 def digits3(value: float | None) -> str:
-    """Return a number with three significant digits, or a dash where it is unknown."""
-    return "–" if value is None or isnan(value) else f"{value:.3g}"
+    """Return a number with three significant digits, or a dash where it is unknown.
+
+    Parameters
+    ----------
+    value : float or None
+        NaN counts as unknown.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Examples
+    --------
+    >>> digits3(0.84371), digits3(None)
+    ('0.844', '–')
+    """
+    if value is None or isnan(value):
+        return "–"
+    return f"{value:.3g}"

@@ -195,9 +195,9 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
         Positions of the original times.
     """
     times = np.asarray(times, float)
-    parts = np.maximum(np.ceil(np.diff(times) / step - 1e-9).astype(int), 1)
+    n_steps = np.maximum(np.ceil(np.diff(times) / step - 1e-9).astype(int), 1)
     pieces = [
         np.linspace(a, b, n, endpoint=False)
-        for a, b, n in zip(times[:-1], times[1:], parts, strict=True)
+        for a, b, n in zip(times[:-1], times[1:], n_steps, strict=True)
     ]
-    return np.concatenate([*pieces, times[-1:]]), np.concatenate([[0], np.cumsum(parts)])
+    return np.concatenate([*pieces, times[-1:]]), np.concatenate([[0], np.cumsum(n_steps)])

@@ -80,7 +80,7 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
     h, g : ndarray, shape (n_times,)
         Written in place: the integral (mM min) and its derivative by k.
     """
-    _, dt, plasma, at = grid
+    _, dt, plasma, frame_index = grid
     # The integral up to a sample decays by exp(-k dt) and gains its own step: one pass, no
     # n x n convolution. The slope in k follows the same recursion, differentiated.
     value = 0.0
@@ -88,7 +88,7 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
     last = -1.0
     e = p1 = p2 = d1 = d2 = 0.0
     frame = 0
-    if at[0] == 0:
+    if frame_index[0] == 0:
         h[0] = 0.0
         g[0] = 0.0
         frame = 1
@@ -102,7 +102,7 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
         rise = plasma[i + 1] - a
         slope = e * (slope - step * value) + step * step * (a * d1 + rise * d2)
         value = e * value + step * (a * p1 + rise * p2)
-        if frame < len(at) and at[frame] == i + 1:
+        if frame < len(frame_index) and frame_index[frame] == i + 1:
             h[frame] = value
             g[frame] = slope
             frame += 1
@@ -313,19 +313,19 @@ def linear_rows(
                 a[i, j] = s
         # Integrals over minutes and plasma in mM differ by orders of magnitude: columns are
         # scaled to unit length before the pivots are judged.
-        good = True
+        solvable = True
         for i in range(n_columns):
             size[i] = np.sqrt(a[i, i])
             if not size[i] > 0.0:
-                good = False
-        if good:
+                solvable = False
+        if solvable:
             for i in range(n_columns):
                 b[i] /= size[i]
                 for j in range(i + 1):
                     a[i, j] /= size[i] * size[j]
-            good = solve_small(a, b, n_columns, x)
+            solvable = solve_small(a, b, n_columns, x)
         for i in range(n_columns):
-            out[v, i] = x[i] / size[i] if good else np.nan
+            out[v, i] = x[i] / size[i] if solvable else np.nan
 
 
 @njit(cache=True)
@@ -381,7 +381,7 @@ def refine_rows(
         for t in range(n_times):
             cost += (y[t] - f[t]) ** 2
         damping = 1e-3  # nearly Gauss-Newton: the linear estimate is close already
-        done = 0
+        finished = 0
         for _ in range(_MAX_STEPS):
             n_free = 0 * n_par  # a literal's type would have solve_small() compiled twice
             # Half the negative slope of the cost, J' (y - f), and Gauss-Newton's Hessian J' J.
@@ -401,7 +401,7 @@ def refine_rows(
                     free[n_free] = i
                     n_free += 1
             if n_free == 0:
-                done = 1
+                finished = 1
                 break
             accepted = False
             while damping < 1e12:
@@ -424,7 +424,7 @@ def refine_rows(
                     trial[k] = min(max(p[k] + x[i] / np.sqrt(hess[k, k]), lower[k]), upper[k])
                     moved = max(moved, abs(trial[k] - p[k]) / (abs(p[k]) + 1e-6))
                 if moved < _TOLERANCE:  # the curve need not be evaluated for such a step
-                    done = 1
+                    finished = 1
                     break
                 curve_and_slopes(model, trial, grid, f, jac, h, g)
                 new = 0.0
@@ -434,21 +434,21 @@ def refine_rows(
                 if new < cost:
                     accepted = True
                     if cost - new <= _TOLERANCE * cost:
-                        done = 1
+                        finished = 1
                     cost = new
                     for i in range(n_par):
                         p[i] = trial[i]
                     damping = max(damping / 10, 1e-12)
                     break
                 damping *= 10
-            if done == 1:
+            if finished == 1:
                 break
             if not accepted:
-                done = 1  # no step improves: a minimum to rounding
+                finished = 1  # no step improves: a minimum to rounding
                 break
         for i in range(n_par):
             start[v, i] = p[i]
-        converged[v] = done
+        converged[v] = finished
 
 
 @njit(cache=True)

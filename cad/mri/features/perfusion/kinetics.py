@@ -131,12 +131,15 @@ def find_reference(
         except CadError as error:
             # Of several failures the first is told: the gland is where a bolus was to be
             # expected.
-            first = first or error
+            if first is None:
+                first = error
             continue
         if first is not None:
             notes.append(f"bolus found in the {name}: {first.problem}")
         return region, mean_signal, bolus
-    raise first or CadError("the dynamic series has no voxel")
+    if first is not None:
+        raise first
+    raise CadError("the dynamic series has no voxel")
 
 
 def _robust_mean(signals: np.ndarray) -> np.ndarray:
@@ -150,7 +153,7 @@ def _robust_mean(signals: np.ndarray) -> np.ndarray:
     # Ranked anew in each frame: a vessel is an outlier in the early frames only.
     ordered = (np.partition(frame, [cut, count - cut - 1])[middle] for frame in signals)
     # float64: a sum of 10^5 float32 signals loses digits that the baseline needs.
-    return np.array([part.mean(dtype=float) for part in ordered])
+    return np.array([curve.mean(dtype=float) for curve in ordered])
 
 
 def b1_map(

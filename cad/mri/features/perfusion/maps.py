@@ -109,11 +109,11 @@ class PerfusionMaps:
         b1 = None if self._b1 is None else np.array([np.average(self._b1[inside], weights=share)])
         _, fits, concentration = _fit_chunk(self._kinetics, signal, t1, b1)
         shown = fits.get("extended_tofts") or fits.get("tofts")
-        params = {
-            f"{model}_{name}": float(values[0])
-            for model, fit in fits.items()
-            for name, values in (*fit.parameters.items(), ("r2", fit.r2))
-        }
+        params = {}
+        for model, fit in fits.items():
+            for name, values in fit.parameters.items():
+                params[f"{model}_{name}"] = float(values[0])
+            params[f"{model}_r2"] = float(fit.r2[0])
         nothing = np.full(len(self.times), np.nan)
         return RegionCurve(
             self.times,
@@ -192,12 +192,12 @@ def _perfusion_maps(
 def _pauses(times: np.ndarray) -> list[str]:
     """Say where the clock jumps: what lies between is not seen."""
     steps = np.diff(times)
-    at = int(np.argmax(steps))
-    if steps[at] <= _PAUSE * np.median(steps):
+    longest = int(np.argmax(steps))
+    if steps[longest] <= _PAUSE * np.median(steps):
         return []
     return [
-        f"a pause of {steps[at]:.0f} s in the dynamic series after {times[at]:.0f} s; frames are "
-        f"{np.median(steps):.1f} s apart elsewhere"
+        f"a pause of {steps[longest]:.0f} s in the dynamic series after {times[longest]:.0f} s; "
+        f"frames are {np.median(steps):.1f} s apart elsewhere"
     ]
 
 
@@ -219,10 +219,10 @@ def _all_maps(
     t1_flat = t1.reshape(-1)
     maps: dict[str, np.ndarray] = {}
     for start in range(0, len(index), _CHUNK):
-        part = index[start : start + _CHUNK]
-        signal = np.ascontiguousarray(flat[:, part].T, dtype=float)
-        ratio = None if b1 is None else b1.reshape(-1)[part]
-        values, fits, _ = _fit_chunk(kinetics, signal, t1_flat[part], ratio)
+        chunk = index[start : start + _CHUNK]
+        signal = np.ascontiguousarray(flat[:, chunk].T, dtype=float)
+        ratio = None if b1 is None else b1.reshape(-1)[chunk]
+        values, fits, _ = _fit_chunk(kinetics, signal, t1_flat[chunk], ratio)
         for model, fit in fits.items():
             values |= {f"{model}_{name}": value for name, value in fit.parameters.items()}
             values |= {f"{model}_r2": fit.r2, f"{model}_residual": fit.residual}
@@ -230,7 +230,7 @@ def _all_maps(
         for name, value in values.items():
             if name not in maps:
                 maps[name] = np.full(inside.size, np.nan, np.float32)
-            maps[name][part] = value
+            maps[name][chunk] = value
     return {name: dynamic.grid.with_array(a.reshape(inside.shape)) for name, a in maps.items()}
 
 

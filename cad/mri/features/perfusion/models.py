@@ -253,8 +253,8 @@ def _grid(inlet: InputFunction) -> Grid:
     dt = np.diff(minutes)
     # Equal steps differ in their last digits; made equal they share one exponential in the kernel.
     dt = np.round(dt, 12)
-    at = np.require(inlet.at_frames, np.int64, ["C", "W"])
-    return Grid(minutes[at], dt, np.require(inlet.plasma, float, ["C", "W"]), at)
+    frame_index = np.require(inlet.at_frames, np.int64, ["C", "W"])
+    return Grid(minutes[frame_index], dt, np.require(inlet.plasma, float, ["C", "W"]), frame_index)
 
 
 def _brix_grid(times: np.ndarray, arrival: float) -> Grid:

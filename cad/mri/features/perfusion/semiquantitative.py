@@ -190,14 +190,14 @@ def initial_area(
         )
     inner = times[(times > arrival) & (times < end)]
     knots = np.concatenate([[max(arrival, times[0])], inner, [end]])
-    left = np.clip(np.searchsorted(times, knots, side="right") - 1, 0, len(times) - 2)
-    share = (knots - times[left]) / (times[left + 1] - times[left])
+    before = np.clip(np.searchsorted(times, knots, side="right") - 1, 0, len(times) - 2)
+    share = (knots - times[before]) / (times[before + 1] - times[before])
     # Weight of every frame in the area, so that all curves are one matrix product.
     step = np.diff(knots)
     width = 0.5 * (np.concatenate([[0.0], step]) + np.concatenate([step, [0.0]]))
     weight = np.zeros(len(times))
-    np.add.at(weight, left, width * (1 - share))
-    np.add.at(weight, left + 1, width * share)
+    np.add.at(weight, before, width * (1 - share))
+    np.add.at(weight, before + 1, width * share)
     return np.asarray(curves, float) @ weight
 
 
@@ -232,8 +232,8 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
         best = np.inf
         out[v] = times[0]
         for start in range(max(last, 1)):
-            for part in range(_PARTS):
-                corner = times[start] + (times[start + 1] - times[start]) * part / _PARTS
+            for step in range(_PARTS):
+                corner = times[start] + (times[start + 1] - times[start]) * step / _PARTS
                 # Least squares of level + slope * max(0, t - corner).
                 sx = sy = sxx = sxy = syy = 0.0
                 for i in range(n):

@@ -58,7 +58,7 @@ def assumed_t1(table: dict[float, float], field_strength: float | None) -> float
         T1 in s, of the table's entry with the nearest field.
     """
     field = 3.0 if field_strength is None else field_strength
-    return table[min(table, key=lambda known: abs(known - field))]
+    return table[min(table, key=lambda strength: abs(strength - field))]
 
 
 def fit_t1(

@@ -1,0 +1,499 @@
+"""Sentences about one run, each by the name that ``checklists.yaml`` uses for it."""
+
+from collections.abc import Callable
+from math import isnan
+
+from cad.base.terms.measures import MEASURES
+from cad.base.terms.text import interval_text
+from cad.learning.evaluation.statements.run_facts import UNKNOWN, Json, RunFacts, digits3
+
+_SCALERS = {
+    "RankScaler": "ranks among the training regions",
+    "QuantileTransformer": "ranks among the training regions",
+    "ClippedScaler": "mean 0, variance 1, clipped at ±3",
+    "StandardScaler": "mean 0, variance 1",
+}
+_NO_FEATURES = "The number of features is not recorded."
+
+
+def listed(section: Json) -> str:
+    """Return a section of settings in one line, such as ``bins 32, distance 1``.
+
+    Parameters
+    ----------
+    section : mapping
+        Values by name.
+
+    Returns
+    -------
+    str
+        "not recorded" for an empty section.
+
+    Examples
+    --------
+    >>> listed({"bins": 32, "distance": 1})
+    'bins 32, distance 1'
+    """
+    return ", ".join(f"{name} {value}" for name, value in section.items()) or "not recorded"
+
+
+def _learner_name(facts: RunFacts) -> str:
+    return facts.fitted.get("learner") or f"a learner {UNKNOWN}"
+
+
+def _model(facts: RunFacts) -> str:
+    parameters = listed(facts.parameters) if facts.fitted else f"parameters: {UNKNOWN}"
+    modalities = ", ".join(facts.settings("features").get("modalities", []))
+    return f"{_learner_name(facts)} ({parameters}) on ROI features ({modalities})."
+
+
+def _included(facts: RunFacts) -> str:
+    sentence = f"{facts.metrics.n.patients} patients, {facts.metrics.n.rois} ROIs."
+    studies = facts.counts.get("studies")
+    if studies is None:
+        return sentence
+    failed = facts.counts.get("failed", 0)
+    return f"{sentence} {studies} studies read, {failed} failed (failures.csv)."
+
+
+def _missing(facts: RunFacts) -> str:
+    n = facts.metrics.n
+    return (
+        f"{n.not_predicted} of {n.rois} ROIs have no prediction; histology is known for "
+        f"{n.with_histology}, a reader's score for {n.with_consensus}. {_imputation(facts)} "
+        "Comparisons use the ROIs where the truth is known."
+    )
+
+
+def _prevalence(facts: RunFacts) -> str:
+    comparison = facts.comparison
+    if comparison is None:
+        return "No ROI with a known truth."
+    judge = "histology" if facts.metrics.histology else "the readers' consensus"
+    share = comparison.positive / max(comparison.n, 1)
+    return (
+        f"{comparison.positive} of {comparison.n} ROIs malignant by {judge} ({share:.0%}). "
+        "Predictive values hold at this prevalence."
+    )
+
+
+def _partition(facts: RunFacts) -> str:
+    if facts.predicted:
+        return _external_testing(facts)
+    scheme = str(facts.settings("validate").get("scheme", UNKNOWN))
+    if scheme == "none":
+        return "No partition: nothing was validated."
+    if scheme == "patient-folds":
+        scheme = f"{facts.settings('validate')['folds']} folds of patients"
+    return f"{scheme.capitalize()}: every ROI is predicted by a fit without it."
+
+
+def _tested(facts: RunFacts) -> str:
+    if facts.predicted or not facts.held_out:
+        return _partition(facts)
+    return "As the rest: every ROI is tested once, by a model that did not see its patient."
+
+
+def _internal(facts: RunFacts) -> str:
+    return "None in this run." if facts.predicted else _partition(facts)
+
+
+def _external_testing(facts: RunFacts) -> str:
+    if not facts.predicted:
+        return "None in this run."
+    shared = facts.patients_of_training
+    if shared:
+        return (
+            f"Not external: {shared} of {facts.metrics.n.patients} patients carry ids of the "
+            "model's training."
+        )
+    return "External: no patient carries an id of the model's training; nothing was fitted."
+
+
+def _disjoint(facts: RunFacts) -> str:
+    if not facts.held_out:
+        return "Nothing: the parts are not disjoint."
+    if facts.predicted:
+        return "Patient."
+    if facts.settings("validate").get("scheme") == "leave-one-site-out":
+        return "Site (and so patient)."
+    return "Patient. Whatever is fitted is fitted on other patients."
+
+
+def _reference(facts: RunFacts) -> str:
+    isup_min = facts.settings("labels").get("isup_min", 1)
+    return (
+        f"Histology, malignant from ISUP {isup_min}; beside it the mean of the readers' "
+        "probabilities, above .5 malignant, ties benign."
+    )
+
+
+def _annotators(facts: RunFacts) -> str:
+    readers = facts.metrics.readers
+    if not readers:
+        return "No readers' scores in this run."
+    labels = facts.settings("labels")
+    counts = [
+        f"{kind.replace('_', ' ')} {count}" for kind, count in facts.metrics.label_kinds.items()
+    ]
+    return (
+        f"{len(readers)} readers ({', '.join(readers)}); scores used: "
+        f"{labels.get('readers', 'all')}; histology: {labels.get('histology', 'ignore')}. "
+        f"Labels: {'; '.join(counts) or 'not counted'}. Their training and experience: a person."
+    )
+
+
+def _variability(facts: RunFacts) -> str:
+    agreement = facts.metrics.agreement
+    if agreement is None:
+        return "Fewer than two readers: not measured."
+    kappas = facts.kappas
+    between = f"{min(kappas):.2f} to {max(kappas):.2f}" if kappas else "–"
+    icc = agreement["icc"]
+    alpha = agreement["krippendorff_alpha"]["interval"]
+    return (
+        f"Between readers: quadratic weighted kappa {between}, ICC(2,1) {digits3(icc['single'])} "
+        f"on {icc['n']} ROIs, Krippendorff's alpha (interval) {digits3(alpha)}. "
+        "Within readers: not known."
+    )
+
+
+def _imputation(facts: RunFacts) -> str:
+    if not facts.fitted:
+        return f"Imputation: {UNKNOWN}."
+    step = facts.steps.get("SimpleImputer")
+    if step is None:
+        return "Missing features are not imputed."
+    return (
+        f"Missing features are imputed by the {step['strategy']} of the patients that the model "
+        "was fitted on."
+    )
+
+
+def _scaling(facts: RunFacts) -> str:
+    if not facts.fitted:
+        return f"Scaling: {UNKNOWN}."
+    scalings = [words for name, words in _SCALERS.items() if name in facts.steps]
+    weighed = facts.weights.get("scaling", {})
+    if any(name != "given" for name in weighed):
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in weighed.items())
+        scalings.append(f"inside the learner by weight: {shares}")
+    return f"{'; '.join(scalings) or 'none'}: fitted with the learner."
+
+
+def _selection(facts: RunFacts) -> str:
+    if not facts.fitted:
+        return f"Selection: {UNKNOWN}."
+    selector = facts.selector
+    if selector is None:
+        return "No selection."
+    return f"{selector['name']} keeps {selector['n_features']} features, fitted with the learner."
+
+
+def _preprocessing(facts: RunFacts) -> str:
+    sentences = [_imputation(facts)]
+    if "VarianceThreshold" in facts.steps:
+        sentences.append("Constant columns are dropped.")
+    sentences.append(f"Scaling: {_scaling(facts)}")
+    sentences.append(_selection(facts))
+    return " ".join(sentences)
+
+
+def _tuning(facts: RunFacts) -> str:
+    fitted = facts.fitted
+    if not fitted:
+        return f"Tuning: {UNKNOWN}."
+    learner = facts.settings("learner")
+    grid = fitted.get("grid")
+    if not grid and facts.predicted:
+        # A bundle keeps the best point of a search; what was searched stands in its settings.
+        grid = learner.get("grid")
+    if not grid and not facts.weights:
+        if fitted.get("members"):
+            return "Parameters were fixed beforehand."
+        return f"No search; whether the learner chooses inside: {UNKNOWN}."
+    sentences = []
+    if grid:
+        folds = fitted.get("inner_folds") or learner.get("inner_folds")
+        criterion = fitted.get("criterion") or learner.get("criterion")
+        sentences.append(
+            f"Chosen by {folds} inner folds of patients ({criterion}): {listed(grid)}."
+        )
+    if facts.weights:
+        weighed = [name for name, values in facts.weights.items() if len(values) > 1]
+        sentences.append(
+            f"Weighed by {facts.parameters.get('folds')} inner folds of patients "
+            f"(cross-entropy): {', '.join(weighed) or 'one setting'}."
+        )
+    return " ".join(sentences)
+
+
+def _ensembling(facts: RunFacts) -> str:
+    members = facts.fitted.get("members")
+    n_trees = facts.fitted.get("trees")
+    trees = f"{n_trees} randomised trees" if n_trees else ""
+    if not members:
+        return f"{trees}, averaged." if trees else f"Ensembling: {UNKNOWN}."
+    if not facts.weights:
+        return "None: one machine."
+    numbers = " to ".join(str(number) for number in dict.fromkeys(members))
+    beside = f", and {trees} beside them" if trees else ""
+    return (
+        f"{numbers} machines of different settings a fit, averaged by what each predicts on inner "
+        f"folds{beside}."
+    )
+
+
+def _start(facts: RunFacts) -> str:
+    start = facts.fitted.get("start") or ""
+    if not start:
+        return f"Initialisation: {UNKNOWN}."
+    sentence = "Convex problems: the start does not matter" if "convex" in start else "Drawn"
+    seed = start.removeprefix("convex").removeprefix("; ")
+    if seed:
+        sentence = f"{sentence}; {seed}"
+    return f"{sentence}."
+
+
+def _bundle(facts: RunFacts) -> str:
+    if not facts.models:
+        return "A bundle where `cad train` was asked for one."
+    models = [
+        f"{name} (sha256 {str(model.get('sha256'))[:16]})" for name, model in facts.models.items()
+    ]
+    return f"Model bundle {', '.join(models)}."
+
+
+def _explained(facts: RunFacts) -> str:
+    count = facts.counts.get("explained")
+    if count is None:
+        return f"Explanations: {UNKNOWN}."
+    if count == 0:
+        return "No ROI is explained."
+    return f"{count} ROIs have the features that moved the decision value most (explanations.csv)."
+
+
+def _version(facts: RunFacts) -> str:
+    return str(facts.run.get("cad_version", "?"))
+
+
+def _software(facts: RunFacts) -> str:
+    releases = [f"cad {_version(facts)}"]
+    for name, release in (facts.run.get("versions") or {}).items():
+        releases.append(f"{name} {release}")
+    return ", ".join(releases)
+
+
+def _significance(facts: RunFacts) -> str:
+    resamples = facts.settings("validate").get("bootstraps", 0)
+    intervals = (
+        "AUC: 95 % interval of jackknifed patients (logit scale, t); rates at a threshold: exact "
+        "at the effective number of regions (Korn and Graubard); others: patient bootstrap "
+        f"({resamples} resamples); DeLong is given as ROI-level."
+    )
+    null = facts.metrics.null
+    if null is None:
+        return f"{intervals} No permutation null was run (validate.permutations)."
+    schemes = "; ".join(f"{name}: {scheme.evidence}" for name, scheme in null.schemes.items())
+    return f"{intervals} Permutation null of the whole loop, {null.n} each: {schemes}."
+
+
+def _failures(facts: RunFacts) -> str:
+    failed = [f"{fold.name} ({fold.error})" for fold in facts.metrics.folds if fold.error]
+    sentences = [
+        "Studies and ROIs that failed: failures.csv.",
+        f"Folds that failed: {'; '.join(failed) or 'none'}.",
+    ]
+    histology = facts.metrics.histology
+    if histology is not None and histology.operating_points:
+        # The points are P-, .5 and P+, in this order.
+        middle = histology.operating_points[1]
+        sentences.append(f"At .5: {middle['fp']} false positives, {middle['fn']} false negatives.")
+    sentences.append("Each patient's page shows its ROIs.")
+    return " ".join(sentences)
+
+
+def _measured(facts: RunFacts) -> str:
+    if facts.comparison is None:
+        return "Nothing could be measured."
+    titles = ["AUC"]
+    for name, measure in MEASURES.items():
+        interval = facts.comparison.measures.get(name)
+        if interval is not None and not isnan(interval.value):
+            titles.append(measure.title)
+    return f"{', '.join(titles)}."
+
+
+def _operating(facts: RunFacts) -> str:
+    points = facts.comparison.operating_points if facts.comparison else []
+    return ", ".join(f"{point['threshold']:.3g}" for point in points) or "no threshold"
+
+
+def _calibration(facts: RunFacts) -> str:
+    if facts.comparison is None:
+        return "Not measured."
+    measures = facts.comparison.measures
+    return (
+        f"Calibration intercept {interval_text(measures.get('calibration_intercept'))}, "
+        f"slope {interval_text(measures.get('calibration_slope'))}, "
+        f"Brier {interval_text(measures.get('brier'))}."
+    )
+
+
+def _auc_text(facts: RunFacts) -> str:
+    if facts.comparison is None:
+        return "None."
+    return f"AUC {interval_text(facts.comparison.auc)}. {_calibration(facts)}"
+
+
+def _image_settings(facts: RunFacts) -> str:
+    return listed(facts.settings("images"))
+
+
+def _image_kinds(facts: RunFacts) -> str:
+    features = facts.settings("features")
+    kinds = list(features.get("modalities") or [UNKNOWN])
+    for image, filters in (features.get("filters") or {}).items():
+        if filters:
+            kinds.append(f"{len(filters)} filters of {image}")
+    return f"{', '.join(kinds)}."
+
+
+def _families(facts: RunFacts) -> str:
+    features = facts.settings("features")
+    families = [*(features.get("families") or [UNKNOWN]), *(features.get("radiomics") or [])]
+    return f"{', '.join(families)}."
+
+
+def _other_predictors(facts: RunFacts) -> str:
+    families = facts.settings("features").get("families") or []
+    of_outline = [family for family in families if family in ("size", "position")]
+    return f"Beside image values: {', '.join(of_outline) or 'none'}."
+
+
+def _resampling(facts: RunFacts) -> str:
+    spacings = {}
+    for name, spacing in facts.settings("images").items():
+        if name.startswith("spacing") and spacing:
+            spacings[name] = spacing
+    if not spacings:
+        return "None: every image's grid."
+    return f"{listed(spacings)} (0: as acquired)."
+
+
+def _discretisation(facts: RunFacts) -> str:
+    features = facts.settings("features")
+    textures = [
+        f"{name}: {listed(features[name])}"
+        for name in ("texture", "texture_adc")
+        if features.get(name)
+    ]
+    return f"{'; '.join(textures) or UNKNOWN}."
+
+
+def _n_features(facts: RunFacts) -> str:
+    count = facts.counts["features"]
+    return "The columns of features.parquet:" if count is None else str(count)
+
+
+def _robustness(facts: RunFacts) -> str:
+    robustness = facts.settings("features", "robustness")
+    if robustness.get("stable_only"):
+        return f"By ICC over {robustness.get('repeats')} redrawn regions, in every fold."
+    return "Every feature was kept (features.robustness.stable_only)."
+
+
+def _sites(facts: RunFacts) -> str:
+    count = facts.counts["sites"]
+    if count is None:
+        return "sites are not in the tables"
+    return f"{count} site(s) in participants.tsv."
+
+
+def _dimension(facts: RunFacts) -> str:
+    count = facts.counts["features"]
+    if facts.comparison is None or count is None:
+        return _NO_FEATURES
+    return f"{count} features, {facts.rarer} regions of the rarer class."
+
+
+def _readers_beside(facts: RunFacts) -> str:
+    if not facts.metrics.readers:
+        return "No reader's score was measured beside the model."
+    return f"The readers' own scores on the same regions: {', '.join(facts.metrics.readers)}."
+
+
+def _compared(facts: RunFacts) -> str:
+    if not facts.rivals:
+        return "None in this run."
+    return f"Paired differences on the same folds: {', '.join(facts.rivals)}."
+
+
+def _simple_rival(facts: RunFacts) -> str:
+    if not facts.simple_rivals:
+        return "No simple rival in this run."
+    return f"On the same folds: {', '.join(facts.simple_rivals)}."
+
+
+def _thresholds(facts: RunFacts) -> str:
+    thresholds = facts.metrics.thresholds
+    lower = digits3(thresholds.lower) if thresholds else "–"
+    upper = digits3(thresholds.upper) if thresholds else "–"
+    choice = facts.operating_choice
+    if choice is not None:
+        origin = f"an aim: {choice.sentence()}"
+    else:
+        costs = [f"{name.replace('_', ' ')} {cost:g}" for name, cost in facts.costs.items()]
+        origin = f"costs set by the site ({', '.join(costs)})."
+    return (
+        f"Probability of malignancy per ROI; benign below {lower}, malignant above {upper}, "
+        f"referred between; from {origin}"
+    )
+
+
+SENTENCES: dict[str, Callable[[RunFacts], str]] = {
+    "annotators": _annotators,
+    "auc_text": _auc_text,
+    "bundle": _bundle,
+    "calibration": _calibration,
+    "compared": _compared,
+    "dimension": _dimension,
+    "discretisation": _discretisation,
+    "disjoint": _disjoint,
+    "ensembling": _ensembling,
+    "explained": _explained,
+    "external_testing": _external_testing,
+    "failures": _failures,
+    "families": _families,
+    "image_kinds": _image_kinds,
+    "image_settings": _image_settings,
+    "included": _included,
+    "internal": _internal,
+    "learner_name": _learner_name,
+    "measured": _measured,
+    "missing": _missing,
+    "model": _model,
+    "n_features": _n_features,
+    "operating": _operating,
+    "other_predictors": _other_predictors,
+    "partition": _partition,
+    "preprocessing": _preprocessing,
+    "prevalence": _prevalence,
+    "readers_beside": _readers_beside,
+    "reference": _reference,
+    "resampling": _resampling,
+    "robustness": _robustness,
+    "scaling": _scaling,
+    "selection": _selection,
+    "significance": _significance,
+    "simple_rival": _simple_rival,
+    "sites": _sites,
+    "software": _software,
+    "start": _start,
+    "tested": _tested,
+    "thresholds": _thresholds,
+    "tuning": _tuning,
+    "variability": _variability,
+    "version": _version,
+}
+"""The sentence of each name in braces, such as ``{missing}``."""
