@@ -44,6 +44,13 @@ CHANGES = {
             "    out.mean = mean\n    out.midrange = (low + high) / 2\n",
         )
     ],
+    # A maker's tag.
+    "mri/imaging/vendor.py": [
+        (
+            "ELEMENTS = (\n",
+            'ELEMENTS = (\n    PrivateElement("Made up", "MADE UP MR", 0x0051, 0x2A, "b-value"),\n',
+        )
+    ],
     # A learner that keeps an object of scikit-learn.
     "learning/learners/__init__.py": [
         ("_MODULES = {", '_MODULES = {\n    "Wrapping": "wrapping",')
@@ -82,6 +89,10 @@ SCRIPT = """
 import json
 from pathlib import Path
 import numpy as np
+import pydicom
+from pydicom.dataset import Dataset
+from cad.mri.imaging import vendor
+from cad.mri.imaging.frame_headers import TAGS
 from cad.mri.columns import columns_of
 from cad.base.errors import CadError
 from cad.learning.evaluation.measures.table import MEASURES
@@ -102,11 +113,17 @@ try:
     refused = require_storable(make_estimator(settings), settings.learner)
 except CadError as error:
     refused = error.problem
+header = Dataset()
+header.PatientID = "sub-1"
+header.private_block(0x0051, "MADE UP MR", create=True).add_new(0x2A, "DS", "800")
+header.save_as("made.dcm", implicit_vr=False, little_endian=True, enforce_file_format=False)
+content = pydicom.dcmread("made.dcm", force=True, specific_tags=list(TAGS))
 image = Volume(np.arange(64.0).reshape(4, 4, 4), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
 region = RegionVoxels.from_masks([np.ones((4, 4, 4), bool)])
 features = FeatureSettings(families=("roughness",), modalities=("t2w",))
 table = measure(Prepared("t2w", image), region, features)
 print(json.dumps({
+    "b_value": vendor.b_value(content),
     "family": {name: values.tolist() for name, values in table.items()},
     "title": columns_of(features)["t2w_roughness_steps"].title,
     "measures": [list(WORDS)[:3], list(MEASURES)[:3]],
@@ -142,6 +159,7 @@ def test_the_steps_are_enough(tmp_path: Path) -> None:
     assert found["measures"] == [["auc", "answer", "accuracy"]] * 2
     assert found["values"] == [4.0, 4.0, 6.5, 4.0]
     assert found["forgotten"]
+    assert found["b_value"] == 800.0
     # 64 ascending values in 16 levels of 4: 15 steps of one level among 63 neighbours.
     assert found["family"] == {"t2w_roughness_steps": [15 / 63]}
     assert found["title"] == "T2 roughness"

@@ -48,7 +48,7 @@ class UnscaledT2:
         """Return the image standardised by a fitted scale, ready to be measured."""
         return Prepared(
             "t2w",
-            scale.transform(self.image, own=self.landmarks),
+            scale.transform(self.image, of_image=self.landmarks),
             provenance={"t2_reference": "cohort", "t2w_level": float(np.median(self.landmarks))},
         )
 

@@ -172,8 +172,8 @@ def _read_structures(
     regions = []
     notes = []
     if len(structures) > often.total():
-        left = len(structures) - often.total()
-        notes.append(f"{left} structures that the rules do not ask for are left out")
+        n_left_out = len(structures) - often.total()
+        notes.append(f"{n_left_out} structures that the rules do not ask for are left out")
     for item in dataset.get("ROIContourSequence", []):
         number = int(item.ReferencedROINumber)
         structure = structures[number]

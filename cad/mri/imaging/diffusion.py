@@ -103,8 +103,8 @@ def trace(images: list[Volume]) -> Volume:
 
 
 def _b_values(images: list[tuple[float, Volume]]) -> str:
-    values = ", ".join(f"{v:g}" for v in sorted({float(v) for v, _ in _choose(images)}))
-    return f"b = {values} s/mm2"
+    b_values = sorted({float(b) for b, _ in _choose(images)})
+    return f"b = {', '.join(f'{b:g}' for b in b_values)} s/mm2"
 
 
 def _decay(used: list[tuple[float, Volume]]) -> tuple[Volume, np.ndarray, np.ndarray, np.ndarray]:

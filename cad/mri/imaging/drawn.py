@@ -127,8 +127,8 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
     volume = float(np.count_nonzero(mask.array)) * float(np.prod(mask.spacing))
     if not total:
         return Drawn(share, 0.0, 0.0, 0.0)
-    part = total * float(np.prod(grid.spacing)) / volume
-    return Drawn(share, total**2 / squares, squares / total, min(part, 1.0))
+    inside = total * float(np.prod(grid.spacing)) / volume
+    return Drawn(share, total**2 / squares, squares / total, min(inside, 1.0))
 
 
 def gland_on(study: Study) -> Volume | None:

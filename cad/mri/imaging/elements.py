@@ -113,8 +113,10 @@ def elements(
             begin = end
         end += 8
         if tag in (_ITEM_END, _SEQUENCE_END):
-            wanted, implicit = around.pop() if around else (0, implicit)
-            if tag != wanted:
+            expected = 0
+            if around:
+                expected, implicit = around.pop()
+            if tag != expected:
                 raise CadError("an end of a sequence that is not open", hint="send it again")
         else:
             if implicit or group == _ITEMS or not b"AA" <= vr <= b"ZZ":
@@ -149,14 +151,14 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
     """
     if read(PREAMBLE - 4, 4) != b"DICM":
         raise CadError("not a DICOM file: it has no preamble")
-    at = PREAMBLE
+    place = PREAMBLE
     syntax = UID("")
-    for tag, begin, end in elements(read, size, at, ExplicitVRLittleEndian, _LAST_OF_META):
-        at = end
+    for tag, begin, end in elements(read, size, place, ExplicitVRLittleEndian, _LAST_OF_META):
+        place = end
         if tag == _SYNTAX:
             text = read(begin + 8, end - begin - 8).decode("ascii").rstrip("\0 ")
             syntax = UID(text, IGNORE)  # it would warn, and quote the file
-    return at, syntax
+    return place, syntax
 
 
 def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
@@ -176,8 +178,8 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
         many elements or none of these, or without preamble.
     """
 
-    def read(at: int, count: int) -> bytes:
-        return content[at : at + count]
+    def read(place: int, count: int) -> bytes:
+        return content[place : place + count]
 
     try:
         start, syntax = data_set(read, len(content))
@@ -188,13 +190,14 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
         every = list(elements(read, len(content), start, syntax, _UNDEFINED))
     except (CadError, ValueError, error):
         return None
-    kept = {tag: content[begin:end] for tag, begin, end in every if tag in tags}
+    chosen = {tag: content[begin:end] for tag, begin, end in every if tag in tags}
     order = [tag for tag, _, _ in every]
-    if not kept or order != sorted({*order}) or every[-1][-1] != len(content):
+    if not chosen or order != sorted({*order}) or every[-1][-1] != len(content):
         return None
     pixels = None
-    if len(own := [ends for tag, *ends in every if tag in PIXELS]) == 1:
-        begin, end = own[0]
+    pixel_ends = [(begin, end) for tag, begin, end in every if tag in PIXELS]
+    if len(pixel_ends) == 1:
+        begin, end = pixel_ends[0]
         value = begin + (12 if content[begin + 4 : begin + 6] in (b"OB", b"OW") else 8)
         pixels = content[begin:value], value, end
-    return Excerpt(syntax, content[:start], kept, pixels)
+    return Excerpt(syntax, content[:start], chosen, pixels)

@@ -32,16 +32,16 @@ _TABLES = table_beside(__file__)
 # Field of a frame: keyword of the header, and of lists how many numbers there must be.
 _KINDS = ("texts", "numbers", "milliseconds", "orders", "counts", "clocks")
 _LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
-_KEYWORDS = (
-    *(word for kind in _KINDS for word in _TABLES[kind].values()),
-    *(word for word, _ in _LISTS.values()),
-    *_TABLES["others"],
-)
+_KEYWORDS: list[str] = []
+for _kind in _KINDS:
+    _KEYWORDS += _TABLES[_kind].values()
+_KEYWORDS += [word for word, _ in _LISTS.values()]
+_KEYWORDS += _TABLES["others"]
 _ENHANCED: dict[str, str] = _TABLES["enhanced"]
 _MACROS: list[str] = _TABLES["macros"]
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _TIME_OFFSET = "TemporalPositionTimeOffset"
-_KEPT = 256  # bytes; a longer element is read and not kept
+_LONGEST = 256  # bytes; a longer element is read and not kept
 Twins = dict[tuple[object, ...], Frame]
 
 
@@ -58,7 +58,7 @@ _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
 
 
 def frames_of(
-    dataset: Dataset, path: Path, part: Excerpt | None = None, twins: Twins | None = None
+    dataset: Dataset, path: Path, extract: Excerpt | None = None, twins: Twins | None = None
 ) -> list[Frame]:
     """Return the planes of one DICOM file, headers only.
 
@@ -69,7 +69,7 @@ def frames_of(
         :data:`cad.mri.imaging.vendor.CSA_TAGS` are read from the file and added in place.
     path : Path
         The file.
-    part : Excerpt, optional
+    extract : Excerpt, optional
         Of the file, with the elements of :data:`TAGS`: the frame then says how its pixels lie.
     twins : dict, optional
         A classic image is added to it, for :func:`twin`.
@@ -102,37 +102,38 @@ def frames_of(
     if slices := vendor.grid_slices(dataset):
         return _grid(frame, slices)
     if not vendor.is_mosaic(dataset):
-        if part is not None and twins is not None:
-            frame = twins[_alike(part)] = replace(frame, lying=_lying(part))
+        if extract is not None and twins is not None:
+            frame = twins[_alike(extract)] = replace(frame, lying=_lying(extract))
         return [frame]
     dataset.update(read_header(path, vendor.CSA_TAGS))
     return _mosaic(dataset, frame, vendor.mosaic_tiles(dataset))
 
 
-def twin(part: Excerpt, path: Path, twins: Twins) -> Frame | None:
+def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
     """Return the frame of a classic image whose header is like an earlier one's; None without one.
 
     Most of a header is the same in all of a series: only what differs is read.
 
     Parameters
     ----------
-    part : Excerpt
+    extract : Excerpt
         Of the file, with the elements of :data:`TAGS`.
     path : Path
         The file.
     twins : dict
         The earlier ones, from :func:`frames_of`.
     """
-    earlier = twins.get(_alike(part))
-    given = {field: part.kept.get(tag, b"") for field, tag in _DIFFERING.items()}
-    if earlier is None or not all(len(e) <= _KEPT and e[8:].isascii() for e in given.values()):
+    earlier = twins.get(_alike(extract))
+    elements = {field: extract.kept.get(tag, b"") for field, tag in _DIFFERING.items()}
+    plain = all(len(e) <= _LONGEST and e[8:].isascii() for e in elements.values())
+    if earlier is None or not plain:
         return None
-    place = _lying(part)
-    implicit = part.syntax.is_implicit_VR
+    place = _lying(extract)
+    implicit = extract.syntax.is_implicit_VR
     if place and earlier.lying:  # one layout in memory
         place = place._replace(layout=earlier.lying.layout)
     with suppress(CadError):  # the reader of whole headers says it
-        read = {field: _value(field, element, implicit) for field, element in given.items()}
+        read = {field: _value(field, element, implicit) for field, element in elements.items()}
         return replace(earlier, path=path, lying=place, **read)
     return None
 
@@ -143,20 +144,25 @@ def _value(field: str, element: bytes, implicit: bool) -> Any:
         return _field(read_dataset(BytesIO(element), implicit, is_little_endian=True), field)
 
 
-def _lying(part: Excerpt) -> Lying | None:
+def _lying(extract: Excerpt) -> Lying | None:
     """Return how the pixels lie in a file; None where they are compressed, or in no one place."""
-    said = [part.kept[tag] for tag in LAYOUT if tag in part.kept]
-    if part.pixels is None or part.syntax.is_encapsulated or any(len(e) > _KEPT for e in said):
+    layout = [extract.kept[tag] for tag in LAYOUT if tag in extract.kept]
+    if (
+        extract.pixels is None
+        or extract.syntax.is_encapsulated
+        or any(len(e) > _LONGEST for e in layout)
+    ):
         return None
-    head, begin, end = part.pixels
-    return Lying((part.syntax.encode(), head, *said), begin, end, part.state)
+    head, begin, end = extract.pixels
+    return Lying((extract.syntax.encode(), head, *layout), begin, end, extract.state)
 
 
-def _alike(part: Excerpt) -> tuple[object, ...]:
+def _alike(extract: Excerpt) -> tuple[object, ...]:
     """Return all that a file says of an image except the values that differ between slices."""
-    meta = part.start.replace(part.kept.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
-    same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in part.kept.items())
-    return (meta, part.pixels and part.pixels[0], *same)
+    meta = extract.start.replace(extract.kept.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
+    same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in extract.kept.items())
+    head = None if extract.pixels is None else extract.pixels[0]
+    return (meta, head, *same)
 
 
 def _enhanced(dataset: Dataset, path: Path) -> list[Frame]:
@@ -237,17 +243,13 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
     first = np.array(whole.position)
     first = first + axes[0] * (whole.columns - columns) / 2 * column_mm
     first = first + axes[1] * (whole.rows - rows) / 2 * row_mm
-    return [
-        replace(
-            whole,
-            index=k,
-            tiles=side,
-            rows=rows,
-            columns=columns,
-            position=tuple(float(v) for v in first + k * step * normal),
+    frames = []
+    for k in range(count):
+        x, y, z = (first + k * step * normal).tolist()
+        frames.append(
+            replace(whole, index=k, tiles=side, rows=rows, columns=columns, position=(x, y, z))
         )
-        for k in range(count)
-    ]
+    return frames
 
 
 def _grid(whole: Frame, slices: list[Dataset]) -> list[Frame]:
@@ -379,12 +381,28 @@ def _seconds(value: Any) -> float | None:
     return None if number is None else number / 1000
 
 
-_OF_KIND = (lambda v: str(v or ""), _float, _seconds, lambda v: _int(v) or 0, _int, _clock)
+def _text(value: Any) -> str:
+    return str(value or "")
+
+
+def _order(value: Any) -> int:
+    return _int(value) or 0
+
+
+_READER_OF: dict[str, Callable[[Any], Any]] = {
+    "texts": _text,
+    "numbers": _float,
+    "milliseconds": _seconds,
+    "orders": _order,
+    "counts": _int,
+    "clocks": _clock,
+}
 # Of each field its keyword, and the function that reads the value.
-_READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    field: (word, read)
-    for kind, read in zip(_KINDS, _OF_KIND, strict=True)
-    for field, word in _TABLES[kind].items()
-} | {field: (word, partial(_floats, count=n)) for field, (word, n) in _LISTS.items()}
+_READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {}
+for _kind in _KINDS:
+    for _name, _word in _TABLES[_kind].items():
+        _READERS[_name] = (_word, _READER_OF[_kind])
+for _name, (_word, _count) in _LISTS.items():
+    _READERS[_name] = (_word, partial(_floats, count=_count))
 _DIFFERING = {field: _tags([_READERS[field][0]])[0] for field in _TABLES["differing"]}
 _DIFFERING_TAGS = {*_DIFFERING.values()}

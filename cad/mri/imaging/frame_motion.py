@@ -67,10 +67,14 @@ def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, s
         late = registration.dce_reference(
             replace(dynamic, frames=np.stack([f.array for f in out]), grid=flat)
         )
-        seen = np.stack([_shift(late, f, region, s) for f, s in zip(frames, shifts, strict=True)])
-        seen -= np.median(seen[:_FIRST], axis=0)
-        length = np.linalg.norm(seen, axis=1, keepdims=True)
-        shifts = np.where((length >= _LEAST_MM) & (length <= registration.MAX_SHIFT_MM), seen, 0.0)
+        measured = np.stack(
+            [_shift(late, f, region, s) for f, s in zip(frames, shifts, strict=True)]
+        )
+        measured -= np.median(measured[:_FIRST], axis=0)
+        length = np.linalg.norm(measured, axis=1, keepdims=True)
+        shifts = np.where(
+            (length >= _LEAST_MM) & (length <= registration.MAX_SHIFT_MM), measured, 0.0
+        )
         out = [_shifted(f, shift) for f, shift in zip(frames, shifts, strict=True)]
     before = float(np.mean([registration.image_information(late, f, region) for f in frames]))
     after = float(np.mean([registration.image_information(late, f, region) for f in out]))
@@ -106,5 +110,5 @@ def _shifted(frame: Volume, shift_mm: np.ndarray) -> Volume:
     if not shift_mm.any():
         return frame
     place = replace(frame, origin=triple(np.array(frame.origin) + shift_mm))
-    there = resample_image(place, frame, "cubic").array
-    return frame.with_array(np.where(np.isfinite(there), np.maximum(there, 0.0), frame.array))
+    moved = resample_image(place, frame, "cubic").array
+    return frame.with_array(np.where(np.isfinite(moved), np.maximum(moved, 0.0), frame.array))

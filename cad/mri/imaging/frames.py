@@ -189,8 +189,9 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
         check_file(path, MAX_IMAGE)
         try:
             _check_deflated(path)
-            if tags and (part := read_excerpt(path, tags)):
-                return dataset_of(part)
+            extract = read_excerpt(path, tags) if tags else None
+            if extract is not None:
+                return dataset_of(extract)
             return pydicom.dcmread(path, specific_tags=list(tags) or None, **options)
         except InvalidDicomError as error:
             raise NotDicom(f"not a DICOM file: {error}") from error
@@ -208,13 +209,17 @@ def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
         The elements.
     """
     state = STATE(path.stat())
-    part = excerpt(read_bytes(path, _MOST_READ), tags) if state[0] <= _MOST_READ else None
-    return part and part._replace(state=state)
+    if state[0] > _MOST_READ:
+        return None
+    extract = excerpt(read_bytes(path, _MOST_READ), tags)
+    if extract is None:
+        return None
+    return extract._replace(state=state)
 
 
-def dataset_of(part: Excerpt) -> pydicom.Dataset:
+def dataset_of(extract: Excerpt) -> pydicom.Dataset:
     """Return some elements of a file as a data set."""
-    return pydicom.dcmread(BytesIO(b"".join([part.start, *part.kept.values()])))
+    return pydicom.dcmread(BytesIO(b"".join([extract.start, *extract.kept.values()])))
 
 
 def _check_deflated(path: Path) -> None:

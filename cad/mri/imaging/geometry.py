@@ -82,10 +82,10 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
     local = start - first
     size = last - first
     if np.abs(cosines - axes).max() <= _PARALLEL_TOLERANCE:
-        part = _exact(box, step, local, axes, size)
+        shares = _exact(box, step, local, axes, size)
     else:
-        part = _sampled(box, step, local, size)
-    filled[window] = part
+        shares = _sampled(box, step, local, size)
+    filled[window] = shares
     return grid.with_array(filled)
 
 
@@ -245,9 +245,9 @@ def overlaps(a: Volume, b: Volume) -> bool:
     a, b : Volume
         Grids in one frame of reference.
     """
-    for one, other in ((a, b), (b, a)):
-        index = one.patient_to_index(other.outer_corners())
-        size = np.array(one.shape[::-1])
+    for grid, neighbour in ((a, b), (b, a)):
+        index = grid.patient_to_index(neighbour.outer_corners())
+        size = np.array(grid.shape[::-1])
         if (index.max(axis=0) < -0.5).any() or (index.min(axis=0) > size - 0.5).any():
             return False
     return True

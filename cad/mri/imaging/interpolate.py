@@ -43,16 +43,16 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     new = np.where(np.array(spacing) > 0, spacing, old)
     count = np.array(image.shape[::-1])
     # A file keeps its spacing to seven digits, which must not add a voxel.
-    wanted = np.ceil(count * old / new - 1e-3).astype(int)
+    size = np.ceil(count * old / new - 1e-3).astype(int)
     # Asked before the array is made: a typing error of 1e-3 mm would ask for terabytes.
-    if int(np.prod(wanted)) > MOST_VOXELS:
+    if int(np.prod(size)) > MOST_VOXELS:
         raise CadError(
-            f"a spacing of {tuple(new)} mm makes {np.prod(wanted):,} voxels of one image",
+            f"a spacing of {tuple(new)} mm makes {np.prod(size):,} voxels of one image",
             hint="choose a coarser images.spacing",
         )
     # Centre on centre, in old voxels: what the new grid has too much lies on both sides.
-    first = (count - 1) / 2 - (wanted - 1) / 2 * new / old
-    grid = image.beginning_at(np.zeros(wanted[::-1], np.float32), first)
+    first = (count - 1) / 2 - (size - 1) / 2 * new / old
+    grid = image.beginning_at(np.zeros(size[::-1], np.float32), first)
     return replace(grid, spacing=triple(new))
 
 

@@ -123,18 +123,19 @@ def as_problem(error: CadError | OSError) -> CadError:
 
 
 def _place(listing: Listing, path: Path, twins: Twins) -> None:
-    part = read_excerpt(path, TAGS)
-    if part and (frame := twin(part, path, twins)) and frame.sop_uid:
+    extract = read_excerpt(path, TAGS)
+    frame = None if extract is None else twin(extract, path, twins)
+    if frame is not None and frame.sop_uid:
         if _first(listing, path, frame.sop_uid):
             listing.studies[frame.study_uid].append(frame)
             listing.instances[frame.sop_uid] = path
         return
-    dataset = dataset_of(part) if part else read_header(path, TAGS)
+    dataset = dataset_of(extract) if extract else read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
         return  # a DICOMDIR, whatever its name
     study = str(dataset.get("StudyInstanceUID", ""))
-    image = "Image Storage" in getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
-    image = image or "Parametric Map" in getattr(dataset.get("SOPClassUID"), "name", "")
+    kind = getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
+    image = "Image Storage" in kind or "Parametric Map" in kind
     drawn = str(dataset.get("Modality", "")) in _DRAWN and bool(study)
     if not drawn and not image:
         return
@@ -151,7 +152,7 @@ def _place(listing: Listing, path: Path, twins: Twins) -> None:
         listing.objects[study].append(path)
     else:
         try:
-            listing.studies[study] += frames_of(dataset, path, part, twins)
+            listing.studies[study] += frames_of(dataset, path, extract, twins)
         except CadError as error:
             listing.unusable[study][str(dataset.get("SeriesInstanceUID", ""))] = CadError(
                 f"series {dataset.get('SeriesNumber', '')}: {error.problem}",
@@ -184,15 +185,15 @@ def check_copy(path: Path, first: Path, uid: str) -> None:
     CadError
         When they differ, or one of them cannot be read.
     """
-    one = read_dataset(first, force=True)
-    other = read_dataset(path, force=True)
-    same = read_bytes(path, MAX_IMAGE) == read_bytes(first, MAX_IMAGE) or one == other
-    if not same and one.file_meta.get("TransferSyntaxUID") != other.file_meta.get(
+    dataset = read_dataset(first, force=True)
+    copy = read_dataset(path, force=True)
+    same = read_bytes(path, MAX_IMAGE) == read_bytes(first, MAX_IMAGE) or dataset == copy
+    if not same and dataset.file_meta.get("TransferSyntaxUID") != copy.file_meta.get(
         "TransferSyntaxUID"
     ):  # the same image, compressed otherwise
-        a = frames_of(one, path)
-        b = frames_of(other, path)
-        same = a == b and bool((decoded(one, first) == decoded(other, path)).all())
+        a = frames_of(dataset, path)
+        b = frames_of(copy, path)
+        same = a == b and bool((decoded(dataset, first) == decoded(copy, path)).all())
     if not same:
         raise CadError(
             f"two different files claim to be the instance {uid}: this one and {first.name}",

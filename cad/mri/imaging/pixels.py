@@ -80,7 +80,9 @@ class PixelReader:
                 return _as_they_lie(pixels, *self._alike[lying.layout])
         array = _stored(frame.path)
         stored = [
-            int.from_bytes(part[-2:], "little") for part in lying.layout if part[:4] == _BITS_STORED
+            int.from_bytes(element[-2:], "little")
+            for element in lying.layout
+            if element[:4] == _BITS_STORED
         ]
         form = array.dtype, array.shape, sum(8 * array.itemsize - bits for bits in stored)
         with suppress(ValueError, TypeError):  # a bit a pixel, among others
@@ -189,7 +191,7 @@ def _check_pixels(dataset: pydicom.Dataset) -> None:
     content = next((dataset[name].value for name in _PIXELS if name in dataset), b"")
     stated = voxels
     if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
-        stated = max([voxels, *(_stated(part) for part in generate_fragments(content))])
+        stated = max([voxels, *(_stated(fragment) for fragment in generate_fragments(content))])
     check_inflation(len(content), max(frames, 1) * stated * sample, MAX_IMAGE, "pixels")
 
 
@@ -201,14 +203,14 @@ def _stated(image: bytes) -> int:
     if image[:4] == _JPEG_2000:
         right, bottom, left, top = struct.unpack_from(">4I", image, 8)
         return int(max(right - left, 0) * max(bottom - top, 0))
-    at = 2
-    while image[:2] == b"\xff\xd8" and at + 9 <= len(image) and image[at] == 0xFF:
-        marker = image[at + 1]
-        length = int.from_bytes(image[at + 2 : at + 4], "big")
+    place = 2
+    while image[:2] == b"\xff\xd8" and place + 9 <= len(image) and image[place] == 0xFF:
+        marker = image[place + 1]
+        length = int.from_bytes(image[place + 2 : place + 4], "big")
         if marker in _FRAME_MARKERS:
-            rows, columns = struct.unpack_from(">2H", image, at + 5)
+            rows, columns = struct.unpack_from(">2H", image, place + 5)
             return int(rows) * int(columns)
-        at += 2 + length
+        place += 2 + length
     return 0
 
 

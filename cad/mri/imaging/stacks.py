@@ -94,17 +94,21 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
     groups: dict[tuple[object, ...], list[Frame]] = defaultdict(list)
     planes: list[np.ndarray] = []
     for item in frames:
-        groups[
-            (
-                _plane(item, planes),
-                _rounded(item.b_value, 1),
-                item.direction and tuple(round(v, 3) for v in item.direction),
-                item.flip_angle,
-                _rounded(item.echo_time, 3),
-                item.image_type,
-            )
-        ].append(item)
-    stacks = [stack for group in groups.values() for stack in _split_times(group)]
+        direction = item.direction
+        if direction is not None:
+            direction = tuple(round(v, 3) for v in direction)
+        key = (
+            _plane(item, planes),
+            _rounded(item.b_value, 1),
+            direction,
+            item.flip_angle,
+            _rounded(item.echo_time, 3),
+            item.image_type,
+        )
+        groups[key].append(item)
+    stacks: list[Stack] = []
+    for group in groups.values():
+        stacks += _split_times(group)
     return sorted(stacks, key=lambda s: min((i.instance_number, i.index) for i in s.slices))
 
 
@@ -113,8 +117,8 @@ def _plane(item: Frame, planes: list[np.ndarray]) -> int | None:
     if item.orientation is None:
         return None
     axes = np.array(item.orientation)
-    near = (k for k, seen in enumerate(planes) if np.abs(seen - axes).max() < _OTHER_PLANE)
-    number = next(near, len(planes))
+    matches = (k for k, plane in enumerate(planes) if np.abs(plane - axes).max() < _OTHER_PLANE)
+    number = next(matches, len(planes))
     if number == len(planes):
         planes.append(axes)
     return number
@@ -140,13 +144,13 @@ def _split_times(group: list[Frame]) -> list[Stack]:
         times: dict[object, list[Frame]] = defaultdict(list)
         for item in group:
             times[getattr(item, name)].append(item)
-        once = all(len({_where(i) for i in part}) == len(part) for part in times.values())
+        once = all(_all_apart(items) for items in times.values())
         if len(times) == repeats and once and None not in times:
-            return [_stack(part, name.replace("_", " ")) for part in times.values()]
+            return [_stack(items, name.replace("_", " ")) for items in times.values()]
     # The instance numbers must put all planes in one order.
     numbered = len({(item.instance_number, item.index) for item in group}) == len(group)
     if set(positions.values()) == {repeats} and numbered:
-        return [_stack(part, BY_ORDER) for part in _by_order(group)]
+        return [_stack(items, BY_ORDER) for items in _by_order(group)]
     place, count = positions.most_common(1)[0]
     twice = [item for item in group if _where(item) == place]
     raise CadError(
@@ -158,13 +162,17 @@ def _split_times(group: list[Frame]) -> list[Stack]:
     )
 
 
+def _all_apart(items: list[Frame]) -> bool:
+    return len({_where(item) for item in items}) == len(items)
+
+
 def _by_order(group: list[Frame]) -> list[list[Frame]]:
     """Return phases by order of occurrence: the k-th plane at every position is of phase k."""
     phases: dict[int, list[Frame]] = defaultdict(list)
-    seen: Counter[tuple[float, ...]] = Counter()
+    times_seen: Counter[tuple[float, ...]] = Counter()
     for item in sorted(group, key=lambda i: (i.instance_number, i.index)):
-        phases[seen[_where(item)]].append(item)
-        seen[_where(item)] += 1
+        phases[times_seen[_where(item)]].append(item)
+        times_seen[_where(item)] += 1
     return list(phases.values())
 
 

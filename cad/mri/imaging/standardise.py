@@ -78,7 +78,7 @@ class NyulScale:
         """Return the SHA-256 of the landmarks: the cache key of features on this scale."""
         return hashlib.sha256(np.ascontiguousarray(self.landmarks, "<f8").tobytes()).hexdigest()
 
-    def transform(self, image: Volume, own: np.ndarray | None = None) -> Volume:
+    def transform(self, image: Volume, of_image: np.ndarray | None = None) -> Volume:
         """Map an image's intensities to the standard scale, by its own percentiles; float32.
 
         The image's 11 landmarks go to the 11 intensities of the training patients' standard
@@ -89,17 +89,19 @@ class NyulScale:
         ----------
         image : Volume
             T2-weighted image.
-        own : ndarray, shape (11,), optional
+        of_image : ndarray, shape (11,), optional
             The image's :func:`landmarks`; by default they are computed from ``image``. Give those
             of the whole image when ``image`` is only a part of it.
         """
-        own = landmarks(image) if own is None else own
+        of_image = landmarks(image) if of_image is None else of_image
         values = image.array.astype(float)
-        out = np.interp(values, own, self.landmarks)
+        out = np.interp(values, of_image, self.landmarks)
         for end, inner in ((0, 1), (-1, -2)):
-            slope = (self.landmarks[end] - self.landmarks[inner]) / (own[end] - own[inner])
-            beyond = values < own[0] if end == 0 else values > own[-1]
-            out[beyond] = self.landmarks[end] + slope * (values[beyond] - own[end])
+            slope = (self.landmarks[end] - self.landmarks[inner]) / (
+                of_image[end] - of_image[inner]
+            )
+            beyond = values < of_image[0] if end == 0 else values > of_image[-1]
+            out[beyond] = self.landmarks[end] + slope * (values[beyond] - of_image[end])
         return image.with_array(out.astype(np.float32))
 
 
@@ -247,8 +249,8 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
     for axis, (edge, step, middle) in enumerate(zip(BOX_MM, image.spacing, centre, strict=True)):
         along = np.arange(image.shape[2 - axis])
         # A thousandth of a mm: centres on the edge must not depend on the last digit of a header.
-        near = np.abs(along - middle) * step <= edge / 2 + 1e-3
-        inside &= near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
+        is_near = np.abs(along - middle) * step <= edge / 2 + 1e-3
+        inside &= is_near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
     box = bounding_box(inside)
     if box is None:
         raise CadError("the regions lie outside the T2 image: no scale can be taken around them")

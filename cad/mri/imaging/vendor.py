@@ -9,7 +9,8 @@ grid with their places.
 
 import re
 import struct
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydicom.dataset import Dataset
@@ -20,28 +21,73 @@ from cad.base.errors import CadError
 from cad.base.reading import reading
 from cad.mri.imaging.makers import maker
 
-_SIEMENS, _CSA = "SIEMENS MR HEADER", "SIEMENS CSA HEADER"
-_GE, _GE_ACQUISITION = "GEMS_PARM_01", "GEMS_ACQU_01"
-_PHILIPS, _PHILIPS_MR = "Philips Imaging DD 001", "Philips MR Imaging DD 001"
-_UIH = "Image Private Header"
-_GROUPS = {0x0019: (0x0A, 0x0C, 0x0E, 0x9C, 0xB3), 0x0043: (0x39, 0x7C), 0x2001: (0x03,)}
-_GROUPS |= {0x2005: (0x0E,), 0x0065: (0x09, 0x50, 0x51)}
+
+class PrivateElement(NamedTuple):
+    """Describe a private element of a maker.
+
+    Parameters
+    ----------
+    maker : str
+        Whose it is.
+    creator : str
+        Private creator under which it stands.
+    group, element : int
+        Group, and the last two hexadecimal digits of the element's number.
+    meaning : str
+        What its value says, in one of the words that the functions of this module ask for.
+    """
+
+    maker: str
+    creator: str
+    group: int
+    element: int
+    meaning: str
+
+
+_CSA = "SIEMENS CSA HEADER"
+_OF_MOSAIC = "image header of a mosaic"
+ELEMENTS = (
+    PrivateElement("Siemens", "SIEMENS MR HEADER", 0x0019, 0x0A, "slices in a mosaic"),
+    PrivateElement("Siemens", "SIEMENS MR HEADER", 0x0019, 0x0C, "b-value"),
+    PrivateElement("Siemens", "SIEMENS MR HEADER", 0x0019, 0x0E, "gradient direction"),
+    PrivateElement("Siemens", _CSA, 0x0029, 0x10, _OF_MOSAIC),
+    PrivateElement("GE", "GEMS_PARM_01", 0x0043, 0x39, "b-value"),
+    PrivateElement("GE", "GEMS_PARM_01", 0x0043, 0x7C, "pause after a volume"),
+    PrivateElement("GE", "GEMS_ACQU_01", 0x0019, 0x9C, "pulse sequence"),
+    PrivateElement("GE", "GEMS_ACQU_01", 0x0019, 0xB3, "phase encoding of both polarities"),
+    PrivateElement("Philips", "Philips Imaging DD 001", 0x2001, 0x03, "b-value"),
+    PrivateElement("Philips", "Philips MR Imaging DD 001", 0x2005, 0x0E, "scale slope"),
+    PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x09, "b-value"),
+    PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x50, "slices in a grid"),
+    PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x51, "headers of a grid"),
+)
+"""Every private element that is read. One more is one more row: headers are then read with it."""
 _BLOCKS = range(0x10, 0x18)
-# Creators and elements, wherever a file has put their block: what a header must be read with.
-TAGS = [
-    tag
-    for group, elements in _GROUPS.items()
-    for block in _BLOCKS
-    for tag in (group << 16 | block, *(group << 16 | block << 8 | e for e in elements))
-]
-CSA_TAGS = [tag for block in _BLOCKS for tag in (0x00290000 | block, 0x00290010 | block << 8)]
+
+
+def _tags(elements: Iterable[PrivateElement]) -> list[int]:
+    """Return the tags of creators and elements, wherever a file has put their block."""
+    tags = []
+    for private_element in elements:
+        group = private_element.group << 16
+        for block in _BLOCKS:
+            tags.append(group | block)
+            tags.append(group | block << 8 | private_element.element)
+    return sorted(set(tags))
+
+
+TAGS = _tags(row for row in ELEMENTS if row.meaning != _OF_MOSAIC)
+"""What a header must be read with."""
+CSA_TAGS = _tags(row for row in ELEMENTS if row.meaning == _OF_MOSAIC)
+"""What the header of a mosaic must be read with besides: it is long."""
 # These makers state b only where it is not 0.
 NO_ZERO_B = ("Toshiba", "Canon")
 _UNIT = 0.1  # how far a gradient direction may be from a unit vector
 _GE_B_OFFSET = 1_000_000_000
 _B_IN_COMMENT = re.compile(r"b=(\d+(?:\.\d+)?)\(")
 _B_IN_SEQUENCE = re.compile(r"ep_b(\d+)(?:t|#\d+)?$")
-_CSA_TAG, _CSA_ITEM = struct.Struct("<64si4s3i"), struct.Struct("<4i")
+_CSA_TAG = struct.Struct("<64si4s3i")
+_CSA_ITEM = struct.Struct("<4i")
 
 
 def b_value(dataset: Dataset) -> float | None:
@@ -57,15 +103,12 @@ def b_value(dataset: Dataset) -> float | None:
     float or None
         s/mm2; None where no private element or text states it.
     """
-    for creator, group, element in (
-        (_SIEMENS, 0x0019, 0x0C),
-        (_GE, 0x0043, 0x39),
-        (_PHILIPS, 0x2001, 0x03),
-        (_UIH, 0x0065, 0x09),
-    ):
-        value = _number(private(dataset, group, creator, element))
+    for row in ELEMENTS:
+        if row.meaning != "b-value":
+            continue
+        value = _number(private(dataset, row.group, row.creator, row.element))
         if value is not None:
-            return value % _GE_B_OFFSET if creator == _GE else value
+            return value % _GE_B_OFFSET if row.maker == "GE" else value
     match = _B_IN_SEQUENCE.search(str(dataset.get("SequenceName", "") or ""))
     if maker(dataset.get("Manufacturer")) in NO_ZERO_B:
         match = _B_IN_COMMENT.search(str(dataset.get("ImageComments", "") or ""))
@@ -85,7 +128,7 @@ def direction(dataset: Dataset) -> tuple[float, ...] | None:
     tuple of 3 floats or None
         Unit vector, LPS; None where it is not stated.
     """
-    value = private(dataset, 0x0019, _SIEMENS, 0x0E)
+    value = _stated(dataset, "gradient direction")
     if isinstance(value, bytes):
         value = np.frombuffer(value, "<f8") if len(value) == 24 else None
     if value is None or len(value) != 3:
@@ -109,7 +152,7 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     float or None
         None where it is absent or 0.
     """
-    return _number(private(dataset, 0x2005, _PHILIPS_MR, 0x0E)) or None
+    return _number(_stated(dataset, "scale slope")) or None
 
 
 def grid_slices(dataset: Dataset) -> list[Dataset]:
@@ -135,7 +178,7 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
     slices = max((_number(count.value) or 0 for count in stated), default=0)
     if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
         return []
-    items = private(dataset, 0x0065, _UIH, 0x51)
+    items = _stated(dataset, "headers of a grid")
     if not isinstance(items, Sequence) or len(items) != max(slices, 1):
         raise CadError(
             "a grid of slices in one image, as United Imaging stores it, that does not say where "
@@ -158,7 +201,7 @@ def group_delay(dataset: Dataset) -> float:
     float
         Seconds; 0 where none is stated.
     """
-    return _number(private(dataset, 0x0043, _GE, 0x7C)) or 0.0
+    return _number(_stated(dataset, "pause after a volume")) or 0.0
 
 
 def mixed_polarity(dataset: Dataset) -> bool:
@@ -166,8 +209,8 @@ def mixed_polarity(dataset: Dataset) -> bool:
 
     False where the private elements that say so are absent.
     """
-    name = str(private(dataset, 0x0019, _GE_ACQUISITION, 0x9C) or "")
-    mode = _number(private(dataset, 0x0019, _GE_ACQUISITION, 0xB3)) or 0.0
+    name = str(_stated(dataset, "pulse sequence") or "")
+    mode = _number(_stated(dataset, "phase encoding of both polarities")) or 0.0
     return "pepolar" in name.lower() and round(mode) in (2, 3)
 
 
@@ -179,7 +222,7 @@ def is_mosaic(dataset: Dataset) -> bool:
     dataset : Dataset
         Header of the image.
     """
-    count = _number(private(dataset, 0x0019, _SIEMENS, 0x0A)) or 0
+    count = _number(_stated(dataset, "slices in a mosaic")) or 0
     return count > 1 or "MOSAIC" in (dataset.get("ImageType") or ())
 
 
@@ -196,7 +239,7 @@ def mosaic_tiles(dataset: Dataset) -> int:
     CadError
         For a mosaic that does not say how many slices it holds.
     """
-    count = _number(private(dataset, 0x0019, _SIEMENS, 0x0A))
+    count = _number(_stated(dataset, "slices in a mosaic"))
     if not count or count < 1:
         stated = _csa(dataset).get("NumberOfImagesInMosaic", [])
         count = float(stated[0]) if stated and stated[0].isdigit() else None
@@ -209,7 +252,7 @@ def mosaic_tiles(dataset: Dataset) -> int:
 
 
 def _csa(dataset: Dataset) -> dict[str, list[str]]:
-    content = private(dataset, 0x0029, _CSA, 0x10)
+    content = _stated(dataset, _OF_MOSAIC)
     with reading("", "a mosaic with a damaged CSA header"):
         return csa_header(content) if isinstance(content, bytes) else {}
 
@@ -257,22 +300,23 @@ def csa_header(content: bytes) -> dict[str, list[str]]:
     (count, _) = struct.unpack_from("<2i", content, start)
     if not 0 < count <= 1000:
         raise ValueError(f"{count} elements")
-    at, elements = start + 8, {}
+    place = start + 8
+    elements = {}
     for _ in range(count):
-        name, _, _, _, items, _ = _CSA_TAG.unpack_from(content, at)
-        at += _CSA_TAG.size
+        name, _, _, _, items, _ = _CSA_TAG.unpack_from(content, place)
+        place += _CSA_TAG.size
         texts = []
         if not 0 <= items <= 10_000:
             raise ValueError(f"{items} items in one element")
         for _ in range(items):
-            sizes = _CSA_ITEM.unpack_from(content, at)
-            at += _CSA_ITEM.size
+            sizes = _CSA_ITEM.unpack_from(content, place)
+            place += _CSA_ITEM.size
             # The first version writes the length elsewhere.
             length = sizes[1] if start else sizes[0]
-            if not 0 <= length <= len(content) - at:
+            if not 0 <= length <= len(content) - place:
                 raise ValueError(f"an item of {length} bytes")
-            texts.append(content[at : at + length].split(b"\0")[0].decode("latin-1").strip())
-            at += (length + 3) // 4 * 4
+            texts.append(content[place : place + length].split(b"\0")[0].decode("latin-1").strip())
+            place += (length + 3) // 4 * 4
         elements[name.split(b"\0")[0].decode("latin-1")] = [text for text in texts if text]
     return elements
 
@@ -303,6 +347,16 @@ def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
             value = dataset.get((group, block << 8 | element))
             if value is not None:
                 return value.value
+    return None
+
+
+def _stated(dataset: Dataset, meaning: str) -> Any:
+    """Return the value of the first element of a meaning that a header has; None without one."""
+    for row in ELEMENTS:
+        if row.meaning == meaning:
+            value = private(dataset, row.group, row.creator, row.element)
+            if value is not None:
+                return value
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from cad.base.errors import CadError
 
 GEOMETRY_TOLERANCE_MM = 0.1
 ORTHONORMAL_TOLERANCE = 1e-4
-CORNERS = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
+CORNERS = np.array(list(itertools.product((0, 1), repeat=3)), float)
 """The corners (x, y, z) of a unit cube, shape (8, 3)."""
 # An axis with steps of at least this part of the longest may be the one across the slices.
 _THICK = 0.8
@@ -131,11 +132,11 @@ class Volume:
         left, _, head = np.abs(axes)
         x, y = (a, b) if left[a] + head[b] >= left[b] + head[a] else (b, a)
         across, down = (int(np.argmax(np.abs(axes[:, k]))) for k in (x, y))
-        wanted = axes[:, [x, y, z]] * np.array(
+        turned = axes[:, [x, y, z]] * np.array(
             [np.sign(axes[across, x]), np.sign(axes[down, y]) * (-1.0 if down == 2 else 1.0), 1.0]
         )
-        wanted[:, 2] *= np.sign(np.linalg.det(wanted))
-        return self.turned(wanted)
+        turned[:, 2] *= np.sign(np.linalg.det(turned))
+        return self.turned(turned)
 
     def turned(self, direction: np.ndarray) -> Volume:
         """Return the same voxels, axes reordered and flipped to be nearest to wanted directions.
@@ -232,9 +233,9 @@ class Dynamic:
             raise CadError(f"{len(self.frames)} dynamic frames but {len(self.times)} times")
         steps = np.diff(self.times)
         if steps.size and not (steps > 0).all():
-            at = int(np.argmin(steps > 0))
+            frame = int(np.argmin(steps > 0))
             raise CadError(
-                f"dynamic times must increase; frame {at} is at {self.times[at]:g} s and "
-                f"frame {at + 1} at {self.times[at + 1]:g} s",
+                f"dynamic times must increase; frame {frame} is at {self.times[frame]:g} s and "
+                f"frame {frame + 1} at {self.times[frame + 1]:g} s",
                 hint="check VolumeTiming in the JSON sidecar or the import rule's clock",
             )
