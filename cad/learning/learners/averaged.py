@@ -31,6 +31,7 @@ from cad.learning.learners.solvers.choice import solve_pointwise
 from cad.learning.learners.solvers.kernels import Gram, Kernel
 from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, Solution
 from cad.learning.logistic import fit_logistic
+from cad.learning.stored import Declared, Inside, Plain, floats, whole, words
 
 _RESAMPLES = 200
 # From so many inner folds on, settings so many nats behind the best are dropped, counted without
@@ -126,6 +127,22 @@ class AveragedProbabilisticSVC(KernelMachine):
         Coefficients of the log-odds, one row per kernel.
     intercept_ : ndarray, shape (1,)
     """
+
+    stored: ClassVar[Declared] = {
+        "base_": floats(),
+        "slope_": floats(),
+        "support_": whole("n"),
+        "support_vectors_": floats("n", "d"),
+        "dual_coef_": floats("kernels", "n"),
+        "gammas_": floats("kernels", low=0.0),
+        "intercept_": floats(1),
+        "scalers_": Inside(),
+        "scalings_": Plain(),
+        "points_": Plain(),
+        "best_params_": Plain(),
+        "label_kinds_": words("rows"),
+        "label_counts_": Plain(),
+    }
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
@@ -377,6 +394,19 @@ class AveragedProbabilisticSVC(KernelMachine):
         self.gammas_ = np.array([gamma for _, gamma in gaussians]) / rows.shape[1]
         self.intercept_ = np.array([intercept])
         self._supports = self._views(self.support_vectors_, self.scalings_)
+
+    def check_stored(self) -> None:
+        """Prove that every kernel's scaling is stored.
+
+        Raises
+        ------
+        LearnerError
+            Naming the scalings.
+        """
+        fitted = {GIVEN, *self.scalers_}
+        named = isinstance(self.scalings_, list) and fitted.issuperset(self.scalings_)
+        if not named or len(self.scalings_) != len(self.gammas_):
+            raise LearnerError(f"kernels of the scalings {self.scalings_!r}, stored are {fitted}")
 
 
 @dataclass(frozen=True)

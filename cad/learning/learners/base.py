@@ -19,6 +19,7 @@ from cad.learning.learners.solvers.choice import solve_pointwise
 from cad.learning.learners.solvers.kernels import Gram, decision_values, make_gram, settle_kernel
 from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, Solution
 from cad.learning.logistic import fit_logistic
+from cad.learning.stored import Declared, Numbers, floats, whole
 
 _CLIP = 1e-6
 # How many columns that differ from the training's are named.
@@ -219,6 +220,12 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ``predict_proba``. scikit-learn's classifiers score by accuracy, which is not defined for soft
     labels; its grid search would turn the error into NaN and keep the first grid point.
     """
+
+    stored: ClassVar[Declared] = {
+        "classes_": Numbers((2,), "iufbU"),
+        "range_": Numbers((4, "d"), missing=True, needed=False),
+        "trained_": Numbers((), "iu", low=0.0, needed=False),
+    }
 
     classes_: NDArray[Any]
     range_: Array
@@ -444,6 +451,15 @@ class KernelMachine(BinaryLearner):
 @dataclass(eq=False, repr=False, kw_only=True)
 class OneKernelMachine(KernelMachine):
     """Share the parameters and the decision function of estimators with one kernel and one cost."""
+
+    stored: ClassVar[Declared] = {
+        "support_": whole("n"),
+        "support_vectors_": floats("n", "d"),
+        "dual_coef_": floats(1, "n"),
+        "intercept_": floats(1),
+        "gamma_": floats(low=0.0),
+        "n_iter_": whole(),
+    }
 
     C: float = 1.0
     kernel: Any = "rbf"

@@ -4,7 +4,7 @@ import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from cad.learning.learners import base, soft_labels
 from cad.learning.learners.soft_labels import KIND_NAMES, SoftLabels, half_widths, read_labels
 from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, Solution
+from cad.learning.stored import SMALLEST, Declared, Plain, floats, words
 
 # Below this share of the largest decision value a learned scale is no scale (docs/methods.md 2).
 _COLLAPSED = 1e-6
@@ -74,6 +75,13 @@ class ProbabilisticSVC(base.PointwiseMachine):
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
     """
+
+    stored: ClassVar[Declared] = {
+        "kappa_": floats(low=0.0),
+        "scale_": floats(low=SMALLEST),
+        "label_kinds_": words("rows"),
+        "label_counts_": Plain(),
+    }
 
     C_soft: float | None = None
     eta: float = 0.125

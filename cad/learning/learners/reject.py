@@ -1,7 +1,7 @@
 """SVM with a reject option: the double hinge, asymmetric and symmetric ([A14])."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,6 +9,7 @@ from scipy.special import expit
 
 from cad.learning.learners.base import PointwiseMachine, check_cost, warn_unless_converged
 from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, pointwise_problem
+from cad.learning.stored import Declared, floats
 
 
 class RejectRule(NamedTuple):
@@ -170,6 +171,11 @@ class RejectSVC(PointwiseMachine):
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
     """
+
+    stored: ClassVar[Declared] = {
+        "thresholds_": floats(2),
+        "slope_": floats(),
+    }
 
     costs: tuple[float, float, float, float] = (1.0, 4.0, 0.4, 0.4)
     symmetric: float | None = None

@@ -26,6 +26,7 @@ from cad.learning.learners.scaling import SCALERS
 from cad.learning.learners.solvers.problem import Array, LearnerError
 from cad.learning.learners.svm import SoftPlattSVC
 from cad.learning.learners.trees import SoftExtraTrees, flatten, walk
+from cad.learning.stored import Declared, Inside, Plain, check_trees, floats, whole
 
 _NEWTON = 50
 # How far from zero the gradient may end: to choose a strength less is needed than to report it.
@@ -146,6 +147,14 @@ class SoftLogistic(GroupedLearner):
     intercept_ : float
     """
 
+    stored: ClassVar[Declared] = {
+        "C_": floats(low=0.0),
+        "coef_": floats("d"),
+        "intercept_": floats(),
+        "scaler_": Inside(optional=True),
+        "scaling_": Plain(),
+    }
+
     def __init__(
         self,
         Cs: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
@@ -230,6 +239,16 @@ class RidgeProbability(GroupedLearner):
         The chosen values.
     """
 
+    stored: ClassVar[Declared] = {
+        "alpha_": floats(low=0.0),
+        "gamma_": floats(low=0.0),
+        "dual_": floats("n"),
+        "rows_": floats("n", "d"),
+        "mean_": floats(low=0.0, high=1.0),
+        "scaler_": Inside(optional=True),
+        "scaling_": Plain(),
+    }
+
     gammas: tuple[float, ...] = (0.02, 0.06, 0.2, 0.6)
     alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
     choose: str = "left-out error"
@@ -302,6 +321,18 @@ class SoftBoosting(GroupedLearner):
         Nodes of the trees, as in :class:`cad.learning.learners.SoftExtraTrees`; the value of a
         row's leaf is added to its log-odds.
     """
+
+    stored: ClassVar[Declared] = {
+        "depth_": whole(),
+        "n_trees_": whole(),
+        "start_": floats(),
+        "roots_": whole("trees", below="nodes", bits=32),
+        "features_": whole("nodes", below="d", bits=32),
+        "left_": whole("nodes", below="nodes", bits=32),
+        "right_": whole("nodes", below="nodes", bits=32),
+        "thresholds_": floats("nodes"),
+        "values_": floats("nodes"),
+    }
 
     depths: tuple[int, ...] = (1, 2, 3)
     trees: int = 70
@@ -382,6 +413,10 @@ class SoftBoosting(GroupedLearner):
         rows = np.ascontiguousarray(X, dtype=np.float32)
         probability: Array = expit(self.start_ + walk(rows, self.roots_, *nodes))
         return probability
+
+    def check_stored(self) -> None:
+        """Prove that every walk ends inside the nodes (:func:`cad.learning.stored.check_trees`)."""
+        check_trees(self.roots_, self.left_, self.right_, type(self).__name__)
 
 
 def _log_odds(p: Array, weight: Array) -> float:

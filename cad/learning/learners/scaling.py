@@ -1,13 +1,14 @@
 """Scales of features that no outlier stretches: ranks, and standardised values clipped."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cad.learning.learners.solvers.problem import Array
+from cad.learning.learners.solvers.problem import Array, LearnerError
+from cad.learning.stored import SMALLEST, Declared, floats
 
 # A rank is read off so many quantiles: every 5 %, fewer numbers than any cohort has regions.
 RANK_QUANTILES = 21
@@ -19,6 +20,11 @@ _HAIR = 1e-9
 
 class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Share reading; a subclass has ``_scaled`` and leaves mean 0 and variance 1 in training."""
+
+    stored: ClassVar[Declared] = {
+        "mean_": floats("d"),
+        "scale_": floats("d", low=SMALLEST),
+    }
 
     mean_: Array
     scale_: Array
@@ -60,6 +66,11 @@ class RankScaler(_Scaler):
         Mean and standard deviation of the training rows' ranks.
     """
 
+    stored: ClassVar[Declared] = {
+        "quantiles_": floats("q", "d"),
+        "ranks_": floats("q", "d", low=0.0, high=1.0),
+    }
+
     quantiles_: Array
     ranks_: Array
 
@@ -77,6 +88,18 @@ class RankScaler(_Scaler):
     def _scaled(self, rows: Array) -> Array:
         return np.column_stack([*map(np.interp, rows.T, self.quantiles_.T, self.ranks_.T)])
 
+    def check_stored(self) -> None:
+        """Prove that quantiles and ranks ascend, as interpolation needs them.
+
+        Raises
+        ------
+        LearnerError
+            Where a column's do not.
+        """
+        for values in (self.quantiles_, self.ranks_):
+            if len(values) == 0 or (np.diff(values, axis=0) < 0).any():
+                raise LearnerError("RankScaler: the quantiles of a column do not ascend")
+
 
 class ClippedScaler(_Scaler):
     """Standardise values, clip them at three standard deviations, and standardise again.
@@ -88,6 +111,11 @@ class ClippedScaler(_Scaler):
     mean_, scale_ : ndarray, shape (d,)
         Mean and standard deviation of the clipped training values.
     """
+
+    stored: ClassVar[Declared] = {
+        "center_": floats("d"),
+        "spread_": floats("d", low=SMALLEST),
+    }
 
     center_: Array
     spread_: Array

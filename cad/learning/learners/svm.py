@@ -11,6 +11,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from cad.learning.learners import base
 from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, pointwise_problem
+from cad.learning.stored import Declared, floats
 
 
 def svm_problem(p: Array, cost: Array) -> Problem:
@@ -44,6 +45,10 @@ def svm_problem(p: Array, cost: Array) -> Problem:
 @dataclass(eq=False, repr=False, kw_only=True)
 class _PlattMachine(base.PointwiseMachine):
     """Fit an SVM with costs from the labels, and Platt's sigmoid on its decision values."""
+
+    stored: ClassVar[Declared] = {
+        "sigmoid_": floats(2),
+    }
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 

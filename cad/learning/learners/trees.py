@@ -14,6 +14,7 @@ from sklearn.tree import ExtraTreeRegressor
 from cad.learning.learners.averaged import CLIP, AveragedProbabilisticSVC
 from cad.learning.learners.base import SoftLearner
 from cad.learning.learners.solvers.problem import Array
+from cad.learning.stored import Declared, Inside, check_trees, floats, whole
 
 # Of the patients that a tree of the ensemble is grown on; it is judged on the others.
 _GROWN_ON = 0.8
@@ -49,6 +50,15 @@ class SoftExtraTrees(SoftLearner):
     thresholds_, values_ : ndarray, shape (nodes,)
         Threshold, and mean p of the training rows at the node.
     """
+
+    stored: ClassVar[Declared] = {
+        "roots_": whole("trees", below="nodes", bits=32),
+        "features_": whole("nodes", below="d", bits=32),
+        "left_": whole("nodes", below="nodes", bits=32),
+        "right_": whole("nodes", below="nodes", bits=32),
+        "thresholds_": floats("nodes"),
+        "values_": floats("nodes", low=0.0, high=1.0),
+    }
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
@@ -126,6 +136,10 @@ class SoftExtraTrees(SoftLearner):
         rows = np.ascontiguousarray(X, dtype=np.float32)
         nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
         return np.clip(walk(rows, self.roots_, *nodes) / len(self.roots_), CLIP, 1 - CLIP)
+
+    def check_stored(self) -> None:
+        """Prove that every walk ends inside the nodes (:func:`cad.learning.stored.check_trees`)."""
+        check_trees(self.roots_, self.left_, self.right_, type(self).__name__)
 
 
 def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
@@ -220,6 +234,11 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         The fitted trees. All other attributes belong to the P-SVM, as in
         :class:`AveragedProbabilisticSVC`.
     """
+
+    stored: ClassVar[Declared] = {
+        "member_weights_": floats(2),
+        "trees_": Inside(("SoftExtraTrees",)),
+    }
 
     trees: int = 50
     min_leaf: int = 3

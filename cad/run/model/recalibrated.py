@@ -6,7 +6,7 @@ reader makes of them, the man's probability) moves with them or is chosen anew o
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from cad.base.errors import CadError
 from cad.base.files import JsonObject, json_safe, typed
 from cad.learning.evaluation.decisions.recalibrate import Recalibration
 from cad.learning.evaluation.readers.assisted import Combinations
+from cad.learning.stored import Declared, Inside, floats
 from cad.run.model.bundle import Bundle, save_bundle
 from cad.run.model.card import card
 
@@ -31,6 +32,12 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     intercept, slope : float
         Numbers of a :class:`cad.learning.evaluation.decisions.recalibrate.Recalibration`.
     """
+
+    stored: ClassVar[Declared] = {
+        "learner": Inside(),
+        "intercept": floats(),
+        "slope": floats(),
+    }
 
     def __init__(self, learner: Any, intercept: float, slope: float) -> None:
         self.learner = learner

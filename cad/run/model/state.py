@@ -3,12 +3,25 @@
 Only classes of a fixed list are ever constructed, and only with data as attributes.
 """
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from cad.base.errors import CadError
+from cad.learning.stored import (
+    SMALLEST,
+    Declared,
+    Inside,
+    Numbers,
+    Plain,
+    check_declared,
+    declared_by,
+    floats,
+    whole,
+)
 
 # Preprocessing classes a pipeline may hold; learners are added from cad.learning.learners by their
 # names.
@@ -26,8 +39,31 @@ _KNOWN = {
     "StandardScaler": "sklearn.preprocessing",
     "VarianceThreshold": "sklearn.feature_selection",
 }
+# What scikit-learn's classes hold; this project's declare it themselves.
+_LIBRARY: dict[str, Declared] = {
+    "QuantileTransformer": {
+        "n_quantiles_": whole(),
+        "quantiles_": floats("q", "d"),
+        "references_": floats("q", low=0.0, high=1.0),
+    },
+    "SimpleImputer": {
+        # A column that was empty in training has no median.
+        "statistics_": Numbers(("d",), missing=True),
+        "indicator_": Plain(),
+        "_fit_dtype": Plain(needed=False),
+        "_fill_dtype": Plain(needed=False),
+    },
+    "StandardScaler": {
+        "mean_": floats("d"),
+        "scale_": floats("d", low=SMALLEST),
+        "var_": floats("d", low=0.0),
+        "n_samples_seen_": Plain(),
+    },
+    "VarianceThreshold": {"variances_": floats("d")},
+}
 # What a fit leaves behind for inspection only, and what is made of the rest again.
 _LEFT_OUT = ("solution_", "_supports")
+_OF_A_PIPELINE = {"steps", "memory", "verbose", "transform_input"}
 
 
 def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
@@ -142,3 +178,70 @@ def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
     if kind in ("list", "tuple"):
         return (tuple if kind == "tuple" else list)(load_state(value, arrays) for value in content)
     raise CadError(f"the bundle's structure has an unknown part {kind!r}")
+
+
+def check_stored(estimator: Any, width: int | None = None) -> int:
+    """Prove that a restored estimator is what its classes declare, before anybody asks it.
+
+    Parameters
+    ----------
+    estimator : object
+        Result of :func:`load_state`, or a fitted estimator that is to be stored.
+    width : int, optional
+        Number of columns that it will be given; it says so itself when not given.
+
+    Returns
+    -------
+    int
+        Number of columns that it gives on: for one that selects, those that it keeps.
+
+    Raises
+    ------
+    CadError
+        For anything that is not as declared, and for a class that declares nothing.
+    """
+    if isinstance(estimator, Pipeline):
+        return _check_pipeline(estimator, width)
+    name = type(estimator).__name__
+    declared = declared_by(type(estimator)) or _LIBRARY.get(name)
+    if declared is None:
+        raise CadError(
+            f"a bundle cannot hold {name[:80]}, whose class does not declare what it stores",
+            hint="give the class a `stored` (docs/extending.md)",
+        )
+    parameters = set(type(estimator)._get_param_names())
+    columns = check_declared(estimator, declared, parameters, width)
+    for key, rule in declared.items():
+        if isinstance(rule, Inside):
+            for inner in _inner(f"{name}.{key}", vars(estimator)[key], rule):
+                check_stored(inner, columns)
+    if hasattr(estimator, "check_stored"):
+        estimator.check_stored()
+    if hasattr(estimator, "get_support"):
+        return int(np.sum(estimator.get_support()))
+    return columns
+
+
+def _check_pipeline(pipeline: Pipeline, width: int | None) -> int:
+    steps = vars(pipeline).get("steps")
+    if not isinstance(steps, list) or not steps or set(vars(pipeline)) - _OF_A_PIPELINE:
+        raise CadError("a pipeline of a bundle holds a list of steps and nothing else")
+    for step in steps:
+        named = isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], str)
+        if not named or isinstance(step[1], Pipeline):
+            raise CadError("a step of a pipeline is a name and an estimator")
+        width = check_stored(step[1], width)
+        if width < 1:
+            raise CadError(f"step {step[0][:80]!r} leaves no column")
+    return int(width or 0)
+
+
+def _inner(where: str, value: Any, rule: Inside) -> Iterator[Any]:
+    """Yield the estimators of an attribute that is declared to hold some."""
+    if value is None and rule.optional:
+        return
+    for estimator in value.values() if isinstance(value, dict) else [value]:
+        name = type(estimator).__name__
+        if name not in (rule.classes or _classes()):
+            raise CadError(f"{where} holds a {name[:80]}, declared are {rule.classes or 'learners'}")
+        yield estimator

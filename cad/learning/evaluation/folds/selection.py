@@ -13,6 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from cad.learning.stored import Declared, floats, whole
+
 
 class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Keep the ``n_features`` best columns; ties go to the column that comes first.
@@ -29,6 +31,11 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     order_ : ndarray of int, shape (min(n_features, d),)
         Kept columns, best first.
     """
+
+    stored: ClassVar[Declared] = {
+        "scores_": floats("d"),
+        "order_": whole("chosen", below="d"),
+    }
 
     def __init__(self, n_features: int = 20) -> None:
         self.n_features = n_features

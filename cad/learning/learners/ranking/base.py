@@ -18,6 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from cad.learning.learners.base import BinaryLearner, fit_sigmoid, platt_targets
 from cad.learning.learners.solvers.problem import LearnerError
+from cad.learning.stored import Declared, floats
 
 Floats = NDArray[np.float64]
 
@@ -70,6 +71,11 @@ class Ranker(BinaryLearner):
     least 1e-3 per standard deviation of the scores, so that probabilities follow the order of the
     scores. A ranker that ranks backwards out of fold gives the base rate.
     """
+
+    stored: ClassVar[Declared] = {
+        "platt_slope_": floats(),
+        "threshold_": floats(),
+    }
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True, "groups": True}
 

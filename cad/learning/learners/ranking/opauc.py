@@ -1,6 +1,7 @@
 """OPAUC: one pass over the rows, square loss of all pairs from two moments (Gao et al. 2013)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -8,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cad.learning.learners.base import check_cost
 from cad.learning.learners.ranking.base import Floats, Ranker, require, warn_not_converged
+from cad.learning.stored import Declared, Plain, floats
 
 
 @dataclass(eq=False, repr=False)
@@ -42,6 +44,11 @@ class OPAUC(Ranker):
         Whether the weights overflowed because of a large ``eta``; ``coef_`` then holds the weights
         before the overflow.
     """
+
+    stored: ClassVar[Declared] = {
+        "coef_": floats(1, "d"),
+        "diverged_": Plain(),
+    }
 
     eta: float = 2.0**-6
     lambda_: float = 2.0**-6

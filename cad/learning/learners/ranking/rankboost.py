@@ -5,6 +5,7 @@ SSRankBoost has a second, discounted set of pairs (Amini, Truong & Goutte 2008).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -13,6 +14,7 @@ from scipy.spatial.distance import cdist
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cad.learning.learners.ranking.base import Floats, Ranker, require, require_count
+from cad.learning.stored import Declared, floats, whole
 
 Ints = NDArray[np.int64]
 # The roles of rows in the boosting kernel; PSEUDO rows are unlabelled rows with a neighbour's rank.
@@ -25,6 +27,13 @@ class StumpRanker(Ranker):
     A stump is 1 where one feature is above a threshold, else 0. A subclass supplies
     ``_fit_scores``, which calls ``_boost`` with the role of every row (:func:`boost`).
     """
+
+    stored: ClassVar[Declared] = {
+        "features_": whole("stumps", below="d", bits=64),
+        "thresholds_": floats("stumps"),
+        "alphas_": floats("stumps"),
+        "losses_": floats("losses"),
+    }
 
     n_rounds: int
 

@@ -4,7 +4,7 @@ Sindhwani & Keerthi 2006. The bias is a regularised weight of a constant feature
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import qr
@@ -14,6 +14,7 @@ from cad.learning.learners.base import check_cost
 from cad.learning.learners.ranking import base
 from cad.learning.learners.ranking.base import Floats, Ranker
 from cad.learning.learners.solvers.newton import MAX_NEWTON, finite_newton
+from cad.learning.stored import Declared, floats
 
 # The unlabelled loss grows from this weight, the temperature falls from this multiple of
 # lambda_u; both by a factor of two, the temperature until its share or the entropy is negligible.
@@ -70,6 +71,14 @@ class SVMLin(Ranker):
         Weight of the unlabelled rows (or temperature) at every inner step, and the objective after
         it, which never rises while the level stays the same.
     """
+
+    stored: ClassVar[Declared] = {
+        "coef_": floats(1, "d"),
+        "bias_": floats(),
+        "soft_labels_": floats("unlabelled"),
+        "annealing_levels_": floats("levels"),
+        "annealing_objectives_": floats("levels"),
+    }
 
     semi_supervised = True
 

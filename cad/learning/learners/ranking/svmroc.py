@@ -4,6 +4,7 @@ SSLROC also ranks unlabelled points, with soft labels of its own [W14 (3), (5)].
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from cad.learning.learners.ranking import base
 from cad.learning.learners.solvers import kernels
 from cad.learning.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learning.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
+from cad.learning.stored import Declared, floats, whole
 
 # A coefficient below this share of the largest is the interior point's idea of zero.
 _ZERO = 1e-8
@@ -54,6 +56,14 @@ class SVMROC(base.Ranker):
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
     """
+
+    stored: ClassVar[Declared] = {
+        "support_": whole("n"),
+        "support_vectors_": floats("n", "d"),
+        "dual_coef_": floats(1, "n"),
+        "gamma_": floats(low=0.0),
+        "n_iter_": whole(),
+    }
 
     C: float = 1.0
     norm: int = 1
@@ -175,6 +185,10 @@ class SSLROC(SVMROC):
     support_, dual_coef_, support_vectors_, intercept_, solution_
         As in :class:`SVMROC`.
     """
+
+    stored: ClassVar[Declared] = {
+        "soft_labels_": floats("unlabelled"),
+    }
 
     semi_supervised = True
 

@@ -1,0 +1,302 @@
+"""What a stored estimator must hold: declared by its class, and proved before anybody asks it.
+
+A bundle's hashes prove that its files did not change, not that they hold a model: whoever changes
+an array can write the hashes anew. So each class declares its fitted attributes in ``stored``:
+their kinds, their shapes in letters that mean the same length everywhere in the object, and their
+ranges. Compiled code then reads no place outside its arrays, and every loop ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cad.base.errors import CadError
+
+COLUMNS = "d"
+"""The length that is the estimator's number of features, ``n_features_in_``."""
+SMALLEST = float(np.finfo(float).tiny)
+"""Of a number that something is divided by."""
+_MOST_COLUMNS = 1_000_000
+_MOST_DEEP = 20
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Declare an array or a number; by default of floats, none of them NaN or infinite.
+
+    Parameters
+    ----------
+    shape : tuple of int or str
+        Lengths of the axes; a letter or word is a length that is the same wherever it stands, and
+        ``"d"`` is the number of features. Empty for a single number.
+    kind : str
+        Allowed kinds, as numpy's ``dtype.kind``: ``"f"`` floats, ``"iu"`` whole numbers, ``"U"``
+        words.
+    low, high : float
+        Least and largest value.
+    below : str
+        A length that every value is below, for indices.
+    missing : bool
+        Whether NaN is allowed.
+    bits : int
+        Bits of a value that compiled code relies on; 0 for any.
+    needed : bool
+        Whether every stored estimator has it; False for what earlier versions did not store.
+
+    Examples
+    --------
+    >>> Numbers(("n", "d")).shape
+    ('n', 'd')
+    """
+
+    shape: tuple[int | str, ...] = ()
+    kind: str = "f"
+    low: float = -math.inf
+    high: float = math.inf
+    below: str = ""
+    missing: bool = False
+    bits: int = 0
+    needed: bool = True
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Declare an attribute that holds fitted estimators over the same columns.
+
+    One estimator, a dictionary of them, or, where ``optional``, None.
+
+    Parameters
+    ----------
+    classes : tuple of str
+        Names of the classes that it may be of; empty for any class of a bundle.
+    optional : bool
+        Whether it may be None.
+    """
+
+    classes: tuple[str, ...] = ()
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Declare texts, numbers, lists and dictionaries that no prediction is computed from.
+
+    Parameters
+    ----------
+    needed : bool
+        Whether every stored estimator has it.
+    """
+
+    needed: bool = True
+
+
+Declared = Mapping[str, Numbers | Inside | Plain]
+
+
+def floats(*shape: int | str, low: float = -math.inf, high: float = math.inf) -> Numbers:
+    """Declare an array of finite floats of 64 bits; without a shape, a single number.
+
+    Parameters
+    ----------
+    *shape : int or str
+        As ``shape`` of :class:`Numbers`.
+    low, high : float
+        Least and largest value.
+    """
+    return Numbers(shape, "f" if shape else "fiu", low, high, bits=64 if shape else 0)
+
+
+def whole(*shape: int | str, below: str = "", bits: int = 0) -> Numbers:
+    """Declare whole numbers from 0.
+
+    Parameters
+    ----------
+    *shape : int or str
+        As ``shape`` of :class:`Numbers`.
+    below : str
+        A length that every value is below.
+    bits : int
+        Bits of a value; 0 for any.
+    """
+    return Numbers(shape, "iu", 0.0, below=below, bits=bits)
+
+
+def words(*shape: int | str) -> Numbers:
+    """Declare texts, of which no prediction is computed; ``shape`` as of :class:`Numbers`."""
+    return Numbers(shape, "U")
+
+
+def declared_by(cls: type) -> Declared | None:
+    """Return what a class and its bases declare in ``stored``; None where none declares anything.
+
+    Parameters
+    ----------
+    cls : type
+        Class of an estimator.
+    """
+    bases = [vars(base)["stored"] for base in reversed(cls.__mro__) if "stored" in vars(base)]
+    if not bases:
+        return None
+    declared: dict[str, Numbers | Inside | Plain] = {}
+    for base in bases:
+        declared.update(base)
+    return declared
+
+
+def check_declared(
+    estimator: Any, declared: Declared, parameters: set[str], width: int | None
+) -> int:
+    """Prove that an estimator's fitted attributes are what its class declares.
+
+    Parameters
+    ----------
+    estimator : object
+        Restored without its constructor.
+    declared : mapping
+        Its class's declaration; attributes that are estimators themselves are left to the caller.
+    parameters : set of str
+        Names of the constructor's parameters.
+    width : int or None
+        Number of columns that it will be given; None where it says so itself.
+
+    Returns
+    -------
+    int
+        Its number of features.
+
+    Raises
+    ------
+    CadError
+        Naming the class, the attribute, what was found and what was declared.
+    """
+    name, attributes = type(estimator).__name__, vars(estimator)
+    needed = {key for key, rule in declared.items() if isinstance(rule, Inside) or rule.needed}
+    allowed = {*declared, *parameters, "n_features_in_", "feature_names_in_"}
+    if missing := sorted((needed | parameters) - set(attributes)):
+        raise CadError(f"{name} lacks {', '.join(missing)}")
+    if strange := sorted(set(attributes) - allowed):
+        raise CadError(f"{name} has no attribute {strange[0][:80]!r}")
+    columns = attributes.get("n_features_in_", width)
+    if type(columns) is not int or not 0 < columns <= _MOST_COLUMNS:
+        raise CadError(f"{name}.n_features_in_ = {str(columns)[:80]}, must be a number of columns")
+    if width is not None and columns != width:
+        raise CadError(f"{name} takes {columns} columns, and would be given {width}")
+    lengths = {COLUMNS: columns}
+    for key in parameters - set(declared):
+        _check_plain(f"{name}.{key}", attributes[key], 0)
+    for key, rule in declared.items():
+        if key in attributes and isinstance(rule, Plain):
+            _check_plain(f"{name}.{key}", attributes[key], 0)
+        if key in attributes and isinstance(rule, Numbers):
+            _check_shape(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
+    # Once all lengths are known.
+    for key, rule in declared.items():
+        if key in attributes and isinstance(rule, Numbers):
+            _check_values(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
+    return columns
+
+
+def _check_shape(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str, int]) -> None:
+    wide = rule.bits and array.dtype.itemsize * 8 != rule.bits
+    # Compiled code is made for the machine's own order of bytes.
+    if array.dtype.kind not in rule.kind or wide or not array.dtype.isnative:
+        raise CadError(f"{where} holds {array.dtype}, declared are {_kinds(rule)}")
+    if array.ndim != len(rule.shape):
+        raise CadError(f"{where} has shape {array.shape}, declared is {_shape(rule)}")
+    for length, axis in zip(array.shape, rule.shape, strict=True):
+        expected = axis if isinstance(axis, int) else lengths.setdefault(axis, length)
+        if length != expected:
+            raise CadError(
+                f"{where} has shape {array.shape}, declared is {_shape(rule)}: {length} is not "
+                f"{expected}"
+            )
+
+
+def _check_values(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str, int]) -> None:
+    if rule.kind == "U" or array.size == 0 or array.dtype.kind not in "fiu":
+        return
+    values = array[~np.isnan(array)] if rule.missing else array
+    if not np.isfinite(values).all():
+        raise CadError(f"{where} holds NaN or infinity")
+    if values.size == 0:
+        return
+    least, most = values.min(), values.max()
+    if least < rule.low or most > rule.high:
+        raise CadError(f"{where} holds {least:g} to {most:g}, declared are {rule.low:g} to "
+                       f"{rule.high:g}")  # fmt: skip
+    if rule.below and most >= lengths[rule.below]:
+        raise CadError(f"{where} holds {most}, declared are places below {lengths[rule.below]}")
+
+
+def _check_plain(where: str, value: Any, depth: int) -> None:
+    if depth > _MOST_DEEP:
+        raise CadError(f"{where} is nested more than {_MOST_DEEP} deep")
+    if value is None or isinstance(value, (bool, int, float, str, np.generic)):
+        return
+    if isinstance(value, np.dtype) or (isinstance(value, np.ndarray) and value.dtype.kind != "O"):
+        return
+    if isinstance(value, dict):
+        for item in value.values():
+            _check_plain(where, item, depth + 1)
+        return
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            _check_plain(where, item, depth + 1)
+        return
+    raise CadError(f"{where} holds a {type(value).__name__}, declared is a plain value")
+
+
+def _kinds(rule: Numbers) -> str:
+    names = {"f": "floats", "i": "whole numbers", "u": "", "U": "texts", "b": "yes or no"}
+    text = " or ".join(names[kind] for kind in rule.kind if names[kind])
+    return f"{text} of {rule.bits} bits" if rule.bits else text
+
+
+def _shape(rule: Numbers) -> str:
+    return f"({', '.join(map(str, rule.shape))})"
+
+
+def check_trees(
+    roots: np.ndarray, left: np.ndarray, right: np.ndarray, name: str = "the trees"
+) -> None:
+    """Prove that a walk from every root ends at a leaf, inside the arrays.
+
+    A node's children stand behind it, so that a walk only goes forward; a leaf names itself twice.
+    Together with indices below the number of nodes this bounds every read.
+
+    Parameters
+    ----------
+    roots : ndarray of int, shape (trees,)
+        Node where each tree begins.
+    left, right : ndarray of int, shape (nodes,)
+        Next nodes of each node; both the node itself for a leaf.
+    name : str
+        What the error calls them.
+
+    Raises
+    ------
+    CadError
+        Naming the first node that does not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_trees(np.array([0]), np.array([1, 1, 2]), np.array([2, 1, 2]))
+    """
+    nodes = np.arange(len(left))
+    leaf = (left == nodes) & (right == nodes)
+    forward = (left > nodes) & (right > nodes)
+    if not (leaf | forward).all():
+        node = int(np.argmin(leaf | forward))
+        raise CadError(
+            f"{name}: node {node} leads to {left[node]} and {right[node]}; children stand behind "
+            "their parent, and a leaf names itself"
+        )
+    for values, what in ((left, "left"), (right, "right"), (roots, "root")):
+        if values.size and not 0 <= values.min() <= values.max() < len(nodes):
+            raise CadError(f"{name}: a {what} node lies outside the {len(nodes)} nodes")
