@@ -15,13 +15,15 @@ import re
 import stat
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cad.base.errors import CadError
-from cad.base.files import as_given, each_cell
+from cad.base.files import CONTROL, as_given, each_cell
+from cad.base.processes.limited import call_limited
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,11 +35,15 @@ MAX_DEPTH, MAX_BRACKETS = 100, 2_000_000
 """Brackets within brackets in JSON and YAML; lists and objects of a JSON text."""
 MAX_TABLE = 64 * MIB
 MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 1_000_000, 2_000, 20_000_000
+MAX_NAME = 500
+"""Characters of a column's name."""
 _LONGEST_LINE = 100_000  # cells, of which quotes may make fewer
 MAX_IMAGE = 2048 * MIB
 """Bytes of one image or DICOM file in memory."""
 MAX_ARRAYS = 512 * MIB
 """Bytes of all arrays of one npz file, or of a parquet table, in memory."""
+_PARQUET_SECONDS, _PARQUET_GIGABYTES, _PARQUET = 60.0, 2.0, "pandas pyarrow.parquet"
+"""What reading a parquet table may take, four times its largest size in memory; its libraries."""
 MAX_RATIO, SMALL = 100, 256 * MIB
 """What is larger than SMALL may be at most MAX_RATIO times as large as it is on the disk."""
 
@@ -307,10 +313,36 @@ def table_text(path: Path, separator: str) -> str:
     if max((line.count(separator) for line in io.StringIO(text)), default=0) > _LONGEST_LINE:
         raise CadError(f"a line of more than {_LONGEST_LINE} cells")
     names = next(csv.reader([head], delimiter=separator), [])
-    twice = next((name for name in names if name and names.count(name) > 1), None)
-    if twice is not None:
-        raise CadError(f"two columns are called {twice[:80]!r}", hint="rename or remove one")
+    check_names(names)
     return text
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse column names that hold a control character, are very long, or stand twice.
+
+    Names reach terminals, pages and cards, and cells are found by them.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of a table's columns; an empty one is that of a column without a name.
+
+    Raises
+    ------
+    CadError
+        Naming the first such column.
+    """
+    for name in names:
+        if control := CONTROL.search(name):
+            raise CadError(
+                f"column name {name[:80]!r} holds the control character {control[0]!r}",
+                hint="rename the column",
+            )
+        if len(name) > MAX_NAME:
+            raise CadError(f"a column name of {len(name)} characters, at most {MAX_NAME} are read")
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
+    if twice:
+        raise CadError(f"two columns are called {twice[0][:80]!r}", hint="rename or remove one")
 
 
 def _rows(text: str, separator: str, quoting: Any = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
@@ -455,6 +487,9 @@ def read_array(source: Path | bytes) -> Any:
 def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Read a parquet file, or the bytes of one; call it inside :func:`reading`.
 
+    The library reads it in a child process with limits of memory and time: what a page of a
+    parquet file unpacks to stands in no place that could be checked before.
+
     Parameters
     ----------
     source : Path or bytes
@@ -465,91 +500,53 @@ def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> 
     Raises
     ------
     CadError
-        When the table would be too large in memory.
+        When the table would be too large in memory, or holds anything but numbers, yes or no,
+        times and texts.
+    """
+    content = source if isinstance(source, bytes) else read_bytes(source, MAX_ARRAYS)
+    table: pd.DataFrame = call_limited(
+        parse_parquet,
+        content,
+        columns,
+        seconds=_PARQUET_SECONDS,
+        gigabytes=_PARQUET_GIGABYTES,
+        needs=_PARQUET,
+    )
+    return table
+
+
+def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return the table of a parquet file's bytes; :func:`read_parquet` calls it in its child.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+    columns : sequence of str, optional
+        Names of the columns to read; all of them when not given.
+
+    Raises
+    ------
+    CadError
+        As :func:`read_parquet`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    content = source if isinstance(source, bytes) else read_bytes(source, MAX_ARRAYS)
+    pa.set_cpu_count(1)
     schema = pq.read_schema(io.BytesIO(content))
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     texts = [field.name for field in schema if _is_text(field.type)]
     # Words are kept once each until their number is known: a million rows may share a long one.
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
-    facts = file.metadata
     widths = [_width(field) for field in schema]
-    check_inflation(len(content), facts.num_rows * sum(widths), MAX_ARRAYS, "table")
-    _check_pages(content, facts, set(schema.names))
-    table = file.read(columns=schema.names)
+    check_inflation(len(content), file.metadata.num_rows * sum(widths), MAX_ARRAYS, "table")
+    table = file.read(columns=schema.names, use_threads=False)
+    check_inflation(len(content), table.nbytes, MAX_ARRAYS, "table")
     words = sum(_text_bytes(chunk) for name in texts for chunk in table.column(name).chunks)
     check_inflation(len(content), words, MAX_ARRAYS, "text")
     return table.cast(schema).to_pandas()
-
-
-# Plain, dictionary and run lengths: other encodings repeat what stands once in a page.
-_ENCODINGS = {0, 2, 3, 4, 8}
-_LEAST_PAGE = 256  # bytes that a page counts for, or millions of empty ones take minutes
-_FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
-"""Bytes of a value in Thrift's compact protocol, by its kind: true, false, a byte, a double."""
-_NUMBERS, _BYTES, _STRUCT = (4, 5, 6), 8, 12
-
-
-def _check_pages(content: bytes, facts: Any, names: set[str]) -> None:
-    """Refuse columns of a parquet file whose pages would be too large in memory.
-
-    Each page's own header says to how much it unpacks, and the decompression keeps to it; the
-    footer's sums bind nobody.
-    """
-    unpacked = 0
-    for group in map(facts.row_group, range(facts.num_row_groups)):
-        for chunk in map(group.column, range(group.num_columns)):
-            if chunk.path_in_schema not in names:
-                continue
-            words, at = chunk.dictionary_page_offset, chunk.data_page_offset
-            at = words if words and 0 < words < at else at
-            end = at + chunk.total_compressed_size
-            while at < end:
-                page, at = _thrift(content, at)
-                encodings = {page.get(5, {}).get(2, 0), page.get(8, {}).get(4, 0)}
-                sizes = (page[2], page[3])
-                if not encodings <= _ENCODINGS or min(sizes) < 0 or max(sizes) >= 2**31:
-                    raise CadError(f"a page of column {chunk.path_in_schema[:80]!r} is of a kind "
-                                   "that is not read", hint="write it with pandas")  # fmt: skip
-                unpacked, at = unpacked + max(page[2], _LEAST_PAGE), at + page[3]
-                check_inflation(len(content), unpacked, MAX_ARRAYS, "table")
-
-
-def _thrift(content: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Return the numbers and structs of a struct, by field, and where it ends.
-
-    Lists and fields out of order are refused: no page has them, and readers might differ there.
-    """
-    fields: dict[int, Any] = {}
-    number = 0
-    while head := content[at]:
-        kind, number, at = head % 16, number + head // 16, at + 1
-        if head < 16 or number > 15:
-            raise CadError("no header of a page")
-        if kind == _STRUCT:
-            fields[number], at = _thrift(content, at)
-        elif kind in _NUMBERS:
-            coded, at = _varint(content, at)
-            fields[number] = (coded >> 1) ^ -(coded & 1)
-        elif kind == _BYTES:
-            size, at = _varint(content, at)
-            at += size
-        else:
-            at += _FIXED[kind]
-    return fields, at + 1
-
-
-def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, and where it ends."""
-    value = shift = 0
-    while content[at] > 127 and shift < 63:
-        value, shift, at = value | (content[at] & 127) << shift, shift + 7, at + 1
-    return value | content[at] << shift, at + 1
 
 
 def _is_text(kind: Any) -> bool:
@@ -590,8 +587,19 @@ def parquet_columns(path: Path) -> list[str]:
     CadError
         When the file is not a parquet table.
     """
+    with reading(path, "not a readable table"):
+        content = read_bytes(path, MAX_ARRAYS)
+        return call_limited(
+            parquet_names,
+            content,
+            seconds=_PARQUET_SECONDS,
+            gigabytes=_PARQUET_GIGABYTES,
+            needs=_PARQUET,
+        )
+
+
+def parquet_names(content: bytes) -> list[str]:
+    """Return the names of the columns of a parquet file's bytes."""
     import pyarrow.parquet as pq
 
-    with reading(path, "not a readable table"):
-        schema = pq.read_schema(io.BytesIO(read_bytes(path, MAX_ARRAYS)))
-        return [str(name) for name in schema.names]
+    return [str(name) for name in pq.read_schema(io.BytesIO(content)).names]

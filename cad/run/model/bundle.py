@@ -21,9 +21,11 @@ import pandas as pd
 
 from cad.base.errors import CadError
 from cad.base.files import JsonObject, parquet_bytes, write_atomic
+from cad.base.processes.limited import call_limited
 from cad.base.reading import (
     MAX_ARRAYS,
     MAX_JSON,
+    check_names,
     open_arrays,
     parse_json,
     read_bytes,
@@ -34,12 +36,17 @@ from cad.base.transactions import Kind, claimed, commit, is_ours, settle, stage
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.learners.base import RangeWarning, outside, training_range
 from cad.mri.columns import Column, columns_stated
-from cad.run.model.state import dump_state, load_state
+from cad.run.model.state import check_stored, dump_state, load_state
 
 SCHEMA_VERSION = 1
 FILES = ("weights.npz", "metadata.json", "reference.npz", "training.parquet", "README.md")
 HASHES = "hashes.json"
 REPRODUCTION_TOLERANCE = 1e-8
+LARGEST = 1e100
+"""A feature's largest size: learners square differences, and 1e200 is a number still."""
+# What computing the reference predictions may take, compiling included, and its libraries.
+_SECONDS, _GIGABYTES = 120.0, 4.0
+_NEEDS = "cad.learning.learners.rivals cad.learning.learners.ranking.rankboost pyarrow.parquet"
 
 
 MODEL = Kind(
@@ -69,6 +76,8 @@ class Bundle:
         columns.
     hash : str
         SHA-256 of ``hashes.json``, which has the hash of every other file.
+    gap : float
+        Largest absolute difference between the stored probabilities and those computed on loading.
     """
 
     name: str
@@ -78,6 +87,7 @@ class Bundle:
     reference_probability: np.ndarray
     training: pd.DataFrame
     hash: str
+    gap: float = 0.0
 
     @property
     def pipeline(self) -> JsonObject:
@@ -113,15 +123,35 @@ class Bundle:
         Raises
         ------
         CadError
-            When X lacks one of the model's columns.
+            When X lacks one of the model's columns, and for a row that :meth:`refusals` names.
         """
         if missing := [name for name in self.features if name not in X.columns]:
             raise CadError(f"the table lacks columns of model {self.name}: {', '.join(missing)}")
+        for number, reason in enumerate(self.refusals(X), start=1):
+            if reason:
+                raise CadError(f"row {number} cannot be scored: {reason}")
         rows = X[self.features].to_numpy(float)
         trained = self.training[self.features].to_numpy(float)
         if odd := outside(rows, training_range(trained), len(trained), self.features):
             warnings.warn("; ".join(odd), RangeWarning, stacklevel=2)
         return positive_probability(self.estimator, rows)
+
+    def refusals(self, X: pd.DataFrame) -> list[str]:
+        """Return for each row why it cannot be scored; empty for one that can.
+
+        Parameters
+        ----------
+        X : DataFrame, shape (n, ...)
+            Holds at least the columns ``features``. An empty cell is a missing value, which the
+            model fills; infinity, and a number whose square is no number, are refused.
+        """
+        rows = X[self.features].to_numpy(float)
+        beyond = np.abs(rows) > LARGEST
+        reasons = [""] * len(rows)
+        for row in np.flatnonzero(beyond.any(axis=1)):
+            column = int(np.argmax(beyond[row]))
+            reasons[row] = f"{self.features[column]} = {rows[row, column]:g}"
+        return reasons
 
     @property
     def features(self) -> list[str]:
@@ -160,6 +190,8 @@ def save_bundle(
         When the folder holds something else, or another process writes into it.
     """
     structure, arrays = dump_state(estimator)
+    # What could not be loaded is not written.
+    check_stored(load_state(structure, arrays), len(metadata["features"]))
     probability = positive_probability(estimator, reference_X)
     # Keys sorted and no time of writing: equal models are equal files, and a hash names a model.
     text = json.dumps(
@@ -184,36 +216,121 @@ def save_bundle(
 
 
 def load_bundle(folder: Path) -> Bundle:
-    """Read a bundle after checking its members, hashes and schema.
+    """Read a bundle and prove that it is the model that was written: the one way to load one.
+
+    Members, hashes and schema are checked; every stored object must be what its class declares; and
+    the reference predictions are computed again, in a child process with limits, since compiled
+    code runs there on arrays of others for the first time.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the bundle.
+
+    Returns
+    -------
+    Bundle
+        ``gap`` is the largest difference to the stored predictions.
 
     Raises
     ------
     CadError
-        For a missing, additional, truncated or changed file, or another schema version.
+        For a missing, additional, truncated or changed file, another schema version, content that
+        is not as declared, and predictions that do not reproduce or are no probabilities.
     """
     contents, digest = _checked_contents(folder)
     with reading(folder, "metadata.json is no JSON object"):
         metadata = dict(parse_json(contents["metadata.json"]))
-    found = metadata.get("schema_version")
-    if found != SCHEMA_VERSION:
+    version = metadata.get("schema_version")
+    if version != SCHEMA_VERSION:
         raise CadError(
-            f"the bundle has schema version {found!r}, this program reads {SCHEMA_VERSION}",
+            f"the bundle has schema version {version!r}, this program reads {SCHEMA_VERSION}",
             file=folder,
             hint="use the release of cad that wrote it, or train again",
         )
+    problem = "the bundle's content is not a model"
     # Hashes may be right, yet someone may have written anything.
-    with reading(folder, "the bundle's content is not a model"):
-        estimator = load_state(metadata["structure"], _arrays(contents["weights.npz"]))
-        reference = _arrays(contents["reference.npz"])
-        return Bundle(
-            folder.resolve().name,
-            estimator,
-            metadata,
-            reference["X"],
-            reference["probability"],
-            read_parquet(contents["training.parquet"]),
-            digest,
+    try:
+        with reading(folder, problem):
+            gap, training = call_limited(
+                prove, contents, seconds=_SECONDS, gigabytes=_GIGABYTES, needs=_NEEDS
+            )
+            estimator, reference = _restored(metadata, contents)
+    except CadError as error:
+        text = error.problem.removeprefix(f"{problem}: ")
+        hint = "fetch the bundle again from its source, or train again"
+        raise CadError(f"{problem}: {text}", file=folder, hint=hint) from error
+    bundle = Bundle(
+        folder.resolve().name, estimator, metadata, reference["X"], reference["probability"],
+        training, digest, gap,
+    )  # fmt: skip
+    if not gap <= REPRODUCTION_TOLERANCE:
+        raise CadError(
+            f"reference predictions differ by {gap:.2g}, allowed {REPRODUCTION_TOLERANCE:g}",
+            file=folder,
+            hint=f"the bundle was written with {metadata.get('versions')}",
         )
+    return bundle
+
+
+def prove(contents: dict[str, bytes]) -> tuple[float, pd.DataFrame]:
+    """Restore a bundle and compute its reference predictions again.
+
+    Parameters
+    ----------
+    contents : dict of str to bytes
+        The bundle's files by name.
+
+    Returns
+    -------
+    gap : float
+        Largest absolute difference to the stored probabilities.
+    training : DataFrame
+        The training table.
+
+    Raises
+    ------
+    CadError
+        For content that is not a model.
+    """
+    metadata = dict(parse_json(contents["metadata.json"]))
+    estimator, reference = _restored(metadata, contents)
+    training = read_parquet(contents["training.parquet"])
+    _check_training(training, metadata["features"])
+    got = positive_probability(estimator, reference["X"])
+    return float(np.abs(got - reference["probability"]).max()), training
+
+
+def _restored(
+    metadata: JsonObject, contents: dict[str, bytes]
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return the estimator and the references of a bundle, each proved to be as declared."""
+    features = metadata["features"]
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        raise CadError("`features` must be a list of names")
+    check_names(features)
+    estimator = load_state(metadata["structure"], _arrays(contents["weights.npz"]))
+    check_stored(estimator, len(features))
+    reference = _arrays(contents["reference.npz"])
+    X, probability = reference["X"], reference["probability"]
+    rows = len(X) if X.ndim == 2 else 0
+    if X.shape != (rows, len(features)) or X.dtype.kind != "f" or np.isinf(X).any():
+        raise CadError(f"reference rows of shape {X.shape} for {len(features)} features")
+    if rows == 0 or probability.shape != (rows,) or probability.dtype.kind != "f":
+        raise CadError(f"{rows} reference rows, probabilities of shape {probability.shape}")
+    if not ((probability >= 0) & (probability <= 1)).all():
+        raise CadError("a stored reference probability is none: it is not within 0 to 1")
+    return estimator, reference
+
+
+def _check_training(training: pd.DataFrame, features: list[str]) -> None:
+    """Refuse a training table without the model's columns, or with words among their numbers."""
+    absent = [name for name in features if name not in training.columns]
+    if absent:
+        raise CadError(f"the training table has no column {absent[0][:80]!r}")
+    words = [name for name in features if training[name].dtype.kind not in "fiub"]
+    if words:
+        raise CadError(f"the training table's column {words[0][:80]!r} holds no numbers")
 
 
 @contextmanager
@@ -237,36 +354,19 @@ def using(bundle: Bundle) -> Iterator[None]:
 
 
 def verify_bundle(folder: Path) -> float:
-    """Check a bundle and reproduce its reference predictions.
+    """Load a bundle, and return the largest difference to its stored reference predictions.
 
     Parameters
     ----------
     folder : Path
         Folder of the bundle.
 
-    Returns
-    -------
-    float
-        Largest absolute difference to the stored probabilities.
-
     Raises
     ------
     CadError
-        For a file that is missing, additional or changed, and when the predictions do not
-        reproduce.
+        As :func:`load_bundle`.
     """
-    bundle = load_bundle(folder)
-    # Parts that were altered together may break it anywhere.
-    with reading(folder, "the bundle's model does not predict"):
-        got = positive_probability(bundle.estimator, bundle.reference_X)
-        gap = float(np.abs(got - bundle.reference_probability).max())
-    if not gap <= REPRODUCTION_TOLERANCE:
-        raise CadError(
-            f"reference predictions differ by {gap:.2g}, allowed {REPRODUCTION_TOLERANCE:g}",
-            file=folder,
-            hint=f"the bundle was written with {bundle.metadata.get('versions')}",
-        )
-    return gap
+    return load_bundle(folder).gap
 
 
 def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:

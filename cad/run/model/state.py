@@ -15,7 +15,6 @@ from cad.learning.stored import (
     SMALLEST,
     Declared,
     Inside,
-    Numbers,
     Plain,
     check_declared,
     declared_by,
@@ -47,8 +46,8 @@ _LIBRARY: dict[str, Declared] = {
         "references_": floats("q", low=0.0, high=1.0),
     },
     "SimpleImputer": {
-        # A column that was empty in training has no median.
-        "statistics_": Numbers(("d",), missing=True),
+        # The imputers of this project keep a column that is empty in training, and fill it with 0.
+        "statistics_": floats("d"),
         "indicator_": Plain(),
         "_fit_dtype": Plain(needed=False),
         "_fill_dtype": Plain(needed=False),
@@ -57,7 +56,7 @@ _LIBRARY: dict[str, Declared] = {
         "mean_": floats("d"),
         "scale_": floats("d", low=SMALLEST),
         "var_": floats("d", low=0.0),
-        "n_samples_seen_": Plain(),
+        "n_samples_seen_": whole(),
     },
     "VarianceThreshold": {"variances_": floats("d")},
 }
@@ -240,8 +239,9 @@ def _inner(where: str, value: Any, rule: Inside) -> Iterator[Any]:
     """Yield the estimators of an attribute that is declared to hold some."""
     if value is None and rule.optional:
         return
+    classes = rule.classes or tuple(_classes())
     for estimator in value.values() if isinstance(value, dict) else [value]:
         name = type(estimator).__name__
-        if name not in (rule.classes or _classes()):
-            raise CadError(f"{where} holds a {name[:80]}, declared are {rule.classes or 'learners'}")
+        if name not in classes:
+            raise CadError(f"{where} holds a {name[:80]}, declared are {', '.join(classes)}")
         yield estimator

@@ -14,7 +14,7 @@ from cad.base.files import JsonObject, json_safe
 from cad.base.terms.beside import page_beside
 from cad.base.version import __version__
 from cad.mri.features.provenance import check_columns
-from cad.run.model.bundle import Bundle, load_bundle, save_bundle, verify_bundle
+from cad.run.model.bundle import Bundle, load_bundle, save_bundle
 from cad.run.model.versions import library_versions
 
 _REFERENCE_ROWS = 16
@@ -81,7 +81,6 @@ def save_table_model(
     training = pd.concat([labels, values], axis=1)
     reference = values.to_numpy()[:_REFERENCE_ROWS]
     save_bundle(folder, _nameless(learner), json_safe(meta), _card(meta), reference, training)
-    verify_bundle(folder)
     return load_bundle(folder)
 
 

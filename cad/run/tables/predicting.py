@@ -2,17 +2,20 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError, located
 from cad.base.files import write_csv
 from cad.folders.run_folder.partitions import read_partitions
-from cad.run.model.bundle import Bundle, load_bundle, verify_bundle
+from cad.run.model.bundle import Bundle, load_bundle
 from cad.run.tables import values
 from cad.run.tables.dialects import UNSTATED, Dialect, read_cells
 
-ADDED = ("probability",)
-"""Columns that a prediction adds to the table."""
+NOT_SCORED = "not_scored"
+ADDED = ("probability", NOT_SCORED)
+"""Columns that a prediction adds to the table; the second where a row has no probability, and why.
+"""
 
 
 def predict_table(
@@ -41,7 +44,8 @@ def predict_table(
     Returns
     -------
     DataFrame
-        What was written: all columns of the table as they were, and those of :data:`ADDED`.
+        What was written: all columns of the table as they were, and those of :data:`ADDED`. A row
+        that cannot be computed with costs no other row its probability.
 
     Raises
     ------
@@ -55,7 +59,6 @@ def predict_table(
             file=out,
             hint="name another file with --out",
         )
-    verify_bundle(model)
     bundle = load_bundle(model)
     if path.is_dir():
         table = read_partitions(path)
@@ -70,7 +73,14 @@ def predict_table(
             features = pd.DataFrame(
                 {name: values.numbers(cells, name, meaning) for name in bundle.features}
             )
-    scored = table.assign(probability=bundle.probability(features))
+    refusals = np.array(bundle.refusals(features), dtype=object)
+    fit = refusals == ""
+    probability = np.full(len(features), np.nan)
+    if fit.any():
+        probability[fit] = bundle.probability(features[fit])
+    scored = table.assign(probability=probability)
+    if not fit.all():
+        scored[NOT_SCORED] = refusals
     write_csv(out, scored, list(scored.columns))
     return scored
 

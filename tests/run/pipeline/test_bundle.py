@@ -128,7 +128,8 @@ def test_verify_sees_a_model_that_no_longer_predicts_the_same(tmp_path: Path) ->
 
     X, y = _data()
     estimator = Pipeline([("learner", ProbabilisticSVC())]).fit(X, y)
-    save_bundle(tmp_path / "m", estimator, {"features": ["a"]}, "card", X[:5], pd.DataFrame())
+    training = pd.DataFrame(X, columns=list("abcd"))
+    save_bundle(tmp_path / "m", estimator, {"features": list("abcd")}, "card", X[:5], training)
     assert verify_bundle(tmp_path / "m") == 0.0
     structure = json.loads((tmp_path / "m" / "metadata.json").read_text())["structure"]
     learner = structure["state"]["steps"]["list"][0]["tuple"][1]["state"]
@@ -142,9 +143,10 @@ def test_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
     import pandas as pd
 
     X, y = _data()
+    table = pd.DataFrame({"x": y})
     for name in ("a", "b"):
         estimator = Pipeline([("learner", ProbabilisticSVC())]).fit(X, y)
-        save_bundle(tmp_path / name, estimator, {"features": []}, "card", X, pd.DataFrame({"x": y}))
+        save_bundle(tmp_path / name, estimator, {"features": list("abcd")}, "card", X, table)
     for file in (*FILES, HASHES):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 

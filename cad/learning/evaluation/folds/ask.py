@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from cad.base.errors import CadError
 from cad.learning.learners.base import RangeWarning
 
 
 def positive_probability(estimator: Any, X: Any) -> np.ndarray:
-    """Return a fitted estimator's probability of malignancy of every row.
+    """Return a fitted estimator's probability of malignancy of every row; no other number leaves.
 
     Parameters
     ----------
@@ -26,6 +27,11 @@ def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     -------
     ndarray, shape (n,)
         NaN where the estimator has no ``predict_proba``.
+
+    Raises
+    ------
+    CadError
+        When the estimator gives NaN, infinity, or a number outside 0 to 1.
 
     Examples
     --------
@@ -42,7 +48,15 @@ def positive_probability(estimator: Any, X: Any) -> np.ndarray:
         warnings.simplefilter("ignore", RangeWarning)
         probability = np.asarray(estimator.predict_proba(X), dtype=float)
     # The last class, as scikit-learn sorts them: the malignant one, or the larger label.
-    return probability[:, -1]
+    malignant = probability[:, -1]
+    wrong = np.flatnonzero(~((malignant >= 0) & (malignant <= 1)))
+    if len(wrong):
+        raise CadError(
+            f"{len(wrong)} of {len(malignant)} rows get no probability: row {wrong[0] + 1} gets "
+            f"{malignant[wrong[0]]:g}, which is not within 0 to 1",
+            hint="look at the row's values and at the model (cad model verify)",
+        )
+    return malignant
 
 
 def decision_value(estimator: Any, X: Any) -> np.ndarray:

@@ -1,0 +1,135 @@
+"""Call a function on what strangers made, in a child process with limits of time and memory.
+
+A library's fault ends the child and not the program; what a small file would fill is the child's
+memory. The child can be given the folders that it may open (:mod:`cad.base.processes.landlock`).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from cad.base.errors import CadError
+from cad.base.processes import Child, limit_memory
+from cad.base.processes.landlock import confine
+
+Returned = TypeVar("Returned")
+
+_START_SECONDS = 300.0
+# Whether this process is such a child: what it calls needs no other.
+_state = {"limited": False}
+
+
+def is_limited() -> bool:
+    """Tell whether this process is a child with limits already."""
+    return _state["limited"]
+
+
+def call_limited(
+    function: Callable[..., Returned],
+    *arguments: Any,
+    seconds: float,
+    gigabytes: float,
+    needs: str = "",
+    folders: Sequence[Path] | None = None,
+) -> Returned:
+    """Return what a function returns that is called in a child process with limits.
+
+    In such a child the function is called at once.
+
+    Parameters
+    ----------
+    function : callable
+        Importable by its name.
+    *arguments : object
+        Its arguments, which are sent to the child.
+    seconds : float
+        Processor time; ten times as long by the clock.
+    gigabytes : float
+        Memory beyond what the child has when it starts, in units of 1e9 bytes.
+    needs : str
+        Further modules that it uses, which are loaded once for all such children.
+    folders : sequence of Path, optional
+        What the child may read, beside the program; all that this process may when not given.
+
+    Raises
+    ------
+    CadError
+        What the function raises; and when its process was ended by a limit or a signal.
+    OSError
+        What the function raises of the machine.
+    """
+    if is_limited():
+        return function(*arguments)
+    process = Child(__name__, f"{function.__module__} {needs}".strip(), quiet=True)
+    try:
+        process.connection.send((function, arguments, seconds, gigabytes, folders))
+        if not process.connection.poll(_START_SECONDS + 10 * seconds):
+            raise CadError(f"not done after {10 * seconds:g} s, and ended")
+        answer = process.connection.recv()
+    except (EOFError, ConnectionError) as error:
+        raise CadError(_ended(process.wait(), seconds, gigabytes)) from error
+    finally:
+        process.end()
+    if isinstance(answer, CadError | OSError):
+        raise answer
+    return cast(Returned, answer[0])
+
+
+def _ended(code: int, seconds: float, gigabytes: float) -> str:
+    """Say what ended a child."""
+    if code == -signal.SIGPROF:
+        return f"its process took more than {seconds:g} s of processor time, and was ended"
+    if code == -signal.SIGKILL:
+        return "its process was ended by SIGKILL: most often the machine had no memory left"
+    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return f"its process ended by {name}, within {gigabytes:g} GB"
+
+
+def serve(connection: Connection[Any, Any]) -> None:
+    """Call one function and send its result: main function of the child of :func:`call_limited`.
+
+    Parameters
+    ----------
+    connection : Connection
+        Pipe to its parent process.
+    """
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    function, arguments, seconds, gigabytes, folders = connection.recv()
+    _state["limited"] = True
+    limit_memory(gigabytes + _used_gigabytes())
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    connection.send(_answer(function, arguments, gigabytes, folders))
+
+
+def _answer(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    gigabytes: float,
+    folders: Sequence[Path] | None,
+) -> Any:
+    try:
+        if folders is not None:
+            confine(folders, [])
+        return (function(*arguments),)
+    except (CadError, OSError) as error:
+        return error
+    except MemoryError:
+        return CadError(f"it asks for more than {gigabytes:g} GB of memory")
+    except Exception as error:
+        return CadError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+def _used_gigabytes() -> float:
+    """Return the data memory that this process has now, in units of 1e9 bytes (Linux)."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    for line in lines:
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024 / 1e9
+    return 0.0
