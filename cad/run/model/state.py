@@ -56,7 +56,7 @@ _LIBRARY: dict[str, Declared] = {
         "mean_": floats("d"),
         "scale_": floats("d", low=SMALLEST),
         "var_": floats("d", low=0.0),
-        "n_samples_seen_": whole(),
+        "n_samples_seen_": floats(low=0.0),
     },
     "VarianceThreshold": {"variances_": floats("d")},
 }
