@@ -41,8 +41,6 @@ class Numbers:
         Least and largest value.
     below : str
         A length that every value is below, for indices.
-    missing : bool
-        Whether NaN is allowed.
     bits : int
         Bits of a value that compiled code relies on; 0 for any.
     needed : bool
@@ -59,7 +57,6 @@ class Numbers:
     low: float = -math.inf
     high: float = math.inf
     below: str = ""
-    missing: bool = False
     bits: int = 0
     needed: bool = True
 
@@ -220,12 +217,9 @@ def _check_shape(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str
 def _check_values(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str, int]) -> None:
     if rule.kind == "U" or array.size == 0 or array.dtype.kind not in "fiu":
         return
-    values = array[~np.isnan(array)] if rule.missing else array
-    if not np.isfinite(values).all():
+    if not np.isfinite(array).all():
         raise CadError(f"{where} holds NaN or infinity")
-    if values.size == 0:
-        return
-    least, most = values.min(), values.max()
+    least, most = array.min(), array.max()
     if least < rule.low or most > rule.high:
         raise CadError(f"{where} holds {least:g} to {most:g}, declared are {rule.low:g} to "
                        f"{rule.high:g}")  # fmt: skip

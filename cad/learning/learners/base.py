@@ -223,7 +223,7 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     stored: ClassVar[Declared] = {
         "classes_": Numbers((2,), "iufbU"),
-        "range_": Numbers((4, "d"), missing=True, needed=False),
+        "range_": Numbers((4, "d"), needed=False),
         "trained_": Numbers((), "iu", low=0.0, needed=False),
     }
 

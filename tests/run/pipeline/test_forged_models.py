@@ -103,6 +103,10 @@ def forgeries(arrays: Arrays) -> Iterator[tuple[str, str, np.ndarray]]:
             yield "turned round", name, array[::-1].copy()
 
 
+# Of these nothing is computed: classes may have any names.
+LOOKED_AT = ("classes_", "losses_", "n_samples_seen_")
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A model of every kind that stores arrays of its own; read only."""
@@ -131,15 +135,16 @@ def test_four_hundred_forgeries_are_refused_or_sound(
             except CadError as error:
                 refused.append(str(folder) in str(error))
             else:
-                sound.append(f"{learner} {name}: {kind}")
+                if not name.endswith(LOOKED_AT):
+                    sound.append(f"{learner} {name}: {kind}")
                 q = positive_probability(bundle.estimator, np.eye(3) * 1e3)
                 assert ((q >= 0) & (q <= 1)).all(), f"{learner} {name} {kind}"
             shutil.rmtree(folder)
     assert count >= 400, count
     assert all(refused)  # each names its folder
-    # Values of no reference row, and what is kept to look at; never a place or a shape.
-    for text in sound:
-        assert not any(word in text for word in ("place -", "empty", "NaN", "texts", "axis")), text
+    # Values that no reference row meets; never a place, a shape or a kind.
+    kinds = ("place -", "empty", "NaN", "infinite", "texts", "axis", "complex", "order of bytes")
+    assert [text for text in sound if any(kind in text for kind in kinds)] == []
 
 
 def loop(arrays: Arrays, learner: Any) -> None:
