@@ -22,6 +22,7 @@ from isal import igzip
 from cad.base.errors import CadError, located
 from cad.base.files import JsonObject, write_atomic
 from cad.base.reading import MAX_IMAGE, MIB, check_inflation, read_json, reading
+from cad.mri.imaging.headers import check_own_voxels
 from cad.mri.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume, triple
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
@@ -31,6 +32,8 @@ _SCANNER = 1
 # Length of the header: nibabel's class, and where the header says where the voxels begin. nibabel
 # brings pydicom with all its decoders: it is loaded by the first image, not by a command's start.
 _NIFTI = {348: ("Nifti1Image", 108, "f"), 540: ("Nifti2Image", 168, "q")}
+# Where the magic number stands, and that of a file with its own voxels: `ni1` has them elsewhere.
+_MAGIC = {348: (344, b"n+1\0"), 540: (4, b"n+2\0\r\n\x1a\n")}
 _NIFTI_START, _LAST_START = 540, MIB
 _LARGEST = 1e30
 # A file keeps places to some 1e-5 mm, and other ones in another order of storage: the middle of an
@@ -164,6 +167,7 @@ def read_image(path: Path) -> Volume:
         raise CadError("no such image file", file=path)
     with reading(path, "not a readable image file", "copy or export it again"):
         _require_place(path)
+        check_own_voxels(path)
         reader = sitk.ImageFileReader()
         reader.SetFileName(str(path))
         reader.ReadImageInformation()
@@ -363,6 +367,7 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
         check_inflation(path.stat().st_size, voxels * (8 if scaled else size), MAX_IMAGE, "voxels")
         with _unpacked(path) as stream:  # asked for more, it compares the checksum
             content = stream.read(data.offset + voxels * size + MIB)
+        _check_behind(content, data.offset + voxels * size)
         array = np.ndarray(data.shape, data.dtype, content, data.offset, order="F")
         array = array * np.float64(data.slope) + np.float64(data.inter) if scaled else array
         scale = _MM_PER_UNIT[header.get_xyzt_units()[0]]
@@ -375,6 +380,15 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
     affine = RAS_TO_LPS @ image.affine
     affine[:3] *= scale
     return array, affine
+
+
+def _check_behind(content: bytes, end: int) -> None:
+    """Refuse bytes behind the voxels that the header states; some tools pad a file with zeros."""
+    behind = content[end:]
+    if len(behind) >= MIB or behind.count(0) != len(behind):
+        raise CadError(
+            f"the header states voxels up to byte {end:,}, and others follow them"
+        )
 
 
 def _unpacked(path: Path) -> Any:
@@ -396,8 +410,14 @@ def _image_class(path: Path) -> Any:
         for length, (kind, place, form) in _NIFTI.items():
             if struct.unpack_from(f"{order}i", start)[0] == length:
                 (first,) = struct.unpack_from(order + form, start, place)
-                if not 0 <= first <= _LAST_START:
-                    raise CadError(f"the voxels begin at byte {first:g}")
+                # Four bytes that tell of extensions follow the header.
+                if not length + 4 <= first <= _LAST_START:
+                    raise CadError(
+                        f"the voxels begin at byte {first:g}, where the header has {length + 4}"
+                    )
+                at, magic = _MAGIC[length]
+                if start[at : at + len(magic)] != magic:
+                    raise CadError("not a NIfTI file that holds its own voxels")
                 return getattr(nibabel, kind)
     raise CadError("expected NIfTI")
 

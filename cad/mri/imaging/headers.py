@@ -1,0 +1,183 @@
+"""Hold the header of an image file against the file, before a library reads a voxel of it.
+
+MetaImage and NRRD headers name the file of their voxels: any file of the machine, a list of files,
+a device without end. Here an image is the file itself or one plain file beside it, and its length
+is what its header says. What a header may say besides is refused, not guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from cad.base.errors import CadError
+from cad.base.reading import MAX_IMAGE, MIB, check_file, check_inflation, kind_of
+
+_HEADER_BYTES = 65536
+_META_BYTES = {
+    "MET_CHAR": 1, "MET_UCHAR": 1, "MET_SHORT": 2, "MET_USHORT": 2, "MET_INT": 4, "MET_UINT": 4,
+    "MET_LONG": 4, "MET_ULONG": 4, "MET_LONG_LONG": 8, "MET_ULONG_LONG": 8, "MET_FLOAT": 4,
+    "MET_DOUBLE": 8,
+}  # fmt: skip
+_NRRD_BYTES = {
+    1: ("signed char", "int8", "int8_t", "uchar", "unsigned char", "uint8", "uint8_t"),
+    2: ("short", "short int", "signed short", "signed short int", "int16", "int16_t", "ushort",
+        "unsigned short", "unsigned short int", "uint16", "uint16_t"),
+    4: ("int", "signed int", "int32", "int32_t", "uint", "unsigned int", "uint32", "uint32_t",
+        "float"),
+    8: ("longlong", "long long", "long long int", "signed long long", "signed long long int",
+        "int64", "int64_t", "ulonglong", "unsigned long long", "unsigned long long int", "uint64",
+        "uint64_t", "double"),
+}  # fmt: skip
+_PLAIN_NAME = re.compile(r"[^/\\%\s\x00-\x1f\x7f]+")
+_HINT = "convert it to NIfTI, or to MetaImage or NRRD in one file"
+
+
+@dataclass(frozen=True)
+class _Voxels:
+    """Say where a header has its voxels: the file, their first byte, their size, how packed."""
+
+    file: Path
+    start: int
+    size: int
+    packed: int | None
+
+
+def check_own_voxels(path: Path) -> None:
+    """Refuse a MetaImage or NRRD file whose voxels are elsewhere, or not as many as it says.
+
+    Parameters
+    ----------
+    path : Path
+        ``.mha``, ``.mhd``, ``.nrrd`` or ``.nhdr``.
+
+    Raises
+    ------
+    CadError
+        For a file of voxels that is not this file or one plain file beside it, entries that stand
+        twice, skip bytes or are not known, and a file that is longer or shorter than its header
+        says.
+    """
+    check_file(path, MAX_IMAGE)
+    with path.open("rb") as stream:
+        start = stream.read(_HEADER_BYTES)
+    voxels = _of_nrrd(path, start) if start.startswith(b"NRRD") else _of_meta(path, start)
+    stored = voxels.file.stat().st_size - voxels.start
+    if voxels.packed is None:
+        if stored != voxels.size:
+            raise CadError(
+                f"the header states {voxels.size:,} bytes of voxels, and {max(stored, 0):,} follow "
+                "it",
+                file=voxels.file, hint="the file was cut off or changed: copy or export it again",
+            )  # fmt: skip
+        return
+    check_inflation(max(stored, 1), voxels.size, MAX_IMAGE, "voxels")
+    _check_packed(voxels)
+
+
+def _check_packed(voxels: _Voxels) -> None:
+    """Unpack, without keeping it, what must be exactly as many bytes as the header says."""
+    unpacker, count = zlib.decompressobj(wbits=voxels.packed or 0), 0
+    with voxels.file.open("rb") as stream:
+        stream.seek(voxels.start)
+        while not unpacker.eof and count <= voxels.size:
+            block = unpacker.unconsumed_tail or stream.read(MIB)
+            if not block:
+                break
+            count += len(unpacker.decompress(block, MIB))
+        behind = len(unpacker.unused_data) + len(stream.read(1))
+    if count != voxels.size or not unpacker.eof or behind:
+        raise CadError(
+            f"the header states {voxels.size:,} bytes of voxels; the packed ones are not as many, "
+            "or something follows them",
+            file=voxels.file, hint="copy or export it again",
+        )  # fmt: skip
+
+
+def _of_meta(path: Path, start: bytes) -> _Voxels:
+    entries: dict[str, str] = {}
+    at = 0
+    while "ElementDataFile" not in entries:
+        end = start.find(b"\n", at)
+        if end < 0:
+            raise CadError("a MetaImage header without ElementDataFile", file=path, hint=_HINT)
+        key, equals, value = start[at:end].decode("latin-1").partition("=")
+        at = end + 1
+        if not equals or key.strip() in entries:
+            raise CadError(f"no entry of a MetaImage header: {key.strip()[:60]!r}", file=path)
+        entries[key.strip()] = value.strip()
+    _require(path, entries, "NDims", "3")
+    _require(path, entries, "BinaryData", "True", "False")
+    _require(path, entries, "HeaderSize", "0")
+    _require(path, entries, "ElementNumberOfChannels", "1")
+    if entries.get("BinaryData", "True") != "True":
+        raise CadError("voxels as text are not read", file=path, hint=_HINT)
+    kind = entries.get("ElementType", "")
+    if kind not in _META_BYTES:
+        raise CadError(f"ElementType {kind[:40]!r} is no number", file=path, hint=_HINT)
+    size = _count(path, entries.get("DimSize", "")) * _META_BYTES[kind]
+    packed = zlib.MAX_WBITS if entries.get("CompressedData", "False").lower() == "true" else None
+    return _located(path, entries["ElementDataFile"], at, size, packed, inside=("LOCAL", "Local"))
+
+
+def _of_nrrd(path: Path, start: bytes) -> _Voxels:
+    end = re.search(rb"\r?\n\r?\n", start)
+    head = start[: end.start()] if end else start
+    entries: dict[str, str] = {}
+    for line in head.decode("latin-1").splitlines()[1:]:
+        if line.startswith("#") or ":=" in line:
+            continue
+        key, colon, value = line.partition(":")
+        name = key.strip().lower().replace(" ", "")
+        if not colon or name in entries:
+            raise CadError(f"no entry of an NRRD header: {key.strip()[:60]!r}", file=path)
+        entries[name] = value.strip()
+    _require(path, entries, "dimension", "3")
+    _require(path, entries, "lineskip", "0")
+    _require(path, entries, "byteskip", "0")
+    _require(path, entries, "encoding", "raw", "gzip", "gz")
+    kind = entries.get("type", "").lower()
+    width = next((size for size, names in _NRRD_BYTES.items() if kind in names), 0)
+    if not width:
+        raise CadError(f"type {kind[:40]!r} is no number", file=path, hint=_HINT)
+    size = _count(path, entries.get("sizes", "")) * width
+    packed = 16 + zlib.MAX_WBITS if entries.get("encoding", "raw") != "raw" else None
+    other = entries.get("datafile", "")
+    if not other and end is None:
+        raise CadError("an NRRD header without an end", file=path, hint=_HINT)
+    return _located(path, other, end.end() if end else 0, size, packed, inside=("",))
+
+
+def _require(path: Path, entries: dict[str, str], key: str, *values: str) -> None:
+    """Refuse an entry that is there and has another value than these."""
+    if key in entries and entries[key] not in values:
+        raise CadError(
+            f"{key} = {entries[key][:40]!r}, read is {' or '.join(values)}", file=path, hint=_HINT
+        )
+
+
+def _count(path: Path, text: str) -> int:
+    """Return the number of voxels of three lengths."""
+    lengths = text.split()
+    if len(lengths) != 3 or not all(re.fullmatch(r"[1-9]\d{0,5}", length) for length in lengths):
+        raise CadError(f"expected 3 lengths of axes, found {text[:40]!r}", file=path)
+    return math.prod(map(int, lengths))
+
+
+def _located(
+    path: Path, name: str, start: int, size: int, packed: int | None, inside: tuple[str, ...]
+) -> _Voxels:
+    """Return where voxels are: behind the header, or a plain file beside it."""
+    if name in inside:
+        return _Voxels(path, start, size, packed)
+    beside = path.with_name(name) if _PLAIN_NAME.fullmatch(name) and name != "LIST" else None
+    if beside is None or beside.is_symlink() or kind_of(beside) or beside == path:
+        raise CadError(
+            f"its voxels are said to be in {name[:80]!r}: read is the file itself, or one plain "
+            "file beside it",
+            file=path, hint=_HINT,
+        )  # fmt: skip
+    return _Voxels(beside, 0, size, packed)

@@ -1,0 +1,207 @@
+"""An image file holds its own voxels: headers that point elsewhere or lie are refused."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from cad.base.errors import CadError
+from cad.mri.imaging.nifti import read_image, write_volume
+from cad.mri.imaging.volume import Volume
+
+SECRET = b"root:x:0:0:" * 40
+SHAPE = (4, 5, 6)
+
+
+def image(dtype: type = np.uint8) -> sitk.Image:
+    rng = np.random.default_rng(0)
+    made = sitk.GetImageFromArray(rng.integers(0, 5, SHAPE).astype(dtype))
+    made.SetSpacing((0.5, 0.5, 3.0))
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A source, and a file of somebody else outside of it."""
+    (tmp_path / "secret").write_bytes(SECRET)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "plain.raw").write_bytes(bytes(120))
+    (tmp_path / "source" / "link.raw").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "source" / "pipe.raw")
+    return tmp_path / "source"
+
+
+def meta(**entries: object) -> bytes:
+    """A MetaImage header; an entry that is None is left out."""
+    usual = {
+        "ObjectType": "Image", "NDims": 3, "BinaryData": "True",
+        "BinaryDataByteOrderMSB": "False", "CompressedData": "False",
+        "TransformMatrix": "1 0 0 0 1 0 0 0 1", "Offset": "0 0 0", "ElementSpacing": "1 1 1",
+        "DimSize": "6 5 4", "ElementType": "MET_UCHAR",
+    }  # fmt: skip
+    last = entries.pop("ElementDataFile", "LOCAL")
+    lines = [f"{key} = {value}" for key, value in {**usual, **entries}.items() if value is not None]
+    return "\n".join([*lines, f"ElementDataFile = {last}", ""]).encode()
+
+
+def nrrd(**entries: object) -> bytes:
+    """An NRRD header."""
+    usual = {
+        "type": "uchar", "dimension": 3, "space": "left-posterior-superior", "sizes": "6 5 4",
+        "space directions": "(1,0,0) (0,1,0) (0,0,1)", "encoding": "raw",
+        "space origin": "(0,0,0)",
+    }  # fmt: skip
+    lines = [f"{key}: {value}" for key, value in {**usual, **entries}.items() if value is not None]
+    return "\n".join(["NRRD0004", *lines, "", ""]).encode()
+
+
+POINTERS = (
+    "{top}/secret", "../secret", "/etc/passwd", "/dev/zero", "/dev/urandom", "/proc/self/environ",
+    "link.raw", "pipe.raw", "nothing.raw", ".", "..", "./plain.raw", "LIST", "LIST 3",
+    "plain%d.raw 1 4 1", "plain.raw 1 4 1", "sub/plain.raw", "x.mha", "plain.raw\0", "\\\\host\\x",
+    "//host/x", "file:///etc/passwd", "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pointer", POINTERS)
+@pytest.mark.parametrize("suffix", [".mha", ".mhd", ".nrrd", ".nhdr"])
+def test_a_header_that_points_elsewhere_is_refused(folder: Path, suffix: str, pointer: str):
+    path, name = folder / f"x{suffix}", pointer.format(top=folder.parent)
+    if suffix in (".mha", ".mhd"):
+        path.write_bytes(meta(ElementDataFile=name))
+    else:
+        path.write_bytes(nrrd(**{"data file": name}))
+    with pytest.raises(CadError):
+        read_image(path)
+
+
+META_LIES: list[tuple[str, dict[str, object]]] = [
+    ("skips from the end", {"HeaderSize": -1}), ("skips far", {"HeaderSize": 2**62}),
+    ("skips a byte", {"HeaderSize": 1}), ("texts", {"ElementType": "MET_STRING"}),
+    ("no kind", {"ElementType": None}), ("another kind", {"ElementType": "MET_OTHER"}),
+    ("wider", {"ElementType": "MET_SHORT"}), ("larger", {"DimSize": "6 5 5"}),
+    ("smaller", {"DimSize": "6 5 3"}), ("negative", {"DimSize": "-6 5 -4"}),
+    ("huge", {"DimSize": "99999999999 1 1"}), ("two axes", {"DimSize": "6 20"}),
+    ("four axes", {"NDims": 4, "DimSize": "6 5 2 2"}), ("colours", {"ElementNumberOfChannels": 2}),
+    ("as text", {"BinaryData": "False"}), ("packed", {"CompressedData": "True"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "entries"), META_LIES)
+def test_a_meta_header_that_lies_is_refused(folder: Path, kind: str, entries: dict[str, object]):
+    path = folder / "x.mha"
+    path.write_bytes(meta(**entries) + bytes(120))
+    with pytest.raises(CadError):
+        read_image(path)
+
+
+NRRD_LIES: list[tuple[str, dict[str, object]]] = [
+    ("skips lines", {"line skip": 3}), ("skips bytes", {"byte skip": -1}),
+    ("wider", {"type": "short"}), ("blocks", {"type": "block", "block size": 4}),
+    ("as text", {"encoding": "ascii"}), ("as hex", {"encoding": "hex"}),
+    ("larger", {"sizes": "6 5 5"}), ("smaller", {"sizes": "6 5 3"}),
+    ("negative", {"sizes": "-6 -5 4"}), ("colours", {"dimension": 4, "sizes": "1 6 5 4"}),
+    ("packed", {"encoding": "gzip"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "entries"), NRRD_LIES)
+def test_an_nrrd_header_that_lies_is_refused(folder: Path, kind: str, entries: dict[str, object]):
+    path = folder / "x.nrrd"
+    path.write_bytes(nrrd(**entries) + bytes(120))
+    with pytest.raises(CadError):
+        read_image(path)
+
+
+@pytest.mark.parametrize("behind", [b"x", bytes(1), bytes(3_000_000)])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["meta", "nrrd"])
+def test_what_follows_the_voxels_is_refused(folder: Path, kind: str, packed: bool, behind: bytes):
+    voxels = bytes(120)
+    if kind == "meta":
+        path, head = folder / "x.mha", meta(CompressedData=packed)
+        content = zlib.compress(voxels) if packed else voxels
+    else:
+        path, head = folder / "x.nrrd", nrrd(encoding="gzip" if packed else "raw")
+        content = gzip.compress(voxels) if packed else voxels
+    path.write_bytes(head + content)
+    assert read_image(path).shape == SHAPE
+    path.write_bytes(head + content + behind)
+    with pytest.raises(CadError):
+        read_image(path)
+    path.write_bytes(head + content[:-5])
+    with pytest.raises(CadError):
+        read_image(path)
+
+
+@pytest.mark.parametrize("twice", ["ElementType", "DimSize", "HeaderSize"])
+def test_an_entry_that_stands_twice_is_refused(folder: Path, twice: str):
+    path = folder / "x.mha"
+    path.write_bytes(f"{twice} = 0\n".encode() + meta(HeaderSize=0) + bytes(120))
+    with pytest.raises(CadError):
+        read_image(path)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.float32, np.float64])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("suffix", [".mha", ".mhd", ".nrrd", ".nhdr"])
+def test_what_a_library_writes_is_read(tmp_path: Path, suffix: str, packed: bool, dtype: type):
+    """ITK's own files, in one or two, packed or not."""
+    path = tmp_path / f"x{suffix}"
+    made = image(dtype)
+    sitk.WriteImage(made, str(path), useCompression=packed)
+    found = read_image(path)
+    assert found.array.dtype == dtype
+    np.testing.assert_array_equal(found.array, sitk.GetArrayFromImage(made))
+
+
+def nifti(tmp_path: Path) -> bytearray:
+    path = tmp_path / "sound.nii"
+    write_volume(path, Volume.from_sitk(image()))
+    return bytearray(path.read_bytes())
+
+
+def put(form: str, at: int, value: object) -> Callable[[bytearray], None]:
+    return lambda content: struct.pack_into(f"<{form}", content, at, value)
+
+
+NIFTI_LIES: list[tuple[str, Callable[[bytearray], None]]] = [
+    ("the header as voxels", put("f", 108, 0.0)), ("half the header", put("f", 108, 176.0)),
+    ("inside the header", put("f", 108, 348.0)), ("no number", put("f", 108, float("nan"))),
+    ("far", put("f", 108, 1e30)), ("before", put("f", 108, -352.0)),
+    ("voxels elsewhere", put("4s", 344, b"ni1\0")), ("no magic", put("4s", 344, b"\0\0\0\0")),
+    ("larger", put("h", 46, 5)), ("smaller", put("h", 46, 3)), ("negative", put("h", 46, -4)),
+    ("a fourth axis", put("h", 40, 7)), ("wider", put("hh"[0], 70, 64)),
+    ("colours", put("h", 70, 128)), ("no kind", put("h", 70, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("kind", "change"), NIFTI_LIES)
+def test_a_nifti_header_that_lies_is_refused(
+    tmp_path: Path, kind: str, change: Callable[[bytearray], None], packed: bool
+):
+    content = nifti(tmp_path)
+    content[-1] = 1  # a voxel that is not zero
+    change(content)
+    path = tmp_path / ("x.nii.gz" if packed else "x.nii")
+    path.write_bytes(gzip.compress(bytes(content)) if packed else bytes(content))
+    with pytest.raises(CadError):
+        read_image(path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_three_hundred_megabytes_behind_an_image_are_refused(tmp_path: Path, packed: bool):
+    path = tmp_path / ("x.nii.gz" if packed else "x.nii")
+    content = bytes(nifti(tmp_path)) + bytes(300_000_000 if packed else 2_000_000)
+    path.write_bytes(gzip.compress(content, 1) if packed else content)
+    with pytest.raises(CadError, match="others follow"):
+        read_image(path)
