@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cad.cli.shared import Jobs, Json, Scheduler, execution, say, show
+from cad.cli.shared import Jobs, Json, Scheduler, execution, show
 
 if TYPE_CHECKING:
     from cad.run.tables import Columns
@@ -222,13 +222,12 @@ def table_predict(
 
     The table must have the model's feature columns.
     """
-    from cad.run.tables import NOT_SCORED, Dialect, predict_table
+    from cad.run.tables import Dialect, predict_table
 
     dialect = Dialect(separator, decimal, encoding, sheet)
     scored = predict_table(file, model, written, dialect, tuple(missing or ()))
-    without = int(scored["probability"].isna().sum())
-    result = {"rows": len(scored), "file": str(written), NOT_SCORED: without}
-    show(result, as_json, lambda _: f"{len(scored)} rows: {written}")
-    if without:
-        say(f"{without} of {len(scored)} rows have no probability: column {NOT_SCORED}", err=True)
-        raise typer.Exit(1)
+    show(
+        {"rows": len(scored), "file": str(written)},
+        as_json,
+        lambda _: f"{len(scored)} rows: {written}",
+    )

@@ -386,9 +386,7 @@ def _check_behind(content: bytes, end: int) -> None:
     """Refuse bytes behind the voxels that the header states; some tools pad a file with zeros."""
     behind = content[end:]
     if len(behind) >= MIB or behind.count(0) != len(behind):
-        raise CadError(
-            f"the header states voxels up to byte {end:,}, and others follow them"
-        )
+        raise CadError(f"the header states voxels up to byte {end:,}, and others follow them")
 
 
 def _unpacked(path: Path) -> Any:

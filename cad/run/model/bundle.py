@@ -123,35 +123,23 @@ class Bundle:
         Raises
         ------
         CadError
-            When X lacks one of the model's columns, and for a row that :meth:`refusals` names.
+            When X lacks one of the model's columns, and for a row with infinity or with a number
+            larger than :data:`LARGEST` in size.
         """
         if missing := [name for name in self.features if name not in X.columns]:
             raise CadError(f"the table lacks columns of model {self.name}: {', '.join(missing)}")
-        for number, reason in enumerate(self.refusals(X), start=1):
-            if reason:
-                raise CadError(f"row {number} cannot be scored: {reason}")
         rows = X[self.features].to_numpy(float)
+        beyond = np.argwhere(np.abs(rows) > LARGEST)
+        if len(beyond):
+            row, column = beyond[0]
+            raise CadError(
+                f"row {row + 1} cannot be scored: {self.features[column]} = {rows[row, column]:g}",
+                hint="an empty cell is a missing value, which the model fills",
+            )
         trained = self.training[self.features].to_numpy(float)
         if odd := outside(rows, training_range(trained), len(trained), self.features):
             warnings.warn("; ".join(odd), RangeWarning, stacklevel=2)
         return positive_probability(self.estimator, rows)
-
-    def refusals(self, X: pd.DataFrame) -> list[str]:
-        """Return for each row why it cannot be scored; empty for one that can.
-
-        Parameters
-        ----------
-        X : DataFrame, shape (n, ...)
-            Holds at least the columns ``features``. An empty cell is a missing value, which the
-            model fills; infinity, and a number whose square is no number, are refused.
-        """
-        rows = X[self.features].to_numpy(float)
-        beyond = np.abs(rows) > LARGEST
-        reasons = [""] * len(rows)
-        for row in np.flatnonzero(beyond.any(axis=1)):
-            column = int(np.argmax(beyond[row]))
-            reasons[row] = f"{self.features[column]} = {rows[row, column]:g}"
-        return reasons
 
     @property
     def features(self) -> list[str]:

@@ -8,7 +8,7 @@ then the stages that a cohort goes through.
 """
 
 from cad.run.tables.dialects import Dialect
-from cad.run.tables.predicting import NOT_SCORED, predict_table
+from cad.run.tables.predicting import predict_table
 from cad.run.tables.regions import Regions, read_regions
 from cad.run.tables.roles import Columns
 from cad.run.tables.settings import DEFAULT_PIPELINE, table_settings
@@ -16,7 +16,6 @@ from cad.run.tables.training import train_table
 from cad.run.tables.validating import validate_table
 
 __all__ = [
-    "NOT_SCORED",
     "DEFAULT_PIPELINE",
     "Columns",
     "Dialect",

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError, located
@@ -12,10 +11,8 @@ from cad.run.model.bundle import Bundle, load_bundle
 from cad.run.tables import values
 from cad.run.tables.dialects import UNSTATED, Dialect, read_cells
 
-NOT_SCORED = "not_scored"
-ADDED = ("probability", NOT_SCORED)
-"""Columns that a prediction adds to the table; the second where a row has no probability, and why.
-"""
+ADDED = ("probability",)
+"""Columns that a prediction adds to the table."""
 
 
 def predict_table(
@@ -44,8 +41,7 @@ def predict_table(
     Returns
     -------
     DataFrame
-        What was written: all columns of the table as they were, and those of :data:`ADDED`. A row
-        that cannot be computed with costs no other row its probability.
+        What was written: all columns of the table as they were, and those of :data:`ADDED`.
 
     Raises
     ------
@@ -73,14 +69,7 @@ def predict_table(
             features = pd.DataFrame(
                 {name: values.numbers(cells, name, meaning) for name in bundle.features}
             )
-    refusals = np.array(bundle.refusals(features), dtype=object)
-    fit = refusals == ""
-    probability = np.full(len(features), np.nan)
-    if fit.any():
-        probability[fit] = bundle.probability(features[fit])
-    scored = table.assign(probability=probability)
-    if not fit.all():
-        scored[NOT_SCORED] = refusals
+    scored = table.assign(probability=bundle.probability(features))
     write_csv(out, scored, list(scored.columns))
     return scored
 

@@ -11,8 +11,6 @@ import hashlib
 import io
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,16 +18,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 from cad.base.errors import CadError
 from cad.base.processes import limited
-from cad.learning.evaluation.folds.crossval import positive_probability
+from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.learners import LEARNERS
+from cad.learning.learners.rivals import rival_learners
 from cad.learning.stored import check_trees, declared_by
 from cad.run.api import save_model
 from cad.run.model.bundle import FILES, HASHES, load_bundle
 from cad.run.model.state import _LIBRARY, _classes
-from cad.run.tables import make_learner, predict_table
+from cad.run.tables import predict_table
 
 COLUMNS = ["a", "b", "c"]
 LEARNED = (
@@ -45,7 +47,9 @@ def made(folder: Path, learner: str) -> Path:
     X = pd.DataFrame(rng.normal(size=(30, 3)), columns=COLUMNS)
     p = np.clip(1 / (1 + np.exp(-2 * X["a"])), 0, 1).round(2).to_numpy()
     y = (p > 0.5).astype(float) if learner in ("RankBoost", "OPAUC") else p
-    pipeline = make_learner(learner)
+    chosen = LEARNERS[learner]() if learner in LEARNERS else rival_learners()[learner]
+    front = [("impute", SimpleImputer(keep_empty_features=True)), ("scale", StandardScaler())]
+    pipeline = Pipeline([*front, ("learner", chosen)])
     pipeline.fit(X, y)
     save_model(folder, pipeline, X, y, np.arange(30))
     return folder
@@ -280,20 +284,32 @@ def test_a_tree_that_does_not_end_is_seen(left: list[int], right: list[int]):
         check_trees(np.array([0]), np.array(left), np.array(right))
 
 
-def test_no_row_gets_a_number_that_is_no_probability(models: dict[str, Path], tmp_path: Path):
-    """A value that cannot be computed with costs its own row, which says why."""
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
+def test_no_row_gets_a_number_that_is_no_probability(models: dict[str, Path], value: float):
+    rows = pd.DataFrame([[0.5, 0.5, 0.5], [value, 0.1, 0.1], [np.nan, 0.1, 0.1]], columns=COLUMNS)
+    for model in models.values():
+        bundle = load_bundle(model)
+        assert np.isfinite(bundle.probability(rows.drop(1))).all()
+        with pytest.raises(CadError, match=r"row 2 cannot be scored: a = .*(inf|1e\+200)"):
+            bundle.probability(rows)
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "1e200", "1e999"])
+def test_a_table_with_a_value_nobody_can_compute_with_is_refused(
+    models: dict[str, Path], tmp_path: Path, value: str
+):
     table, out = tmp_path / "rows.csv", tmp_path / "out.csv"
-    table.write_text("participant_id,a,b,c\n1,.5,.5,.5\n2,inf,.1,.1\n3,1e300,.1,.1\n4,,.1,.1\n")
-    for learner, model in models.items():
-        scored = predict_table(table, model, out)
-        out.unlink()
-        assert scored["probability"].notna().tolist() == [True, False, False, True], learner
-        assert scored["not_scored"].tolist()[0] == ""
-        assert "a = inf" in scored["not_scored"][1]
-        assert "a = 1e+300" in scored["not_scored"][2]
-    ended = subprocess.run(
-        [sys.executable, "-m", "cad", "table", "predict", table, "--model", model, "-o", out],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 1, ended.stderr
-    assert "2 of 4 rows" in ended.stdout + ended.stderr
+    table.write_text(f"participant_id,a,b,c\n1,.5,.5,.5\n2,{value},.1,.1\n")
+    with pytest.raises(CadError, match="row 3"):
+        predict_table(table, models["OPAUC"], out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1, 1.1])
+def test_whoever_asks_an_estimator_gets_probabilities(value: float):
+    class Forged:
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            return np.array([[0.5, 0.5], [1.0 - value, value]])
+
+    with pytest.raises(CadError, match="1 of 2 rows get no probability"):
+        positive_probability(Forged(), np.zeros((2, 1)))
