@@ -7,11 +7,14 @@ a terminal, :func:`harmless` for a spreadsheet; :func:`as_given` undoes :func:`h
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
+import stat
 import typing
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from io import BytesIO
@@ -19,10 +22,13 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cad.base.errors import CadError
+
 if TYPE_CHECKING:
     import pandas as pd
 
 PART_SUFFIX = ".part"
+_WRITTEN = "user.prostate-cad.sha256"
 JsonObject = dict[str, Any]
 """Content of a JSON file, or what becomes one: where types end."""
 Made = TypeVar("Made")
@@ -63,6 +69,60 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
         name.unlink(missing_ok=True)
         raise
     flush_names(path.parent)
+
+
+def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool = False) -> None:
+    """Write a single file where a user asks for it, and replace nothing that is not ours.
+
+    A file that this program wrote here, and that nobody has changed since, is known by its hash in
+    an extended attribute; it is replaced. So is any other regular file with ``force``.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write.
+    content : bytes
+        The whole new content.
+    inputs : sequence of Path
+        Files and folders that the content was made of, none of which is ever replaced.
+    force : bool
+        Whether to replace a file of somebody else.
+
+    Raises
+    ------
+    CadError
+        For an input, a link, a device, a pipe, a folder, and, without ``force``, a file that this
+        program did not write or that was changed since.
+    """
+    if os.path.lexists(path):
+        _check_replaceable(path, inputs, force)
+    write_atomic(path, content)
+    # A file system without attributes asks for `force` each time, and loses nothing.
+    with suppress(OSError, AttributeError):
+        os.setxattr(path, _WRITTEN, hashlib.sha256(content).hexdigest().encode())
+
+
+def _check_replaceable(path: Path, inputs: Sequence[Path], force: bool) -> None:
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        raise CadError("the output is a link: what it leads to is not replaced", file=path,
+                       hint="name the file itself, or another one")  # fmt: skip
+    if not stat.S_ISREG(status.st_mode):
+        raise CadError("the output is no regular file: it is not replaced", file=path,
+                       hint="name a new file")  # fmt: skip
+    if any(source.exists() and source.samefile(path) for source in inputs):
+        raise CadError("the output is the input itself, which is never overwritten", file=path,
+                       hint="name another file with --out")  # fmt: skip
+    if force:
+        return
+    noted = b""
+    with suppress(OSError, AttributeError):
+        noted = os.getxattr(path, _WRITTEN)
+    with path.open("rb") as stream:
+        present = hashlib.file_digest(stream, "sha256").hexdigest().encode()
+    if noted != present:
+        raise CadError("the file is there, and this program did not write it or it was changed",
+                       file=path, hint="name another file, or give --force")  # fmt: skip
 
 
 def state_of(path: Path) -> tuple[int, int]:
@@ -286,18 +346,39 @@ def _plain_cell(cell: Any) -> Any:
 def write_csv(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
     """Write a table as CSV, whole or not at all, with exactly these columns.
 
-    Floats are written with all digits, so that reading gives the same value. Text passes through
-    :func:`plain` and :func:`harmless`; the functions of :mod:`cad.base.reading` undo
-    :func:`harmless`.
-
     Parameters
     ----------
     path : Path
         The file.
     table : DataFrame
+        The rows, as :func:`csv_bytes` takes them.
+    columns : sequence of str
+        Names of the columns to write.
+    """
+    write_atomic(path, csv_bytes(table, columns))
+
+
+def csv_bytes(table: pd.DataFrame, columns: Sequence[str]) -> bytes:
+    """Return a table as CSV with exactly these columns.
+
+    Floats are written with all digits, so that reading gives the same value. Texts, and the names
+    of columns as well, pass through :func:`plain` and :func:`harmless`; the functions of
+    :mod:`cad.base.reading` undo :func:`harmless`.
+
+    Parameters
+    ----------
+    table : DataFrame
         The rows. A column of ``columns`` that it lacks is written empty.
     columns : sequence of str
         Names of the columns to write, in order; other columns of ``table`` are left out.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> csv_bytes(pd.DataFrame({"=1+1": ["@x"]}), ["=1+1"])
+    b"'=1+1\\n'@x\\n"
     """
-    own = each_cell(each_cell(table.reindex(columns=list(columns)), _plain_cell), harmless)
-    write_atomic(path, own.to_csv(index=False, lineterminator="\n").encode())
+    cells = each_cell(each_cell(table.reindex(columns=list(columns)), _plain_cell), harmless)
+    names = [harmless(_plain_cell(name)) for name in columns]
+    text: str = cells.to_csv(index=False, lineterminator="\n", header=names)
+    return text.encode()

@@ -371,7 +371,8 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
     """Read a CSV table as one dictionary for each row: column name to cell.
 
     All cells are text. The apostrophe that :func:`cad.base.files.harmless` puts before text like a
-    formula is taken off. Blank lines and columns without a name are left out.
+    formula is taken off, names of columns included. Blank lines and columns without a name are left
+    out.
 
     Parameters
     ----------
@@ -388,7 +389,7 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
     """
     with reading(path, "not a readable table"):
         rows = _rows(table_text(path, ","), ",")
-        names = next(rows, [])
+        names = [as_given(name) for name in next(rows, [])]
         absent = [name for name in columns if name not in names]
         if absent:
             raise CadError(f"missing column(s) {', '.join(absent)}; expected {','.join(columns)}")
@@ -439,7 +440,7 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
         for _ in _rows(text, separator, options.get("quoting", csv.QUOTE_MINIMAL)):
             pass  # each is checked
         table = pd.read_csv(io.StringIO(text), sep=separator, index_col=False, **options)
-        return each_cell(table, as_given)
+        return each_cell(table.rename(columns=as_given), as_given)
 
 
 @contextmanager

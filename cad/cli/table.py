@@ -216,16 +216,20 @@ def table_predict(
     decimal: Decimal = "",
     encoding: Encoding = "",
     sheet: Sheet = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that this program did not write.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a copy of a table with the model's probability of every row added.
 
-    The table must have the model's feature columns.
+    The table must have the model's feature columns. A file of --out that is there is replaced only
+    if this program wrote it and nobody changed it since, or with --force; never the table itself.
     """
     from cad.run.tables import Dialect, predict_table
 
     dialect = Dialect(separator, decimal, encoding, sheet)
-    scored = predict_table(file, model, written, dialect, tuple(missing or ()))
+    scored = predict_table(file, model, written, dialect, tuple(missing or ()), force)
     show(
         {"rows": len(scored), "file": str(written)},
         as_json,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from cad.base.terms.markdown import in_markdown
+
 if TYPE_CHECKING:
     import jinja2
 
@@ -38,10 +40,12 @@ def page_beside(module: str) -> jinja2.Template:
     import jinja2
 
     path = Path(module)
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(path.parent),
         autoescape=jinja2.select_autoescape(("html.j2",)),  # Markdown
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
-    ).get_template(f"{path.stem}.md.j2")
+    )
+    environment.filters["in_markdown"] = in_markdown
+    return environment.get_template(f"{path.stem}.md.j2")

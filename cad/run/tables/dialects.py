@@ -20,6 +20,7 @@ import pandas as pd
 
 from cad.base.errors import CadError, install
 from cad.base.files import as_given
+from cad.base.processes.limited import call_limited
 from cad.base.reading import (
     MAX_ARRAYS,
     MAX_CELLS,
@@ -27,6 +28,7 @@ from cad.base.reading import (
     MAX_ROWS,
     MAX_TABLE,
     check_inflation,
+    check_names,
     read_bytes,
     read_parquet,
     reading,
@@ -41,6 +43,8 @@ _COMMAS = re.compile(r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 _HEAD_NUMBER = re.compile(r"[+-]?[0-9]*(?:[.,][0-9]+)?(?:[eE][+-]?[0-9]+)?(?<=[0-9])")
 _ZIP, _PARQUET, _OLD_EXCEL = b"PK\x03\x04", b"PAR1", b"\xd0\xcf\x11\xe0"
+# What reading a workbook may take in its child process.
+_SHEET_SECONDS, _SHEET_GIGABYTES = 120.0, 2.0
 _LONGEST_CELL = 32_767
 """Characters of a cell: what a spreadsheet holds."""
 _MARKS = (
@@ -134,7 +138,11 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
             records = _parquet_records(content)
             notes.append("read as parquet")
         elif content.startswith(_ZIP):
-            records = _sheet_records(content, dialect.sheet, notes)
+            records, note = call_limited(
+                sheet_records, content, dialect.sheet,
+                seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl",
+            )  # fmt: skip
+            notes.append(note)
         elif content.startswith(_OLD_EXCEL):
             raise CadError(
                 "a workbook of the old Excel format (.xls), which is not read",
@@ -300,8 +308,23 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _sheet_records(content: bytes, wanted: str, notes: list[str]) -> list[tuple[int, list[str]]]:
-    """Return row number and cells of the rows of one sheet of a workbook."""
+def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str]]], str]:
+    """Return row number and cells of the rows of one sheet of a workbook, and which sheet it was.
+
+    :func:`read_cells` calls it in a child process with limits: a workbook is packed XML.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+    wanted : str
+        Title of the sheet; empty where only one may hold cells.
+
+    Raises
+    ------
+    CadError
+        For a file that is no workbook, and a sheet that is not there or not the only one.
+    """
     try:
         from openpyxl import load_workbook
     except ImportError:
@@ -337,8 +360,8 @@ def _sheet_records(content: bytes, wanted: str, notes: list[str]) -> list[tuple[
     if not title:
         title = filled[0] if filled else next(iter(sheets), "")
     _check_formulas(content, title)
-    notes.append(f"read from the sheet {title!r} of a workbook")
-    return [(number, [_text(cell) for cell in row]) for number, row in sheets.get(title, [])]
+    records = [(number, [_text(cell) for cell in row]) for number, row in sheets.get(title, [])]
+    return records, f"read from the sheet {title!r} of a workbook"
 
 
 def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
@@ -423,6 +446,7 @@ def _check_names(names: list[str]) -> None:
             "columns are expected",
             hint="put a row of names above the first region",
         )
+    check_names(list(dict.fromkeys(names)))
     for place, name in enumerate(names, start=1):
         if name and name in names[: place - 1]:
             raise CadError(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from cad.base.errors import CadError, located
-from cad.base.files import write_csv
+from cad.base.files import csv_bytes, write_own
 from cad.folders.run_folder.partitions import read_partitions
 from cad.run.model.bundle import Bundle, load_bundle
 from cad.run.tables import values
@@ -21,6 +21,7 @@ def predict_table(
     out: Path,
     dialect: Dialect = UNSTATED,
     missing: tuple[str, ...] = (),
+    force: bool = False,
 ) -> pd.DataFrame:
     """Score the rows of a table with a trained model, and write the table with the result.
 
@@ -32,11 +33,14 @@ def predict_table(
     model : Path
         Folder of a bundle, which must reproduce its reference predictions first.
     out : Path
-        CSV file to write; never the table itself.
+        CSV file to write; never the table itself, a link or a device.
     dialect : Dialect
         How the file is to be read, where its bytes leave a choice.
     missing : tuple of str
         Further texts that stand for a missing value.
+    force : bool
+        Whether to replace a file that this program did not write, as
+        :func:`cad.base.files.write_own` does.
 
     Returns
     -------
@@ -49,12 +53,6 @@ def predict_table(
         For a table that lacks one of the model's columns or has one of those that are added, a cell
         that is no number, a model that does not reproduce, and an output that is the input.
     """
-    if out.exists() and path.exists() and out.samefile(path):
-        raise CadError(
-            "the output is the table itself, which is never overwritten",
-            file=out,
-            hint="name another file with --out",
-        )
     bundle = load_bundle(model)
     if path.is_dir():
         table = read_partitions(path)
@@ -70,7 +68,7 @@ def predict_table(
                 {name: values.numbers(cells, name, meaning) for name in bundle.features}
             )
     scored = table.assign(probability=bundle.probability(features))
-    write_csv(out, scored, list(scored.columns))
+    write_own(out, csv_bytes(scored, list(scored.columns)), [path, model], force=force)
     return scored
 
 
