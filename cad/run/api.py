@@ -153,7 +153,8 @@ def consensus(
     """
     given = np.atleast_2d(_numbers("scores", scores))
     grades = np.full(given.shape, np.nan)
-    for score in np.unique(given[np.isfinite(given)]):
+    # Infinity is no score of any scale, and NaN alone means that nobody scored.
+    for score in np.unique(given[~np.isnan(given)]):
         grades[given == score] = score_probability(scale, float(score))
     truth = np.full(len(grades), np.nan)
     if histology is not None:

@@ -9,7 +9,7 @@ and what was begun for an earlier generation settles nothing.
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from cad.hospital.node.names import KEY
 RECEIVING, QUEUED, COMPUTING, AWAITING = "receiving", "queued", "computing", "awaiting ROI"
 SENDING, DONE, FAILED = "sending", "done", "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
-_VERSION = 4
-_SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES)
+_VERSION = 5
+# One more of what is counted must still be a number that a row can hold.
+_MOST = 2**53
+_SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES, most=_MOST)
 # A row that is against the schema was not written by this program.
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR,
            sqlite3.SQLITE_CONSTRAINT)  # fmt: skip
@@ -89,6 +91,9 @@ class Entry:
     hint: str
 
 
+_ANEW = "the next start makes a damaged queue anew"
+
+
 class QueueError(CadError):
     """Report that the queue cannot be read or written; no study is the cause."""
 
@@ -124,6 +129,10 @@ class Queue:
         # One connection for all threads: SQLite's own locks would make them fail instead of wait.
         self._lock = threading.RLock()
         self._held: set[str] = set()
+        with suppress(FileNotFoundError):
+            # SQLite takes an emptied file for a new one, and its studies would be forgotten.
+            if path.stat().st_size == 0:
+                raise DamagedQueue("the queue's file was emptied", file=path, hint=_ANEW)
         with self._sound():
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             try:
@@ -184,7 +193,7 @@ class Queue:
             raise (DamagedQueue if code in _DAMAGE else QueueError)(
                 f"the queue cannot be read or written: {error}",
                 file=self.path,
-                hint="free disk space, permissions? The next start makes a damaged queue anew",
+                hint=f"free disk space, permissions? {_ANEW}",
             ) from error
 
     @contextmanager

@@ -3,17 +3,19 @@
 
 CREATE TABLE study (
     key TEXT PRIMARY KEY NOT NULL CHECK (key GLOB '{key}'),
-    state TEXT NOT NULL CHECK (state IN {states}), generation INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN {states}), generation INTEGER NOT NULL CHECK (generation BETWEEN 0 AND {most}),
     sender TEXT NOT NULL, opened REAL NOT NULL, changed REAL NOT NULL, due REAL NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0, sendings INTEGER NOT NULL DEFAULT 0,
-    returned INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts BETWEEN 0 AND {most}),
+    sendings INTEGER NOT NULL DEFAULT 0 CHECK (sendings BETWEEN 0 AND {most}),
+    returned INTEGER NOT NULL DEFAULT 0 CHECK (returned BETWEEN 0 AND {most}),
     computed REAL, settled REAL, reason TEXT NOT NULL DEFAULT '', hint TEXT NOT NULL DEFAULT ''
 ) STRICT;
 DROP INDEX IF EXISTS study_due;  -- of an earlier version's table
 CREATE INDEX study_due ON study (state, due);
 CREATE TABLE instance (
     key TEXT PRIMARY KEY NOT NULL CHECK (key GLOB '{key}'),
-    study TEXT NOT NULL CHECK (study GLOB '{key}'), kind TEXT NOT NULL, bytes INTEGER NOT NULL,
+    study TEXT NOT NULL CHECK (study GLOB '{key}'), kind TEXT NOT NULL,
+    bytes INTEGER NOT NULL CHECK (bytes BETWEEN 0 AND {most}),
     digest BLOB NOT NULL, came REAL NOT NULL,
     sender TEXT NOT NULL DEFAULT '', peer TEXT NOT NULL DEFAULT ''
 ) STRICT;
@@ -21,7 +23,8 @@ DROP INDEX IF EXISTS instance_study;
 CREATE INDEX instance_study ON instance (study);
 -- An archive's promises that were asked for, by our number.
 CREATE TABLE asked (
-    number TEXT PRIMARY KEY NOT NULL, study TEXT NOT NULL, generation INTEGER NOT NULL
+    number TEXT PRIMARY KEY NOT NULL, study TEXT NOT NULL,
+    generation INTEGER NOT NULL CHECK (generation BETWEEN 0 AND {most})
 ) STRICT;
 -- Files of a watched folder, and series of a polled archive, that were taken.
 CREATE TABLE exported (

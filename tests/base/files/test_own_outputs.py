@@ -149,10 +149,8 @@ def test_a_column_name_is_harmless_and_comes_back(tmp_path: Path, name: str):
 
 @pytest.mark.parametrize("sign", ["\x1b[31m", "\x00", "\u202e", "\x7f", "\u2028", "\t", "\x9b"])
 def test_a_column_name_with_a_control_character_is_no_table(tmp_path: Path, sign: str):
-    assert (
-        sign == "\t"
-        or sign not in csv_bytes(pd.DataFrame({f"a{sign}": [1]}), [f"a{sign}"]).decode()
-    )
+    written = csv_bytes(pd.DataFrame({f"a{sign}": [1]}), [f"a{sign}"]).decode()
+    assert sign not in written.replace("\t", "")
     path = tmp_path / "x.csv"
     path.write_text(f'"a{sign}",b\n1,2\n')
     for read in (read_frame, read_rows):

@@ -16,7 +16,8 @@ from cad.base.settings import read_settings
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.hospital.node import queue as states
 from cad.hospital.node.inbox import Inbox
-from cad.hospital.node.queue import Queue
+from cad.hospital.node.queue import DamagedQueue, Queue
+from cad.hospital.node.service import _sound_queue
 from cad.hospital.node.settings import NodeSettings, WatchSettings
 from cad.hospital.node.watch import Watcher
 
@@ -212,3 +213,35 @@ def test_the_shipped_configuration_is_valid_and_unknown_keys_are_refused(reposit
     own.write_text(shipped.read_text().replace("callers: [ORTHANC]", "callers: []"))
     with pytest.raises(CadError, match="callers"):
         read_settings(NodeSettings, own)
+
+
+def test_an_emptied_queue_is_damaged_and_made_anew_of_what_lies_here(inbox, images):
+    """SQLite takes an emptied file for a new one: studies would be forgotten without a word."""
+    for path in images:
+        keep(inbox, path)
+    key, path = only(inbox).key, inbox.home / "queue.sqlite"
+    inbox.queue.close()
+    for name in ("queue.sqlite-wal", "queue.sqlite-shm"):
+        (inbox.home / name).unlink(missing_ok=True)
+    path.write_bytes(b"")
+    with pytest.raises(DamagedQueue, match="emptied"):
+        Queue(path)
+    inbox.queue = _sound_queue(path)
+    assert [p.name for p in inbox.home.iterdir() if ".damaged-" in p.name]
+    inbox.take_stock()
+    assert only(inbox).key == key
+
+
+@pytest.mark.parametrize("column", ["generation", "attempts", "sendings", "returned"])
+@pytest.mark.parametrize("value", [2**63 - 1, 2**53 + 1, -1])
+def test_a_counter_that_cannot_count_on_is_damage(inbox, images, column: str, value: int):
+    keep(inbox, images[0])
+    path = inbox.home / "queue.sqlite"
+    inbox.queue._db.execute("PRAGMA ignore_check_constraints = ON")
+    inbox.queue._db.execute(f"UPDATE study SET {column} = ?", (value,))
+    inbox.queue.close()
+    with pytest.raises(DamagedQueue):
+        Queue(path)
+    inbox.queue = _sound_queue(path)
+    inbox.take_stock()
+    assert only(inbox).state == states.RECEIVING

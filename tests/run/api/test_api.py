@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 import cad
 import cad.run.api
+from cad.base.errors import CadError
 from cad.base.settings import LabelSettings
 from cad.base.share import shared
 from cad.evidence.phantom import simulate
@@ -261,3 +262,10 @@ def test_a_model_warns_where_columns_leave_its_training_range(tmp_path: Path) ->
         model.probability(new.assign(adc=1.3 * new["adc"]))
     with pytest.warns(UserWarning, match="^t2: 1 of 1 rows"):
         model.probability(new.iloc[:1].assign(t2=30.0))
+
+
+@pytest.mark.parametrize("score", [np.inf, -np.inf, 1e300, 6.0, 0.0])
+def test_a_score_that_no_scale_has_is_no_missing_one(score: float):
+    """Infinity had counted as "nobody scored", without a word."""
+    with pytest.raises(CadError, match="likert5"):
+        cad.consensus([[1.0, 2.0], [score, 3.0]])
