@@ -238,7 +238,7 @@ def test_a_counter_that_cannot_count_on_is_damage(inbox, images, column: str, va
     keep(inbox, images[0])
     path = inbox.home / "queue.sqlite"
     inbox.queue._db.execute("PRAGMA ignore_check_constraints = ON")
-    inbox.queue._db.execute(f"UPDATE study SET {column} = ?", (value,))
+    inbox.queue._db.execute(f"UPDATE study SET {column} = ?", (value,))  # noqa: S608 - ours
     inbox.queue.close()
     with pytest.raises(DamagedQueue):
         Queue(path)
