@@ -72,7 +72,7 @@ BLOCKS = 20
 _POINTS, _MASS = hermegauss(15)
 _WEIGHT = _MASS / _MASS.sum()
 _STEP = 1e-5
-"""Of the central differences of the gradient that give the Hessian."""
+"""Of the central differences that say how a site's optimum moves with the model."""
 
 
 @dataclass(frozen=True)
@@ -917,40 +917,118 @@ class _Problem:
 
     def scores(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return each man's log-likelihood, shape (m,), and its gradient, shape (m, p)."""
+        at = self._at_nodes(value)
+        mean_slope = (at.posterior[self.man] * at.slope).sum(axis=1)
+        gradient = self.belongs @ (mean_slope[:, None] * self.design)
+        gradient += (at.posterior * at.leak_slope).sum(axis=1)[:, None] * self.leak_design
+        by_effect = self.belongs @ at.slope + at.leak_slope
+        gradient[:, -1] += (at.posterior * at.effect * by_effect).sum(axis=1)
+        return at.likelihood, gradient
+
+    def hessian(self, value: np.ndarray) -> np.ndarray:
+        """Return the Hessian of minus the log-likelihood, shape (p, p) (Louis 1982).
+
+        It is the mean of what it were if the men's effects were known, minus the spread of the
+        gradient over what they may be.
+        """
+        at = self._at_nodes(value)
+        size = self.design.shape[1]
+        # Every man's gradient at every node.
+        gradient = self._summed(at.slope, at.leak_slope, at.effect)
+        mean = np.einsum("mk,mkp->mp", at.posterior, gradient)
+        weighted = at.posterior[:, :, None] * gradient
+        spread = weighted.reshape(-1, size).T @ gradient.reshape(-1, size) - mean.T @ mean
+        # Each region's curvature in its log-odds, and each man's in those of his leak.
+        hessian = _outer_sum(self.design, at.posterior[self.man] * at.curvature, at.effect)
+        hessian += _outer_sum(self.leak_design, at.posterior * at.leak_curvature, at.effect)
+        # The effect is the exponential of its parameter, which has a second derivative, too.
+        by_effect = self.belongs @ at.slope + at.leak_slope
+        hessian[-1, -1] -= float((at.posterior * at.effect * by_effect).sum())
+        if self.leaking_men.any():
+            # Cancer in any of several places: they are tied at a node as well.
+            places = np.isnan(self.truth)[:, None] * at.risk
+            tied = self._summed(places, at.leak_risk, at.effect)
+            times = np.where(self.leaking_men[:, None], at.odds * (1 + at.odds), 0.0)
+            weighted = (at.posterior * times)[:, :, None] * tied
+            hessian += weighted.reshape(-1, size).T @ tied.reshape(-1, size)
+        return np.asarray(hessian - spread)
+
+    def _summed(self, slope: np.ndarray, leak_slope: np.ndarray, effect: np.ndarray) -> np.ndarray:
+        """Return sums over a man's places of slope times design, shape (m, nodes, p)."""
+        size = self.design.shape[1]
+        of_regions = slope[:, :, None] * self.design[:, None, :]
+        total = self.belongs @ of_regions.reshape(len(slope), -1)
+        total = total.reshape(len(leak_slope), -1, size)
+        total += leak_slope[:, :, None] * self.leak_design[:, None, :]
+        total[:, :, -1] += effect * (self.belongs @ slope + leak_slope)
+        return np.asarray(total)
+
+    def _at_nodes(self, value: np.ndarray) -> _AtNodes:
+        """Return what likelihood, gradient and Hessian are made of, at every node."""
         effect = np.exp(self.log_effect + value[-1]) * _POINTS
         odds = (self.design @ value)[:, None] + effect
         risk = expit(odds)
         benign = log_expit(-odds)
-        unknown = np.isnan(self.truth)
+        unknown = np.isnan(self.truth)[:, None]
         cells = np.where((self.truth == 1)[:, None], log_expit(odds), benign)
-        cells[unknown] = 0.0
-        at_nodes = np.log(_WEIGHT) + self.belongs @ cells
-        # Derivatives by each region's log-odds, and by those of the leak, at every node.
-        slope = (self.truth == 1)[:, None] - risk
-        slope[unknown] = 0.0
-        leak_slope = np.zeros_like(at_nodes)
-        informed = self.free_men | self.leaking_men
-        if informed.any():
+        at_nodes = np.log(_WEIGHT) + self.belongs @ np.where(unknown, 0.0, cells)
+        # Derivatives by each region's log-odds, and by those of the leak.
+        slope = np.where(unknown, 0.0, (self.truth == 1)[:, None] - risk)
+        curvature = np.where(unknown, 0.0, risk * (1 - risk))
+        leak_risk = np.zeros_like(at_nodes)
+        times = np.zeros_like(at_nodes)
+        if (self.free_men | self.leaking_men).any():
             leak_odds = (self.leak_offset + self.leak_design @ value)[:, None] + effect
             leak_risk = expit(leak_odds)
             nowhere = log_expit(-leak_odds)
-            nowhere += self.belongs @ np.where(unknown[:, None], benign, 0.0)
+            nowhere += self.belongs @ np.where(unknown, benign, 0.0)
             nowhere = np.minimum(nowhere, -1e-300)
             somewhere = np.log(-np.expm1(nowhere))
             at_nodes[self.free_men] += nowhere[self.free_men]
             at_nodes[self.leaking_men] += somewhere[self.leaking_men]
-            times = np.zeros_like(at_nodes)
             times[self.free_men] = -1.0
             times[self.leaking_men] = np.exp(nowhere - somewhere)[self.leaking_men]
-            leak_slope = times * leak_risk
-            slope = np.where(unknown[:, None], times[self.man] * risk, slope)
-        value_of_man = logsumexp(at_nodes, axis=1)
-        posterior = np.exp(at_nodes - value_of_man[:, None])
-        mean_slope = (posterior[self.man] * slope).sum(axis=1)
-        gradient = self.belongs @ (mean_slope[:, None] * self.design)
-        gradient += (posterior * leak_slope).sum(axis=1)[:, None] * self.leak_design
-        gradient[:, -1] += (posterior * effect * (self.belongs @ slope + leak_slope)).sum(axis=1)
-        return value_of_man, gradient
+            slope = np.where(unknown, times[self.man] * risk, slope)
+            curvature = np.where(unknown, -times[self.man] * risk * (1 - risk), curvature)
+        likelihood = logsumexp(at_nodes, axis=1)
+        return _AtNodes(
+            likelihood,
+            np.exp(at_nodes - likelihood[:, None]),
+            effect,
+            risk,
+            slope,
+            curvature,
+            leak_risk,
+            times * leak_risk,
+            -times * leak_risk * (1 - leak_risk),
+            times,
+        )
+
+
+@dataclass(frozen=True)
+class _AtNodes:
+    """Hold a marginal likelihood's pieces: of men (m,), or of men and regions at every node."""
+
+    likelihood: np.ndarray  # (m,), its logarithm
+    posterior: np.ndarray  # (m, nodes) of the man's effect
+    effect: np.ndarray  # (nodes,)
+    risk: np.ndarray  # (n, nodes)
+    slope: np.ndarray  # (n, nodes), first derivative by the region's log-odds
+    curvature: np.ndarray  # (n, nodes), minus the second, but for what ties places
+    leak_risk: np.ndarray  # (m, nodes)
+    leak_slope: np.ndarray  # (m, nodes)
+    leak_curvature: np.ndarray  # (m, nodes)
+    odds: np.ndarray  # (m, nodes), of no cancer anywhere, of men whose cancer is somewhere
+
+
+def _outer_sum(design: np.ndarray, weight: np.ndarray, effect: np.ndarray) -> np.ndarray:
+    """Return the sum over rows and nodes of weight times the outer square of design and effect."""
+    total = design.T @ (design * weight.sum(axis=1)[:, None])
+    crossed = design.T @ (weight @ effect)
+    total[:, -1] += crossed
+    total[-1, :] += crossed
+    total[-1, -1] += float((weight @ effect**2).sum())
+    return np.asarray(total)
 
 
 def _maximised(
@@ -967,7 +1045,7 @@ def _maximised(
     value = start.copy()
     current, gradient = loss(value)
     for _ in range(100):
-        hessian = _hessian(loss, value)
+        hessian = _convex(problem.hessian(value) + np.diag(precision))
         step = np.linalg.solve(hessian, gradient)
         # A long first step would leave where the quadratic holds.
         step *= min(1.0, 2.0 / float(np.abs(step).max(initial=1e-300)))
@@ -984,20 +1062,13 @@ def _maximised(
         gradient = near_gradient
         if gained <= 1e-13 * max(1.0, abs(current)):
             break
-    inverse = np.linalg.inv(_hessian(loss, value))
+    inverse = np.linalg.inv(_convex(problem.hessian(value) + np.diag(precision)))
     return _Solution(value, inverse, problem.scores(value)[1], precision)
 
 
-def _hessian(loss: Any, value: np.ndarray) -> np.ndarray:
-    """Return the Hessian by central differences of the gradient, made positive definite."""
-    size = len(value)
-    hessian = np.empty((size, size))
-    for column in range(size):
-        step = np.zeros(size)
-        step[column] = _STEP
-        hessian[column] = (loss(value + step)[1] - loss(value - step)[1]) / (2 * _STEP)
+def _convex(hessian: np.ndarray) -> np.ndarray:
+    """Return a Hessian made positive definite: far from a mode it need not be."""
     values, vectors = np.linalg.eigh((hessian + hessian.T) / 2)
-    # Far from the mode a mixture's posterior need not be convex.
     values = np.maximum(np.abs(values), 1e-3)
     return np.asarray((vectors * values) @ vectors.T)
 

@@ -176,7 +176,7 @@ def test_likelihood_is_that_of_quadrature_by_brute_force(leak: bool) -> None:
 
 
 @pytest.mark.parametrize("leak", [False, True])
-def test_gradient_is_that_of_differences(leak: bool) -> None:
+def test_gradient_and_hessian_are_those_of_differences(leak: bool) -> None:
     data = draw(6, men=20, least=0, leak=leak)
     data = replace(data, truth=np.where(np.arange(len(data.man)) % 4 == 0, np.nan, data.truth))
     model = model_of(effect=0.7, leak=-2.0, readers=True)
@@ -194,6 +194,8 @@ def test_gradient_is_that_of_differences(leak: bool) -> None:
         step[term] = 1e-5
         change = problem.scores(value + step)[0] - problem.scores(value - step)[0]
         assert gradient[:, term] == pytest.approx(change / 2e-5, abs=1e-8)
+        change = problem.scores(value - step)[1] - problem.scores(value + step)[1]
+        assert problem.hessian(value)[term] == pytest.approx(change.sum(axis=0) / 2e-5, abs=1e-6)
 
 
 def test_ranges_are_those_of_the_delta_method_by_differences() -> None:

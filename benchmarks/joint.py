@@ -1,0 +1,414 @@
+"""The joint model of regions and men, measured: ``python -m benchmarks.joint NAME``.
+
+``cohorts`` calibrates simulated cohorts to histology, ``ranges`` asks whether ranges hold the share
+of malignant regions, ``picai`` compares with the model of men on real studies (``--data`` is the
+folder of the PI-CAI marksheet). The numbers of docs/evidence.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from scipy.special import expit, logit
+
+from benchmarks.outcomes import FEATURES, SIGNIFICANT_ISUP
+from benchmarks.readings import draw_readings
+from cad.evidence.experiments.picai import MEN, deal, read_marksheet, score_men, shares
+from cad.learning.evaluation.decisions.recalibrate import recalibration
+from cad.learning.evaluation.measures import metrics
+from cad.learning.joint_model import (
+    MenAndRegions,
+    fit_joint,
+    of_arrays,
+    predict_left_out,
+    readers_logit,
+    teaching_beliefs,
+)
+from cad.learning.labels.pooled import mean_of_known
+from cad.learning.logistic import fit_logistic
+
+FOLDS = 8
+SITE_MEN, SITE_DRAWS = 50, 30
+SLOPES = (0.8, 1.25)
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Hold a simulated cohort without images.
+
+    Parameters
+    ----------
+    features : ndarray, shape (n, k)
+        Measured tissue.
+    readers : ndarray, shape (n,)
+        Readers' mean as a probability; NaN where nobody scored.
+    truth : ndarray, shape (n,)
+        1 for ISUP 2 and above.
+    man : ndarray of int, shape (n,)
+        Index of each region's man.
+    """
+
+    features: np.ndarray
+    readers: np.ndarray
+    truth: np.ndarray
+    man: np.ndarray
+
+    def joined(self, belief: np.ndarray) -> MenAndRegions:
+        """Return the cohort with beliefs, as the joint model takes it."""
+        men = int(self.man.max()) + 1
+        scores = readers_logit(self.readers)
+        return of_arrays(belief, self.man, men, readers=scores, truth=self.truth)
+
+
+def simulated(seed: int, men: int) -> Cohort:
+    """Draw a cohort: measured tissue, four readers, histology of every region."""
+    regions, scores = draw_readings(seed, men)
+    key = ["participant_id", "roi_id"]
+    wide = scores.pivot(index=key, columns="reader_id", values="score")
+    table = (wide.reindex(pd.MultiIndex.from_frame(regions[key])).to_numpy(float) - 1) / 4
+    truth = (regions["isup"].to_numpy(float) >= SIGNIFICANT_ISUP).astype(float)
+    man = np.unique(regions["participant_id"].to_numpy(str), return_inverse=True)[1]
+    return Cohort(regions[list(FEATURES)].to_numpy(float), mean_of_known(table), truth, man)
+
+
+def believe(cohort: Cohort, train: np.ndarray, features: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return beliefs learned from the readers' mean of some regions, and their base log-odds."""
+    use = train & np.isfinite(cohort.readers)
+    centre = cohort.features[use].mean(axis=0)
+    spread = cohort.features[use].std(axis=0) + 1e-9
+    design = np.column_stack([np.ones(use.sum()), (cohort.features[use] - centre) / spread])
+    prior = np.r_[0.0, np.ones(features.shape[1])]
+    beta = fit_logistic(design, cohort.readers[use], precision=prior)
+    belief = expit(np.column_stack([np.ones(len(features)), (features - centre) / spread]) @ beta)
+    return belief, float(logit(cohort.readers[use].mean()))
+
+
+def out_of_fold(cohort: Cohort) -> np.ndarray:
+    """Return beliefs of folds of men, freed of their folds' base."""
+    order = np.random.default_rng(0).permutation(int(cohort.man.max()) + 1)
+    fold = (order % FOLDS)[cohort.man]
+    belief = np.empty(len(fold))
+    base = np.empty(FOLDS)
+    for number in range(FOLDS):
+        left = fold == number
+        belief[left], base[number] = believe(cohort, ~left, cohort.features[left])
+    return teaching_beliefs(belief, fold, base)
+
+
+def nested(cohort: Cohort) -> np.ndarray:
+    """Return each man's probabilities where not even the others' beliefs have seen him."""
+    probability = np.empty(len(cohort.man))
+    everyone = np.ones(len(cohort.man), dtype=bool)
+    for man in range(int(cohort.man.max()) + 1):
+        of_one = cohort.man == man
+        others = Cohort(
+            cohort.features[~of_one],
+            cohort.readers[~of_one],
+            cohort.truth[~of_one],
+            np.unique(cohort.man[~of_one], return_inverse=True)[1],
+        )
+        model = fit_joint(others.joined(out_of_fold(others)))
+        belief, _ = believe(others, everyone[~of_one], cohort.features[of_one])
+        men = of_arrays(
+            belief,
+            np.zeros(of_one.sum(), dtype=int),
+            1,
+            readers=readers_logit(cohort.readers[of_one]),
+        )
+        probability[of_one] = model.predict(men).probability
+    return probability
+
+
+def cohorts(count: int = 20, men: int = 49) -> dict[str, Any]:
+    """Fit on a cohort, and judge the probabilities of the next one and of men left out."""
+    work = (delayed(_one_cohort)(700 + seed, men) for seed in range(count))
+    rows: list[dict[str, Any]] = Parallel(n_jobs=2)(work)
+    out: dict[str, Any] = {"cohorts": count, "men": men}
+    for where in ("new men", "men left out"):
+        belief, images, probability, truth, man, man_truth = (
+            np.concatenate([row[where][place] for row in rows]) for place in range(6)
+        )
+        for name, values in (("belief", belief), ("images", images), ("probability", probability)):
+            better = [
+                metrics.brier(row[where][3], row[where][place])
+                < metrics.brier(row[where][3], row[where][0])
+                for row in rows
+                for place in [{"belief": 0, "images": 1, "probability": 2}[name]]
+            ]
+            out[f"{where}, {name}"] = (
+                f"{_calibration(truth, values)}, better than belief in {sum(better)} of {count}"
+            )
+        certain = np.isfinite(man_truth)
+        out[f"{where}, the man"] = _calibration(man_truth[certain], man[certain])
+    out["malignant"] = float(np.mean(np.concatenate([row["new men"][3] for row in rows])))
+    out["nested minus left out, mean absolute"] = _nested_difference(rows)
+    return out
+
+
+def _one_cohort(seed: int, men: int) -> dict[str, Any]:
+    cohort = simulated(seed, men)
+    new = simulated(seed + 5000, men)
+    data = cohort.joined(out_of_fold(cohort))
+    model = fit_joint(data)
+    belief, _ = believe(cohort, np.ones(len(cohort.man), dtype=bool), new.features)
+    ahead = model.predict(new.joined(belief))
+    behind = predict_left_out(data)
+    row: dict[str, Any] = {
+        "new men": _columns(belief, ahead, new.joined(belief)),
+        "men left out": _columns(data.belief, behind, data),
+    }
+    if seed < 702:
+        row["nested"] = nested(cohort)
+    return row
+
+
+def _columns(belief: np.ndarray, predicted: Any, data: MenAndRegions) -> tuple[np.ndarray, ...]:
+    return (
+        belief,
+        predicted.probability_images,
+        predicted.probability,
+        data.truth,
+        predicted.man,
+        data.histology_of_men(),
+    )
+
+
+def _nested_difference(rows: list[dict[str, Any]]) -> str:
+    differences = []
+    for row in rows:
+        if "nested" in row:
+            _, _, probability, truth, _, _ = row["men left out"]
+            apart = float(np.mean(np.abs(row["nested"] - probability)))
+            brier = metrics.brier(truth, row["nested"]) - metrics.brier(truth, probability)
+            differences.append(f"{apart:.3f} (Brier {brier:+.4f})")
+    return ", ".join(differences)
+
+
+def _calibration(truth: np.ndarray, q: np.ndarray) -> str:
+    return (
+        f"Brier {metrics.brier(truth, q):.4f}, AUC {metrics.auc(truth, q):.3f}, "
+        f"intercept {metrics.calibration_intercept(truth, q):+.2f}, "
+        f"slope {metrics.calibration_slope(truth, q):.2f}"
+    )
+
+
+GENERATORS = {
+    # Intercept, slope, the man's effect, share of one man, drift of belief in half of the men.
+    "plain": (-0.7, 1.3, 0.8, 0.0, 0.0),
+    "clustered": (-0.7, 1.3, 2.0, 0.0, 0.0),
+    "rare": (-2.6, 1.3, 0.8, 0.0, 0.0),
+    "one huge patient": (-0.7, 1.3, 1.2, 0.4, 0.0),
+    "drifted": (-0.7, 1.3, 0.8, 0.0, 1.0),
+}
+"""Where the range of a region is tried. ``drifted``: half of the men have beliefs a log-odds unit
+higher, in training as in use; their sum is what the model sees."""
+
+
+def range_data(kind: str, seed: int, men: int, *, fresh: bool) -> tuple[MenAndRegions, np.ndarray]:
+    """Draw a cohort, and the true share of malignant regions among those like each region."""
+    intercept, slope, effect, huge, drift = GENERATORS[kind]
+    rng = np.random.default_rng([41, seed, men])
+    counts = rng.integers(1, 6, men)
+    if huge > 0 and not fresh:
+        counts[0] = round(huge / (1 - huge) * counts[1:].sum())
+    man = np.repeat(np.arange(men), counts)
+    density = rng.normal(-2.0, 0.6, men)
+    age = rng.normal(6.5, 0.7, men)
+    moved = drift * (rng.random(men) < 0.5)
+    clean = 0.8 * rng.normal(-1.5, 1.5, len(man)) + 0.2 * rng.normal(0, 1.5, men)[man] - 0.3
+    odds = clean + moved[man]
+    base = intercept + (0.7 * (density + 2.0) + 0.2 * (age - 6.5))[man]
+    nodes, weight = np.polynomial.hermite_e.hermegauss(41)
+    weight = weight / weight.sum()
+    whole = expit((base + slope * clean)[:, None] + effect * nodes) @ weight
+    if drift > 0:
+        # Of regions with this belief some are of drifted men: which, the belief does not say.
+        other = odds - np.array([0.0, drift])[:, None]
+        mean, spread = -1.5, np.sqrt((0.8 * 1.5) ** 2 + (0.2 * 1.5) ** 2)
+        likely = np.exp(-((other - mean) ** 2) / (2 * spread**2))
+        likely /= likely.sum(axis=0)
+        each = []
+        for believed in other:
+            each.append(expit((base + slope * believed)[:, None] + effect * nodes) @ weight)
+        share = likely[0] * each[0] + likely[1] * each[1]
+    else:
+        share = whole
+    of_man = effect * rng.normal(size=men)
+    truth = (rng.random(len(man)) < expit(base + slope * clean + of_man[man])).astype(float)
+    data = of_arrays(expit(odds), man, men, truth=truth, density=density, age=age)
+    return data, share
+
+
+def ranges(count: int = 200) -> dict[str, Any]:
+    """Count how often the range holds the share of malignant regions among those so judged."""
+    out = {}
+    for kind in GENERATORS:
+        fresh, share = range_data(kind, 10**6, 500, fresh=True)
+        for men in (49, 150):
+            work = (delayed(_covered)(kind, seed, men, fresh, share) for seed in range(count))
+            rows = np.array(Parallel(n_jobs=2)(work))
+            out[f"{kind}, {men} men"] = (
+                f"holds {rows[:, 0].mean():.3f} (spread over cohorts {rows[:, 0].std():.2f}), "
+                f"mean width {rows[:, 1].mean():.3f}"
+            )
+        out[f"{kind}, malignant"] = f"{share.mean():.3f}"
+    return out
+
+
+def _covered(
+    kind: str, seed: int, men: int, fresh: MenAndRegions, share: np.ndarray
+) -> tuple[float, float]:
+    model = fit_joint(range_data(kind, seed, men, fresh=False)[0])
+    predicted = model.predict(fresh)
+    inside = (predicted.low <= share) & (share <= predicted.high)
+    return float(inside.mean()), float((predicted.high - predicted.low).mean())
+
+
+def picai(folder: Path, repeats: int = 5) -> dict[str, Any]:
+    """Compare the joint model with the model of men, on real studies."""
+    men, lesions = read_marksheet(folder)
+    place = pd.Series(np.arange(len(men)), index=men["study"])
+    of_man = place[lesions["study"]].to_numpy()
+    truth = men["truth"].to_numpy(float)
+    tissue = men["tissue"].to_numpy(bool)
+    of_lesion = lesions["truth"].to_numpy(float)
+    graded = np.isfinite(of_lesion)
+    rows = []
+    for seed in range(repeats):
+        folds = deal(men["man"], seed)
+        probability, ranked, risk, belief = _by_folds(men, lesions, of_man, folds)
+        alone, rank = score_men(men, folds, MEN)
+        for name, use in (("all men", truth >= 0), ("men with tissue", tissue)):
+            rows.append(
+                {
+                    "what": name,
+                    "AUC": metrics.auc(truth[use], ranked[use]),
+                    "AUC today": metrics.auc(truth[use], rank[use]),
+                    "Brier": metrics.brier(truth[use], probability[use]),
+                    "Brier today": metrics.brier(truth[use], alone[use]),
+                    "slope": metrics.calibration_slope(truth[use], probability[use]),
+                    "slope today": metrics.calibration_slope(truth[use], alone[use]),
+                }
+            )
+        rows.append(
+            {
+                "what": "lesions with tissue",
+                "AUC": metrics.auc(of_lesion[graded], risk[graded]),
+                "AUC today": metrics.auc(of_lesion[graded], belief[graded]),
+                "Brier": metrics.brier(of_lesion[graded], risk[graded]),
+                "Brier today": metrics.brier(of_lesion[graded], belief[graded]),
+                "slope": metrics.calibration_slope(of_lesion[graded], risk[graded]),
+                "slope today": metrics.calibration_slope(of_lesion[graded], belief[graded]),
+            }
+        )
+    table = pd.DataFrame(rows).groupby("what").mean().round(4)
+    return {"by man": table.T.to_dict(), "one centre left out": _centres(men, lesions, of_man)}
+
+
+def _by_folds(
+    men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray, folds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return men's out-of-fold probabilities and ranks, lesions' probabilities and beliefs."""
+    probability = np.empty(len(men))
+    rank = np.empty(len(men))
+    risk = np.empty(len(lesions))
+    belief = np.empty(len(lesions))
+    for fold in np.unique(folds):
+        test = folds == fold
+        data = _real(men, lesions, of_man, ~test)
+        predicted = fit_joint(data.of_men(~test)).predict(data)
+        probability[test] = predicted.man[test]
+        rank[test] = metrics.ranked(predicted.man[test], predicted.man[~test])
+        rows = test[of_man]
+        risk[rows] = predicted.probability[rows]
+        belief[rows] = data.belief[rows]
+    return probability, rank, risk, belief
+
+
+def _real(
+    men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray, train: np.ndarray
+) -> MenAndRegions:
+    """Return real men with beliefs by the PI-RADS category's share among the training men."""
+    rows = train[of_man]
+    share = shares(lesions["category"][rows], lesions["truth"][rows])
+    return of_arrays(
+        lesions["category"].map(share).to_numpy(float),
+        of_man,
+        len(men),
+        truth=lesions["truth"],
+        density=men["density"],
+        age=men["age"],
+        truth_of_man=men["truth"],
+    )
+
+
+def _centres(men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray) -> dict[str, Any]:
+    """Leave each centre out, recalibrate both models on 50 of its men, judge the others."""
+    truth = men["truth"].to_numpy(float)
+    centres = men["centre"].to_numpy(str)
+    names = men["man"].to_numpy()
+    today = score_men(men, centres, MEN)[0]
+    out = {}
+    for centre in np.unique(centres):
+        at_centre = centres == centre
+        data = _real(men, lesions, of_man, ~at_centre)
+        model = fit_joint(data.of_men(~at_centre))
+        before = model.predict(data).man
+        rows = []
+        for draw in range(SITE_DRAWS):
+            order = np.random.default_rng([7, draw]).permutation(np.unique(names[at_centre]))
+            fitted = np.isin(names, order[:SITE_MEN]) & at_centre
+            judged = at_centre & ~fitted
+            moved = model.recalibrated(data.of_men(fitted)).predict(data.of_men(judged)).man
+            old = recalibration(truth[fitted], today[fitted], names[fitted]).probability(
+                today[judged]
+            )
+            for name, q in (("joint", moved), ("today", old)):
+                rows.append(
+                    {
+                        "model": name,
+                        "slope": metrics.calibration_slope(truth[judged], q),
+                        "intercept": metrics.calibration_intercept(truth[judged], q),
+                        "Brier": metrics.brier(truth[judged], q),
+                        "AUC": metrics.auc(truth[judged], q),
+                    }
+                )
+        table = pd.DataFrame(rows)
+        table["slope in .8 to 1.25"] = table["slope"].between(*SLOPES).astype(float)
+        out[str(centre)] = {
+            "before, joint": _calibration(truth[at_centre], before[at_centre]),
+            "before, today": _calibration(truth[at_centre], today[at_centre]),
+            f"after {SITE_MEN} men, medians": table.groupby("model").median().round(3).T.to_dict(),
+            "draws with slope in .8 to 1.25": table.groupby("model")["slope in .8 to 1.25"]
+            .mean()
+            .round(2)
+            .to_dict(),
+        }
+    return out
+
+
+def main() -> None:
+    """Run one measurement and print it."""
+    work: dict[str, Callable[..., dict[str, Any]]] = {"cohorts": cohorts, "ranges": ranges}
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.joint")
+    parser.add_argument("name", choices=[*work, "picai"])
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--data", type=Path)
+    given = parser.parse_args()
+    start = time.perf_counter()
+    result = picai(given.data) if given.name == "picai" else work[given.name](given.count)
+    print(json.dumps(result, indent=2))
+    print(f"{given.name}: {time.perf_counter() - start:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
