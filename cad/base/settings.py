@@ -380,8 +380,8 @@ class DecisionSettings(Section):
     refer_positive
         R_p: a malignant region referred
     aim_npv
-        negative predictive value wanted of benign, at the largest share decided; its threshold then
-        comes from the validation and not from the costs
+        negative predictive value wanted of benign: as many are decided as it can be promised for,
+        none where it cannot; the threshold then comes from the validation and not from the costs
     aim_ppv
         positive predictive value wanted of malignant, likewise
     man_npv

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import beta
 
+from benchmarks.outcomes import promise_cohort
 from cad.base.errors import CadError
 from cad.base.files import typed
 from cad.base.settings import DecisionSettings
@@ -16,6 +17,7 @@ from cad.learning.evaluation.decisions.operating import (
     OperatingChoice,
     choose_operating_point,
     choose_thresholds,
+    promised_cut,
 )
 from cad.learning.evaluation.decisions.reject import decide
 from cad.learning.evaluation.measures.intervals import clustered_share, share_design_effect
@@ -30,54 +32,132 @@ def regions(seed: int, patients: int = 50, rois: int = 6) -> tuple[np.ndarray, .
     return (rng.random(len(group)) < expit(z)).astype(float), expit(z), group
 
 
+def test_fifty_nine_men_without_an_error_and_not_fifty_eight() -> None:
+    # .05 ** (1 / 59) = .9505, .05 ** (1 / 58) = .9497: the rule of three, exactly.
+    for men, promised in ((59, True), (58, False)):
+        q = np.linspace(0.01, 0.5, men)
+        choice = promised_cut(np.ones(men), q, np.arange(men), 0.95)
+        assert (choice.cut > 0) == promised
+        assert choice.needed == 59
+    assert choice.cut == 0
+    assert np.isnan(choice.bound)
+    assert "takes 59 decisions in a row without an error, the safest 58 hold 0" in choice.note
+    assert promised_cut(np.ones(9), np.arange(9) / 10, np.arange(9), 0.7).needed == 9
+
+
 def test_threshold_by_hand() -> None:
-    # Nine benign, then a malignant: (9 + 1)/(9 + 2) = .909 and (9 + 1)/(10 + 2) = .833.
-    q = np.arange(1, 13) / 20
-    y = np.array([0.0] * 9 + [1, 0, 1])
-    lower, upper = choose_thresholds(y, q, DecisionSettings(aim_npv=0.9))
-    assert lower == pytest.approx(9.5 / 20)
-    assert upper == pytest.approx(0.6)  # of the costs
-    assert choose_thresholds(y, q, DecisionSettings(aim_npv=0.95))[0] == 0
-    tied = np.where(np.arange(12) >= 8, 0.5, q)  # the ninth cannot be cut from the tenth
-    assert choose_thresholds(y, tied, DecisionSettings(aim_npv=0.9))[0] == pytest.approx(0.45)
+    # 200 men in shares of 10. With one error the bound passes .95 at 100 men (93 by Clopper and
+    # Pearson), so that the sequence begins there; the second share of errors ends it.
+    q = np.arange(1, 201) / 201
+    right = np.ones(200)
+    right[[95, 145]] = 0
+    first = promised_cut(right, q, np.arange(200), 0.95)
+    assert beta.ppf(0.05, 139, 2) > 0.95 > beta.ppf(0.05, 91, 2)
+    assert first.cut == pytest.approx((q[199] + 1) / 2, abs=0.01)
+    right[[151, 152, 153, 154, 155, 156]] = 0
+    stopped = promised_cut(right, q, np.arange(200), 0.95)
+    assert stopped.cut == pytest.approx((q[149] + q[150]) / 2)
+    assert stopped.bound == pytest.approx(beta.ppf(0.05, 148, 3))
+    # Seven of the safest ten are wrong: nothing later makes up for it.
+    right[:7] = 0
+    assert promised_cut(right, q, np.arange(200), 0.95).cut == 0
+
+
+def test_equal_values_stay_together() -> None:
+    q = np.where(np.arange(200) < 150, 0.1, 0.6)
+    right = np.ones(200)
+    right[150:180] = 0
+    assert promised_cut(right, q, np.arange(200), 0.95).cut == pytest.approx(0.35)
+    right[149] = 0
+    shuffled = np.random.default_rng(0).permutation(200)
+    again = promised_cut(right[shuffled], q[shuffled], shuffled, 0.95)
+    assert again == promised_cut(right, q, np.arange(200), 0.95)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_largest_share_by_brute_force(seed: int) -> None:
-    y, q, _ = regions(seed, patients=12)
-    lower, _ = choose_thresholds(y, q, AIMS)
+def test_the_sequence_stops_at_the_first_failure_by_brute_force(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y, q, group = regions(seed, patients=150)
+    group = np.arange(len(y))  # every region a patient: Clopper and Pearson's bound
+    q = q + 1e-9 * rng.random(len(q))
+    lower, _ = choose_thresholds(y, q, group, AIMS)
+    order = np.argsort(q)
+    n = len(q)
+    passed = 0
+    begun = False
+    for share in range(1, 21):
+        size = int(np.ceil(n * share / 20))
+        begun = begun or beta.ppf(0.05, size - 1, 2) >= 0.9
+        if not begun:
+            continue
+        wrong = int(y[order[:size]].sum())
+        if beta.ppf(0.05, size - wrong, wrong + 1) < 0.9:
+            break
+        passed = size
+    assert passed > 0
+    assert np.sum(q < lower) == passed
 
-    def allowed(t: float) -> bool:
-        right = 1 - y[q < t]
-        return bool((right.sum() + 1) / (len(right) + 2) >= 0.9)
 
-    best = max((t for t in [0.0, *np.unique(q), 1.01] if allowed(t) or t == 0), default=0.0)
-    assert np.sum(q < lower) == np.sum(q < best)
+@pytest.mark.parametrize("patients", [49, 150])
+@pytest.mark.parametrize("alike", [0.0, 0.2])
+def test_where_the_value_is_below_the_aim_everywhere_it_is_rarely_promised(
+    patients: int, alike: float
+) -> None:
+    # .949 wherever one looks; at most 5 % of 150 cohorts, and three standard errors of chance.
+    promised = []
+    for seed in range(150):
+        rng = np.random.default_rng([seed, patients])
+        group = np.repeat(np.arange(patients), rng.integers(1, 7, patients))
+        wrong = np.full(patients, 0.051)
+        if alike > 0:
+            size = (1 - alike) / alike
+            wrong = rng.beta(0.051 * size, 0.949 * size, patients)
+        right = (rng.random(len(group)) >= wrong[group]).astype(float)
+        promised.append(promised_cut(right, rng.random(len(group)), group, 0.95).cut > 0)
+    assert np.mean(promised) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 150)
+
+
+def test_regions_of_a_patient_that_fail_together_count_less() -> None:
+    rng = np.random.default_rng(3)
+    right = (rng.random(100) < 0.97).astype(float).repeat(4)
+    group = np.arange(100).repeat(4)
+    q = rng.random(400)
+    together = promised_cut(right, q, group, 0.9)
+    apart = promised_cut(right, q, np.arange(400), 0.9)
+    assert together.bound < apart.bound - 0.02
+    # Four that say the same are one: what it takes is four times as many.
+    assert together.needed == pytest.approx(4 * apart.needed, abs=2)
 
 
 def test_sides_mirror_each_other() -> None:
-    y, q, _ = regions(1)
-    lower, upper = choose_thresholds(y, q, DecisionSettings(aim_npv=0.95, aim_ppv=0.7))
+    y, q, group = regions(1, patients=200)
+    aims = DecisionSettings(aim_npv=0.85, aim_ppv=0.6)
+    lower, upper = choose_thresholds(y, q, group, aims)
     assert 0 < lower < upper < 1
-    mirrored = choose_thresholds(1 - y, 1 - q, DecisionSettings(aim_npv=0.7, aim_ppv=0.95))
+    turned = DecisionSettings(aim_npv=0.6, aim_ppv=0.85)
+    mirrored = choose_thresholds(1 - y, 1 - q, group, turned)
     assert mirrored == pytest.approx((1 - upper, 1 - lower))
 
 
 def test_promises_are_kept_for_new_patients() -> None:
-    kept, decided = [], []
-    for seed in range(30):
-        found = choose_operating_point(*regions(seed), AIMS)
-        y, q, _ = regions(1000 + seed, patients=400)
-        new = decide(q, *found.thresholds)
-        kept.append(np.mean(1 - y[new == 0]) >= found.benign.promise)
-        decided.append(1 - found.refer)
-        assert found.benign.promise < found.benign.observed.value
-    assert np.mean(kept) >= 0.85  # .975 promised; P(fewer than 26 of 30) = .001
-    assert np.mean(decided) > 0.5
+    met = []
+    decided = []
+    for seed in range(40):
+        choice = choose_operating_point(*regions(seed, patients=100), AIMS)
+        y, q, _ = regions(1000 + seed, patients=3000)
+        new = decide(q, *choice.thresholds)
+        for label, side, aim in ((0, choice.benign, 0.9), (1, choice.malignant, 0.7)):
+            if not side.note:
+                assert side.promise == aim <= side.bound <= side.observed.value
+                met.append(np.mean(y[new == label] == label) >= aim)
+        decided.append(1 - choice.refer)
+    assert np.mean(met) >= 0.9  # .95 promised; of about 60 decisions
+    assert len(met) > 40
+    assert np.mean(decided) > 0.3
 
 
 def test_shares_are_of_all_regions_and_json_comes_back() -> None:
-    y, q, group = regions(3)
+    y, q, group = regions(3, patients=100)
     y[:40] = np.nan
     q[40:50] = np.nan
     found = choose_operating_point(y, q, group, AIMS)
@@ -88,15 +168,33 @@ def test_shares_are_of_all_regions_and_json_comes_back() -> None:
     assert again.sentence() == found.sentence()
 
 
-def test_an_aim_that_cannot_be_met_decides_nothing_and_says_so() -> None:
+def test_an_aim_that_cannot_be_promised_decides_nothing_and_says_what_it_takes() -> None:
     y, q, group = regions(5, patients=8)
-    found = choose_operating_point(y, q, group, DecisionSettings(aim_npv=0.999))
-    assert found.benign.threshold == 0
-    assert found.benign.share == 0
-    assert "nothing is decided" in found.benign.note
-    assert "no promise" in found.sentence()
+    choice = choose_operating_point(y, q, group, DecisionSettings(aim_npv=0.999))
+    assert choice.benign.threshold == 0
+    assert choice.benign.share == 0
+    assert np.isnan(choice.benign.promise)
+    assert choice.benign.needed >= 2995  # ln .05 / ln .999
+    assert f"it takes {choice.benign.needed} decisions in a row" in choice.sentence()
+    # The other threshold is the costs': what is promised there is the bound.
+    assert choice.malignant.needed == 0
+    assert choice.malignant.promise == choice.malignant.bound < choice.malignant.observed.value
     with pytest.raises(CadError, match="malignant and benign regions"):
         choose_operating_point(np.zeros(len(y)), q, group, AIMS)
+
+
+def test_a_choice_of_a_version_before_is_read_and_promises_nothing() -> None:
+    y, q, group = regions(3, patients=100)
+    content = choose_operating_point(y, q, group, AIMS).as_dict()
+    for name in ("benign", "malignant"):
+        side = dict(content[name])
+        for field in ("bound", "needed"):
+            del side[field]
+        content[name] = {**side, "validated": side["observed"], "validated_n": 3}
+    before = typed(OperatingChoice, content)
+    assert np.isnan(before.benign.promise)
+    assert "no promise" in before.sentence()
+    assert before.thresholds == choose_thresholds(y, q, group, AIMS)
 
 
 def test_share_is_clopper_pearson_when_every_region_is_a_patient() -> None:
@@ -124,3 +222,18 @@ def test_share_covers_with_twenty_patients() -> None:
         found = clustered_share(x, np.arange(20).repeat(5))
         hits.append(found.lower <= 0.9 <= found.upper)
     assert np.mean(hits) >= 0.9
+
+
+def test_an_aim_of_95_is_met_and_decides_at_150_men() -> None:
+    # 30 cohorts; 200 of each kind and size: python -m benchmarks.outcomes aims --cohorts 200.
+    far = promise_cohort("good", 7, 3000)
+    met = []
+    decided = []
+    for seed in range(30):
+        data = promise_cohort("good", 600 + seed, 150)
+        choice = promised_cut(1 - data.truth, data.q, data.patients, 0.95)
+        below = far.q < choice.cut
+        met.append(not below.any() or np.mean(1 - far.truth[below]) >= 0.95)
+        decided.append(np.mean(below))
+    assert sum(met) >= 28
+    assert np.mean(decided) >= 0.4

@@ -229,12 +229,46 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
     estimated = share_design_effect(x, groups)
     effect = max(1.0, design_effect if np.isnan(estimated) else estimated)
     tail = (1 + LEVEL) / 2
-    few = t_distribution.ppf(tail, n - 1) / t_distribution.ppf(tail, patients - 1)
-    effective = n / effect * few**2
+    effective = _effective_number(n, patients, effect, tail)
     hits = share * effective
     lower = beta.ppf(1 - tail, hits, effective - hits + 1) if hits > 0 else 0.0
     upper = beta.ppf(tail, hits + 1, effective - hits) if hits < effective else 1.0
     return Interval(share, float(lower), float(upper), method)
+
+
+def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: float) -> float:
+    """Return the one-sided lower 95 % bound of a share, for a design effect that is given.
+
+    As :func:`clustered_share`, but one-sided: where all of n patients with one region each are
+    right it is .05 ** (1 / n). Without a second patient it is 0.
+
+    Parameters
+    ----------
+    success : array, shape (n,)
+        0 or 1; at least one.
+    groups : array, shape (n,)
+        The patient of every region.
+    design_effect : float
+        Factor by which clustering raises the variance, at least 1.
+
+    Examples
+    --------
+    >>> round(share_lower_bound([1] * 59, range(59), 1.0), 4)
+    0.9505
+    """
+    x = np.asarray(success, dtype=float)
+    patients = len(np.unique(np.asarray(groups)))
+    if patients < 2 or not x.any():
+        return 0.0
+    effective = _effective_number(len(x), patients, max(1.0, design_effect), LEVEL)
+    hits = float(x.mean()) * effective
+    return float(beta.ppf(1 - LEVEL, hits, effective - hits + 1))
+
+
+def _effective_number(n: int, patients: int, effect: float, tail: float) -> float:
+    """Return the number of independent regions that n regions of some patients are worth."""
+    ratio = t_distribution.ppf(tail, n - 1) / t_distribution.ppf(tail, patients - 1)
+    return float(n / effect * ratio**2)
 
 
 def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
