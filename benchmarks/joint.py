@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from scipy.special import expit, logit
+from scipy import special
 
 from benchmarks.outcomes import FEATURES, SIGNIFICANT_ISUP
 from benchmarks.readings import draw_readings
@@ -88,8 +88,9 @@ def believe(cohort: Cohort, train: np.ndarray, features: np.ndarray) -> tuple[np
     design = np.column_stack([np.ones(use.sum()), (cohort.features[use] - centre) / spread])
     prior = np.r_[0.0, np.ones(features.shape[1])]
     beta = fit_logistic(design, cohort.readers[use], precision=prior)
-    belief = expit(np.column_stack([np.ones(len(features)), (features - centre) / spread]) @ beta)
-    return belief, float(logit(cohort.readers[use].mean()))
+    new = np.column_stack([np.ones(len(features)), (features - centre) / spread])
+    belief = special.expit(new @ beta)
+    return belief, float(special.logit(cohort.readers[use].mean()))
 
 
 def out_of_fold(cohort: Cohort) -> np.ndarray:
@@ -229,7 +230,7 @@ def range_data(kind: str, seed: int, men: int, *, fresh: bool) -> tuple[MenAndRe
     base = intercept + (0.7 * (density + 2.0) + 0.2 * (age - 6.5))[man]
     nodes, weight = np.polynomial.hermite_e.hermegauss(41)
     weight = weight / weight.sum()
-    whole = expit((base + slope * clean)[:, None] + effect * nodes) @ weight
+    whole = special.expit((base + slope * clean)[:, None] + effect * nodes) @ weight
     if drift > 0:
         # Of regions with this belief some are of drifted men: which, the belief does not say.
         other = odds - np.array([0.0, drift])[:, None]
@@ -238,13 +239,13 @@ def range_data(kind: str, seed: int, men: int, *, fresh: bool) -> tuple[MenAndRe
         likely /= likely.sum(axis=0)
         each = []
         for believed in other:
-            each.append(expit((base + slope * believed)[:, None] + effect * nodes) @ weight)
+            each.append(special.expit((base + slope * believed)[:, None] + effect * nodes) @ weight)
         share = likely[0] * each[0] + likely[1] * each[1]
     else:
         share = whole
     of_man = effect * rng.normal(size=men)
-    truth = (rng.random(len(man)) < expit(base + slope * clean + of_man[man])).astype(float)
-    data = of_arrays(expit(odds), man, men, truth=truth, density=density, age=age)
+    truth = (rng.random(len(man)) < special.expit(base + slope * clean + of_man[man])).astype(float)
+    data = of_arrays(special.expit(odds), man, men, truth=truth, density=density, age=age)
     return data, share
 
 
