@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import expit, log_expit, logit, logsumexp
-from scipy.stats import norm
+from scipy.stats import t as t_distribution
 
 from cad.base.errors import CadError
 
@@ -58,6 +58,8 @@ SITE_SD = np.array([1.0, 0.35, 0.5, 0.5])
 """Prior of what a site moves: intercept, slope, leak beyond the intercept, log effect."""
 LEVEL = 0.95
 """Of the ranges."""
+LEAST_DEGREES = 2.0
+"""Of freedom of the ranges' quantile, where there are hardly any men."""
 CLIP = 1e-6
 """Beliefs enter a logarithm no closer to 0 and 1 than this."""
 READERS_CLIP = 0.05
@@ -224,6 +226,23 @@ def readers_logit(mean: ArrayLike) -> np.ndarray:
     return np.asarray(logit(clipped))
 
 
+def effective_number(sizes: ArrayLike) -> float:
+    """Return the effective number of men, (sum n_i)^2 / sum n_i^2; at least 0.
+
+    Parameters
+    ----------
+    sizes : array, shape (m,)
+        Number of regions of each man.
+
+    Examples
+    --------
+    >>> effective_number([3, 3, 3, 0]), effective_number([8, 1, 1])
+    (3.0, 1.5151515151515151)
+    """
+    counts = np.asarray(sizes, dtype=float)
+    return float(counts.sum() ** 2 / max(counts @ counts, 1.0))
+
+
 def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.ndarray:
     """Return out-of-fold beliefs freed of their folds' base rates, to teach a joint model by.
 
@@ -309,6 +328,9 @@ class Taught:
     ----------
     men, regions, regions_with_readers : int
         Men and regions with truth; those of the regions that have a readers' mean.
+    effective_men : float
+        (sum n_i)^2 / sum n_i^2 with n_i regions of man i: of men with equally many regions their
+        number, of one with many and others with few, few.
     prevalence_of_regions, prevalence_of_men : float
         Shares that are malignant among those whose truth is known; NaN where there is none.
     """
@@ -316,6 +338,7 @@ class Taught:
     men: int
     regions: int
     regions_with_readers: int
+    effective_men: float
     prevalence_of_regions: float
     prevalence_of_men: float
 
@@ -525,6 +548,7 @@ class JointModel:
                 "men": self.taught.men,
                 "regions": self.taught.regions,
                 "regions_with_readers": self.taught.regions_with_readers,
+                "effective_men": self.taught.effective_men,
                 "prevalence_of_regions": _or_none(self.taught.prevalence_of_regions),
                 "prevalence_of_men": _or_none(self.taught.prevalence_of_men),
             },
@@ -595,9 +619,14 @@ class JointModel:
         return probability, gradient, total, of_total, leak
 
     def _range(self, value: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Wald range on the logit scale, which contains the value."""
+        """Return the Wald range on the logit scale, which contains the value.
+
+        The quantile is Student's, of the effective number of men: a sandwich of few of them is
+        too narrow, the more where one man has many of the regions.
+        """
         variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient)
-        half = norm.ppf((1 + LEVEL) / 2) * np.sqrt(np.maximum(variance, 0.0))
+        degrees = max(self.taught.effective_men - 1, LEAST_DEGREES)
+        half = t_distribution.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(np.maximum(variance, 0.0))
         odds = logit(value)
         # logit and expit round: the value itself is the nearest that an end may come.
         low = np.minimum(expit(odds - half), value)
@@ -808,6 +837,7 @@ def from_dict(content: dict[str, Any]) -> JointModel:
             int(content["taught"]["men"]),
             int(content["taught"]["regions"]),
             int(content["taught"]["regions_with_readers"]),
+            float(content["taught"]["effective_men"]),
             _or_nan(content["taught"]["prevalence_of_regions"]),
             _or_nan(content["taught"]["prevalence_of_men"]),
         )
@@ -842,6 +872,8 @@ def from_dict(content: dict[str, Any]) -> JointModel:
     for share in (taught.prevalence_of_regions, taught.prevalence_of_men, prevalence):
         if share is not None and not np.isnan(share) and not 0 <= share <= 1:
             raise CadError(f"a prevalence of {share:g} of a joint model is outside 0 to 1")
+    if not taught.effective_men > 0 or not np.isfinite(taught.effective_men):
+        raise CadError(f"{taught.effective_men:g} effective men have taught no joint model")
     if not np.isfinite(shift):
         raise CadError("the shift of a joint model is no number")
     return JointModel(estimate, covariance, centre, free, taught, notes, prevalence, shift)
@@ -1240,10 +1272,14 @@ def _informative_men(data: MenAndRegions) -> np.ndarray:
 def _taught(data: MenAndRegions) -> Taught:
     """Count what a model is taught by."""
     use = np.isfinite(data.truth) & np.isfinite(data.belief)
+    counts = np.bincount(data.man[use], minlength=data.men).astype(float)
+    # Men without a region teach, where they do, by themselves.
+    counts[(counts == 0) & np.isfinite(data.truth_of_man)] = 1.0
     return Taught(
         int(_informative_men(data).sum()),
         int(use.sum()),
         int((use & np.isfinite(data.readers)).sum()),
+        effective_number(counts),
         _mean(data.truth[use], np.nan),
         _mean(data.histology_of_men(), np.nan),
     )

@@ -38,7 +38,7 @@ from cad.learning.joint_model import (
 )
 from cad.learning.logistic import fit_logistic
 
-TAUGHT = Taught(100, 200, 200, 0.2, 0.3)
+TAUGHT = Taught(100, 200, 200, 81.0, 0.2, 0.3)
 
 
 def draw(
@@ -218,7 +218,7 @@ def test_ranges_are_those_of_the_delta_method_by_differences() -> None:
         (of_regions, predicted.probability, predicted.low, predicted.high),
         (of_men, predicted.man, predicted.man_low, predicted.man_high),
     ):
-        half = 1.959964 * np.sqrt(np.einsum("ij,jk,ik->i", gradient, model.covariance, gradient))
+        half = 1.990063 * np.sqrt(np.einsum("ij,jk,ik->i", gradient, model.covariance, gradient))
         assert logit(low) == pytest.approx(logit(value) - half, abs=1e-5)
         assert logit(high) == pytest.approx(logit(value) + half, abs=1e-5)
 
@@ -520,7 +520,9 @@ def test_a_share_of_regions_so_judged_lies_in_the_range() -> None:
 
 
 def test_a_model_comes_back_from_json_and_a_broken_one_is_refused() -> None:
+    regions = np.bincount(draw(22).man)
     model = fit_joint(draw(22)).shifted(0.3, draw(22))
+    assert model.taught.effective_men == pytest.approx(regions.sum() ** 2 / (regions @ regions))
     content = json.loads(json.dumps(model.as_dict()))
     again = from_dict(content)
     data = draw(23)
@@ -534,7 +536,7 @@ def test_a_model_comes_back_from_json_and_a_broken_one_is_refused() -> None:
         "free": [[False] * 10] * 2,
         "prevalence": 1.5,
         "shift": float("inf"),
-        "taught": {},
+        "taught": {**content["taught"], "effective_men": 0.0},
     }
     for name, value in broken.items():
         with pytest.raises(CadError):

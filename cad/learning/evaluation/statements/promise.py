@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from cad.learning.joint_model import effective_number
+
 # What was measured there: docs/probability.md.
 _LARGEST_SHARE = 0.3
 _RAREST = 0.05
@@ -20,8 +22,7 @@ def effective_patients(patients: ArrayLike) -> float:
     patients : array, shape (n,)
         Patient of every region.
     """
-    sizes = np.unique(np.asarray(patients).astype(str), return_counts=True)[1].astype(float)
-    return float(sizes.sum() ** 2 / (sizes @ sizes))
+    return effective_number(np.unique(np.asarray(patients).astype(str), return_counts=True)[1])
 
 
 def broken_promises(
