@@ -319,10 +319,17 @@ def validate(
     )
     beside: Rivals = compare_with_rivals(
         "learner", made.probability, rivals or {}, X, p, left_out, eta=eta, patients=owner,
-        target=believed, truth=None if truth is None else known, relabel=relabel, n_jobs=jobs,
+        target=believed, truth=None if truth is None else known, relabel=relabel,
+        centred=made.centred, n_jobs=jobs,
     )  # fmt: skip
     keys = pd.DataFrame({"participant_id": owner, "roi_id": np.arange(len(p)).astype(str)})
-    frame = keys.assign(probability=made.probability, truth=known, p=believed)
+    frame = keys.assign(
+        probability=made.probability,
+        decision_value=made.decision,
+        centred=made.centred,
+        truth=known,
+        p=believed,
+    )
     summarised = partial(summarise, frame, reader_scores=_long(keys, readers), folds=made)
     notes = broken_promises(owner, believed, known, readers, beside.table)
     return Validation(made.probability, beside.table, beside.sentence, made, notes, summarised)

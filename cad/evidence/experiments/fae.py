@@ -21,6 +21,7 @@ from cad.learning.learners.rivals import rival_learners
 FILE = "fae_prostate_260.csv.gz"
 FOLDS = 10
 SHIPPED = "P-SVM (shipped)"
+ALONE = f"{SHIPPED}, each man left out"
 
 
 def rivals() -> dict[str, BaseEstimator]:
@@ -63,17 +64,31 @@ def men(options: Options) -> Result:
     for title, names in feature_sets(every).items():
         X, machine = table[names].to_numpy(float), AveragedProbabilisticSVC()
         dealt, alone = (
-            out_of_fold(machine, X, y, groups=groups, patients=man, n_jobs=options.jobs).probability
+            out_of_fold(machine, X, y, groups=groups, patients=man, n_jobs=options.jobs)
             for groups in (part, man)
         )
-        beside = paired.compare_with_rivals(
-            SHIPPED, dealt, rivals(), X, y, part, truth=y, patients=man, n_jobs=options.jobs
-        ).probabilities
+        tried = paired.compare_with_rivals(
+            SHIPPED,
+            dealt.probability,
+            rivals(),
+            X,
+            y,
+            part,
+            truth=y,
+            patients=man,
+            centred=dealt.centred,
+            n_jobs=options.jobs,
+        )
+        beside = tried.probabilities
         beside = {
             name: q for name, q in beside.items() if name not in (paired.CONSTANT, paired.READERS)
         }
         made = paired.compare_probabilities(
-            {**beside, f"{SHIPPED}, each man left out": alone}, man, reference=SHIPPED, truth=y
+            {**beside, ALONE: alone.probability},
+            man,
+            reference=SHIPPED,
+            truth=y,
+            centred={**tried.centred, ALONE: alone.centred},
         ).table
         for learner in made["learner"].unique():
             of = made[made["learner"] == learner].set_index("measure")

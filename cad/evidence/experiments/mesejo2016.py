@@ -128,6 +128,7 @@ def readers(options: Options) -> Result:
         reference="labels mean",
         target=MeanReaders().predict(grades).p,
         truth=truth,
+        centred={f"labels {rule}": part.centred[SHIPPED] for rule, part in compared.items()},
     )
     rules = compare_probabilities(
         {rule: _consensus_left_out(rule, grades, truth) for rule in RULES},
@@ -180,7 +181,15 @@ def _compared(
     relabel = partial(_labels_of, rule, grades, truth)
     folds = out_of_fold(others.pop(SHIPPED), scaled, mean, groups=names, relabel=relabel)
     return compare_with_rivals(
-        SHIPPED, folds.probability, others, scaled, mean, names, truth=truth, relabel=relabel
+        SHIPPED,
+        folds.probability,
+        others,
+        scaled,
+        mean,
+        names,
+        truth=truth,
+        relabel=relabel,
+        centred=folds.centred,
     )
 
 

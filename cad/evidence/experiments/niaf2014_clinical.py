@@ -18,7 +18,7 @@ from cad.evidence.experiments.results import Result
 from cad.evidence.phantom import simulate
 from cad.folders.cohort import COHORT, read_cohort
 from cad.learning.evaluation.folds.compare import compare_learners, paper_sign_test
-from cad.learning.evaluation.folds.crossval import out_of_fold
+from cad.learning.evaluation.folds.crossval import OutOfFold, out_of_fold
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.intervals import bootstrap, clustered_auc
 from cad.learning.evaluation.measures.table import MEASURES, Cases
@@ -70,7 +70,7 @@ def clinical(options: Options) -> Result:
         if not there:
             simulate(cohort, patients=PATIENTS, seed=SEED)
     rows: list[dict[str, object]] = []
-    tuned: dict[str, np.ndarray] = {}
+    tuned: dict[str, OutOfFold] = {}
     for readers in READINGS:
         settings, regions = _labelled(cohort, readers, ETA[readers], options)
         for block in (TUNED, PAPER):
@@ -102,8 +102,8 @@ def clinical(options: Options) -> Result:
 
 def _block(
     settings: PipelineSettings, regions: Table, block: str, options: Options
-) -> dict[str, np.ndarray]:
-    """Return every method's probabilities: tuned each on inner folds, or at the paper's values."""
+) -> dict[str, OutOfFold]:
+    """Return every method's predictions: tuned each on inner folds, or at the paper's values."""
     if block == TUNED:
         chosen = {m: _tuned(settings, name, options) for m, name in METHODS.items()}
         chosen[SHIPPED] = _of_pipeline(settings, "psvm")
@@ -119,7 +119,7 @@ def _block(
 
 
 def _rows(
-    regions: Table, readers: str, block: str, q: dict[str, np.ndarray]
+    regions: Table, readers: str, block: str, q: dict[str, OutOfFold]
 ) -> list[dict[str, object]]:
     """Return a row for each method against the scores, and against histology."""
     return [
@@ -127,17 +127,17 @@ def _rows(
             "table": table,
             "settings": block,
             "method": method,
-            **_measure(regions, target, probability),
-            **_papers_p(regions, target, q["P-SVM"], probability),
-            **_swapped_p(regions, target, q["P-SVM"], probability),
+            **_measure(regions, target, made),
+            **_papers_p(regions, target, q["P-SVM"], made),
+            **_swapped_p(regions, target, q["P-SVM"], made),
         }
-        for method, probability in q.items()
+        for method, made in q.items()
         for table, target in zip(READINGS[readers], ("p", "truth"), strict=True)
     ]
 
 
 def _on_truth(
-    cohort: Path, from_scores: dict[str, np.ndarray], options: Options
+    cohort: Path, from_scores: dict[str, OutOfFold], options: Options
 ) -> tuple[dict[str, object], pd.DataFrame]:
     """Return the row of a P-SVM that learns from histology, and its distance to learning scores."""
     settings, regions = _labelled(cohort, "all", "adaptive", options, histology="override")
@@ -146,7 +146,13 @@ def _on_truth(
     rows: list[dict[str, object]] = []
     for readers, name in (("expert", "the expert's scores"), ("all", "all readers' scores")):
         both = {"scores": from_scores[readers], "histology": q}
-        pair = compare_learners(both, truth, regions.groups, measures=("auc",)).iloc[0]
+        pair = compare_learners(
+            {name: made.probability for name, made in both.items()},
+            truth,
+            regions.groups,
+            centred={name: made.centred for name, made in both.items()},
+            measures=("auc",),
+        ).iloc[0]
         rows.append(
             {
                 "learned from": name,
@@ -161,33 +167,35 @@ def _on_truth(
     return {"table": ON_TRUTH, "method": "P-SVM", **row}, pd.DataFrame(rows)
 
 
-def _swapped_p(table: Table, target: str, own: np.ndarray, other: np.ndarray) -> dict[str, float]:
+def _swapped_p(table: Table, target: str, own: OutOfFold, other: OutOfFold) -> dict[str, float]:
     """Return the p-value of each measure when the two learners are swapped in random patients."""
     t = table.labels[target].to_numpy(float)
     truth = np.where(np.isfinite(t), t > 0.5, np.nan)
     if own is other:
         return {f"p ({name})": 1.0 for name in _TESTED}
     pairs = compare_learners(
-        {"own": own, "other": other},
+        {"own": own.probability, "other": other.probability},
         truth,
         table.groups,
         target=t,
+        centred={"own": own.centred, "other": other.centred},
         measures=tuple(_NAMES[name] for name in _TESTED),
         resamples=SWAPS,
     ).set_index("measure")
     return {f"p ({name})": float(pairs.at[_NAMES[name], "p_permutation"]) for name in _TESTED}
 
 
-def _papers_p(table: Table, target: str, own: np.ndarray, other: np.ndarray) -> dict[str, float]:
+def _papers_p(table: Table, target: str, own: OutOfFold, other: OutOfFold) -> dict[str, float]:
     """Return [N14] IV's sign test over resampled regions that the P-SVM is better, by measure."""
     t = table.labels[target].to_numpy(float)
-    known = np.isfinite(t) & np.isfinite(own) & np.isfinite(other)
-    t, pair = t[known], (own[known], other[known])
+    known = np.isfinite(t) & np.isfinite(own.probability) & np.isfinite(other.probability)
+    t = t[known]
+    pair = [(made.probability[known], made.centred[known]) for made in (own, other)]
 
     def test(name: str) -> float:
         def values(rows: np.ndarray) -> tuple[float, float]:
             measure, sign = MEASURES[_NAMES[name]], _TESTED[name]
-            first, second = (sign * measure(_cases(t[rows], q[rows])) for q in pair)
+            first, second = (sign * measure(_cases(t[rows], q[rows], z[rows])) for q, z in pair)
             return first, second
 
         return paper_sign_test(values, len(t))
@@ -208,7 +216,9 @@ def _widths(cohort: Path, options: Options) -> pd.DataFrame:
                 "η": str(eta),
                 "AUC": measured["AUC"],
                 "KL": measured["KL"],
-                "mean distance of the probability from ½": float(np.nanmean(np.abs(q - 0.5))),
+                "mean distance of the probability from ½": float(
+                    np.nanmean(np.abs(q.probability - 0.5))
+                ),
                 "of the readers' mean": float(np.nanmean(np.abs(t - 0.5))),
             }
         )
@@ -238,8 +248,8 @@ def _labelled(
     return settings, aggregate_cohort(settings, cohort, out, ExecutionOptions(options.jobs)).table
 
 
-def _out_of_fold(settings: PipelineSettings, table: Table, options: Options) -> np.ndarray:
-    folds = out_of_fold(
+def _out_of_fold(settings: PipelineSettings, table: Table, options: Options) -> OutOfFold:
+    return out_of_fold(
         make_estimator(settings),
         table.X.to_numpy(float),
         table.y,
@@ -248,7 +258,6 @@ def _out_of_fold(settings: PipelineSettings, table: Table, options: Options) -> 
         eta=table.spread,
         n_jobs=options.jobs,
     )
-    return folds.probability
 
 
 def _left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
@@ -284,16 +293,17 @@ def _tuned(base: PipelineSettings, learner: str, options: Options) -> PipelineSe
     return base.model_copy(update={"learner": part})
 
 
-def _measure(table: Table, target: str, probability: np.ndarray) -> dict[str, object]:
-    known = table.labels[target].notna().to_numpy() & np.isfinite(probability)
-    t, q = table.labels[target].to_numpy(float)[known], probability[known]
-    truth, group = metrics.consensus_truth(t)[0], table.groups[known]
-    ends = bootstrap(lambda weight: _values(t, q, weight), group, 1000, 0)
-    point = _values(t, q, np.ones((1, len(t))))[0]
+def _measure(table: Table, target: str, made: OutOfFold) -> dict[str, object]:
+    known = table.labels[target].notna().to_numpy() & np.isfinite(made.probability)
+    t = table.labels[target].to_numpy(float)[known]
+    cases = _cases(t, made.probability[known], made.centred[known])
+    group = table.groups[known]
+    ends = bootstrap(lambda weight: _values(cases, weight), group, 1000, 0)
+    point = _values(cases, np.ones((1, len(t))))[0]
     return {
         "patients": len(np.unique(group)),
         "regions": len(t),
-        "AUC": interval_text(clustered_auc(truth, q, group)),
+        "AUC": interval_text(clustered_auc(cases.truth, cases.ranking, group)),
         **{
             name: f"{value:.3g} [{low:.3g}, {high:.3g}]"
             for name, value, (low, high) in zip(_NAMES, point, ends, strict=True)
@@ -302,14 +312,13 @@ def _measure(table: Table, target: str, probability: np.ndarray) -> dict[str, ob
     }
 
 
-def _values(t: np.ndarray, q: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def _values(cases: Cases, weight: np.ndarray) -> np.ndarray:
     """Return the measures of ``_NAMES``, shape (draws, measures)."""
-    cases = _cases(t, q)
     return np.stack([MEASURES[key].draws(cases, weight) for key in _NAMES.values()], axis=1)
 
 
-def _cases(t: np.ndarray, q: np.ndarray) -> Cases:
-    return Cases(metrics.consensus_truth(t)[0], t, q, np.arange(len(t)), True)
+def _cases(t: np.ndarray, q: np.ndarray, centred: np.ndarray) -> Cases:
+    return Cases(metrics.consensus_truth(t)[0], t, q, np.arange(len(t)), True, centred)
 
 
 def _finding(table: pd.DataFrame) -> str:

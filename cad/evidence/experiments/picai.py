@@ -28,6 +28,7 @@ from cad.learning.evaluation.decisions.patient_level import fit_men
 from cad.learning.evaluation.decisions.recalibrate import recalibration
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.centring import base_log_odds, centred_log_odds, ranked
 from cad.learning.evaluation.measures.intervals import auc_covariance, clustered_auc
 from cad.learning.learners import ProbabilisticSVC
 from cad.learning.logistic import fit_logistic
@@ -161,23 +162,34 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
         p is left out. For ``belief``, p is the share of cancer in the lesion's category among these
         lesions, and eta the standard deviation of this share between centres, kept in .02 to .2.
         For ``histology``, p is 1 or 0 by tissue and eta is 0. ``one in ten`` has histology of the
-        drawn men alone, and ``belief and one in ten`` has belief for all others.
+        drawn men alone, and ``belief and one in ten`` has belief for all others, from the drawn
+        men's tissue alone.
     """
-    by_centre = [shares(part["category"], part["truth"]) for _, part in train.groupby("centre")]
-    spread = pd.concat(by_centre, axis=1).std(axis=1, ddof=0).clip(0.02, 0.2)
-    p = train["category"].map(shares(train["category"], train["truth"])).to_numpy(float)
-    eta = train["category"].map(spread).to_numpy(float)
+    p, eta = _belief(train, train)
     men, rng = train["man"].unique(), np.random.default_rng(seed)
     # Whole men: tissue of one lesion tells of the other lesions of the same man.
     few = rng.choice(men, max(2, round(TISSUE_SHARE * len(men))), replace=False)
     truth, none = train["truth"].to_numpy(float), np.zeros(len(train))
     seen = train["man"].isin(few).to_numpy() & np.isfinite(truth)
+    # Where tissue is known of a tenth, that tenth alone says what a category is worth.
+    p_few, eta_few = _belief(train, train[seen])
     return {
         "belief": (p, eta),
         "histology": (truth, none),
-        "belief and one in ten": (np.where(seen, truth, p), np.where(seen, 0.0, eta)),
+        "belief and one in ten": (np.where(seen, truth, p_few), np.where(seen, 0.0, eta_few)),
         "one in ten": (np.where(seen, truth, np.nan), none),
     }
+
+
+def _belief(train: pd.DataFrame, known: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return p and eta of training lesions, by category, from the lesions whose tissue is known."""
+    share = shares(known["category"], known["truth"])
+    by_centre = [shares(part["category"], part["truth"]) for _, part in known.groupby("centre")]
+    spread = pd.concat(by_centre, axis=1).std(axis=1, ddof=0).clip(0.02, 0.2)
+    # A category that none of them has is worth what all of them are.
+    p = train["category"].map(share).fillna(known["truth"].mean())
+    eta = train["category"].map(spread).fillna(spread.max())
+    return p.to_numpy(float), eta.to_numpy(float)
 
 
 def score_lesions(
@@ -196,8 +208,10 @@ def score_lesions(
 
     Returns
     -------
-    dict of (str, str) to ndarray, shape (n,)
+    dict of (str, str) to ndarray, shape (2, n)
         Keys are the learner's name and the kind of labels, a key of the result of :func:`told`.
+        First row: probability. Second row: its log-odds less those of the mean training label,
+        which lesions of different parts are ranked by.
     """
     out: dict[tuple[str, str], np.ndarray] = {}
     for part in np.unique(parts):
@@ -208,8 +222,9 @@ def score_lesions(
         for what, (p, eta) in told(lesions[~test], seed).items():
             use = np.isfinite(p)
             for name, learn in LEARNERS.items():
-                place = out.setdefault((name, what), np.full(len(lesions), np.nan))
-                place[test] = learn(train[use], p[use], eta[use], new)
+                place = out.setdefault((name, what), np.full((2, len(lesions)), np.nan))
+                q = learn(train[use], p[use], eta[use], new)
+                place[:, test] = q, centred_log_odds(q, base_log_odds(p[use]))
     return out
 
 
@@ -227,11 +242,13 @@ def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> n
 
     Returns
     -------
-    ndarray, shape (2, n)
-        First row: probability. Second row: rank of the man's log-odds, 0 to 1, among those of the
-        men of the other parts (:func:`~cad.learning.evaluation.measures.metrics.ranked`).
+    ndarray, shape (3, n)
+        First row: probability. Third row: its log-odds less the base log-odds of the men of the
+        other parts. Second row: rank of the man's log-odds, 0 to 1, among those of the
+        men of the other parts (:func:`~cad.learning.evaluation.measures.centring.ranked`).
     """
-    out, truth = np.empty((2, len(men))), men["truth"].to_numpy(float)
+    out = np.empty((3, len(men)))
+    truth = men["truth"].to_numpy(float)
     for part in np.unique(parts):
         test = parts == part
         # From the other parts only: his own outcome must not enter the odds of his category.
@@ -239,7 +256,9 @@ def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> n
         table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
         model = fit_men(table[list(names)], np.where(test, np.nan, truth))
         odds = model.log_odds(table[list(names)])
-        out[:, test] = expit(odds[test]), metrics.ranked(odds[test], odds[~test])
+        out[0, test] = expit(odds[test])
+        out[1, test] = ranked(odds[test], odds[~test])
+        out[2, test] = odds[test] - base_log_odds(truth[~test])
     return out
 
 
@@ -263,7 +282,9 @@ def deal(men: pd.Series, seed: int) -> np.ndarray:
     return np.asarray(men.map(dict(zip(names, order, strict=True))))
 
 
-def row_of(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> dict[str, str]:
+def row_of(
+    truth: np.ndarray, q: np.ndarray, men: np.ndarray, centred: np.ndarray | None = None
+) -> dict[str, str]:
     """Return measures of one learner as text.
 
     Parameters
@@ -272,14 +293,18 @@ def row_of(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> dict[str, str]:
         Histology, 1 or 0, and the learner's probabilities.
     men : ndarray, shape (n,)
         Id of the man of every row.
+    centred : ndarray, shape (n,), optional
+        Where several models gave the probabilities: log-odds that can be compared between them,
+        which the slope is fitted to.
 
     Returns
     -------
     dict of str to str
-        ``AUC`` with its interval (men are clusters), ``Brier``, and ``slope`` of the calibration.
+        ``AUC`` of the probabilities with its interval (men are clusters), ``Brier``, and ``slope``
+        of the calibration.
     """
     auc = interval_text(clustered_auc(truth, q, men))
-    slope = metrics.calibration_slope(truth, q)
+    slope = metrics.calibration_slope(truth, q if centred is None else expit(centred))
     return {"AUC": auc, "Brier": f"{metrics.brier(truth, q):.4f}", "slope": f"{slope:.2f}"}
 
 
@@ -366,11 +391,13 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     for name, what in runs[0]:
         found = []
         for run in runs:
-            q, whole, few = (run[name, t][known] for t in (what, "histology", "one in ten"))
-            (auc, other), cov = auc_covariance(y, np.stack([q, whole]), men)
+            q, order = run[name, what][:, known]
+            whole = run[name, "histology"][1, known]
+            few = run[name, "one in ten"][1, known]
+            (auc, other), cov = auc_covariance(y, np.stack([order, whole]), men)
             apart = cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]
             above = auc > metrics.auc(y, few)
-            slope = metrics.calibration_slope(y, q)
+            slope = metrics.calibration_slope(y, expit(order))
             found.append((auc, cov[0, 0], auc - other, apart, metrics.brier(y, q), slope, above))
         auc, variance, less, apart, brier, slope, _ = np.mean(found, axis=0)
         rows.append(
@@ -416,11 +443,11 @@ def readers(options: Options) -> Result:
     bare = [metrics.auc(y[use], men["top"].to_numpy(float)[use]) for use in (y >= 0, tissue)]
     for used in (("category",), ("age", "psa", "density"), MEN):
         scored = [score_men(men, deal(men["man"], seed), used) for seed in range(repeats)]
-        q = np.mean(scored, axis=0)[0]
+        q, _, order = np.mean(scored, axis=0)
         for who, use in (("all", y >= 0), ("with tissue", tissue)):
-            aucs = [auc_covariance(y[use], rank[use], names[use]) for _, rank in scored]
+            aucs = [auc_covariance(y[use], rank[use], names[use]) for _, rank, _ in scored]
             auc, variance = (float(np.mean(part)) for part in zip(*aucs, strict=True))
-            measured = row_of(y[use], q[use], names[use])
+            measured = row_of(y[use], q[use], names[use], order[use])
             measured |= {"AUC": _interval(auc, variance, ""), "AUC, pooled": measured["AUC"]}
             rows.append({"known": ", ".join(used), "men": who, "n": int(use.sum()), **measured})
     tenths = pd.DataFrame(metrics.calibration_curve(y, q))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from cad.base.errors import CadError
 from cad.base.files import json_safe, typed
@@ -36,6 +37,11 @@ from cad.learning.evaluation.readers.results import ReaderResult, reader_results
 from cad.learning.labels.skill import SkillTable
 
 DEFAULT_DECISION = DecisionSettings()
+CENTRED = (
+    "Ranks (AUC, average precision) and the calibration slope compare left-out patients by "
+    "log-odds less the base log-odds of the model that scored them; probabilities, thresholds and "
+    "all other measures are on that model's own scale."
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,10 @@ class FoldResult:
         Warnings of the fit.
     error : str
         Why the fold failed; empty where it did not.
+    base : float
+        Log-odds of the mean label of the training rows. Probabilities of different folds can be
+        ranked together once each has lost its fold's (of a learner without probabilities: the mean
+        decision value of the training rows).
     """
 
     name: str
@@ -89,6 +99,7 @@ class FoldResult:
     features: list[str] | None
     warnings: list[str]
     error: str
+    base: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -195,6 +206,10 @@ class Summary:
     patient_level: PatientLevel | None = None
     at_training: dict[str, OperatingChoice] = field(default_factory=dict)
 
+    def scale_note(self) -> str:
+        """Return on which scale a validation measures what, in one sentence; else nothing."""
+        return CENTRED if self.folds else ""
+
     def as_dict(self) -> dict[str, Any]:
         """Return the content of ``metrics.json`` as JSON-safe values."""
         content = _fields(self)
@@ -237,7 +252,8 @@ def summarise(
         One row per region: ``participant_id, roi_id``; ``probability``; ``truth``, 1 or 0 by
         histology; ``p``, the readers' mean; each NaN where unknown. Optional: ``label_kind``,
         the kind of each label, which is counted; ``decision_value``, used in place of
-        ``probability`` where that is NaN in every row.
+        ``probability`` where that is NaN in every row; in a validation ``centred``, which regions
+        of different folds are ranked by (:attr:`cad.learning.evaluation.OutOfFold.centred`).
     reader_scores : DataFrame, optional
         ``participant_id, roi_id, reader_id, probability``, one row per score.
     decision : DecisionSettings
@@ -256,15 +272,27 @@ def summarise(
     frame = frame.reset_index(drop=True)
     columns = _columns(frame)
     truth, consensus, score, patients = columns
+    centred = None
+    ranking = score
+    common = score
+    if "centred" in frame:
+        centred = frame["centred"].to_numpy(dtype=float)
+        ranking = np.where(np.isfinite(score), centred, np.nan)
+        # On the scale of a model that leaves nobody out: what new cases get is fitted to these.
+        common = expit(ranking)
     lower, upper = operating_point.thresholds if operating_point else decision.thresholds
     resampling = {"bootstraps": bootstraps, "seed": seed}
-    options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
+    options: dict[str, Any] = {
+        "thresholds": (lower, 0.5, upper),
+        "centred": centred,
+        **resampling,
+    }
     majority, ties = metrics.consensus_truth(consensus)
     histology = compare_with_truth(truth, truth, score, patients, **options)
     readers = compare_with_truth(majority, consensus, score, patients, ties=ties, **options)
     wide = score_table(frame, reader_scores)
-    tool, with_tool = _tool(columns, wide, given, resampling)
-    conformal, p_values = _conformal(columns, given)
+    tool, with_tool = _tool(columns, common, wide, given, resampling)
+    conformal, p_values = _conformal(columns, ranking, given)
     return Summary(
         n=_sizes(columns),
         label_kinds=_kinds(frame),
@@ -272,7 +300,7 @@ def summarise(
         thresholds=Thresholds(lower, upper),
         histology=histology,
         consensus=readers,
-        **reader_results(truth, score, patients, wide),
+        **reader_results(truth, ranking, patients, wide),
         **tool,
         operating_point=operating_point,
         reject=reject_summary(truth, consensus, score, patients, decision),
@@ -302,7 +330,11 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _tool(
-    columns: _Columns, wide: pd.DataFrame | None, given: Given | None, resampling: dict[str, int]
+    columns: _Columns,
+    common: np.ndarray,
+    wide: pd.DataFrame | None,
+    given: Given | None,
+    resampling: dict[str, int],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return what needs a probability: readers with the tool, their ceiling; each with the tool."""
     truth, _, q, patients = columns
@@ -313,10 +345,12 @@ def _tool(
     if wide is None:
         return found, {}
     scores, names = wide.to_numpy(dtype=float).T, list(wide.columns)
-    found["ceiling"] = readers_ceiling(truth, scores, q, patients, names, **resampling)
+    found["ceiling"] = readers_ceiling(
+        truth, scores, q, patients, names, ranking=common, **resampling
+    )
     made = None if given is None else given.with_tool[names].to_numpy(float).T
     try:
-        found["assisted"], rows = assist(truth, scores, q, patients, names, given=made)
+        found["assisted"], rows = assist(truth, scores, common, patients, names, given=made)
     except CadError as error:
         return {**found, "assisted_note": str(error)}, {}
     return found, rows
@@ -336,7 +370,7 @@ def _sizes(columns: _Columns) -> Sizes:
 
 
 def _conformal(
-    columns: _Columns, given: Given | None
+    columns: _Columns, ranking: np.ndarray, given: Given | None
 ) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
     """Measure the sets where both classes are known; return the p-values, NaN elsewhere, too."""
     truth, _, score, patients = columns
@@ -345,7 +379,7 @@ def _conformal(
         return None, (np.full(len(score), np.nan), np.full(len(score), np.nan))
     if given is None:
         # A validation calibrates on its other patients; a prediction brings its training's.
-        p_values = leave_patient_out_p_values(truth, score, patients)
+        p_values = leave_patient_out_p_values(truth, ranking, patients)
     else:
         p_values = given.p_benign, given.p_malignant
     return conformal_summary(truth, score, patients, *p_values), p_values
@@ -362,6 +396,7 @@ def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
         features=None if kept is None else [names[i] if names else str(i) for i in kept],
         warnings=fold.warnings,
         error=fold.error,
+        base=fold.base,
     )
 
 

@@ -102,7 +102,8 @@ def judge(
         The run so far.
     scored : DataFrame, shape (n, ...)
         ``probability, decision_value`` for the rows of ``aggregated.table``, NaN where there is
-        none. Further columns of the models (see ``results`` of :func:`decided`) are passed on.
+        none; of a validation ``centred``, which regions of different folds are ranked by. Further
+        columns of the models (see ``results`` of :func:`decided`) are passed on.
     thresholds : (float or ndarray, float or ndarray)
         Benign below the first, malignant above the second; arrays of shape (n,) where rows differ.
     operating_point : OperatingChoice, optional
@@ -122,11 +123,9 @@ def judge(
         Measures of the probabilities and decisions.
     """
     settings, table, rows = loaded.settings, aggregated.table, aggregated.own_rows
+    measured = [name for name in ("probability", "decision_value", "centred") if name in scored]
     summary = summarise(
-        table.labels.assign(
-            probability=scored["probability"].to_numpy(),
-            decision_value=scored["decision_value"].to_numpy(),
-        ),
+        table.labels.assign(**{name: scored[name].to_numpy() for name in measured}),
         reader_scores=aggregated.grades,
         decision=settings.decision,
         folds=folds,

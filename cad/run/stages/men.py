@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit
+from scipy.special import expit, logit
 
 from cad.base.errors import CadError
 from cad.base.files import JsonObject, json_safe, typed
@@ -50,7 +50,11 @@ def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
         still empty.
     """
     patients = results["participant_id"].to_numpy(str)
-    table = patient_level.region_columns(results["probability"].to_numpy(float), patients)
+    probability = results["probability"].to_numpy(float)
+    if "centred" in results:
+        # Regions of a validation: the model of men is for new men, whom no fold has left out.
+        probability = expit(results["centred"].to_numpy(float))
+    table = patient_level.region_columns(probability, patients)
     table["truth"] = patient_level.truth_of_men(malignant(results, SIGNIFICANT), patients)
     # A man is as suspicious as his most suspicious region.
     readers = results.groupby("participant_id")["readers_mean"].max().clip(SURE, 1 - SURE)

@@ -54,7 +54,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     estimator.fit(rows[seen], told[seen], **keywords)
     searched, estimator = estimator, getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
-    out_of_fold = judged.folds.probability if judged.folds else np.nan
+    out_of_fold = judged.folds.on_common_base if judged.folds else np.nan
     # Thresholds and conformal sets of new cases rest on probabilities by models that had not seen
     # the region: those of the fit itself would be too sure.
     labels = table.labels.assign(out_of_fold=out_of_fold).loc[use].reset_index(drop=True)

@@ -98,17 +98,24 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         folds,
         probability=np.where(nowhere, np.nan, folds.probability),
         decision=np.where(nowhere, np.nan, folds.decision),
+        centred=np.where(nowhere, np.nan, folds.centred),
     )
-    operating_point, substitute = _operating_point(loaded, aggregated, folds.probability)
+    # Thresholds and ranges are for new patients: probabilities of different folds would be ranked
+    # by whom the fold left out.
+    operating_point, substitute = _operating_point(loaded, aggregated, folds.on_common_base)
     ends = leave_patient_out_venn_abers(
-        table.labels["truth"].to_numpy(float), folds.probability, table.groups
+        table.labels["truth"].to_numpy(float), folds.on_common_base, table.groups
     )
     thresholds = (operating_point or loaded.settings.decision).thresholds
     results, summary = judge(
         loaded,
         aggregated,
         pd.DataFrame(
-            {"probability": folds.probability, "decision_value": folds.decision}
+            {
+                "probability": folds.probability,
+                "decision_value": folds.decision,
+                "centred": folds.centred,
+            }
             | dict(zip(VENN_ABERS, ends, strict=True))
         ),
         thresholds=thresholds,
@@ -231,6 +238,7 @@ def _rivals(
         truth=table.labels["truth"].to_numpy(float),
         patients=table.groups,
         relabel=aggregated.relabel,
+        centred=folds.centred,
         n_jobs=loaded.options.processes,
     )
     return {

@@ -78,6 +78,11 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
         reference=reference,
         target=base["p"].to_numpy(float),
         truth=base["truth"].to_numpy(float),
+        centred={
+            name: table.loc[common, "centred"].to_numpy(float)
+            for name, table in tables.items()
+            if "centred" in table
+        },
     )
     result: JsonObject = json_safe(
         {

@@ -11,7 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 from cad.base.errors import CadError
 from cad.base.files import json_safe, typed
-from cad.learning.evaluation.measures.metrics import auc, calibration_slope, ranked
+from cad.learning.evaluation.measures.centring import ranked
+from cad.learning.evaluation.measures.metrics import auc, calibration_slope
 from cad.learning.evaluation.readers.assisted import (
     LEAST_TOOL,
     Combinations,

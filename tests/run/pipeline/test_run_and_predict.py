@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import logit
 
 from cad.base.errors import CadError
 from cad.folders.run_folder.tables import PROBABILITY_COLUMNS, VENN_ABERS
@@ -62,7 +63,12 @@ def test_measures_are_those_of_the_written_probabilities(run_folder: Path) -> No
     table = pd.read_csv(run_folder / "probabilities.csv")
     metrics = json.loads((run_folder / "metrics.json").read_text())
     truth = (table["isup"] >= 2).astype(float)  # clinically significant
-    assert metrics["histology"]["auc"]["value"] == pytest.approx(auc(truth, table["probability"]))
+    bases = {fold["name"]: fold["base"] for fold in metrics["folds"]}
+    centred = logit(table["probability"]) - table["participant_id"].map(bases)
+    assert metrics["histology"]["auc"]["value"] == pytest.approx(auc(truth, centred))
+    assert metrics["histology"]["measures"]["brier"]["value"] == pytest.approx(
+        np.mean((truth - table["probability"]) ** 2)
+    )
     decided = np.select(
         [table["probability"] > 0.6, table["probability"] < 0.1], ["malignant", "benign"], "refer"
     )

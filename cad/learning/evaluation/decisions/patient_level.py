@@ -23,6 +23,7 @@ from cad.base.files import JsonObject
 from cad.base.terms.beside import table_beside
 from cad.learning.evaluation.decisions.operating import OperatingChoice
 from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.centring import ranked
 from cad.learning.evaluation.measures.intervals import Interval, bootstrap_intervals, clustered_auc
 from cad.learning.logistic import fit_logistic
 
@@ -334,7 +335,7 @@ def out_of_fold_men(
         # One less of each class: the man who is left out may be one of the least number.
         odds = fit_men(table, rest, FEW - 1).log_odds(table)
         probability[left] = expit(odds[left])
-        rank[left] = metrics.ranked(odds[left], odds[np.isfinite(rest)])
+        rank[left] = ranked(odds[left], odds[np.isfinite(rest)])
     return probability, rank
 
 

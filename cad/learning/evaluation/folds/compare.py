@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom, norm, rankdata
 
 from cad.base.errors import CadError
+from cad.learning.evaluation.measures.centring import centred_log_odds
 from cad.learning.evaluation.measures.comparison import is_probability
 from cad.learning.evaluation.measures.intervals import auc_covariance, patient_resamples
 from cad.learning.evaluation.measures.table import MEASURES, Cases, Measure
@@ -26,6 +27,7 @@ def compare_learners(
     groups: ArrayLike,
     *,
     target: ArrayLike | None = None,
+    centred: Mapping[str, ArrayLike] | None = None,
     measures: tuple[str, ...] = ("auc", "cross_entropy"),
     resamples: int = 1000,
     seed: int = 0,
@@ -43,6 +45,9 @@ def compare_learners(
     target : array, shape (n,), optional
         Probability that a learner's probabilities should match, such as the readers' mean. Measures
         of probability are taken against it; the truth when not given.
+    centred : mapping of str to array, shape (n,), optional
+        By name of a learner whose probabilities are of several folds' models, its log-odds that can
+        be compared between folds (:attr:`cad.learning.evaluation.OutOfFold.centred`).
     measures : tuple of str
         Names in :data:`~cad.learning.evaluation.measures.table.MEASURES`.
     resamples, seed : int
@@ -65,7 +70,7 @@ def compare_learners(
     CadError
         For fewer than two learners, an unknown measure, or no ROI that all learners predicted.
     """
-    table = _on_common_rows(probabilities, truth, groups, target, measures)
+    table = _on_common_rows(probabilities, truth, groups, target, centred or {}, measures)
     rows = []
     for measure in measures:
         pairs = [
@@ -83,6 +88,7 @@ def _on_common_rows(
     truth: ArrayLike,
     groups: ArrayLike,
     target: ArrayLike | None,
+    centred: Mapping[str, ArrayLike],
     measures: tuple[str, ...],
 ) -> dict[str, Cases]:
     """Return every learner's cases on the rows that all of them predicted."""
@@ -98,10 +104,12 @@ def _on_common_rows(
     if not usable.any():
         raise CadError("no ROI has a truth and a prediction by every learner")
     code = np.unique(np.asarray(groups)[usable], return_inverse=True)[1]
-    return {
-        name: Cases(y[usable], t[usable], q[usable], code, is_probability(q[usable]))
-        for name, q in table.items()
-    }
+    cases = {}
+    for name, q in table.items():
+        ranking = np.asarray(centred[name], dtype=float)[usable] if name in centred else None
+        whole = is_probability(q[usable])
+        cases[name] = Cases(y[usable], t[usable], q[usable], code, whole, ranking)
+    return cases
 
 
 def holm(p: ArrayLike) -> np.ndarray:
@@ -179,7 +187,7 @@ def _compare(
     lower, upper = np.quantile(draws, [0.025, 0.975]) if enough else (np.nan, np.nan)
     delong = clustered = float("nan")
     if measure.name == "auc":
-        both = np.stack([first.score, second.score])
+        both = np.stack([first.ranking, second.ranking])
         delong = _auc_p(first.truth, both, np.arange(len(first.truth)))
         clustered = _auc_p(first.truth, both, group)
     value_a, value_b = measure(first), measure(second)
@@ -205,22 +213,33 @@ def _permutation_p(
     measure: Measure, first: Cases, second: Cases, permutations: int, seed: int
 ) -> float:
     """Swap the learners in random patients; exchangeable when they do not differ."""
-    a, b = first.score, second.score
     if measure.needs == "score":
         # Scores of two learners share no unit, their ranks do (Bandos et al. 2005).
-        a, b = rankdata(a), rankdata(b)
+        first = replace(first, score=rankdata(first.ranking), centred=None)
+        second = replace(second, score=rankdata(second.ranking), centred=None)
     rng = np.random.default_rng([seed, 1])
 
     def difference(swap: np.ndarray) -> float:
-        one = replace(first, score=np.where(swap, b, a))
-        return measure(one) - measure(replace(first, score=np.where(swap, a, b)))
+        return measure(_exchanged(first, second, swap)) - measure(_exchanged(second, first, swap))
 
-    observed = difference(np.zeros(len(a), dtype=bool))
+    observed = difference(np.zeros(len(first.truth), dtype=bool))
     if not np.isfinite(observed):
         return float("nan")
     swaps = rng.integers(0, 2, (permutations, int(first.patients.max()) + 1), dtype=np.int8) == 1
     draws = np.array([difference(swap[first.patients]) for swap in swaps])
     return (1 + int(np.sum(np.abs(draws) >= abs(observed) - 1e-12))) / (1 + permutations)
+
+
+def _exchanged(cases: Cases, other: Cases, swap: np.ndarray) -> Cases:
+    """Return the first learner's cases with the scores of the other where ``swap`` says so."""
+    centred = None
+    if cases.centred is not None or other.centred is not None:
+        centred = np.where(swap, _log_odds(other), _log_odds(cases))
+    return replace(cases, score=np.where(swap, other.score, cases.score), centred=centred)
+
+
+def _log_odds(cases: Cases) -> np.ndarray:
+    return centred_log_odds(cases.score, 0.0) if cases.centred is None else cases.centred
 
 
 def _auc_p(y: np.ndarray, scores: np.ndarray, group: np.ndarray) -> float:

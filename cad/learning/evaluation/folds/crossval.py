@@ -18,6 +18,7 @@ from joblib import Parallel, delayed
 from joblib.externals.loky.backend.context import get_start_method
 from joblib.parallel import get_active_backend
 from numpy.typing import ArrayLike
+from scipy.special import expit
 from sklearn import get_config
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
@@ -29,6 +30,7 @@ from threadpoolctl import ThreadpoolController
 from cad.base.errors import CadError
 from cad.learning.evaluation.folds.ask import decision_value, positive_probability
 from cad.learning.evaluation.folds.unlabelled import labels_told
+from cad.learning.evaluation.measures.centring import base_log_odds, centred_log_odds
 
 Result = TypeVar("Result")
 _UNVALIDATED = (
@@ -104,6 +106,9 @@ class Fold:
         Why the fold failed; empty when it did not.
     estimator : object or None
         The fitted estimator; None unless ``keep_estimators`` was set.
+    base : float
+        What the fold's model would say of any region if images told it nothing: the log-odds of its
+        mean training label, or without probabilities the mean decision value of its training rows.
     """
 
     name: str
@@ -117,6 +122,7 @@ class Fold:
     error: str = ""
     estimator: Any = None
     n_unlabelled: int = 0
+    base: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -129,11 +135,25 @@ class OutOfFold:
         Probability of malignancy and decision value; NaN where the row's fold failed.
     folds : list of Fold
         One per left-out patient (or site), in sorted order of their names.
+    centred : ndarray, shape (n,)
+        Log-odds (or, without probabilities, decision value) minus the base of the row's fold, plus
+        the mean of all folds' bases. Whatever ranks rows of different folds, or fits a slope to
+        them, takes these (:mod:`cad.learning.evaluation.measures.centring`).
     """
 
     probability: np.ndarray
     decision: np.ndarray
     folds: list[Fold]
+    centred: np.ndarray
+
+    @property
+    def on_common_base(self) -> np.ndarray:
+        """Return probabilities on the scale of a model that leaves nobody out, shape (n,).
+
+        What is chosen or calibrated for *new* patients is chosen on these. NaN where there is no
+        probability.
+        """
+        return np.where(np.isfinite(self.probability), expit(self.centred), np.nan)
 
 
 # What a fit on some fold's rows may raise without costing the other folds.
@@ -229,7 +249,7 @@ def out_of_fold(
     table, names = _read(X, y, eta, relabel, groups, patients)
     work = ((estimator, name, keep_estimators, *table) for name in names)
     folds: list[Fold] = []
-    for fold in each_piece(_fit_fold, work, n_jobs):
+    for fold in each_piece(fit_fold, work, n_jobs):
         folds.append(fold)
         if progress is not None:
             progress(len(folds), len(names))
@@ -284,11 +304,57 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
             f"every fold failed, {len(folds)} in all; without {folds[0].name}: {folds[0].error}",
             hint=_UNVALIDATED,
         )
-    probability, decision = np.full(n, np.nan), np.full(n, np.nan)
+    probability = np.full(n, np.nan)
+    decision = np.full(n, np.nan)
+    base = np.zeros(n)
     for fold in folds:
         probability[fold.rows] = fold.probability
         decision[fold.rows] = fold.decision
-    return OutOfFold(probability, decision, folds)
+        base[fold.rows] = fold.base
+    common = float(np.mean([fold.base for fold in folds if not fold.error]))
+    return OutOfFold(
+        probability, decision, folds, centred_scores(probability, decision, base, common)
+    )
+
+
+def centred_scores(
+    probability: np.ndarray, decision: np.ndarray, base: ArrayLike, common: float = 0.0
+) -> np.ndarray:
+    """Return scores of left-out rows that can be compared between folds, of the same shape.
+
+    Parameters
+    ----------
+    probability, decision : ndarray
+        Probabilities and decision values; the latter count where no row has a probability.
+    base : array, or float
+        Base of the model that scored each row, as in :class:`Fold`.
+    common : float
+        Added to all.
+    """
+    if np.isnan(probability).all():
+        return np.asarray(decision - base + common)
+    return centred_log_odds(probability, base, common)
+
+
+def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
+    """Return what a fitted estimator would say of any region if features told it nothing.
+
+    Parameters
+    ----------
+    fitted : estimator or pipeline
+    X : array or DataFrame, shape (n, d)
+        Labelled training rows.
+    labels : ndarray, shape (n,)
+        Their labels in [0, 1].
+
+    Returns
+    -------
+    float
+        Log-odds of the mean label; of an estimator without probabilities the mean decision value.
+    """
+    if hasattr(fitted, "predict_proba"):
+        return base_log_odds(labels)
+    return float(np.mean(decision_value(fitted, X)))
 
 
 def fit_keywords(
@@ -321,7 +387,7 @@ def fit_keywords(
     }
 
 
-def _fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
+def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     """Fit a clone of an estimator without one group, and predict that group.
 
     The fold has the error instead of predictions where the fit failed. The parts of the table are
@@ -351,6 +417,7 @@ def _fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
             test = _safe_indexing(made, rows)
             last, test = _before_last(fitted, test)  # transformed once for both
             probability, decision = positive_probability(last, test), decision_value(last, test)
+            base = base_of(fitted, _safe_indexing(made, labelled), y[labelled])
             # Of a search around the pipeline, or of a learner that searches by itself.
             chosen = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
         except FIT_ERRORS as error:
@@ -366,6 +433,7 @@ def _fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
         warnings=sorted({str(w.message) for w in caught}),
         estimator=fitted if keep else None,
         n_unlabelled=len(train) - len(labelled),
+        base=base,
     )
 
 
@@ -472,4 +540,4 @@ def _fold_of_each(
         nothing = np.full(len(rows), np.nan)
         return [Fold(name, rows, len(train), nothing, nothing, error=str(error))] * len(estimators)
     seen = table._replace(X=X, relabel=lambda _: (y, eta))
-    return [_fit_fold(estimator, name, False, *seen) for estimator in estimators]
+    return [fit_fold(estimator, name, False, *seen) for estimator in estimators]

@@ -27,6 +27,7 @@ from sklearn.utils import _safe_indexing
 from cad.base.errors import CadError
 from cad.base.files import JsonObject
 from cad.learning.evaluation.folds import ask, crossval
+from cad.learning.evaluation.measures.centring import base_log_odds
 from cad.learning.evaluation.measures.metrics import auc, consensus_truth
 from cad.learning.learners.scaling import ClippedScaler, RankScaler
 
@@ -122,8 +123,9 @@ class SharedFolds:
         ------
         done : int
             The folds done, converted into a number of labellings, for a display of progress.
-        scores : ndarray, shape (2, k_part, n)
-            Probabilities and decision values of one part of the labellings, NaN where a fold
+        scores : ndarray, shape (k_part, n)
+            Scores of one part of the labellings that can be compared between folds
+            (:func:`~cad.learning.evaluation.folds.crossval.centred_scores`), NaN where a fold
             failed. Before the last fold of the part, ``k_part`` is 0.
         """
         names = np.unique(self.groups)
@@ -133,13 +135,13 @@ class SharedFolds:
             # A labelling's fit to all rows is near its fit to all but one patient.
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
-            whole = np.full((2, *y.shape), np.nan)
+            whole = np.full(y.shape, np.nan)
             folds = Parallel(n_jobs=n_jobs, return_as="generator")(work)
             for k, (rows, scores) in enumerate(folds, start=1):
-                whole[:, :, rows] = scores
+                whole[:, rows] = scores
                 done = begin + len(y) * k // len(names)
                 # Rows of one fold alone make no AUC: scores are whole with the last fold.
-                yield done, whole if k == len(names) else whole[:, :0]
+                yield done, whole if k == len(names) else whole[:0]
 
     def _starts(self, labels: np.ndarray, etas: np.ndarray | None) -> np.ndarray | None:
         """Return coefficients of fits to all rows, which folds start from; None without such."""
@@ -170,18 +172,19 @@ class SharedFolds:
     def _fold(
         self, name: str, labels: np.ndarray, etas: np.ndarray | None, starts: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of one group and their scores, shape (2, k, rows)."""
+        """Return the rows of one group and their centred scores, shape (k, rows)."""
         test, train = np.flatnonzero(self.groups == name), np.flatnonzero(self.groups != name)
         y, eta = labels[:, train], None if etas is None else etas[:, train]
-        scores = np.full((2, len(y), len(test)), np.nan)
+        scores = np.full((len(y), len(test)), np.nan)
+        bases = np.array([base_log_odds(labelling) for labelling in y])
         with crossval.blas_threads().limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 X, new = self._features(train, test)
                 if starts is not None:
                     many = clone(self.learner).predict_labellings
-                    scores[:] = many(X, y, new, eta, starts[:, train])[:2]
-                    return test, scores
+                    probability, decision, _ = many(X, y, new, eta, starts[:, train])
+                    return test, crossval.centred_scores(probability, decision, bases[:, None])
             except crossval.FIT_ERRORS:
                 return test, scores
             for k, labelling in enumerate(y):
@@ -189,8 +192,11 @@ class SharedFolds:
                 keywords = crossval.fit_keywords(learner, spread, self.patients[train])
                 with suppress(*crossval.FIT_ERRORS):
                     learner.fit(X, labelling, **keywords)
-                    probability = ask.positive_probability(learner, new)
-                    scores[:, k] = probability, ask.decision_value(learner, new)
+                    scores[k] = crossval.centred_scores(
+                        ask.positive_probability(learner, new),
+                        ask.decision_value(learner, new),
+                        crossval.base_of(learner, X, labelling),
+                    )
         return test, scores
 
 
@@ -397,7 +403,7 @@ def permutation_null(
         parts = shared.scores(labels[sources], None if spread is None else spread[sources], n_jobs)
     aucs: list[float] = []
     for done, scores in parts:
-        aucs += _aucs(scores, classes[sources[len(aucs) : len(aucs) + scores.shape[1]]])
+        aucs += _aucs(scores, classes[sources[len(aucs) : len(aucs) + len(scores)]])
         if progress is not None:
             progress(done, len(sources))
     rows = np.reshape(aucs, (len(schemes), n))
@@ -414,23 +420,21 @@ def _loop(
     eta: np.ndarray | None,
     patients: np.ndarray,
 ) -> np.ndarray:
-    """Return the loop's scores, shape (2, 1, n), when row i has the labels of row ``source[i]``."""
+    """Return the loop's scores, shape (1, n), when row i has the labels of row ``source[i]``."""
     spread = None if eta is None else eta[source]
     try:
         done = crossval.out_of_fold(
             estimator, X, y[source], groups=groups, eta=spread, patients=patients
         )
     except CadError:
-        return np.full((2, 1, len(y)), np.nan)
-    return np.stack([done.probability, done.decision])[:, None]
+        return np.full((1, len(y)), np.nan)
+    return done.centred[None]
 
 
 def _aucs(scores: np.ndarray, truth: np.ndarray) -> list[float]:
     """Return the AUC of every labelling; NaN where its loop failed."""
     found = []
-    for probability, decision, classes in zip(*scores, truth, strict=True):
-        # An AUC needs an order only, which a learner without probabilities has as well.
-        score = decision if np.isnan(probability).all() else probability
+    for score, classes in zip(scores, truth, strict=True):
         usable = np.isfinite(score) & np.isfinite(classes)
         found.append(auc(classes[usable], score[usable]))
     return found

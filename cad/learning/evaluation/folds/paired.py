@@ -6,17 +6,24 @@ percentile bootstrap falls short. The AUC's is Obuchowski's (1997).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from scipy.special import expit
 from scipy.stats import t as student
 from sklearn.pipeline import Pipeline
 
 from cad.base.errors import CadError
-from cad.learning.evaluation.folds.crossval import Fold, Relabel, folds_side_by_side, put_together
+from cad.learning.evaluation.folds.crossval import (
+    Fold,
+    OutOfFold,
+    Relabel,
+    folds_side_by_side,
+    put_together,
+)
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.intervals import auc_covariance
 
@@ -85,12 +92,16 @@ class Rivals:
         Out-of-fold probabilities, NaN where a learner failed.
     reference : str
         Name of the learner that the others are compared with.
+    centred : dict of str to ndarray, shape (n,)
+        Log-odds that can be compared between folds, of the learners whose probabilities are of
+        several folds' models.
     """
 
     table: pd.DataFrame
     sentence: str
     probabilities: dict[str, np.ndarray]
     reference: str
+    centred: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def compare_with_rivals(
@@ -108,6 +119,7 @@ def compare_with_rivals(
     patients: ArrayLike | None = None,
     relabel: Relabel | None = None,
     fronts: Mapping[str, Any] | None = None,
+    centred: ArrayLike | None = None,
     n_jobs: int = 1,
 ) -> Rivals:
     """Validate rivals on the folds of a learner and compare all of them with it.
@@ -131,6 +143,9 @@ def compare_with_rivals(
         The readers' mean probability, NaN where nobody read; ``y`` when not given.
     truth : array, shape (n,), optional
         Histology, 1, 0 or NaN.
+    centred : array, shape (n,), optional
+        The learner's log-odds that can be compared between folds, ``centred`` of its
+        :class:`~cad.learning.evaluation.OutOfFold`. Its probabilities are one model's without.
 
     Returns
     -------
@@ -149,22 +164,29 @@ def compare_with_rivals(
     folds = folds_side_by_side(rivals, X, p, groups=groups, front=front, fronts=fronts, eta=eta,
                                patients=patients, relabel=relabel, n_jobs=n_jobs)  # fmt: skip
     tried = {key: _predicted(rival, len(p)) for key, rival in folds.items()}
-    beside = {name: np.asarray(probability, dtype=float), **{k: q for k, (q, _) in tried.items()}}
+    beside = {name: np.asarray(probability, dtype=float)}
+    for key, (made, _) in tried.items():
+        beside[key] = np.full(len(p), np.nan) if made is None else made.probability
     beside[CONSTANT] = _constant(p, np.asarray(groups).astype(str))
     if truth is not None:
         beside[READERS] = believed
     owner = groups if patients is None else patients
-    result = compare_probabilities(beside, owner, target=believed, truth=truth, reference=name)
+    ranked = {key: made.centred for key, (made, _) in tried.items() if made is not None}
+    if centred is not None:
+        ranked[name] = np.asarray(centred, dtype=float)
+    result = compare_probabilities(
+        beside, owner, target=believed, truth=truth, reference=name, centred=ranked
+    )
     notes = [tried[key][1] if key in tried else "" for key in result.table["learner"]]
-    return replace(result, table=result.table.assign(note=notes))
+    return replace(result, table=result.table.assign(note=notes), centred=ranked)
 
 
-def _predicted(folds: list[Fold], n: int) -> tuple[np.ndarray, str]:
-    """Return a rival's out-of-fold probabilities, NaN where it failed, and a note on its folds."""
+def _predicted(folds: list[Fold], n: int) -> tuple[OutOfFold | None, str]:
+    """Return a rival's out-of-fold predictions, None where all failed, and a note on its folds."""
     try:
-        return put_together(folds, n).probability, _fold_note(folds)
+        return put_together(folds, n), _fold_note(folds)
     except CadError as error:
-        return np.full(n, np.nan), str(error)
+        return None, str(error)
 
 
 def compare_probabilities(
@@ -174,6 +196,7 @@ def compare_probabilities(
     reference: str,
     target: ArrayLike | None = None,
     truth: ArrayLike | None = None,
+    centred: Mapping[str, ArrayLike] | None = None,
 ) -> Rivals:
     """Compare probabilities of the same regions, from any learners or pipelines.
 
@@ -190,6 +213,9 @@ def compare_probabilities(
         The readers' mean probability, NaN where nobody read.
     truth : array, shape (n,), optional
         Histology, 1, 0 or NaN.
+    centred : mapping of str to array, shape (n,), optional
+        By name of a learner whose probabilities are of several folds' models, its log-odds that can
+        be compared between folds; AUC and slope take these.
 
     Raises
     ------
@@ -199,6 +225,9 @@ def compare_probabilities(
     arrays = {name: np.asarray(q, dtype=float) for name, q in probabilities.items()}
     if reference not in arrays:
         raise CadError(f"no learner {reference!r} to compare with: {', '.join(arrays)}")
+    order = dict(arrays)
+    for name, log_odds in (centred or {}).items():
+        order[name] = np.asarray(expit(np.asarray(log_odds, dtype=float)))
     code = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]
     goals = {"readers": target, "histology": truth}
     rows: list[dict[str, object]] = []
@@ -207,10 +236,10 @@ def compare_probabilities(
             continue
         aim = np.asarray(goal, dtype=float)
         if np.isfinite(aim).any():
-            for learner, q in arrays.items():
+            for learner in arrays:
                 # The readers' mean is what it would be measured against.
                 if not (against == "readers" and learner == READERS):
-                    rows += _rows(against, learner, q, arrays[reference], aim, code, reference)
+                    rows += _rows(against, learner, reference, arrays, order, aim, code)
     if not rows:
         raise CadError("neither readers' scores nor histology to compare learners with")
     table = pd.DataFrame(rows).sort_values(
@@ -227,20 +256,24 @@ _ORDER = {"readers": 0, "histology": 1, "kl": 0, "brier": 1, "auc": 2, "calibrat
 def _rows(
     against: str,
     learner: str,
-    q: np.ndarray,
-    base: np.ndarray,
+    reference: str,
+    arrays: dict[str, np.ndarray],
+    order: dict[str, np.ndarray],
     aim: np.ndarray,
     code: np.ndarray,
-    reference: str,
 ) -> list[dict[str, object]]:
-    predicted = np.isfinite(aim) & np.isfinite(q)
-    both = predicted & np.isfinite(base)
+    predicted = np.isfinite(aim) & np.isfinite(arrays[learner])
+    both = predicted & np.isfinite(arrays[reference])
     rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
             continue  # of a certain truth it is the cross-entropy, whose clip would decide
         if measure in ("auc", "calibration_slope") and learner == CONSTANT:
             continue  # it only ranks folds, against their own patients
+        # What ranks regions of different folds, or fits a slope to them, takes what is comparable.
+        scores = order if measure in ("auc", "calibration_slope") else arrays
+        q = scores[learner]
+        base = scores[reference]
         value = _value(measure, aim[predicted], q[predicted])
         difference = lower = upper = np.nan
         if learner != reference and both.any() and measure != "calibration_slope":

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 import numpy as np
+from scipy.special import expit
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import precision_recall_curve, roc_curve
 
@@ -93,6 +94,7 @@ def compare_with_truth(
     bootstraps: int,
     seed: int,
     ties: int = 0,
+    centred: np.ndarray | None = None,
 ) -> Comparison | None:
     """Measure a learner's scores against one truth; return None where no region has both.
 
@@ -113,13 +115,18 @@ def compare_with_truth(
         Number of bootstrap resamples of patients for the intervals, and their seed.
     ties : int
         Number of regions whose readers' mean is .5; only stored in the result.
+    centred : ndarray, shape (n,), optional
+        Where several folds' models gave the scores: log-odds that can be compared between folds.
+        Everything that ranks (AUC, average precision, curves of rates) and the calibration slope
+        take these; their thresholds are then on the scale of a model that leaves nobody out.
     """
     judged, predicted = np.isfinite(truth), np.isfinite(score)
     if not (judged & predicted).any():
         return None
-    cases = _cases(truth, target, score, patients)
+    cases = _cases(truth, target, score, patients, centred)
     resampled = _intervals(cases, bootstraps, seed)
     y, q, group = cases.truth, cases.score, cases.patients
+    ranking = cases.ranking
     curves = enough_patients(y, group)
     of_probability = curves and cases.is_probability
     return Comparison(
@@ -131,15 +138,15 @@ def compare_with_truth(
         not_predicted=int((judged & ~predicted).sum()),
         ties=ties,
         warnings=_warnings(cases),
-        auc=intervals.clustered_auc(y, q, group),
-        auc_roi_level=intervals.delong_auc(y, q),
+        auc=intervals.clustered_auc(y, ranking, group),
+        auc_roi_level=intervals.delong_auc(y, ranking),
         auc_bootstrap=resampled["auc"],
         measures={name: resampled[name] for name in MEASURES if name != "auc"},
         operating_points=(
             [_operating_point(cases, at) for at in thresholds] if cases.is_probability else []
         ),
-        roc=roc_points(y, q) if curves else None,
-        precision_recall=_precision_recall(y, q) if curves else None,
+        roc=_roc(cases) if curves else None,
+        precision_recall=_precision_recall(y, ranking) if curves else None,
         calibration_curve=metrics.calibration_curve(y, q) if of_probability else None,
         decision_curve=metrics.decision_curve(y, q) if of_probability else None,
     )
@@ -170,6 +177,15 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
     return {"fpr": fpr, "tpr": tpr, "threshold": threshold}
 
 
+def _roc(cases: Cases) -> dict[str, np.ndarray]:
+    """Return the ROC curve; thresholds of a probability are probabilities."""
+    points = roc_points(cases.truth, cases.ranking)
+    if cases.centred is not None and cases.is_probability:
+        finite = np.isfinite(points["threshold"])
+        points["threshold"] = np.where(finite, expit(points["threshold"]), np.inf)
+    return points
+
+
 def _precision_recall(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
     """Return precision and recall from the highest threshold down; precision starts at 1."""
     precision, recall, _ = precision_recall_curve(truth, score)
@@ -194,10 +210,18 @@ def is_probability(score: np.ndarray) -> bool:
     return bool(((score >= 0) & (score <= 1)).all())
 
 
-def _cases(truth: np.ndarray, target: np.ndarray, score: np.ndarray, patients: np.ndarray) -> Cases:
+def _cases(
+    truth: np.ndarray,
+    target: np.ndarray,
+    score: np.ndarray,
+    patients: np.ndarray,
+    centred: np.ndarray | None,
+) -> Cases:
     usable = np.isfinite(truth) & np.isfinite(score)
-    y, t, q = truth[usable], target[usable], score[usable]
-    return Cases(y, t, q, np.unique(patients[usable], return_inverse=True)[1], is_probability(q))
+    q = score[usable]
+    code = np.unique(patients[usable], return_inverse=True)[1]
+    ranking = None if centred is None else centred[usable]
+    return Cases(truth[usable], target[usable], q, code, is_probability(q), ranking)
 
 
 def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
@@ -234,7 +258,7 @@ def _operating_point(cases: Cases, threshold: float) -> OperatingPoint:
 
 
 def _warnings(cases: Cases) -> list[str]:
-    y, q, group = cases.truth, cases.score, cases.patients
+    y, group = cases.truth, cases.patients
     if not enough_patients(y, group):
         classes = [
             f"{int((y == label).sum())} {name} (patients: {len(np.unique(group[y == label]))})"
@@ -245,7 +269,7 @@ def _warnings(cases: Cases) -> list[str]:
             "each there is no curve and no interval of the AUC"
         ]
     texts = []
-    if np.ptp(q) == 0:
+    if np.ptp(cases.ranking) == 0:
         texts.append("all probabilities are equal: AUC is .5 by definition, no calibration slope")
     if len(np.unique(group)) < FEW_PATIENTS:
         texts.append(

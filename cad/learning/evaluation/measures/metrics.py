@@ -470,28 +470,6 @@ def decision_curve(
     }
 
 
-def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return each value's rank among other patients' values: the share of these that is smaller.
-
-    Equal values count one half.
-
-    Both arguments come from one fold's model. Folds are pooled by these ranks and not by
-    probabilities: leaving out a man with cancer lowers every probability of his fold, so that
-    pooled probabilities would order men against the truth.
-
-    Parameters
-    ----------
-    values : ndarray, shape (n,)
-        Log-odds or probabilities; NaN stays NaN.
-    others : ndarray, shape (m,)
-        The other patients' values, by the same model; NaN is not counted.
-    """
-    line = np.sort(others[np.isfinite(others)])
-    # Ties count half, as in the AUC.
-    below = np.searchsorted(line, values) + np.searchsorted(line, values, "right")
-    return np.where(np.isnan(values), np.nan, below / (2 * max(len(line), 1)))
-
-
 def clipped(values: np.ndarray) -> np.ndarray:
     """Return probabilities clipped to [1e-6, 1 - 1e-6], so that their logarithms are finite."""
     return np.asarray(np.clip(values, CLIP, 1 - CLIP))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from scipy.special import expit
 
 from cad.base.terms.measures import MEASURES as WORDS
 from cad.base.terms.measures import MeasureWords
@@ -33,6 +34,10 @@ class Cases:
         Number of the patient of every region, 0 and up.
     is_probability : bool
         Whether the score is a probability; a ranker's is not.
+    centred : ndarray, shape (n,), optional
+        What regions are ranked by and a slope is fitted to, where scores come from the models of
+        several folds: log-odds that can be compared between them
+        (:mod:`cad.learning.evaluation.measures.centring`). Scores of one model are their own.
     """
 
     truth: np.ndarray
@@ -40,6 +45,17 @@ class Cases:
     score: np.ndarray
     patients: np.ndarray
     is_probability: bool
+    centred: np.ndarray | None = None
+
+    @property
+    def ranking(self) -> np.ndarray:
+        """Return what regions are ranked by, shape (n,); larger is more malignant."""
+        return self.score if self.centred is None else self.centred
+
+    @property
+    def sloped(self) -> np.ndarray:
+        """Return probabilities whose log-odds a calibration slope is fitted to, shape (n,)."""
+        return self.score if self.centred is None else np.asarray(expit(self.centred))
 
 
 _Needs = Literal["score", "probability"]
@@ -89,7 +105,7 @@ class Measure(MeasureWords):
 
 def _ranked(measure: metrics.Measured, *others: float) -> tuple[_Needs, Function]:
     """Return the row of a measure of any score against the truth."""
-    return "score", lambda c, w: measure(c.truth == 1, c.score, *others, weight=w)
+    return "score", lambda c, w: measure(c.truth == 1, c.ranking, *others, weight=w)
 
 
 def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
@@ -99,11 +115,16 @@ def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
 
 _TABLE: dict[str, tuple[_Needs, Function]] = {
     "auc": _ranked(metrics.auc),
-    "accuracy": ("probability", _ranked(metrics.accuracy)[1]),
+    "accuracy": (
+        "probability",
+        lambda c, w: metrics.accuracy(c.truth == 1, c.score, weight=w),
+    ),
     "average_precision": _ranked(metrics.average_precision),
     "patient_average_precision": (
         "score",
-        lambda c, w: metrics.patient_average_precision(c.truth == 1, c.score, c.patients, weight=w),
+        lambda c, w: metrics.patient_average_precision(
+            c.truth == 1, c.ranking, c.patients, weight=w
+        ),
     ),
     "partial_auc": _ranked(metrics.partial_auc, 0.2),
     "kl": _soft(metrics.kl),
@@ -112,7 +133,11 @@ _TABLE: dict[str, tuple[_Needs, Function]] = {
     "cross_entropy": _soft(metrics.cross_entropy),
     "brier": _soft(metrics.brier),
     "calibration_intercept": _soft(metrics.calibration_intercept),
-    "calibration_slope": _soft(metrics.calibration_slope),
+    # The intercept is judged on the model's own scale, the slope across folds.
+    "calibration_slope": (
+        "probability",
+        lambda c, w: metrics.calibration_slope(c.target, c.sloped, weight=w),
+    ),
 }
 MEASURES: dict[str, Measure] = {
     name: Measure(**vars(words), needs=_TABLE[name][0], function=_TABLE[name][1])

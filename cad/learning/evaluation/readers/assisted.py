@@ -24,8 +24,9 @@ import numpy as np
 from scipy.special import expit, logit
 
 from cad.base.errors import CadError
+from cad.learning.evaluation.measures.centring import ranked
 from cad.learning.evaluation.measures.intervals import Interval, clustered_auc
-from cad.learning.evaluation.measures.metrics import CLIP, ranked
+from cad.learning.evaluation.measures.metrics import CLIP
 from cad.learning.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.learning.logistic import fit_logistic
 

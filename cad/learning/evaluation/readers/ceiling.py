@@ -85,6 +85,7 @@ def readers_ceiling(
     patients: np.ndarray,
     names: list[str],
     *,
+    ranking: np.ndarray | None = None,
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> Ceiling:
@@ -102,11 +103,14 @@ def readers_ceiling(
         The patient of every region.
     names : list of str
         Reader ids.
+    ranking : ndarray, shape (n,), optional
+        What the classifier's AUC ranks by, where its probabilities are of several folds.
     bootstraps, seed : int
         Patient resamples for the interval of the share, and their seed.
     """
     mean, group = mean_of_known(scores.T), np.asarray(patients)
     seen = np.isfinite(truth) & np.isfinite(mean) & np.isfinite(classifier)
+    order = classifier if ranking is None else ranking
     counted = np.isfinite(scores).sum(axis=0)
     use = np.isfinite(classifier) & (counted >= 2)
     scatter = np.nansum((scores - mean) ** 2, axis=0)[use] / (counted[use] - 1) / counted[use]
@@ -121,7 +125,7 @@ def readers_ceiling(
     return Ceiling(
         auc=clustered_auc(truth[seen], mean[seen], group[seen]),
         brier=metrics.brier(truth[seen], mean[seen]),
-        classifier_auc=clustered_auc(truth[seen], classifier[seen], group[seen]),
+        classifier_auc=clustered_auc(truth[seen], order[seen], group[seen]),
         against_others=_against_others(scores, classifier, names),
         distance=float(distance.mean()) if use.any() else float("nan"),
         scatter=float(scatter.mean()) if use.any() else float("nan"),

@@ -343,7 +343,8 @@ def _calibration(facts: RunFacts) -> str:
 def _auc_text(facts: RunFacts) -> str:
     if facts.comparison is None:
         return "None."
-    return f"AUC {interval_text(facts.comparison.auc)}. {_calibration(facts)}"
+    measured = f"AUC {interval_text(facts.comparison.auc)}. {_calibration(facts)}"
+    return " ".join(filter(None, [measured, facts.metrics.scale_note()]))
 
 
 def _image_settings(facts: RunFacts) -> str:

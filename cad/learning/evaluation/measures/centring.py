@@ -1,0 +1,90 @@
+"""What makes scores of different folds comparable: each model's base log-odds are taken away.
+
+A model from which a malignant patient was left out has seen fewer malignant regions. All its
+log-odds are lower for that, those of the left-out patient too. Pooled over folds, probabilities
+order patients against the truth, the more the more the learner draws towards its mean: on pure
+noise the AUC of left-out patients is far below one half (docs/methods.md 6, with the derivation).
+
+Within one fold nothing is wrong, and probabilities themselves stay as they are. Whatever *ranks*
+regions of different folds, or fits a slope to them, takes the centred log-odds of this module.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logit
+
+# Not the clip of the measures: equal values at its edge would be ordered by their folds' bases.
+_NEAREST = 1e-15
+# Log-odds of what a model is certain of, whatever its base: beyond all that are centred.
+_CERTAIN = 100.0
+_DIGITS = 10
+
+
+def base_log_odds(labels: ArrayLike) -> float:
+    """Return the log-odds of the mean label that a model was trained on.
+
+    Parameters
+    ----------
+    labels : array, shape (n,)
+        Labels of the training rows in [0, 1]; NaN is left out. A mean of 0 or 1 is moved inside by
+        half a region.
+
+    Examples
+    --------
+    >>> round(base_log_odds([0, 0, 0, 1]), 3)
+    -1.099
+    """
+    told = np.asarray(labels, dtype=float)
+    told = told[np.isfinite(told)]
+    if not len(told):
+        return 0.0
+    half = 0.5 / len(told)
+    return float(logit(np.clip(told.mean(), half, 1 - half)))
+
+
+def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.0) -> np.ndarray:
+    """Return log-odds minus the base log-odds of the model that gave them, shape (n,).
+
+    Parameters
+    ----------
+    probability : array, shape (n,)
+        Probabilities of left-out rows. NaN stays NaN; 0 stays below all others, 1 above.
+    base : array, shape (n,), or float
+        Base log-odds of each row's model (:func:`base_log_odds`).
+    common : float
+        Added to all: with the base log-odds of all rows the result is on the scale of a model that
+        leaves nobody out.
+
+    Examples
+    --------
+    Two folds whose models know nothing, and say their base rates:
+
+    >>> centred_log_odds([0.2, 0.25], [logit(0.2), logit(0.25)]).round(6).tolist()
+    [0.0, 0.0]
+    """
+    q = np.asarray(probability, dtype=float)
+    # Rounded: models that say their base rates are equal, and must not be ordered by last bits.
+    odds = np.round(logit(np.clip(q, _NEAREST, 1 - _NEAREST)) - base, _DIGITS) + common
+    odds = np.where(q <= _NEAREST, -_CERTAIN, odds)
+    return np.where(q >= 1 - _NEAREST, _CERTAIN, odds)
+
+
+def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return each value's rank among other patients' values: the share of these that is smaller.
+
+    Equal values count one half.
+
+    Both arguments come from one fold's model, which can score everybody because it is fitted to
+    scores and not to images. Folds are then pooled by these ranks.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Log-odds or probabilities; NaN stays NaN.
+    others : ndarray, shape (m,)
+        The other patients' values, by the same model; NaN is not counted.
+    """
+    line = np.sort(others[np.isfinite(others)])
+    # Ties count half, as in the AUC.
+    below = np.searchsorted(line, values) + np.searchsorted(line, values, "right")
+    return np.where(np.isnan(values), np.nan, below / (2 * max(len(line), 1)))
