@@ -1,0 +1,149 @@
+"""Make the generated pages of the dossier: ``python scripts/dossier.py``.
+
+``docs/dossier/hazards.md`` comes from ``hazards.yaml`` beside it; ``docs/dossier/software.md`` from
+the requirements of ``pyproject.toml``, the packages' own metadata and ``software.yaml``.
+
+``python scripts/dossier.py --try [ID …]`` takes controls out of a copy of the project, one after
+another, and runs the control's test there: it must fail. Ends with 1 where one passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import yaml
+from licences import licence
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "dossier"
+COPIED = ("cad", "tests", "scripts", "pipelines", "configs", "models", "sample_data", "contracts")
+FILES = ("pyproject.toml", "Containerfile", "CITATION.cff", "README.md", "CHANGELOG.md", "LICENSE")
+
+_ABOUT_HAZARDS = (
+    "Made of `hazards.yaml` by `python scripts/dossier.py`. Every control names the test that",
+    "shows it. `python scripts/dossier.py --try` takes the controls out of a copy, one by",
+    "one, and runs the test there: it must fail. Severity: high where a man could be harmed,",
+    "medium where a wrong number would be seen late, low for a nuisance. Likelihoods are a",
+    "hospital's own to judge: they depend on who uses it.",
+)
+_ABOUT_SOFTWARE = (
+    "Made by `python scripts/dossier.py` from `pyproject.toml`, the packages' own metadata",
+    "and `software.yaml`. Versions are those that the tests ran with; what these packages",
+    "bring in turn is in the bill of materials (`bash scripts/sbom.sh FILE`), and known",
+    "weaknesses are asked for by `bash scripts/advisories.sh`.",
+)
+_HEAD = "| software | version | licence | what it does here | known faults that matter here |"
+
+
+def hazards() -> list[dict[str, Any]]:
+    """Return the hazards in the order of their file."""
+    content: list[dict[str, Any]] = yaml.safe_load((FOLDER / "hazards.yaml").read_text())
+    return content
+
+
+def hazards_page() -> str:
+    """Return the page of hazards."""
+    lines = ["# Hazards", "", *_ABOUT_HAZARDS, ""]
+    for hazard in hazards():
+        lines += [
+            f"## {hazard['id']}: {hazard['hazard']}",
+            "",
+            f"- severity: {hazard['severity']}",
+            f"- cause: {hazard['cause']}",
+            f"- control: {hazard['control']}",
+            f"- shown by: `{hazard['test']}`",
+        ]
+        if "remove" in hazard:
+            lines.append(f"- the control stands in: `cad/{hazard['remove']['file']}`")
+        else:
+            lines.append("- the control is no single place: it is not taken out by the script")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def software_page() -> str:
+    """Return the page of foreign software that an installation brings directly."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = yaml.safe_load((FOLDER / "software.yaml").read_text())
+    parts = [("Needed", project["dependencies"])]
+    for extra, requirements in project["optional-dependencies"].items():
+        if extra not in ("dev", "docs"):
+            parts.append((f"Extra `{extra}`", requirements))
+    lines = ["# Foreign software", "", *_ABOUT_SOFTWARE, ""]
+    for title, requirements in parts:
+        lines += [f"## {title}", "", _HEAD, "|---|---|---|---|---|"]
+        for text in requirements:
+            name = Requirement(text).name
+            package = distribution(name)
+            said = known[name]
+            cells = (name, package.version, licence(package), said["purpose"], said["faults"])
+            lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def pages() -> dict[str, str]:
+    """Return the generated pages by file name."""
+    return {"hazards.md": hazards_page(), "software.md": software_page()}
+
+
+def is_noticed(hazard: dict[str, Any]) -> bool:
+    """Return whether the test of a control fails in a copy from which the control was taken."""
+    with tempfile.TemporaryDirectory(prefix="cad-dossier-") as folder:
+        copy = Path(folder)
+        for name in COPIED:
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in FILES:
+            shutil.copy(ROOT / name, copy / name)
+        shutil.copytree(FOLDER, copy / "docs" / "dossier")
+        place = copy / "cad" / hazard["remove"]["file"]
+        text = place.read_text()
+        place.write_text(text.replace(hazard["remove"]["text"], hazard["remove"]["put"]))
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", hazard["test"]],
+            cwd=copy,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+        # 1 says that a test ran and failed; every other code that nothing was shown.
+        return done.returncode == 1 and " failed" in done.stdout
+
+
+def main() -> None:
+    """Write the pages, or try the controls."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--try", dest="tried", nargs="*", metavar="ID")
+    words = parser.parse_args()
+    if words.tried is None:
+        for name, text in pages().items():
+            (FOLDER / name).write_text(text)
+            print(FOLDER / name)
+        return
+    missed = []
+    for hazard in hazards():
+        if words.tried and hazard["id"] not in words.tried:
+            continue
+        if "remove" not in hazard:
+            print(f"{hazard['id']}: no single place, not tried")
+            continue
+        verdict = "noticed"
+        if not is_noticed(hazard):
+            verdict = "NOT NOTICED"
+            missed.append(hazard["id"])
+        print(f"{hazard['id']}: {verdict} ({hazard['test']})", flush=True)
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
