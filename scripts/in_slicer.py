@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 import slicer  # type: ignore[import-not-found]
+import vtk  # type: ignore[import-not-found]
+from vtk.util.numpy_support import vtk_to_numpy  # type: ignore[import-not-found]
 
 IMAGES = ("anat/{study}_T2w.nii.gz", "dwi/{study}_ADC.nii.gz")
 REGIONS = "masks/{study}_rois.nii.gz"
@@ -32,26 +34,49 @@ def regions_of(run, study):
     return found
 
 
-def show(cohort, run, study):
-    """Load the study and return the node of its segments."""
+def load(scene, kind, path, name):
+    """Return a volume of the scene, read from a file; None where there is none."""
+    if not path.is_file():
+        return None
+    volume = scene.AddNewNodeByClass(kind, name)
+    storage = scene.AddNewNodeByClass("vtkMRMLVolumeArchetypeStorageNode")
+    storage.SetFileName(str(path))
+    if not storage.ReadData(volume):
+        raise OSError(f"{path}: Slicer cannot read it")
+    return volume
+
+
+def segment(labels, label, name, probability):
+    """Return a segment of the voxels that have a label."""
+    image = slicer.vtkOrientedImageData()
+    image.DeepCopy(labels.GetImageData())
+    values = vtk_to_numpy(image.GetPointData().GetScalars())
+    values[:] = values == label
+    place = vtk.vtkMatrix4x4()
+    labels.GetIJKToRASMatrix(place)
+    image.SetGeometryFromImageToWorldMatrix(place)
+    made = slicer.vtkSegment()
+    made.SetName(name)
+    made.SetColor(*colour(probability))
+    made.AddRepresentation("Binary labelmap", image)
+    return made
+
+
+def show(cohort, run, study, scene):
+    """Load the study into a scene, and return the node of its segments."""
     folder = Path(cohort).joinpath(*study.split("_"))
-    volumes = []
     for pattern in IMAGES:
         path = folder / pattern.format(study=study)
-        if path.is_file():
-            volumes.append(slicer.util.loadVolume(str(path)))
-    labels = slicer.util.loadLabelVolume(str(folder / REGIONS.format(study=study)))
-    segments = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", f"{study} regions")
-    segments.SetReferenceImageGeometryParameterFromVolumeNode(volumes[0])
-    array = slicer.util.arrayFromVolume(labels)
+        load(scene, "vtkMRMLScalarVolumeNode", path, path.name)
+    path = folder / REGIONS.format(study=study)
+    labels = load(scene, "vtkMRMLLabelMapVolumeNode", path, path.name)
+    regions = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", f"{study} regions")
     for roi, label, probability in regions_of(run, study):
         name = f"{roi}: {probability:.2f}"
-        identifier = segments.GetSegmentation().AddEmptySegment(roi, name, colour(probability))
-        mask = (array == label).astype("uint8")
-        slicer.util.updateSegmentBinaryLabelmapFromArray(mask, segments, identifier, labels)
-    slicer.mrmlScene.RemoveNode(labels)
-    return segments
+        regions.GetSegmentation().AddSegment(segment(labels, label, name, probability), roi)
+    scene.RemoveNode(labels)
+    return regions
 
 
 if __name__ == "__main__":
-    show(*sys.argv[1:4])
+    show(*sys.argv[1:4], slicer.mrmlScene)
