@@ -2,8 +2,7 @@
 
 The source is ``pyproject.toml`` (name, version, licence, keywords, address) and ``CITATION.cff``
 (authors, date, papers). Made of them are ``codemeta.json``, ``.zenodo.json`` and MHub's card
-``contracts/mhub/meta.json``. With ``--address URL`` the address is changed in the sources and in
-README.md first.
+``contracts/mhub/meta.json``. With ``--address URL`` the address is changed in both sources first.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def _doi(paper: dict[str, Any]) -> dict[str, str]:
 def set_address(address: str) -> None:
     """Write the address of the source code in place of the one that is there."""
     old = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
-    for name in ("pyproject.toml", "CITATION.cff", "README.md"):
+    for name in ("pyproject.toml", "CITATION.cff"):
         path = ROOT / name
         write_atomic(path, path.read_text().replace(old, address).encode())
 
