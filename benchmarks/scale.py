@@ -228,7 +228,7 @@ def tables(work: Path, studies: int, learner: str, tell: Callable[..., None]) ->
     named = ["--learner", learner]
     model = work / "table-model"
     tell(f"{learner}: train", watched([*table, "train", root, *named, "-o", model]))
-    validate = [*table, "validate", root, *named, "--folds", "5"]
+    validate = [*table, "validate", root, *named, "--folds", "5", "-o", work / "table-run"]
     for jobs in (1, 2):
         tell(f"{learner}: validate, jobs {jobs}", watched([*validate, "--jobs", jobs]))
     with LocalCluster(

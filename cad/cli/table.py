@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cad.cli.shared import Jobs, Json, Scheduler, execution, show
+from cad.cli.shared import Jobs, Json, Out, Scheduler, execution, finish, show
 
 if TYPE_CHECKING:
     from cad.run.tables import Columns
@@ -111,6 +111,7 @@ def _words(text: str) -> tuple[str, ...]:
 @table_app.command("validate")
 def table_validate(
     file: File,
+    out: Out,
     scores: Scores = "",
     patient: Patient = "participant_id",
     scale: Scale = "likert5",
@@ -137,13 +138,11 @@ def table_validate(
     scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
-    """Cross-validate a learner, leaving whole patients out, and compare it with other learners.
+    """Cross-validate a learner, leaving whole patients out; write a run folder as `cad run` does.
 
     All columns are features but those that an option names. A column that seems to be something
-    else stops the command. The comparison is printed; nothing is written.
+    else stops the command. Every rival learner is validated on the same folds.
     """
-    from cad.base.reading import parse_json
-    from cad.run.execution.pool import workplace
     from cad.run.tables import Dialect, read_regions, table_settings, validate_table
 
     columns = _columns(
@@ -152,15 +151,8 @@ def table_validate(
     )  # fmt: skip
     settings = table_settings(pipeline, learner, folds, seed)
     regions = read_regions(file, columns, Dialect(separator, decimal, encoding, sheet))
-    with workplace(execution(jobs, scheduler)):
-        made = validate_table(regions, settings, isup_min, max(jobs, 1))
-    shown = made.comparison.drop(columns=["beyond_chance"]).round(3).to_string(index=False)
-    rows = parse_json(made.comparison.to_json(orient="records"))
-    show(
-        {"sentence": made.sentence, "notes": made.notes, "comparison": rows},
-        as_json,
-        lambda _: "\n".join([shown, *made.notes, made.sentence]),
-    )
+    options = execution(jobs, scheduler)
+    finish(validate_table(regions, settings, out, options, isup_min), as_json)
 
 
 @table_app.command("train")

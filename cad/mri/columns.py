@@ -7,7 +7,7 @@ they are stored. Look a column's name up there; no code splits a name to learn w
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -134,6 +134,39 @@ def columns_stated(settings: Mapping[str, Any]) -> dict[str, Column]:
     with suppress(ValidationError):
         return columns_of(FeatureSettings.model_validate(settings.get("features") or {}))
     return {}
+
+
+def columns_of_table(names: Sequence[str]) -> dict[str, Column]:
+    """Return the columns of somebody's own table, of which only the names are known.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The feature columns.
+
+    Returns
+    -------
+    dict of str to Column
+        By name. Each column is a group of its own: a region that is unlike others in it is said to
+        be so by the column's name.
+    """
+    return {
+        name: Column(
+            image="",
+            family="table",
+            part=name,
+            statistic="",
+            definition="A column of the table.",
+            unit="",
+            source="the table",
+            ibsi="",
+            title=name,
+            words="",
+            label=name,
+            groups=(name,),
+        )
+        for name in names
+    }
 
 
 def columns_digest(features: FeatureSettings) -> str:

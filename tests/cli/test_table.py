@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 import cad
 from cad.cli import app
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.records import read_metrics, read_record
 
 WITHOUT = """
 import sys
@@ -55,9 +57,12 @@ def test_validated_trained_and_predicted_without_fcntl(table: Path, tmp_path: Pa
 
     learner = ["--learner", "logistic on soft labels"]
     histology = ["--histology", "isup", "--isup-min", "2"]
-    made = run("validate", str(table), *ASKED, *histology, *learner, "--folds", "3")
-    assert "20 patients" in " ".join(made["notes"])
-    assert {"learner", "constant", "readers' mean"} <= {r["learner"] for r in made["comparison"]}
+    out = ["-o", str(tmp_path / "run"), "--folds", "3"]
+    made = run("validate", str(table), *out, *ASKED, *histology, *learner)
+    assert made["regions"] == 60
+    assert "20 patients" in " ".join(read_record(RunFolder(tmp_path / "run"))["warnings"])
+    rivals = read_metrics(RunFolder(tmp_path / "run"))["rivals"]["table"]
+    assert {"constant", "readers' mean"} <= {row["learner"] for row in rivals}
     run("train", str(table), *ASKED, *histology, *learner, "-o", str(tmp_path / "model"))
     run("predict", str(table), "--model", str(tmp_path / "model"), "-o", str(tmp_path / "out.csv"))
     scored = pd.read_csv(tmp_path / "out.csv")
@@ -98,9 +103,10 @@ def test_ids_are_text(table: Path, tmp_path: Path) -> None:
     frame["note"] = [f"{20240100000000001 + k}" if k % 5 else "None" for k in range(60)]
     frame.to_csv(table, index=False)
     words = ["table", "validate", str(table), *ASKED, "--learner", "PlattSVC", "--folds", "2"]
-    done = CliRunner().invoke(app, [*words, "--json"])
+    words += ["-o", str(tmp_path / "run")]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.exception
-    told = " ".join(json.loads(done.stdout)["notes"])
+    told = " ".join(read_record(RunFolder(tmp_path / "run"))["warnings"])
     assert f"{frame['patient'].nunique()} patients" in told
     model, out = str(tmp_path / "model"), tmp_path / "out.csv"
     run = CliRunner()

@@ -243,6 +243,12 @@ class Results:
         """Return the columns of the run's feature table, by name."""
         return columns_stated(self.run.get("settings") or {})
 
+    @property
+    def pictured(self) -> bool:
+        """Tell whether the run measured images; a run of a table has none."""
+        features = (self.run.get("settings") or {}).get("features") or {}
+        return features.get("modalities") != []
+
     def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
         """Return the thresholds of the model that scored a region, else those of the run.
 

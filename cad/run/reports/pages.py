@@ -34,6 +34,7 @@ def write_report(run: Path) -> Path:
 
     Only the run folder is read, and no result is computed. Every page is one file without any
     reference to another place: it opens from a disk, makes no network request, and prints on A4.
+    A run of a table, which has no images, has an index and no page of a patient.
     Pages of patients that the run no longer has are deleted.
 
     Parameters
@@ -70,7 +71,8 @@ def write_report(run: Path) -> Path:
     # cannot be written, or an interruption, ends the others.
     with ThreadPoolExecutor(_THREADS) as beside:
         drawn = beside.submit(draw_figures, metrics, results.thresholds)
-        list(beside.map(write_page, [None, *patients], patients, [*patients[1:], None]))
+        if results.pictured:
+            list(beside.map(write_page, [None, *patients], patients, [*patients[1:], None]))
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
         figures = drawn.result()

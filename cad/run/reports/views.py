@@ -74,12 +74,15 @@ class PatientView:
         Rows of ``failures.csv`` on the patient.
     missing : set of str
         Names of the modalities that a study lacks; :func:`study_views` fills it.
+    pictured : bool
+        Whether the run measured images, so that the patient has a page and may be read.
     """
 
     patient: str
     regions: list[RegionResult] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
+    pictured: bool = True
 
     @property
     def page(self) -> str:
@@ -131,8 +134,13 @@ class PatientView:
 
     @property
     def blinded(self) -> bool:
-        """Tell whether no region of the patient has a score yet; the page then asks for one."""
-        return bool(self.regions) and not any(region.scores for region in self.regions)
+        """Tell whether no region of the patient has a score yet; the page then asks for one.
+
+        Nobody reads a patient of whom there are no images.
+        """
+        if not self.pictured or not self.regions:
+            return False
+        return not any(region.scores for region in self.regions)
 
     @property
     def probability(self) -> float | None:
@@ -206,12 +214,15 @@ def list_patients(results: Results) -> list[PatientView]:
         Content of the run folder.
     """
     found: dict[str, PatientView] = {}
+    pictured = results.pictured
     for region in results.regions:
-        found.setdefault(region.patient, PatientView(region.patient)).regions.append(region)
+        view = PatientView(region.patient, pictured=pictured)
+        found.setdefault(region.patient, view).regions.append(region)
     for failure in results.failures:
         patient = failure.get("participant_id", "")
         if patient:
-            found.setdefault(patient, PatientView(patient)).failures.append(failure)
+            view = PatientView(patient, pictured=pictured)
+            found.setdefault(patient, view).failures.append(failure)
     return sorted(
         found.values(), key=lambda p: (p.blinded, 0.0 if p.blinded else -p.order, p.patient)
     )

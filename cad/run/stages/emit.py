@@ -18,7 +18,6 @@ from cad.folders.run_folder.folder import of_every_run
 from cad.folders.run_folder.results import read_results
 from cad.learning.evaluation.statements.checklists import validation_md
 from cad.learning.evaluation.summary import Summary
-from cad.mri.columns import columns_of
 from cad.run.model.versions import library_versions
 from cad.run.reports import write_report
 from cad.run.reports.printed import closing_lines, numbers, printed_table
@@ -244,7 +243,7 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
             "explained": len({(row["study_id"], row["roi_id"]) for row in judged.explanations}),
             # None where the tables name none.
             "sites": int(people["site"].nunique()) or None if "site" in people else None,
-            "features": tables.count_features(loaded.folder, columns_of(loaded.settings.features)),
+            "features": tables.count_features(loaded.folder, loaded.columns),
         },
         "warnings": [*judged.summary.warnings, *judged.notes],
         "simulated": judged.simulated,

@@ -15,6 +15,7 @@ from cad.folders.cohort.without import labels_of
 from cad.folders.cohort.without import without as leave_out
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import Failure
+from cad.mri.columns import Column, columns_of, columns_of_table
 from cad.mri.features.filters import check_filters
 from cad.mri.features.provenance import CohortFacts, resolve_auto
 from cad.run.execution.options import ExecutionOptions
@@ -45,6 +46,8 @@ class Loaded:
         the models and options. A finished run with another text is computed again.
     withdrawn : tuple of str
         Patients who withdrew and are left out, whether or not the tables hold them.
+    table_columns : tuple of str
+        Features of somebody's own table, of which no image was measured; else empty.
     """
 
     settings: PipelineSettings
@@ -54,6 +57,14 @@ class Loaded:
     kind: Kind
     basis: str = ""
     withdrawn: tuple[str, ...] = ()
+    table_columns: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """Return the meaning of every feature column that the run has, by its name."""
+        if self.table_columns:
+            return columns_of_table(self.table_columns)
+        return columns_of(self.settings.features)
 
     @property
     def failures(self) -> list[Failure]:

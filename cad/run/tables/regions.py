@@ -65,6 +65,11 @@ class Regions:
         return self.rois["participant_id"]
 
     @property
+    def sited(self) -> bool:
+        """Tell whether the table names the patients' sites."""
+        return bool((self.rois["site"] != "").any())
+
+    @property
     def readers(self) -> list[str]:
         """Return the readers' names, in the order of their columns."""
         return [str(name) for name in self.scores["reader_id"].drop_duplicates()]

@@ -1,25 +1,37 @@
-"""Validate a learner on a table, leaving whole patients out, beside its rivals."""
+"""Validate a learner on a table, leaving whole patients out, into a run folder."""
 
 from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from sklearn.pipeline import Pipeline
 
-from cad.base.settings import LabelSettings, PipelineSettings
-from cad.learning.labels.agreement import agreement_notes, reader_agreement
-from cad.learning.labels.consensus import grade_matrix, reader_probabilities
+from cad.base.settings import PipelineSettings
+from cad.base.transactions import claimed
+from cad.folders.run_folder import RUNS, RunFolder
 from cad.learning.learners.rivals import rival_learners, rival_notes
-from cad.run.api import Validation, validate
-from cad.run.model.estimator import front_steps, make_estimator
-from cad.run.stages.aggregate import FoldLabels, fold_labels_of
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.pool import workplace
+from cad.run.stages.aggregate import Aggregated
+from cad.run.stages.emit import Emitted, emit
+from cad.run.stages.extract import Measured
+from cad.run.stages.judge import Judged
+from cad.run.stages.load import Loaded
+from cad.run.stages.validate import validate
 from cad.run.tables.regions import Regions
+from cad.run.tables.stages import aggregate_table, load_table
+
+NOTHING_MEASURED = Measured([], [], [], 0.0)
+"""What is measured of a table's regions: nothing, the table holds it."""
 
 
 def validate_table(
-    regions: Regions, settings: PipelineSettings, isup_min: int | None = None, jobs: int = 1
-) -> Validation:
-    """Cross-validate a pipeline's learner and all its rivals on a table.
+    regions: Regions,
+    settings: PipelineSettings,
+    out: Path,
+    options: ExecutionOptions,
+    isup_min: int | None = None,
+) -> Emitted:
+    """Cross-validate a pipeline's learner and all its rivals on a table, and write the run folder.
 
     Parameters
     ----------
@@ -27,104 +39,57 @@ def validate_table(
         The table (:func:`cad.run.tables.regions.read_regions`).
     settings : PipelineSettings
         Of :func:`cad.run.tables.settings.table_settings`.
+    out : Path
+        Run folder: probabilities, measures, validation, figures and an index page.
+    options : ExecutionOptions
+        How the job is run; changes no result.
     isup_min : int or None
         Lowest malignant grade, where histology is a grade.
-    jobs : int
-        Number of folds that are fitted at the same time.
 
     Returns
     -------
-    Validation
-        Out-of-fold probabilities, and measures of the learner and its rivals. ``notes`` says how
-        the table was read, which rivals were left out or see a part of the rows, and how many
-        regions are copies.
+    Emitted
+        Summary of the run, which the command prints.
 
     Raises
     ------
     CadError
         For labels or settings that cannot be used.
     """
-    labels_by = regions.label_settings(settings.labels, isup_min)
-    settings = settings.model_copy(update={"labels": labels_by})
-    labels = regions.labels(labels_by)
-    # Two tables name a column alike and mean two things; a model names them by their place.
-    X = regions.X
-    rivals = {
-        name: Pipeline([*front_steps(settings).steps, ("learner", rival)])
-        for name, rival in rival_learners(len(X)).items()
-        if name != settings.learner.name
-    }
-    chosen = settings.validate_
-    folds = chosen.folds if chosen.scheme == "patient-folds" else None
-    truth = labels["truth"].to_numpy(float)
-    readers = _readers(regions, labels, settings)
-    made = validate(
-        make_estimator(settings),
-        X,
-        labels["y"].to_numpy(float),
-        regions.patients,
-        eta=labels["eta"].to_numpy(float),
-        truth=truth if np.isfinite(truth).any() else None,
-        readers=readers,
-        rivals=rivals,
-        folds=folds,
-        seed=chosen.seed,
-        jobs=jobs,
-        relabel=_relabel(regions, labels, readers, labels_by),
-    )
-    others = [name for name in rival_learners() if name != settings.learner.name]
-    notes = [
-        *regions.notes,
-        *made.notes,
-        *_of_readers(regions, readers),
-        *rival_notes(others, len(X)),
-        *copies(regions),
-    ]
-    return replace(made, notes=notes)
+    with claimed(out, RUNS["run"]), workplace(options):
+        loaded = load_table(regions, settings, RunFolder(out), options, "run", isup_min)
+        return validated(loaded, regions)[-1]
 
 
-def _readers(
-    regions: Regions, labels: pd.DataFrame, settings: PipelineSettings
-) -> pd.DataFrame | None:
-    """Return every reader's probability, a column a reader; None where nobody read."""
-    if regions.stated is not None:
-        return pd.DataFrame({"consensus": labels["p"]})
-    if regions.scores.empty:
-        return None
-    grades = reader_probabilities(regions.scores, regions.rois, settings.labels)
-    matrix, names = grade_matrix(grades, labels)
-    return pd.DataFrame(matrix, columns=names)
+def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emitted]:
+    """Validate in a folder that this process owns, and write the run.
 
-
-def _relabel(
-    regions: Regions,
-    labels: pd.DataFrame,
-    readers: pd.DataFrame | None,
-    settings: LabelSettings,
-) -> FoldLabels | None:
-    """Return what makes the labels in each fold; None where they depend on no other region."""
-    if readers is None or regions.stated is not None:
-        return None
-    return fold_labels_of(
-        settings,
-        readers.to_numpy(float),
-        labels,
-        labels["y"].to_numpy(float),
-        labels["eta"].to_numpy(float),
-    )
-
-
-def _of_readers(regions: Regions, readers: pd.DataFrame | None) -> list[str]:
-    """Name the readers who add nothing to the others, and copies."""
-    if readers is None or regions.stated is not None:
-        return []
-    names = [str(name) for name in readers.columns]
-    grades = readers.to_numpy(float)
-    return agreement_notes(reader_agreement(grades, names, regions.patients))
+    Parameters
+    ----------
+    loaded : Loaded
+        Of :func:`cad.run.tables.stages.load_table`.
+    regions : Regions
+        The table.
+    """
+    # Before anything is written: a run that is killed from here on is no finished one.
+    loaded.folder.complete.unlink(missing_ok=True)
+    aggregated = aggregate_table(loaded, regions)
+    count = len(regions.X)
+    others = [name for name in rival_learners() if name != loaded.settings.learner.name]
+    notes = [*aggregated.notes, *rival_notes(others, count), *copies(regions)]
+    aggregated = replace(aggregated, notes=tuple(notes))
+    judged = validate(loaded, aggregated)
+    return aggregated, judged, emit(loaded, NOTHING_MEASURED, judged)
 
 
 def copies(regions: Regions) -> list[str]:
-    """Say how many regions have all the features of another patient's region."""
+    """Say how many regions have all the features of another patient's region.
+
+    Parameters
+    ----------
+    regions : Regions
+        The table.
+    """
     rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
     owners = pd.DataFrame({"row": rows, "patient": regions.patients.to_numpy()})
     copied = int((owners.groupby("row")["patient"].transform("nunique") > 1).sum())

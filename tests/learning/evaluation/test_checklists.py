@@ -151,6 +151,10 @@ RUNS: dict[str, tuple[Json, str, Json, str]] = {
     "other_predictors": (
         record(), "none", set_in(record(), ["size"], "settings", "features", "families"), "size",
     ),
+    "predictor": (
+        record(), "`cad predict`",
+        set_in(record(), [], "settings", "features", "modalities"), "`cad table predict`",
+    ),
     "resampling": (
         record(), "", set_in(record(), [1.0, 1.0, 0.0], "settings", "images", "spacing_t2w"), "1.0",
     ),

@@ -18,10 +18,9 @@ from cad.base.errors import CadError
 from cad.cli import app
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.partitions import read_partitions
-from cad.learners import rivals
+from cad.folders.run_folder.records import read_metrics
 from cad.run.execution.options import HERE
 from cad.run.pipeline import run_pipeline
-from cad.run.tables import read_regions, table_settings, validate_table
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +66,11 @@ def test_two_runs_are_the_table_of_one_run(months: Path, run_folder: Path) -> No
 
 def test_validated_trained_and_predicted(months: Path, run_folder: Path, tmp_path: Path) -> None:
     learner = ["--learner", "extra trees on p"]
-    one = invoke("validate", str(run_folder), *learner, "--folds", "3")
-    two = invoke("validate", str(months), *learner, "--folds", "3")
-    shown = [
-        pd.DataFrame(made["comparison"]).set_index(["learner", "measure"]) for made in (one, two)
-    ]
+    shown = []
+    for name, source in (("one", run_folder), ("two", months)):
+        invoke("validate", str(source), "-o", str(tmp_path / name), *learner, "--folds", "3")
+        rivals = read_metrics(RunFolder(tmp_path / name))["rivals"]["table"]
+        shown.append(pd.DataFrame(rivals).set_index(["learner", "measure"]))
     kernel = "kernel ridge on p"  # its sums do not depend on the order of rows, as drawn trees do
     a, b = (frame.loc[kernel, "value"].to_numpy(float) for frame in shown)
     np.testing.assert_allclose(a, b, rtol=1e-6)
@@ -131,9 +130,9 @@ def test_what_is_no_finished_run_is_refused(changed: Path, tmp_path: Path) -> No
     with pytest.raises(CadError, match="no run of"):
         read_partitions(tmp_path / "empty")
     with pytest.raises(CadError, match="brings its own labels"):
-        invoke("validate", str(changed), "--scores", "r1")
+        invoke("validate", str(changed), "-o", str(tmp_path / "run"), "--scores", "r1")
     with pytest.raises(CadError, match="cannot be read as a table: No such file"):
-        invoke("validate", str(tmp_path / "table.csv"))
+        invoke("validate", str(tmp_path / "table.csv"), "-o", str(tmp_path / "run"))
 
 
 def test_a_damaged_table_names_its_file(changed: Path) -> None:
@@ -141,28 +140,3 @@ def test_a_damaged_table_names_its_file(changed: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(CadError, match=r"june/labels\.parquet"):
         read_partitions(changed)
-
-
-def test_rivals_of_many_rows_and_copied_men_are_said(
-    changed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("features", "labels"):
-        source = pd.read_parquet(getattr(RunFolder(changed / "may"), name))
-        source["participant_id"] = source["participant_id"] + "x"
-        copied = getattr(RunFolder(changed / "july"), name)
-        copied.parent.mkdir(exist_ok=True)
-        source.to_parquet(copied)
-    for name in (".complete", "run.json"):
-        shutil.copy(changed / "may" / name, changed / "july" / name)
-    for limit in ("MOST_SQUARE", "MOST_GROWN"):
-        monkeypatch.setattr(rivals, limit, 10)
-    settings = table_settings(learner="extra trees on p", folds=3, seed=0)
-    made = validate_table(read_regions(changed, None), settings)
-    regions = len(pd.read_parquet(RunFolder(changed / "may").features))
-    assert any(note.startswith("not compared: logistic on soft labels") for note in made.notes)
-    assert any(note.startswith("boosting on soft labels: each tree is") for note in made.notes)
-    assert any(
-        note.startswith(f"{2 * regions} regions have the same features") for note in made.notes
-    )
-    assert set(made.comparison["learner"]) >= {"boosting on soft labels", "constant"}
-    assert "kernel ridge on p" not in set(made.comparison["learner"])

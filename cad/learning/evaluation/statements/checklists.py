@@ -19,6 +19,7 @@ from cad.learning.evaluation.statements.sentences import SENTENCES
 from cad.learning.evaluation.summary import Summary
 
 State = Literal["yes", "no", "person", "not applicable"]
+OF_A_TABLE = "who made the table knows how its columns were measured"
 TITLES = {"claim": "CLAIM 2024", "tripod": "TRIPOD+AI", "clear": "CLEAR"}
 
 
@@ -63,9 +64,17 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
 
     answered = {}
     for number, item in items(name).items():
-        if "answer" in item:
+        if _of_nobody(name, number, facts):
+            if name == "metrics":  # each of its items has a reason
+                answered[number] = OF_A_TABLE
+        elif "answer" in item:
             answered[number] = re.sub(r"\{(\w+)\}", sentence, item["answer"])
     return answered
+
+
+def _of_nobody(name: str, number: str, facts: RunFacts) -> bool:
+    """Tell whether an item asks how images were measured, and the run measured none."""
+    return not facts.pictured and number in table_beside(__file__)["of_images"][name]
 
 
 def metrics_states(facts: RunFacts) -> dict[str, State]:
@@ -84,6 +93,9 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
     """
     states: dict[str, State] = {}
     for number, item in items("metrics").items():
+        if _of_nobody("metrics", number, facts):
+            states[number] = "person"
+            continue
         if "state" in item:
             states[number] = item["state"]
             continue

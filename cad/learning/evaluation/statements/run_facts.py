@@ -37,6 +37,11 @@ class RunFacts:
         return dict(section)
 
     @property
+    def pictured(self) -> bool:
+        """Tell whether the run measured images; what a table holds, its owner measured."""
+        return self.settings("features").get("modalities") != []
+
+    @property
     def counts(self) -> Json:
         """Return how many studies, features and sites there were; None where not counted."""
         return {"features": None, "sites": None, **(self.run.get("counts") or {})}

@@ -43,12 +43,17 @@ def _learner_name(facts: RunFacts) -> str:
 
 def _model(facts: RunFacts) -> str:
     parameters = listed(facts.parameters) if facts.fitted else f"parameters: {UNKNOWN}"
+    if not facts.pictured:
+        columns = facts.counts["features"]
+        return f"{_learner_name(facts)} ({parameters}) on {columns} columns of a table."
     modalities = ", ".join(facts.settings("features").get("modalities", []))
     return f"{_learner_name(facts)} ({parameters}) on ROI features ({modalities})."
 
 
 def _included(facts: RunFacts) -> str:
     sentence = f"{facts.metrics.n.patients} patients, {facts.metrics.n.rois} ROIs."
+    if not facts.pictured:
+        return f"{sentence} All rows of the table."
     studies = facts.counts.get("studies")
     if studies is None:
         return sentence
@@ -309,7 +314,8 @@ def _failures(facts: RunFacts) -> str:
         # The points are P-, .5 and P+, in this order.
         middle = histology.operating_points[1]
         sentences.append(f"At .5: {middle['fp']} false positives, {middle['fn']} false negatives.")
-    sentences.append("Each patient's page shows its ROIs.")
+    if facts.pictured:
+        sentences.append("Each patient's page shows its ROIs.")
     return " ".join(sentences)
 
 
@@ -367,9 +373,15 @@ def _families(facts: RunFacts) -> str:
 
 
 def _other_predictors(facts: RunFacts) -> str:
+    if not facts.pictured:
+        return "All columns of features.parquet; what they measure says who made the table."
     families = facts.settings("features").get("families") or []
     of_outline = [family for family in families if family in ("size", "position")]
     return f"Beside image values: {', '.join(of_outline) or 'none'}."
+
+
+def _predictor(facts: RunFacts) -> str:
+    return "`cad predict`" if facts.pictured else "`cad table predict`"
 
 
 def _resampling(facts: RunFacts) -> str:
@@ -408,7 +420,7 @@ def _sites(facts: RunFacts) -> str:
     count = facts.counts["sites"]
     if count is None:
         return "sites are not in the tables"
-    return f"{count} site(s) in participants.tsv."
+    return f"{count} site(s)."
 
 
 def _dimension(facts: RunFacts) -> str:
@@ -482,6 +494,7 @@ SENTENCES: dict[str, Callable[[RunFacts], str]] = {
     "prevalence": _prevalence,
     "readers_beside": _readers_beside,
     "reference": _reference,
+    "predictor": _predictor,
     "resampling": _resampling,
     "robustness": _robustness,
     "scaling": _scaling,

@@ -1,0 +1,151 @@
+"""A table as the stages of a run take it: what a cohort and its measurements would have been.
+
+From here on a table and a cohort go the same way: the same estimator, folds, measures, decisions
+and files of the run folder.
+"""
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+
+from cad.base.files import parquet_bytes
+from cad.base.settings import PipelineSettings
+from cad.folders.cohort import Cohort
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.tables import write_features, write_labels
+from cad.learning.labels.consensus import grade_matrix, notes, reader_probabilities
+from cad.run.execution.options import ExecutionOptions
+from cad.run.model.fold_features import FoldFeatures
+from cad.run.stages.aggregate import Aggregated, FoldLabels, join, label_kinds
+from cad.run.stages.load import Kind, Loaded
+from cad.run.tables.regions import Regions
+
+
+def without_images(settings: PipelineSettings) -> PipelineSettings:
+    """Return a pipeline's settings for a table: nothing is asked of images that nobody has.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        Not changed.
+
+    Returns
+    -------
+    PipelineSettings
+        Without modalities, intensity scale and redrawn outlines; ``labels``, ``learner``,
+        ``validate`` and ``decision`` as they are.
+    """
+    images = settings.images.model_copy(update={"t2_standardisation": "none"})
+    robustness = settings.features.robustness.model_copy(update={"stable_only": False})
+    features = settings.features.model_copy(
+        update={"modalities": (), "families": (), "filters": {}, "robustness": robustness}
+    )
+    return settings.model_copy(update={"images": images, "features": features})
+
+
+def load_table(
+    regions: Regions,
+    settings: PipelineSettings,
+    folder: RunFolder,
+    options: ExecutionOptions,
+    kind: Kind,
+    isup_min: int | None = None,
+) -> Loaded:
+    """Return what a run starts from, for a table.
+
+    Parameters
+    ----------
+    regions : Regions
+        The table.
+    settings : PipelineSettings
+        Of :func:`cad.run.tables.settings.table_settings`.
+    folder : RunFolder
+        Where the run is written.
+    options : ExecutionOptions
+        How the job is run.
+    kind : {"run", "train", "predict"}
+        What the run folder is for.
+    isup_min : int or None
+        Lowest malignant grade, where histology is a grade.
+    """
+    labels_by = regions.label_settings(settings.labels, isup_min)
+    settings = without_images(settings.model_copy(update={"labels": labels_by}))
+    rois = regions.rois
+    numbered = rois.groupby("participant_id").cumcount() + 1
+    known = rois.drop(columns="site").replace({"histology": {"": None}, "isup": {"": None}})
+    known = known.assign(label=numbered.to_numpy(), zone=None)
+    participants = rois[["participant_id", "site"]].drop_duplicates("participant_id")
+    if not regions.sited:
+        participants = participants.drop(columns="site")
+    readers = pd.DataFrame({"reader_id": regions.readers, "expert": False})
+    cohort = Cohort(
+        regions.file,
+        participants.reset_index(drop=True),
+        readers,
+        known,
+        regions.scores,
+        digest=_digest(regions),
+    )
+    names = tuple(map(str, regions.X.columns))
+    return Loaded(settings, cohort, folder, options, kind, table_columns=names)
+
+
+def _digest(regions: Regions) -> str:
+    """Return a hash of everything that the table says."""
+    parts = [parquet_bytes(part) for part in (regions.X, regions.rois, regions.scores)]
+    if regions.stated is not None:
+        parts.append(parquet_bytes(regions.stated))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
+    """Return features and labels of every region of a table, and write both to the run folder.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        Of :func:`load_table`.
+    regions : Regions
+        The table.
+    """
+    settings = loaded.settings
+    labels = regions.labels(settings.labels)
+    labels["label_kind"] = label_kinds(labels, settings)
+    write_labels(loaded.folder, labels)
+    keys = pd.DataFrame(
+        {
+            "participant_id": regions.rois["participant_id"],
+            "study_id": regions.rois["participant_id"],
+            "roi_id": regions.rois["roi_id"],
+        }
+    )
+    features = pd.concat([keys, regions.X], axis=1)
+    write_features(loaded.folder, features)
+    table = join(features, labels)
+    rois = loaded.cohort.rois
+    grades = reader_probabilities(regions.scores, rois, settings.labels)
+    relabel = None
+    if settings.labels.consensus != "mean" and regions.stated is None:
+        relabel = FoldLabels(
+            settings.labels.consensus,
+            grade_matrix(grades, table.keys)[0],
+            table.labels["truth"].to_numpy(float),
+            table.labels["certain"].to_numpy(float),
+            table.y,
+            table.spread,
+        )
+    sites = np.asarray(regions.rois["site"], dtype=str)
+    return Aggregated(
+        rois,
+        regions.scores,
+        grades,
+        pd.DataFrame(index=table.keys.index),
+        labels,
+        table,
+        FoldFeatures(table.keys, table.X, settings, (), sites, loaded.folder),
+        len(table.keys),
+        simulated=False,
+        relabel=relabel,
+        notes=(*regions.notes, *notes(regions.scores, settings.labels)),
+    )
