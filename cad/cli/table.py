@@ -61,6 +61,11 @@ Learner = Annotated[
     str, typer.Option("--learner", help="Instead of the pipeline's: a class, or a rival; NAME:C=10")
 ]
 
+Folds = Annotated[
+    int | None, typer.Option("--folds", min=2, help="Of whole patients; default: each alone.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the folds.")]
+
 
 def _columns(
     file: Path,
@@ -130,10 +135,8 @@ def table_validate(
     sheet: Sheet = "",
     pipeline: Pipeline = "ensemble",
     learner: Learner = "",
-    folds: Annotated[
-        int | None, typer.Option("--folds", min=2, help="Of whole patients; default: each alone.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the folds.")] = 0,
+    folds: Folds = None,
+    seed: Seed = 0,
     jobs: Jobs = 1,
     scheduler: Scheduler = None,
     as_json: Json = False,
@@ -177,25 +180,27 @@ def table_train(
     sheet: Sheet = "",
     pipeline: Pipeline = "ensemble",
     learner: Learner = "",
+    folds: Folds = None,
+    seed: Seed = 0,
+    jobs: Jobs = 1,
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
-    """Fit a learner to the whole table and write a model bundle.
+    """Validate as `cad table validate` does, then fit to the whole table and write a model.
 
     All columns are features but those that an option names. Labels come from the scores; from
     histology where there are none, or where the pipeline says so (labels.histology).
     """
-    from cad.run.execution.pool import workplace
     from cad.run.tables import Dialect, read_regions, table_settings, train_table
 
     columns = _columns(
         file, patient, scores, scale, histology, isup_min, site, region, reader, ignore, features,
         missing, preset,
     )  # fmt: skip
-    settings = table_settings(pipeline, learner)
+    settings = table_settings(pipeline, learner, folds, seed)
     regions = read_regions(file, columns, Dialect(separator, decimal, encoding, sheet))
-    with workplace(execution(1)):
-        bundle = train_table(regions, settings, out, isup_min)
-    show({"model": str(out), **bundle.metadata["training"]}, as_json, lambda _: f"model: {out}")
+    options = execution(jobs, scheduler)
+    finish(train_table(regions, settings, out, options, isup_min), as_json)
 
 
 @table_app.command("predict")
@@ -213,9 +218,10 @@ def table_predict(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a copy of a table with the model's probability of every row added.
+    """Write a copy of a table with the model's probability, range and decision of every row added.
 
-    The table must have the model's feature columns. A file of --out that is there is replaced only
+    The table must have the model's feature columns; readers' scores are evidence where it has
+    them. A file of --out that is there is replaced only
     if this program wrote it and nobody changed it since, or with --force; never the table itself.
     """
     from cad.run.tables import Dialect, predict_table

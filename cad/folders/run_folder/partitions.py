@@ -13,7 +13,7 @@ from cad.folders.run_folder.records import read_record
 from cad.folders.run_folder.tables import KEYS
 from cad.mri.columns import columns_stated
 
-LABELS = ["y", "eta", "p", "truth"]
+LABELS = ["y", "eta", "p", "truth", "label_kind"]
 """Columns of the joined table that are no features.
 
 :data:`cad.folders.run_folder.tables.KEYS` are none either.
@@ -43,7 +43,8 @@ def read_partitions(root: Path) -> pd.DataFrame:
     -------
     DataFrame
         One row per measured region: ``participant_id``, ``study_id``, ``roi_id``, the features,
-        then ``y``, ``eta``, ``p`` and ``truth`` as in ``labels.parquet``. A feature that a run
+        then ``y``, ``eta``, ``p``, ``truth`` and
+        ``label_kind`` as in ``labels.parquet``. A feature that a run
         lacks is NaN there.
 
     Raises

@@ -35,7 +35,7 @@ from cad.base.reading import (
 from cad.base.transactions import Kind, claimed, commit, is_ours, settle, stage
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.learners.base import RangeWarning, outside, training_range
-from cad.mri.columns import Column, columns_stated
+from cad.mri.columns import Column, columns_of_table, columns_stated
 from cad.run.model.state import check_stored, dump_state, load_state
 
 SCHEMA_VERSION = 1
@@ -96,18 +96,29 @@ class Bundle:
         Raises
         ------
         CadError
-            For a model that was trained on a table, which has no settings for images.
+            For a model that :func:`cad.save_model` wrote, which has no settings.
         """
         if "pipeline" not in self.metadata:
-            raise CadError(
-                f"{self.name} was trained on a table: it scores rows of its columns, not images",
-                hint="cad.load_model(...).probability(X)",
-            )
+            raise self.refused_for_images()
         return dict(self.metadata["pipeline"])
+
+    def refused_for_images(self) -> CadError:
+        """Return the error for a model of a table that is asked to score images."""
+        return CadError(
+            f"{self.name} was trained on a table: it scores rows of its columns, not images",
+            hint="`cad table predict`, or cad.load_model(...).probability(X)",
+        )
+
+    @property
+    def of_table(self) -> bool:
+        """Tell whether the model was trained on a table, so that it scores tables and no images."""
+        return "pipeline" not in self.metadata or bool(self.metadata.get("table"))
 
     @property
     def columns(self) -> dict[str, Column]:
-        """Return the meaning of every column that the model's pipeline measures, by column name."""
+        """Return the meaning of every column that the model takes, by column name."""
+        if self.of_table:
+            return columns_of_table(self.features)
         return columns_stated(self.pipeline)
 
     def probability(self, X: pd.DataFrame) -> np.ndarray:

@@ -1,13 +1,14 @@
 """Load: a cohort's tables, checked, nothing measured yet."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
+from cad.base.files import JsonObject
 from cad.base.settings import PipelineSettings
 from cad.folders.cohort import Cohort, read_cohort
 from cad.folders.cohort.twins import twins
@@ -48,6 +49,8 @@ class Loaded:
         Patients who withdrew and are left out, whether or not the tables hold them.
     table_columns : tuple of str
         Features of somebody's own table, of which no image was measured; else empty.
+    table_roles : dict
+        Which columns of that table are what, for the tables that a model of it will score.
     """
 
     settings: PipelineSettings
@@ -58,6 +61,7 @@ class Loaded:
     basis: str = ""
     withdrawn: tuple[str, ...] = ()
     table_columns: tuple[str, ...] = ()
+    table_roles: JsonObject = field(default_factory=dict)
 
     @property
     def columns(self) -> dict[str, Column]:

@@ -67,9 +67,12 @@ def shared_settings(
     Raises
     ------
     CadError
-        When the models measure images differently.
+        When the models measure images differently, or one was trained on a table.
     """
-    parsed = [_settings_of(bundle) for bundle in bundles]
+    for bundle in bundles:
+        if bundle.of_table:
+            raise bundle.refused_for_images()
+    parsed = [settings_of(bundle) for bundle in bundles]
     first = parsed[0]
     for bundle, other in zip(bundles[1:], parsed[1:], strict=True):
         # Which images a model needs may differ; how one of them is measured may not, for the
@@ -86,7 +89,14 @@ def shared_settings(
     return first.model_copy(update={"features": features, "decision": decision or first.decision})
 
 
-def _settings_of(bundle: Bundle) -> PipelineSettings:
+def settings_of(bundle: Bundle) -> PipelineSettings:
+    """Return the settings that a model was trained with.
+
+    Raises
+    ------
+    CadError
+        For settings that this version does not know.
+    """
     with using(bundle):
         return parse_settings(PipelineSettings, bundle.pipeline, bundle.name)
 
@@ -210,7 +220,7 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     """
     if decision.aim_npv is None and decision.aim_ppv is None:
         return None
-    own = _settings_of(bundle).decision
+    own = settings_of(bundle).decision
     with using(bundle):
         stored = bundle.metadata.get("operating_point")
         # The stored thresholds were chosen for the aims and costs of the training; others are

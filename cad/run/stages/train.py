@@ -10,7 +10,7 @@ from cad.base.files import JsonObject, json_safe
 from cad.learning.evaluation.folds.crossval import fit_keywords
 from cad.learning.evaluation.folds.unlabelled import labels_told
 from cad.learning.evaluation.summary import Summary
-from cad.mri.columns import Column, columns_of
+from cad.mri.columns import Column
 from cad.mri.features.provenance import summary
 from cad.mri.features.typicality import Typicality
 from cad.run.model.bundle import save_bundle
@@ -62,7 +62,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     training = pd.concat([labels, kept if carried else unlinked(kept)], axis=1)
     # The rows that a bundle is verified with are no patient's where it may carry none.
     reference = rows[use] if carried else unlinked(pd.DataFrame(rows[use])).to_numpy()
-    columns = columns_of(loaded.settings.features)
+    columns = loaded.columns
     meta = metadata(
         settings=loaded.settings,
         features=X[use],
@@ -83,6 +83,8 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     if loaded.withdrawn:
         meta["training"]["withdrawn"] = len(loaded.withdrawn)  # how many, never who
     meta["carries_training_rows"] = carried
+    if loaded.table_roles:
+        meta["table"] = loaded.table_roles
     meta["preparation"] = {**preparation.as_dict(), "text": preparation.as_text()}
     save_bundle(out, estimator, json_safe(meta), card(meta), reference[:REFERENCE_ROWS], training)
 

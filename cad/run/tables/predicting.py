@@ -1,18 +1,31 @@
 """Score the rows of a table with a trained model, and write the table with the result."""
 
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError, located
 from cad.base.files import csv_bytes, write_own
-from cad.folders.run_folder.partitions import read_partitions
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.partitions import LABELS, read_partitions
+from cad.folders.run_folder.tables import KEYS
+from cad.run.execution.options import HERE
 from cad.run.model.bundle import Bundle, load_bundle
+from cad.run.stages.extract import Extracted
+from cad.run.stages.predict import predict, settings_of
 from cad.run.tables import values
-from cad.run.tables.dialects import UNSTATED, Dialect, read_cells
+from cad.run.tables.dialects import UNSTATED, Cells, Dialect, read_cells
+from cad.run.tables.regions import Regions, no_scores, numbered_within
+from cad.run.tables.stages import aggregate_table, load_table
 
-ADDED = ("probability",)
-"""Columns that a prediction adds to the table."""
+ADDED = (
+    "belief", "probability", "probability_of", "probability_images", "probability_low",
+    "probability_high", "decision", "decision_reason", "unlike",
+)  # fmt: skip
+"""Columns of the results that a prediction adds to the table, as far as the model gives them."""
 
 
 def predict_table(
@@ -29,7 +42,8 @@ def predict_table(
     ----------
     path : Path
         A file (:func:`cad.run.tables.dialects.read_cells`), or a folder of runs, with the model's
-        features.
+        features. Columns of the patient, the region's id and the readers' scores are found by the
+        names that they had at the training.
     model : Path
         Folder of a bundle, which must reproduce its reference predictions first.
     out : Path
@@ -37,7 +51,7 @@ def predict_table(
     dialect : Dialect
         How the file is to be read, where its bytes leave a choice.
     missing : tuple of str
-        Further texts that stand for a missing value.
+        Further texts that stand for a missing value, beside those of the training.
     force : bool
         Whether to replace a file that this program did not write, as
         :func:`cad.base.files.write_own` does.
@@ -54,22 +68,26 @@ def predict_table(
         that is no number, a model that does not reproduce, and an output that is the input.
     """
     bundle = load_bundle(model)
+    if not bundle.of_table:
+        raise CadError(
+            f"{bundle.name} was trained on images: it scores a cohort, not a table",
+            file=model,
+            hint="`cad predict --model MODEL --cohort COHORT`",
+        )
     if path.is_dir():
         table = read_partitions(path)
         _check_columns(table, bundle, path)
-        features = table[bundle.features]
+        regions = _of_runs(table, bundle, path)
     else:
         cells = read_cells(path, dialect)
         table = cells.table
         _check_columns(table, bundle, path)
-        meaning = values.Meaning(cells.decimal_comma, missing)
         with located(file=path):
-            features = pd.DataFrame(
-                {name: values.numbers(cells, name, meaning) for name in bundle.features}
-            )
-    scored = table.assign(probability=bundle.probability(features))
-    write_own(out, csv_bytes(scored, list(scored.columns)), [path, model], force=force)
-    return scored
+            regions = _of_cells(cells, bundle, missing)
+    scored = _scored(regions, bundle)
+    written = table.assign(**{name: scored[name].to_numpy() for name in scored})
+    write_own(out, csv_bytes(written, list(written.columns)), [path, model], force=force)
+    return written
 
 
 def _check_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
@@ -88,3 +106,50 @@ def _check_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
             file=path,
             hint="rename the table's column: nothing of it is overwritten",
         )
+
+
+def _of_runs(table: pd.DataFrame, bundle: Bundle, path: Path) -> Regions:
+    rois = table[["participant_id", "roi_id"]].astype(str).assign(histology="", isup="", site="")
+    features = table[bundle.features]
+    nothing = pd.DataFrame(np.nan, table.index, LABELS).assign(label_kind="unlabelled")
+    return Regions(path, features, rois, no_scores(), stated=nothing)
+
+
+def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions:
+    """Return the rows of a table with the columns that the model knows."""
+    roles = bundle.metadata.get("table") or {}
+    codes = (*roles.get("missing", ()), *missing)
+    meaning = values.Meaning(cells.decimal_comma, codes)
+    X = pd.DataFrame({name: values.numbers(cells, name, meaning) for name in bundle.features})
+    patients = [f"row {row}" for row in cells.rows]
+    if roles.get("patient") in cells.table:
+        patients = values.ids(cells, roles["patient"], "--patient", meaning)
+    ids = numbered_within(patients)
+    rois = pd.DataFrame({"participant_id": patients, "roi_id": ids})
+    readings = [no_scores()]
+    for name in roles.get("scores", ()):
+        if name not in cells.table:
+            continue
+        part = rois.assign(reader_id=name, scale=roles["scale"])
+        part["score"] = values.scores(cells, name, roles["scale"], meaning)
+        readings.append(part[part["score"].notna()])
+    scores = pd.concat(readings, ignore_index=True) if len(readings) > 1 else readings[0]
+    return Regions(cells.file, X, rois.assign(histology="", isup="", site=""), scores)
+
+
+def _scored(regions: Regions, bundle: Bundle) -> pd.DataFrame:
+    """Return the added columns of every row."""
+    if "pipeline" not in bundle.metadata:
+        # A model that `cad.save_model` wrote holds a learner, and nothing to decide by.
+        return pd.DataFrame({"probability": bundle.probability(regions.X)})
+    with TemporaryDirectory() as scratch:
+        settings = settings_of(bundle)
+        loaded = load_table(regions, settings, RunFolder(Path(scratch)), HERE, "predict")
+        loaded = replace(loaded, settings=settings)
+        aggregated = aggregate_table(loaded, regions)
+        source = aggregated.source
+        features = pd.concat([aggregated.table.keys[KEYS], aggregated.table.X], axis=1)
+        extracted = Extracted(features, aggregated.provenance, source)
+        judged = predict(loaded, extracted, aggregated, [bundle])
+    results = judged.results
+    return results[[name for name in ADDED if name in results]]

@@ -1,5 +1,6 @@
 """A table of regions as everything behind it needs it: features, scores, histology, who is who."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -8,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError, located
+from cad.base.files import JsonObject
 from cad.base.settings import LabelSettings
 from cad.folders.run_folder.partitions import LABELS, read_partitions
 from cad.folders.run_folder.tables import KEYS
@@ -42,12 +44,14 @@ class Regions:
     graded : bool
         Whether histology is stated as a grade, and not in two classes.
     stated : DataFrame or None
-        Labels ``y, eta, p, truth`` that a run made already; None for a table, of which
-        :meth:`labels` makes them.
+        Labels that runs made already, with the columns :data:`LABELS` of partitions; None for a
+        table, of which :mod:`cad.run.stages.aggregate` makes them.
     cells : Cells or None
         The table as it was read; None for a folder of runs.
     notes : list of str
         How the table was read, and what was left out.
+    roles : dict
+        Which column is what, for a model of the table to find them in another.
     """
 
     file: Path
@@ -58,6 +62,7 @@ class Regions:
     stated: pd.DataFrame | None = None
     cells: Cells | None = None
     notes: list[str] = field(default_factory=list)
+    roles: JsonObject = field(default_factory=dict)
 
     @property
     def patients(self) -> pd.Series:
@@ -98,31 +103,6 @@ class Regions:
         elif not self.graded:
             changed["isup_min"] = 1
         return settings.model_copy(update=changed)
-
-    def labels(self, settings: LabelSettings) -> pd.DataFrame:
-        """Return the label of every region, with the columns of ``labels.parquet``.
-
-        Parameters
-        ----------
-        settings : LabelSettings
-            Of :meth:`label_settings`.
-
-        Returns
-        -------
-        DataFrame, shape (n, ...)
-            ``participant_id, roi_id, n_readers, p, eta, certain, y, truth, site``.
-        """
-        if self.stated is not None:
-            made = self.rois[_KEY].assign(**self.stated)
-            made["n_readers"] = made["p"].notna().astype(int)
-            made["certain"] = np.where(made["y"] == made["truth"], made["truth"], np.nan)
-        else:
-            rois = self.rois.replace({"histology": {"": None}, "isup": {"": None}})
-            readers = pd.DataFrame({"reader_id": self.readers, "expert": False})
-            with located(file=self.file):
-                made = reader_labels(self.scores, rois, readers, settings)
-                made["truth"] = malignant(rois, settings.isup_min)
-        return made.assign(site=self.rois["site"])
 
 
 def read_regions(
@@ -166,10 +146,11 @@ def _of_runs(path: Path) -> Regions:
     stated = table[LABELS]
     rois = table[_KEY].astype(str).assign(histology="", isup="", site="")
     X = table.drop(columns=[*KEYS, *LABELS])
-    return Regions(path, X, rois, _no_scores(), stated=stated)
+    return Regions(path, X, rois, no_scores(), stated=stated, roles={"patient": KEYS[0]})
 
 
-def _no_scores() -> pd.DataFrame:
+def no_scores() -> pd.DataFrame:
+    """Return a table of scores without a row."""
     empty = pd.DataFrame(columns=[*_KEY, "reader_id", "scale", "score"], dtype=object)
     return empty.astype({"score": float})
 
@@ -201,7 +182,20 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
     if any(values.worded(cells, name, meaning) for name in roles.scores):
         notes.append("scores with words, such as '5 (sure)', are read by their number")
     regions = Regions(
-        cells.file, X, rois, readings, columns.isup_min is not None, cells=cells, notes=notes
+        cells.file,
+        X,
+        rois,
+        readings,
+        columns.isup_min is not None,
+        cells=cells,
+        notes=notes,
+        roles={
+            "patient": roles.patient,
+            "id": roles.id,
+            "scores": list(roles.scores) if roles.reader is None else [],
+            "scale": columns.scale,
+            "missing": list(columns.missing),
+        },
     )
     _check_rows(regions, roles)
     belief, truth = _known(regions, columns)
@@ -246,8 +240,10 @@ def _left_out(roles: Roles) -> list[str]:
 def _known(regions: Regions, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
     """Return the readers' mean and histology of every region, for the doubts."""
     settings = regions.label_settings(LabelSettings(), columns.isup_min)
-    made = regions.labels(settings)
-    return made["p"].to_numpy(float), made["truth"].to_numpy(float)
+    rois = regions.rois.replace({"histology": {"": None}, "isup": {"": None}})
+    readers = pd.DataFrame({"reader_id": regions.readers, "expert": False})
+    belief = reader_labels(regions.scores, rois, readers, settings)["p"].to_numpy(float)
+    return belief, malignant(rois, settings.isup_min)
 
 
 def _readings(
@@ -255,7 +251,7 @@ def _readings(
 ) -> pd.DataFrame:
     """Return one row per score."""
     if not roles.scores:
-        return _no_scores()
+        return no_scores()
     patients = values.ids(cells, roles.patient, "--patient", meaning)
     regions = _region_ids(cells, roles, patients, meaning)
     parts = []
@@ -307,6 +303,11 @@ def _region_ids(
             "region",
             hint="name the column that tells the regions of a patient apart with --id",
         )
+    return numbered_within(patients)
+
+
+def numbered_within(patients: Sequence[str]) -> list[str]:
+    """Return the number of every row within its patient, from 1, as text."""
     seen: dict[str, int] = {}
     numbered = []
     for patient in patients:

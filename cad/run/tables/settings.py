@@ -63,6 +63,7 @@ def table_settings(
     if learner:
         changed["learner"] = _learner(learner, settings.learner)
         changed["labels"] = _one_precision(settings.labels)
+        changed["description"] = f"{learner} in the place of the learner of {settings.name}."
     validation: dict[str, object] = {}
     if folds is not None:
         validation = {"scheme": "patient-folds", "folds": folds}

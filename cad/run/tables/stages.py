@@ -5,6 +5,7 @@ and files of the run folder.
 """
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,11 +14,12 @@ from cad.base.files import parquet_bytes
 from cad.base.settings import PipelineSettings
 from cad.folders.cohort import Cohort
 from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.partitions import LABELS
 from cad.folders.run_folder.tables import write_features, write_labels
-from cad.learning.labels.consensus import grade_matrix, notes, reader_probabilities
 from cad.run.execution.options import ExecutionOptions
 from cad.run.model.fold_features import FoldFeatures
-from cad.run.stages.aggregate import Aggregated, FoldLabels, join, label_kinds
+from cad.run.stages.aggregate import Aggregated, aggregate, join
+from cad.run.stages.extract import Extracted
 from cad.run.stages.load import Kind, Loaded
 from cad.run.tables.regions import Regions
 
@@ -88,7 +90,15 @@ def load_table(
         digest=_digest(regions),
     )
     names = tuple(map(str, regions.X.columns))
-    return Loaded(settings, cohort, folder, options, kind, table_columns=names)
+    return Loaded(
+        settings,
+        cohort,
+        folder,
+        options,
+        kind,
+        table_columns=names,
+        table_roles={"file": regions.file.name, **regions.roles},
+    )
 
 
 def _digest(regions: Regions) -> str:
@@ -109,10 +119,6 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
     regions : Regions
         The table.
     """
-    settings = loaded.settings
-    labels = regions.labels(settings.labels)
-    labels["label_kind"] = label_kinds(labels, settings)
-    write_labels(loaded.folder, labels)
     keys = pd.DataFrame(
         {
             "participant_id": regions.rois["participant_id"],
@@ -120,32 +126,19 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
             "roi_id": regions.rois["roi_id"],
         }
     )
-    features = pd.concat([keys, regions.X], axis=1)
-    write_features(loaded.folder, features)
-    table = join(features, labels)
-    rois = loaded.cohort.rois
-    grades = reader_probabilities(regions.scores, rois, settings.labels)
-    relabel = None
-    if settings.labels.consensus != "mean" and regions.stated is None:
-        relabel = FoldLabels(
-            settings.labels.consensus,
-            grade_matrix(grades, table.keys)[0],
-            table.labels["truth"].to_numpy(float),
-            table.labels["certain"].to_numpy(float),
-            table.y,
-            table.spread,
-        )
     sites = np.asarray(regions.rois["site"], dtype=str)
-    return Aggregated(
-        rois,
-        regions.scores,
-        grades,
-        pd.DataFrame(index=table.keys.index),
-        labels,
-        table,
-        FoldFeatures(table.keys, table.X, settings, (), sites, loaded.folder),
-        len(table.keys),
-        simulated=False,
-        relabel=relabel,
-        notes=(*regions.notes, *notes(regions.scores, settings.labels)),
+    extracted = Extracted(
+        pd.concat([keys, regions.X], axis=1),
+        pd.DataFrame(index=keys.index),
+        FoldFeatures(keys, regions.X, loaded.settings, (), sites, loaded.folder),
     )
+    write_features(loaded.folder, extracted.features)
+    aggregated = aggregate(loaded, extracted)
+    if regions.stated is not None:
+        # Runs bring the labels that they were made with, and no scores to make them of again.
+        labels = aggregated.labels.assign(**{name: regions.stated[name] for name in LABELS})
+        labels["n_readers"] = labels["p"].notna().astype(int)
+        write_labels(loaded.folder, labels)
+        table = join(extracted.features, labels)
+        aggregated = replace(aggregated, labels=labels, table=table)
+    return replace(aggregated, notes=(*regions.notes, *aggregated.notes))

@@ -1,22 +1,30 @@
-"""Fit a pipeline's learner to all labelled rows of a table, and write it as a bundle."""
+"""Validate on a table, then fit the learner to all its labelled rows and write a bundle."""
 
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from cad.base.settings import PipelineSettings
-from cad.learning.evaluation.folds.crossval import fit_keywords
-from cad.learning.evaluation.folds.unlabelled import labels_told
-from cad.run.api import save_model
-from cad.run.model.bundle import Bundle
-from cad.run.model.estimator import make_estimator
+from cad.base.transactions import claimed, require_kind
+from cad.folders.run_folder import RUNS, RunFolder
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.pool import workplace
+from cad.run.model.bundle import MODEL
+from cad.run.model.estimator import make_estimator, require_storable
+from cad.run.stages.emit import Emitted
+from cad.run.stages.train import train
 from cad.run.tables.regions import Regions
+from cad.run.tables.stages import load_table
+from cad.run.tables.validating import validated
 
 
 def train_table(
-    regions: Regions, settings: PipelineSettings, out: Path, isup_min: int | None = None
-) -> Bundle:
-    """Fit a pipeline's learner to all labelled rows of a table, and write it as a bundle.
+    regions: Regions,
+    settings: PipelineSettings,
+    out: Path,
+    options: ExecutionOptions,
+    isup_min: int | None = None,
+) -> Emitted:
+    """Validate as :func:`validate_table` does, then fit to all labelled rows and write a bundle.
 
     Parameters
     ----------
@@ -25,30 +33,28 @@ def train_table(
     settings : PipelineSettings
         Of :func:`cad.run.tables.settings.table_settings`.
     out : Path
-        Folder of the bundle.
+        Folder of the bundle; its card has the validation's figures. The run folder of the
+        validation is ``<out>.validation`` beside it.
+    options : ExecutionOptions
+        How the job is run; changes no result.
     isup_min : int or None
         Lowest malignant grade, where histology is a grade.
 
     Returns
     -------
-    Bundle
-        The trained model that was written.
+    Emitted
+        Summary of the validation, which the command prints.
 
     Raises
     ------
     CadError
         For labels or settings that cannot be used, and a learner that no bundle can hold.
     """
-    labels_by = regions.label_settings(settings.labels, isup_min)
-    labels = regions.labels(labels_by)
-    estimator = make_estimator(settings.model_copy(update={"labels": labels_by}))
-    told = labels_told(estimator, labels["y"].to_numpy(float))
-    seen = ~np.isnan(told)
-    X, y = regions.X[seen], told[seen]
-    patients = regions.patients[seen].to_numpy(str)
-    eta = np.nan_to_num(labels["eta"].to_numpy(float))[seen]
-    # By place: a bundle is asked for rows, and names are its own.
-    estimator.fit(X.to_numpy(), y, **fit_keywords(estimator, eta, patients))
-    fitted = getattr(estimator, "best_estimator_", estimator)
-    described = f"Learned from {regions.file.name}"
-    return save_model(out, fitted, X, y, patients, eta=eta, description=described)
+    require_kind(out, MODEL)
+    require_storable(make_estimator(settings), settings.learner)
+    validation = out.with_name(out.name + ".validation")
+    with claimed(validation, RUNS["train"]), workplace(options):
+        loaded = load_table(regions, settings, RunFolder(validation), options, "train", isup_min)
+        aggregated, judged, emitted = validated(loaded, regions)
+        train(loaded, aggregated, judged, out)
+    return replace(emitted, model=out)

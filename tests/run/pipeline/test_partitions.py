@@ -59,7 +59,7 @@ def test_two_runs_are_the_table_of_one_run(months: Path, run_folder: Path) -> No
     joined, whole = ordered(read_partitions(months)), ordered(read_partitions(run_folder))
     pd.testing.assert_frame_equal(joined, whole)
     stored = pd.read_parquet(RunFolder(run_folder).features)
-    assert [c for c in stored if not c.startswith("provenance_")] == list(joined.columns[:-4])
+    assert [c for c in stored if not c.startswith("provenance_")] == list(joined.columns[:-5])
     labels = pd.read_parquet(RunFolder(run_folder).labels)
     np.testing.assert_array_equal(whole["y"], ordered(labels)["y"])
 
