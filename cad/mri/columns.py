@@ -154,7 +154,7 @@ def columns_of_table(names: Sequence[str]) -> dict[str, Column]:
         name: Column(
             image="",
             family="table",
-            part=name,
+            channel=name,
             statistic="",
             definition="A column of the table.",
             unit="",

@@ -111,7 +111,7 @@ def _check_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
 def _of_runs(table: pd.DataFrame, bundle: Bundle, path: Path) -> Regions:
     rois = table[["participant_id", "roi_id"]].astype(str).assign(histology="", isup="", site="")
     features = table[bundle.features]
-    nothing = pd.DataFrame(np.nan, table.index, LABELS).assign(label_kind="unlabelled")
+    nothing = pd.DataFrame(np.nan, table.index, LABELS)
     return Regions(path, features, rois, no_scores(), stated=nothing)
 
 

@@ -140,5 +140,5 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
         labels["n_readers"] = labels["p"].notna().astype(int)
         write_labels(loaded.folder, labels)
         table = join(extracted.features, labels)
-        aggregated = replace(aggregated, labels=labels, table=table)
+        aggregated = replace(aggregated, labels=labels, table=table, relabel=None)
     return replace(aggregated, notes=(*regions.notes, *aggregated.notes))

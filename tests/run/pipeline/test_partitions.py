@@ -75,7 +75,8 @@ def test_validated_trained_and_predicted(months: Path, run_folder: Path, tmp_pat
     a, b = (frame.loc[kernel, "value"].to_numpy(float) for frame in shown)
     np.testing.assert_allclose(a, b, rtol=1e-6)
     model, out = tmp_path / "model", tmp_path / "scored.csv"
-    assert invoke("train", str(months), *learner, "-o", str(model))["patients"] == 6
+    made = invoke("train", str(months), *learner, "--folds", "3", "-o", str(model))
+    assert made["studies"] == 6
     invoke("predict", str(months), "--model", str(model), "-o", str(out))
     scored = pd.read_csv(out)
     expected = cad.load_model(model).probability(read_partitions(months))
