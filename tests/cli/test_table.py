@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -165,7 +166,7 @@ def test_neither_the_input_nor_a_column_of_it_is_overwritten(
     with pytest.raises(CadError, match="never overwritten"):
         predicted(table, model, table)
     (tmp_path / "link.csv").symlink_to(table)
-    with pytest.raises(CadError, match="never overwritten"):
+    with pytest.raises(CadError, match="what it leads to is not replaced"):
         predicted(table, model, tmp_path / "link.csv")
     assert table.read_bytes() == before
     pd.read_csv(table).assign(decision="mine").to_csv(tmp_path / "new.csv", index=False)
@@ -200,8 +201,8 @@ def test_a_model_of_a_table_scores_no_images_and_says_so(
 
 
 def test_what_comes_from_the_table_is_shown_as_text(table: Path, tmp_path: Path) -> None:
-    """Names of columns that are a formula, HTML, Markdown or a terminal's command."""
-    names = ["=1+1", "<script>alert(1)</script>", "\x1b[31mred", "a|b*c_d"]
+    """Names of columns that are a formula, HTML or Markdown."""
+    names = ["=1+1", "<script>alert(1)</script>", "a|b*c_d"]
     frame = pd.read_csv(table).drop(columns=["isup", "t2"])
     rng = np.random.default_rng(3)
     frame = frame.assign(**{name: rng.normal(size=60) for name in names})
@@ -211,11 +212,11 @@ def test_what_comes_from_the_table_is_shown_as_text(table: Path, tmp_path: Path)
     assert done.exit_code == 0, done.exception
     card = (model / "README.md").read_text()
     assert "<script>" not in card
-    assert "\x1b" not in card
     assert r"a\|b\*c\_d" in card
     scored = predicted(table, model, tmp_path / "out.csv")
     assert len(scored) == 60
+    text = (tmp_path / "out.csv").read_text()
+    assert not re.search(r"(^|,)=1\+1", text)
     run = RunFolder(tmp_path / "model.validation")
     for path in (run.validation, run.page("index.html"), run.explanations):
-        assert "\x1b" not in path.read_text(), path
         assert "<script>alert" not in path.read_text() or path.suffix == ".csv", path

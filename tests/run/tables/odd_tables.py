@@ -590,6 +590,11 @@ ODD: list[Odd] = [
         'a quoted cell is written twice: "5"" long")',
     ),
     Odd(
+        "a control character in a name",
+        lambda f: csv(f).replace("t2,", "\x1b[31mred,", 1),
+        says="column name '\\x1b[31mred' holds the control character '\\x1b' (rename the column)",
+    ),
+    Odd(
         "two columns of one name",
         lambda f: csv(f).replace("t2,", "adc,", 1),
         says="columns 5 and 6 are both called 'adc' (rename or remove one of them)",
