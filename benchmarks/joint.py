@@ -286,33 +286,42 @@ def picai(folder: Path, repeats: int = 5) -> dict[str, Any]:
     rows = []
     for seed in range(repeats):
         folds = deal(men["man"], seed)
-        probability, ranked, risk, belief = _by_folds(men, lesions, of_man, folds)
         alone, rank = score_men(men, folds, MEN)
-        for name, use in (("all men", truth >= 0), ("men with tissue", tissue)):
+        for counted in (True, False):
+            # Men without tissue count as negative in the sheet: as truth, or as unknown.
+            told = men if counted else men.assign(truth=men["truth"].where(men["tissue"]))
+            end = "" if counted else ", men without tissue unknown"
+            probability, ranked, risk, belief = _by_folds(told, lesions, of_man, folds)
+            for name, use in (("all men", truth >= 0), ("men with tissue", tissue)):
+                y = truth[use]
+                rows.append(
+                    {
+                        "what": f"{name}{end}",
+                        "AUC": metrics.auc(y, ranked[use]),
+                        "AUC today": metrics.auc(y, rank[use]),
+                        **_beside(y, probability[use], alone[use]),
+                    }
+                )
+            y = of_lesion[graded]
             rows.append(
                 {
-                    "what": name,
-                    "AUC": metrics.auc(truth[use], ranked[use]),
-                    "AUC today": metrics.auc(truth[use], rank[use]),
-                    "Brier": metrics.brier(truth[use], probability[use]),
-                    "Brier today": metrics.brier(truth[use], alone[use]),
-                    "slope": metrics.calibration_slope(truth[use], probability[use]),
-                    "slope today": metrics.calibration_slope(truth[use], alone[use]),
+                    "what": f"lesions with tissue{end}",
+                    "AUC": metrics.auc(y, risk[graded]),
+                    "AUC today": metrics.auc(y, belief[graded]),
+                    **_beside(y, risk[graded], belief[graded]),
                 }
             )
-        rows.append(
-            {
-                "what": "lesions with tissue",
-                "AUC": metrics.auc(of_lesion[graded], risk[graded]),
-                "AUC today": metrics.auc(of_lesion[graded], belief[graded]),
-                "Brier": metrics.brier(of_lesion[graded], risk[graded]),
-                "Brier today": metrics.brier(of_lesion[graded], belief[graded]),
-                "slope": metrics.calibration_slope(of_lesion[graded], risk[graded]),
-                "slope today": metrics.calibration_slope(of_lesion[graded], belief[graded]),
-            }
-        )
     table = pd.DataFrame(rows).groupby("what").mean().round(4)
     return {"by man": table.T.to_dict(), "one centre left out": _centres(men, lesions, of_man)}
+
+
+def _beside(y: np.ndarray, q: np.ndarray, today: np.ndarray) -> dict[str, float]:
+    return {
+        "Brier": metrics.brier(y, q),
+        "Brier today": metrics.brier(y, today),
+        "slope": metrics.calibration_slope(y, q),
+        "slope today": metrics.calibration_slope(y, today),
+    }
 
 
 def _by_folds(

@@ -421,7 +421,9 @@ class JointModel:
             self._lacking(data, judged),
         )
 
-    def shifted(self, prevalence: float, data: MenAndRegions) -> JointModel:
+    def shifted(
+        self, prevalence: float, data: MenAndRegions, weight: np.ndarray | None = None
+    ) -> JointModel:
         """Return the model moved to a place where another share of the men has cancer.
 
         One number is added to the log-odds of regions and leak inside the integrals, so that the
@@ -432,12 +434,23 @@ class JointModel:
         prevalence : float
             Share of men with cancer, in (0, 1).
         data : MenAndRegions
-            Men of the place, as it sees them: of a handful their mean says nothing of the place.
+            Men of the place, as it sees them: of a handful the mean says nothing of the place.
+            Where men come one by one, the men of the training with :func:`weight_of_men`, so that
+            what a man gets does not depend on who else is looked at.
+        weight : ndarray, shape (m,), optional
+            How often each man counts; if not given, once.
 
         Raises
         ------
         CadError
-            For a share of 0, 1 or no number, and where no man has a region.
+            For a share of 0, 1 or no number, and where no man who counts has a region.
+
+        Examples
+        --------
+        >>> data = of_arrays([0.1, 0.2, 0.7, 0.3], [0, 0, 1, 2], 3, truth=[0, 0, 1, 0])
+        >>> model = fit_joint(data).shifted(0.1, data)
+        >>> round(float(model.predict(data).man.mean()), 6)
+        0.1
         """
         if not 0 < prevalence < 1:
             raise CadError(
@@ -445,13 +458,16 @@ class JointModel:
                 hint="state the share of men with significant cancer where the model is used",
             )
         with_readers = np.isfinite(data.belief) & np.isfinite(data.readers) & self.has_readers
-        if not np.isfinite(self._integrals(data, with_readers)[2]).any():
+        times = np.ones(data.men)
+        if weight is not None:
+            times = np.asarray(weight, dtype=float)
+        counting = np.isfinite(self._integrals(data, with_readers)[2]) & (times > 0)
+        if not counting.any():
             raise CadError("no man has a region with a belief: there is nothing to shift")
 
         def excess(shift: float) -> float:
-            return float(np.nanmean(self._moved(shift)._integrals(data, with_readers)[2])) - (
-                prevalence
-            )
+            man = self._moved(shift)._integrals(data, with_readers)[2]
+            return float(np.average(man[counting], weights=times[counting])) - prevalence
 
         bound = 10.0
         while excess(-bound) > 0 or excess(bound) < 0:
@@ -573,9 +589,8 @@ class JointModel:
         """
         judged = np.isfinite(data.belief)
         row = with_readers.astype(int)
-        columns = _region_columns(data, self.centre)
-        columns[~with_readers, READERS] = 0.0
-        design = _by_row(columns, row)
+        # Readers' scores of a region that is judged by images meet a weight of 0.
+        design = _by_row(_region_columns(data, self.centre), row)
         effect = self.effect[row][:, None] * _POINTS
         odds = (design @ self.estimate.ravel())[:, None] + effect
         risk = expit(odds)
@@ -731,6 +746,79 @@ def fit_joint(data: MenAndRegions) -> JointModel:
     True
     """
     return _fit(data, None)
+
+
+def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
+    """Return weights by which training men stand for a place where another share has cancer.
+
+    Men with cancer count alike and sum up to the stated share, those without to the rest; men of
+    unknown truth have weight 0.
+
+    Parameters
+    ----------
+    data : MenAndRegions
+        Men of the training, with truths.
+    prevalence : float
+        Share of men with cancer at the place, in (0, 1).
+
+    Raises
+    ------
+    CadError
+        Where the training lacks men of one kind.
+
+    Examples
+    --------
+    >>> data = of_arrays([0.1, 0.2, 0.7], [0, 1, 2], 3, truth=[0, 0, 1])
+    >>> weight_of_men(data, 0.1).round(3).tolist()
+    [0.45, 0.45, 0.1]
+    """
+    truth = data.histology_of_men()
+    weight = np.zeros(data.men)
+    for value, share in ((1.0, prevalence), (0.0, 1 - prevalence)):
+        men = truth == value
+        if not men.any():
+            kind = "with" if value == 1 else "without"
+            raise CadError(
+                f"no man of the training is known to be {kind} cancer: he cannot stand for others",
+                hint="shift by men of the place",
+            )
+        weight[men] = share / men.sum()
+    return weight
+
+
+def contradiction(man: ArrayLike, prevalence: float) -> str:
+    """Return in words how the men of a cohort contradict a stated prevalence; empty where not.
+
+    The mean P(man) of m men lies within 3 standard errors of the prevalence in nearly all cohorts
+    of a place where that share has cancer.
+
+    Parameters
+    ----------
+    man : array, shape (m,)
+        P(man) of the cohort by a model that was shifted to the prevalence; NaN is left out.
+    prevalence : float
+        Share of men with cancer that was stated.
+
+    Examples
+    --------
+    >>> contradiction([0.2, 0.3, 0.4, 0.3], 0.3)
+    ''
+    >>> contradiction([0.7, 0.8, 0.7, 0.8], 0.3)
+    'mean probability of 4 men .75, of whom .3 were stated to have cancer'
+    """
+    values = np.asarray(man, dtype=float)
+    values = values[np.isfinite(values)]
+    if len(values) < 2:
+        return ""
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    mean = float(values.mean())
+    if abs(mean - prevalence) <= 3 * error:
+        return ""
+    shares = [f"{share:.2g}".lstrip("0") for share in (mean, prevalence)]
+    return (
+        f"mean probability of {len(values)} men {shares[0]}, of whom {shares[1]} were stated to "
+        "have cancer"
+    )
 
 
 def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, JointModel]]:

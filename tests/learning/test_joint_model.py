@@ -11,6 +11,7 @@ from scipy.integrate import quad
 from scipy.special import expit, logit
 from scipy.stats import norm
 
+from benchmarks.joint import believe, nested, out_of_fold, range_data, simulated
 from cad.base.errors import CadError
 from cad.learning import joint_model
 from cad.learning.joint_model import (
@@ -28,6 +29,7 @@ from cad.learning.joint_model import (
     JointModel,
     MenAndRegions,
     Taught,
+    contradiction,
     fit_joint,
     from_dict,
     left_out,
@@ -35,6 +37,7 @@ from cad.learning.joint_model import (
     predict_left_out,
     readers_logit,
     teaching_beliefs,
+    weight_of_men,
 )
 from cad.learning.logistic import fit_logistic
 
@@ -451,6 +454,78 @@ def test_prevalence_is_met_and_coherent() -> None:
         fit_joint(draw(14)).shifted(0.3, of_arrays([], np.array([], dtype=int), 2))
 
 
+def test_men_of_the_training_stand_for_a_place_of_another_prevalence() -> None:
+    # Men with and without cancer drawn apart: 70 % of the training, 20 % of the place.
+    pool = draw(31, men=4000, readers=False)
+    cancer = pool.histology_of_men() == 1
+    order = np.cumsum(cancer)
+    other = np.cumsum(~cancer)
+    training = pool.of_men(np.where(cancer, order <= 140, other <= 60))
+    place = pool.of_men(
+        np.where(cancer, (order > 140) & (order <= 300), (other > 60) & (other <= 700))
+    )
+    model = fit_joint(training)
+    moved = model.shifted(0.2, training, weight_of_men(training, 0.2))
+    before = model.predict(place).man
+    after = moved.predict(place).man
+    assert place.histology_of_men().mean() == pytest.approx(0.2)
+    assert after.mean() == pytest.approx(0.2, abs=0.04)
+    assert before.mean() > 0.35
+    assert contradiction(after, 0.2) == ""
+    assert contradiction(before, 0.2).startswith("mean probability of 800 men")
+    assert contradiction([0.9], 0.2) == ""
+    weight = weight_of_men(training, 0.2)
+    assert weight @ (training.histology_of_men() == 1) == pytest.approx(0.2)
+    with pytest.raises(CadError, match="known to be with cancer"):
+        weight_of_men(replace(training, truth=0 * training.truth), 0.2)
+
+
+def test_truth_of_a_man_by_hand() -> None:
+    # Malignant and benign; benign and unknown; benign; unknown; none; known beyond the regions.
+    data = of_arrays(
+        np.full(8, 0.2),
+        [0, 0, 1, 1, 2, 3, 5, 5],
+        6,
+        truth=[1, 0, 0, np.nan, 0, np.nan, 0, np.nan],
+        truth_of_man=[np.nan] * 5 + [1],
+    )
+    expected = [1, np.nan, 0, np.nan, np.nan, 1]
+    assert np.array_equal(data.histology_of_men(), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", ["rare", "one huge patient", "drifted"])
+def test_ranges_hold_where_data_are_unkind(kind: str) -> None:
+    # 12 cohorts each; 100 of each kind and size: python -m benchmarks.joint ranges --count 100.
+    fresh, share = range_data(kind, 10**6, 100, fresh=True)
+    inside = []
+    for seed in range(12):
+        model = fit_joint(range_data(kind, 50 + seed, 49, fresh=False)[0])
+        predicted = model.predict(fresh)
+        inside.append(np.mean((predicted.low <= share) & (share <= predicted.high)))
+    assert np.mean(inside) > 0.87
+
+
+def test_probability_is_calibrated_to_histology_where_belief_is_not() -> None:
+    # One cohort; twenty: python -m benchmarks.joint cohorts.
+    cohort = simulated(720, 30)
+    new = simulated(5720, 40)
+    data = cohort.joined(out_of_fold(cohort))
+    belief, _ = believe(cohort, np.ones(len(cohort.man), dtype=bool), new.features)
+    predicted = fit_joint(data).predict(new.joined(belief))
+    errors = []
+    for q in (predicted.probability, predicted.probability_images, belief):
+        errors.append(np.mean((new.truth - q) ** 2))
+    assert errors[0] < errors[1] < errors[2]
+
+
+def test_others_beliefs_that_have_seen_a_man_move_him_little() -> None:
+    # The reference leaves him out of the folds that teach the others' beliefs, too.
+    cohort = simulated(731, 16)
+    probability = predict_left_out(cohort.joined(out_of_fold(cohort))).probability
+    apart = np.abs(nested(cohort) - probability)
+    assert 0 < apart.mean() < 0.02
+
+
 def test_a_site_moves_the_intercept_and_keeps_the_rest() -> None:
     model = fit_joint(draw(15, men=1500, leak=True))
     site = draw(16, men=120, intercept=-2.7, leak=True)
@@ -487,6 +562,61 @@ def test_a_sites_uncertainty_is_that_of_its_draws() -> None:
         errors.append(moved.estimate[0, INTERCEPT] + 1.7)
         stated.append(np.sqrt(moved.covariance[0, 0]))
     assert np.std(errors) == pytest.approx(np.mean(stated), rel=0.4)
+
+
+def test_what_a_site_moves_by_hand_and_by_differences() -> None:
+    theta = model_of(effect=0.7, leak=-2.0, readers=True).estimate[1]
+    move = np.array([-0.5, 1.2, 0.3, 0.1])
+    moved = joint_model._moved_by_site(theta, move)
+    assert moved[[INTERCEPT, BELIEF, READERS]] == pytest.approx([-0.5 - 0.48, 0.96, 0.6])
+    assert moved[[LEAK, LEAK_DENSITY]] == pytest.approx([-2.0 - 0.5 + 0.3, 0.4])
+    assert moved[EFFECT] == pytest.approx(np.log(0.7) + 0.1)
+    by_move = joint_model._by_site_move(theta)
+    by_model = joint_model._by_model(move)
+    for term in range(4):
+        step = 1e-6 * (np.arange(4) == term)
+        change = joint_model._moved_by_site(theta, move + step) - moved
+        assert by_move[:, term] == pytest.approx(change / 1e-6, abs=1e-6)
+    for term in range(len(TERMS)):
+        step = 1e-6 * (np.arange(len(TERMS)) == term)
+        change = joint_model._moved_by_site(theta + step, move) - moved
+        assert by_model[:, term] == pytest.approx(change / 1e-6, abs=1e-6)
+
+
+def test_a_large_site_replaces_what_was_not_known_of_the_model() -> None:
+    model = fit_joint(draw(33, men=100, readers=False))
+    covariance = model.covariance.copy()
+    covariance[INTERCEPT, INTERCEPT] += 4.0
+    unsure = replace(model, covariance=covariance)
+    moved = unsure.recalibrated(draw(34, men=1000, readers=False))
+    assert np.sqrt(unsure.covariance[0, 0]) > 2
+    assert np.sqrt(moved.covariance[0, 0]) < 0.4
+
+
+def test_cancer_that_may_be_in_an_unjudged_region_tells_nothing_of_the_leak() -> None:
+    data = draw(35, men=60, leak=True)
+    data = replace(data, truth_of_man=np.where(np.arange(60) < 5, np.nan, data.truth_of_man))
+    # Five men have cancer somewhere, benign regions, and one that nobody judged.
+    more = replace(
+        data,
+        belief=np.append(data.belief, np.full(5, np.nan)),
+        man=np.append(data.man, np.arange(5)),
+        readers=np.append(data.readers, np.full(5, np.nan)),
+        truth=np.append(np.where(data.man < 5, 0.0, data.truth), np.full(5, np.nan)),
+        truth_of_man=np.where(np.arange(60) < 5, 1.0, data.truth_of_man),
+    )
+    silent = replace(more, truth_of_man=data.truth_of_man)
+    assert fit_joint(more).estimate == pytest.approx(fit_joint(silent).estimate, abs=1e-9)
+
+
+def test_hardly_any_men_stand_at_the_priors() -> None:
+    data = of_arrays(
+        [0.1, 0.6, 0.3], [0, 0, 1], 2, truth=[0, 1, 0], readers=readers_logit([0.2, 0.7, 0.3])
+    )
+    model = fit_joint(data)
+    assert model.estimate[0, BELIEF] == pytest.approx(1.0, abs=0.15)
+    assert model.estimate[1, [BELIEF, READERS]] == pytest.approx([0.6, 0.3], abs=0.25)
+    assert model.effect == pytest.approx(np.exp([-0.5, -0.5]), abs=0.15)
 
 
 def test_left_out_men_are_judged_by_others() -> None:
