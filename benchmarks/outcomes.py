@@ -22,13 +22,16 @@ from scipy import special
 
 from benchmarks.readings import draw_readings
 from cad.base.settings import DecisionSettings
-from cad.learning.evaluation.decisions.operating import choose_thresholds, promised_cut
-from cad.learning.evaluation.decisions.patient_level import (
+from cad.evidence.experiments.man_alone import (
     fit_men,
     measure_men,
     out_of_fold_men,
     region_columns,
     truth_of_men,
+)
+from cad.learning.evaluation.decisions.operating import (
+    choose_thresholds,
+    promised_cut,
 )
 from cad.learning.evaluation.decisions.reject import decide
 from cad.learning.evaluation.measures import metrics
@@ -36,10 +39,11 @@ from cad.learning.evaluation.readers.assisted import Assisted, assist
 from cad.learning.evaluation.readers.ceiling import readers_ceiling
 from cad.learning.labels.pooled import mean_of_known
 from cad.learning.logistic import fit_logistic
-from cad.run.stages.men import SURE
 
 FEATURES = ("t2", "adc", "ktrans", "ve", "t1", "pz", "afs")
 SIGNIFICANT_ISUP = 2
+SURE = 0.03
+"""Closest to 0 and 1 that readers' scores are taken: the ends of a scale are not certainty."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import re
 import reprlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cad.base.errors import CadError
 from cad.base.reading import MAX_YAML, check_depth, read_bytes, reading
@@ -383,11 +383,12 @@ class DecisionSettings(Section):
         negative predictive value wanted of benign: as many are decided as it can be promised for,
         none where it cannot; the threshold then comes from the validation and not from the costs
     aim_ppv
-        positive predictive value wanted of malignant, likewise
+        positive predictive value to be promised of malignant regions, likewise
     man_npv
-        negative predictive value wanted of a man called benign
-    man_ppv
-        positive predictive value wanted of a man called malignant
+        negative predictive value to be promised of men below their own limit
+    prevalence
+        share of men with cancer of labels.isup_min or more where the model is used; a prediction's
+        probabilities are moved to it. Without it they are those of the training's prevalence
     """
 
     false_positive: float = Field(1.0, gt=0)
@@ -397,7 +398,30 @@ class DecisionSettings(Section):
     aim_npv: float | None = Field(None, gt=0, lt=1)
     aim_ppv: float | None = Field(None, gt=0, lt=1)
     man_npv: float | None = Field(None, gt=0, lt=1)
-    man_ppv: float | None = Field(None, gt=0, lt=1)
+    prevalence: float | None = Field(None, gt=0, lt=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, content: Any) -> Any:
+        """Take out ``man_ppv``, which settings of earlier models state as empty."""
+        if isinstance(content, dict) and "man_ppv" in content:
+            if content["man_ppv"] is not None:
+                raise ValueError(
+                    "man_ppv is no setting any more: a man is called malignant where one of his "
+                    "regions is; aim_ppv promises that of regions"
+                )
+            return {key: value for key, value in content.items() if key != "man_ppv"}
+        return content
+
+    @property
+    def of_men(self) -> Self | None:
+        """Return these settings with the aim for men in the place of those for regions.
+
+        None where no aim for men is set: costs then give a man's limit.
+        """
+        if self.man_npv is None:
+            return None
+        return self.model_copy(update={"aim_npv": self.man_npv, "aim_ppv": None})
 
     @property
     def thresholds(self) -> tuple[float, float]:

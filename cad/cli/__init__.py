@@ -97,13 +97,17 @@ def simulate(
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of every random draw.")
     ] = 0,
+    prevalence: Annotated[
+        float | None,
+        typer.Option("--prevalence", help="Share of men with significant cancer, up to .73."),
+    ] = None,
     jobs: common.Jobs = 1,
 ) -> None:
     """Write a simulated cohort of any size."""
     from cad.evidence.phantom import latent_auc
     from cad.evidence.phantom import simulate as simulate_cohort
 
-    simulate_cohort(out, patients=patients, seed=seed, jobs=jobs)
+    simulate_cohort(out, patients=patients, seed=seed, jobs=jobs, prevalence=prevalence)
     common.say(f"wrote {patients} simulated patients to {out}")
     try:
         common.say(f"AUC that the latent malignancy allows: {latent_auc(out):.3f}")

@@ -25,6 +25,7 @@ from cad.run.execution.resume import borrow
 from cad.run.execution.task import settings_key
 from cad.run.model.bundle import MODEL, Bundle, load_bundle
 from cad.run.stages.aggregate import Aggregated, aggregate, check_extension, extend
+from cad.run.stages.decide import decide_run
 from cad.run.stages.emit import Emitted, begin, emit, unchanged
 from cad.run.stages.extract import Extracted, Measured, extract, measure
 from cad.run.stages.judge import Judged
@@ -78,7 +79,8 @@ def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions
             return finished
         begin(loaded, measured)
         aggregated = aggregate(loaded, extract(loaded, measured))
-        return emit(loaded, measured, validate(loaded, aggregated, measured.failures))
+        validated = validate(loaded, aggregated, measured.failures)
+        return emit(loaded, measured, decide_run(loaded, measured.failures, validated))
 
 
 def train_model(
@@ -133,8 +135,9 @@ def train_model(
         if bundle is not None:
             aggregated = extend(loaded, aggregated, bundle)
         validated = validate(loaded, aggregated, measured.failures)
-        emitted = emit(loaded, measured, validated)
-        train(loaded, aggregated, validated, out)
+        decided = decide_run(loaded, measured.failures, validated)
+        emitted = emit(loaded, measured, decided)
+        train(loaded, aggregated, decided, out)
         return replace(emitted, model=out)
 
 
@@ -231,10 +234,14 @@ def predict_cohort(
     settings = shared_settings(bundles, _costs(decision))
     with _alone(out, "predict", options):
         # What a finished run is known by: asked otherwise, it is not the same result.
-        rests_on = f"{basis(bundles)} map {probability_map} {list(readings)}"
-        rests_on += f" outlines {outlines}" if outlines else ""
-        rests_on += " transductive" if transductive else ""
-        loaded = load(settings, root, out, options, "predict", rests_on)
+        asked = {
+            "models": basis(bundles),
+            "map": probability_map,
+            "readings": list(readings),
+            "outlines": outlines,
+            "transductive": transductive,
+        }
+        loaded = load(settings, root, out, options, "predict", asked)
         loaded = replace(loaded, cohort=with_readings(loaded.cohort, readings))
         measured = measure(loaded)
         if finished := unchanged(loaded, measured):
@@ -251,7 +258,7 @@ def predict_cohort(
             predicted = map_probability(loaded, predicted, bundles)
         if outlines:
             predicted = spread_outlines(loaded, predicted, bundles, outlines)
-        return emit(loaded, measured, predicted)
+        return emit(loaded, measured, decide_run(loaded, measured.failures, predicted))
 
 
 def aggregate_cohort(
@@ -367,7 +374,9 @@ def _validated(
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
         begin(loaded, measured)
-        judged = validate(loaded, aggregate(loaded, extract(loaded, measured)), measured.failures)
+        aggregated = aggregate(loaded, extract(loaded, measured))
+        validated = validate(loaded, aggregated, measured.failures)
+        judged = decide_run(loaded, measured.failures, validated)
         emit(loaded, measured, judged)
         return judged
 
@@ -473,7 +482,8 @@ def _scored(model: str, root: Path, out: Path, options: ExecutionOptions) -> Jud
 
 
 def _loaded(bundle: Bundle, root: Path, out: Path, options: ExecutionOptions) -> Loaded:
-    return load(shared_settings([bundle]), root, out, options, "predict", basis([bundle]))
+    asked: JsonObject = {"models": basis([bundle])}
+    return load(shared_settings([bundle]), root, out, options, "predict", asked)
 
 
 def _score(bundle: Bundle, loaded: Loaded) -> tuple[Measured, Extracted, Aggregated, Judged]:
@@ -482,7 +492,8 @@ def _score(bundle: Bundle, loaded: Loaded) -> tuple[Measured, Extracted, Aggrega
     begin(loaded, measured)
     extracted = extract(loaded, measured, first_scale([bundle]))
     aggregated = aggregate(loaded, extracted)
-    judged = predict(loaded, extracted, aggregated, [bundle], measured.failures)
+    predicted = predict(loaded, extracted, aggregated, [bundle], measured.failures)
+    judged = decide_run(loaded, measured.failures, predicted)
     emit(loaded, measured, judged)
     return measured, extracted, aggregated, judged
 

@@ -17,7 +17,7 @@ from cad.dicom.into.regions import detected
 from cad.dicom.into.rules import DetectorRule
 from cad.folders.cohort import read_cohort
 from cad.mri.imaging.volume import Volume
-from cad.run.stages.judge import UNSEEN, decided
+from cad.run.stages.decide import UNSEEN, decide_regions
 
 
 def soft_map() -> Volume:
@@ -89,9 +89,15 @@ def test_an_import_keeps_confidence_and_a_persons_outline_goes_first(tmp_path: P
 
 def test_no_benign_before_a_reader_has_seen_it() -> None:
     rows = pd.DataFrame(
-        {"probability": [0.02, 0.02, 0.02, 0.9], "truth": np.nan,
-         "confidence": ["0.8", "0.8", None, "0.8"], "reader_values": [None, "r1=0.25", None, None]}
-    )  # fmt: skip
-    found = decided(rows, np.full(4, 0.1), np.full(4, 0.6))
+        {
+            "probability": [0.02, 0.02, 0.02, 0.9],
+            "belief": [0.02, 0.02, 0.02, 0.9],
+            "truth": np.nan,
+            "readers_mean": [np.nan, 0.25, np.nan, np.nan],
+            "confidence": ["0.8", "0.8", None, "0.8"],
+            "reader_values": [None, "r1=0.25", None, None],
+        }
+    )
+    found = decide_regions(rows, np.full(4, 0.1), np.full(4, 0.6))
     assert found["decision"].tolist() == ["refer", "benign", "benign", "malignant"]
     assert found["decision_reason"].tolist() == [UNSEEN, "", "", ""]

@@ -135,6 +135,8 @@ def test_tid_1500_by_our_own_reader(files, participant):
     for number, roi in enumerate(report.rois, start=1):
         # Numbers are read back to the last bit.
         assert roi.values["111047"] == (100 * PROBABILITIES[roi.roi_id], "%")
+        assert roi.values["belief"] == (100 * PROBABILITIES[roi.roi_id] ** 0.5, "%")
+        assert roi.values["p-low"][0] < roi.values["111047"][0] < roi.values["p-high"][0]
         assert roi.segment == (segmentation.SOPInstanceUID, number)
         segment = segmentation.SegmentSequence[number - 1]
         assert (segment.TrackingUID, segment.TrackingID) == (roi.tracking_uid, roi.roi_id)
@@ -143,16 +145,76 @@ def test_tid_1500_by_our_own_reader(files, participant):
         assert roi.statements == [
             "research use only",
             "training population: 49 SIMULATED patients, 350 regions, 66 malignant",
+            "probability of cancer of ISUP 2 or more where one is given; belief: what readers "
+            "would say",
             "decision: benign below 10 %, malignant above 60 %",
         ]
     first, second, third = report.rois
     assert first.values["113041:median"] == (1485.25, "um2/s")
     assert first.values["126312:median"] == (0.12345678901234567, "/min")
     assert first.values["118565006"] == (311.04, "mm3")
-    assert set(second.values) == {"111047", "113041:median"}
-    assert set(third.values) == {"111047"}
+    numbers = {"belief", "111047", "p-low", "p-high", "p-images"}
+    assert set(second.values) == {*numbers, "113041:median"}
+    assert set(third.values) == numbers
     decisions = [roi.evaluations["decision"] for roi in report.rois]
     assert decisions == ["21594007", "30807003", "refer"]
+
+
+def test_without_histology_no_report_speaks_of_cancer(cohort, participant, tmp_path):
+    run = write_run(tmp_path / "run", participant, PROBABILITIES)
+    table = pd.read_csv(run / "probabilities.csv")
+    table["probability_of"] = "readers"
+    table["probability"] = table["belief"]
+    table[["probability_low", "probability_high", "patient_probability"]] = np.nan
+    table.to_csv(run / "probabilities.csv", index=False)
+    files, failures = write_sr_and_seg(run, cohort, tmp_path / "dicom")
+    assert failures == []
+    report = read_report(files[1])
+    assert report.man is None
+    for roi in report.rois:
+        assert "111047" not in roi.values
+        assert roi.values["belief"] == (100 * PROBABILITIES[roi.roi_id] ** 0.5, "%")
+        assert "decision" not in roi.evaluations
+        assert "on-suspicion" in roi.evaluations
+
+
+def test_a_report_of_before_is_read_as_belief(files, tmp_path):
+    dataset = pydicom.dcmread(files[1])
+    (measurements,) = [
+        item
+        for item in dataset.ContentSequence
+        if item.ConceptNameCodeSequence[0].CodeValue == "126010"
+    ]
+    for group in measurements.ContentSequence:
+        # As version 0.1 wrote it: one number, under the standard's code.
+        kept = []
+        for item in group.ContentSequence:
+            code = item.ConceptNameCodeSequence[0]
+            if code.get("CodingSchemeDesignator") != "99CAD" or item.ValueType != "NUM":
+                kept.append(item)
+        group.ContentSequence = kept
+    dataset.save_as(tmp_path / "old.dcm", enforce_file_format=True)
+    for roi in read_report(tmp_path / "old.dcm").rois:
+        assert "111047" not in roi.values
+        assert roi.values["belief"][0] == 100 * PROBABILITIES[roi.roi_id]
+        assert "written before" in roi.statements[-1]
+
+
+def test_every_group_names_its_algorithm(files):
+    """Name, version and parameters (TID 4019), also of the man and of drawn outlines."""
+    dataset = pydicom.dcmread(files[1])
+    (measurements,) = [
+        item
+        for item in dataset.ContentSequence
+        if item.ConceptNameCodeSequence[0].CodeValue == "126010"
+    ]
+    assert len(measurements.ContentSequence) == 2 * len(PROBABILITIES) + 1
+    for group in measurements.ContentSequence:
+        codes = [item.ConceptNameCodeSequence[0].CodeValue for item in group.ContentSequence]
+        assert {"111001", "111003", "111002"} <= set(codes)
+    report = read_report(files[1])
+    assert any("SIMULATED" in text for text in report.man_statements)
+    assert any("benign below 10 %" in text for text in report.man_statements)
 
 
 def test_a_decision_that_was_withdrawn_is_not_sent(cohort, participant, tmp_path):

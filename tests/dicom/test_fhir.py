@@ -67,14 +67,20 @@ def test_a_bundle_says_what_the_report_says(run: Path, tmp_path: Path):
     for one, roi in zip(regions, report.rois, strict=True):
         assert one["identifier"][0]["value"] == f"urn:oid:{roi.tracking_uid}"
         assert one["device"]["reference"] == f"urn:uuid:{device['id']}"
-        probability = one["component"][0]
+        belief, probability = one["component"][:2]
+        assert belief["code"]["coding"][0]["code"] == "belief"
+        assert belief["valueQuantity"]["value"] == 100 * PROBABILITIES[roi.roi_id] ** 0.5
+        assert "referenceRange" not in belief  # the thresholds are on the probability of cancer
         assert probability["valueQuantity"]["value"] == 100 * PROBABILITIES[roi.roi_id]  # exact
         assert probability["valueQuantity"]["code"] == "%"
         assert [r.get("high", r.get("low"))["value"] for r in probability["referenceRange"]] == [
             10.0, 60.0,
         ]  # fmt: skip
     codes = [c["code"]["coding"][0]["code"] for c in regions[0]["component"]]
-    assert codes == ["111047", "113041", "126312", "118565006", "decision", "readers"]
+    assert codes == [
+        "belief", "111047", "p-low", "p-high", "p-images",
+        "113041", "126312", "118565006", "decision", "readers",
+    ]  # fmt: skip
     between = regions[0]["component"][-1]["valueRange"]
     assert (between["low"]["value"], between["high"]["value"]) == (45.0, 100.0)
     assert "readers" not in str(regions[1]["component"])

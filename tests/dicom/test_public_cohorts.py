@@ -175,7 +175,7 @@ def test_prostatex_masks(tmp_path: Path, rules: Path):
     assert import_source(tmp_path / "in", out, masked(rules)).failures == []
     assert table(out, "rois").to_dict("split")["data"] == [
         ["sub-P001", "Finding1", "1", "n/a", "malignant", "3"],
-        ["sub-P001", "Finding2", "2", "n/a", "benign", "n/a"],
+        ["sub-P001", "Finding2", "2", "n/a", "n/a", "<=1"],
     ]
     labels = read_volume(out / "sub-P001/masks/sub-P001_rois.nii.gz").array
     assert np.array_equal(labels, regions(1, 2).array)
@@ -189,12 +189,13 @@ def test_prostatex_masks(tmp_path: Path, rules: Path):
 @pytest.mark.parametrize(
     ("first", "second", "found", "note"),
     [
-        ("TRUE,3.0", "No ,", [("malignant", "3"), ("benign", "n/a")], ""),
-        (",3.0", "yes,1", [("malignant", "3"), ("malignant", "1")], ""),
-        ("1.0,", "0.0,3+4", [("malignant", "n/a"), ("benign", "n/a")], ""),
+        ("TRUE,3.0", "No ,", [("malignant", "3"), ("n/a", "<=1")], ""),
+        (",3.0", "no,1", [("malignant", "3"), ("malignant", "1")], ""),
+        ("1.0,", "0.0,3+4", [("malignant", ">=2"), ("n/a", "<=1")], ""),
         ("maybe,", ",3+4", [("n/a", "n/a")] * 2, "'maybe' is neither true nor false"),
-        ("TRUE,3+4", "n/a,", [("malignant", "n/a"), ("n/a", "n/a")], "'3+4' is no grade 1 to 5"),
+        ("TRUE,3+4", "n/a,", [("malignant", ">=2"), ("n/a", "n/a")], "'3+4' is no grade 1 to 5"),
         ("FALSE,1", "FALSE,3", [], "its row says FALSE and grade 3"),
+        ("FALSE,1", "TRUE,1", [], "its row says TRUE and grade 1"),
     ],
 )
 def test_truth_and_grades_are_read_or_told(
@@ -256,7 +257,7 @@ def test_ai4ar(tmp_path: Path):
     done = CliRunner().invoke(app, ["import", str(tmp_path / "in"), str(out), "--rules", "ai4ar"])
     assert done.exit_code == 0, done.output
     assert table(out, "rois").to_dict("split")["data"] == [
-        ["sub-001", "1", "1", "n/a", "malignant", "n/a"]
+        ["sub-001", "1", "1", "n/a", "malignant", ">=2"]
     ]
     assert table(out, "scores").to_dict("split")["data"] == [
         ["sub-001", "1", "U_8ZmM76", "pirads", "5.0"],
@@ -269,7 +270,10 @@ def test_ai4ar(tmp_path: Path):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("1,U_OjmNZ8,1,0,4.0", "its rows say different tissue: benign, malignant"),
+        (
+            "1,U_OjmNZ8,1,0,4.0",
+            "its rows say different tissue: ISUP 2 or more, ISUP 1 or no cancer",
+        ),
         ("1,U_OjmNZ8,1,1,6.0", "score 6 is not on its scale pirads"),
         ("1,U_OjmNZ8,1,1,0", "score 0 is not on its scale pirads"),
         ('1,U_OjmNZ8,1,1,"4,5"', "score '4,5' is no number"),
@@ -374,8 +378,8 @@ def test_prostatex_findings(tmp_path: Path, rules: Path):
     summary = import_source(source, out, rules)
     assert summary.failures == []
     assert table(out, "rois").to_dict("split")["data"] == [
-        ["sub-P001", "1", "1", "PZ", "malignant", "n/a"],
-        ["sub-P001", "2", "2", "AFS", "benign", "n/a"],
+        ["sub-P001", "1", "1", "PZ", "malignant", ">=2"],
+        ["sub-P001", "2", "2", "AFS", "n/a", "<=1"],
     ]
     labels = read_volume(out / "sub-P001/masks/sub-P001_rois.nii.gz").array
     # A ball of 3 mm on a grid of 1 x 1 x 3 mm: 29 voxels in its slice, 1 above and 1 below.

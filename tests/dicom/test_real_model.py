@@ -158,11 +158,16 @@ def test_from_download_to_a_card(
     number = ours["roi_id"].str.extract(r"(\d+)", expand=False).astype(int)
     ours = ours.assign(number=number).sort_values(["participant_id", "number"])
     assert len(ours) == len(given)
-    least = 2 if mirror is ai4ar else 1  # its table knows significant or not
-    malignant = given["isup"].astype(int) >= least
-    assert (ours["histology"] == "malignant").tolist() == malignant.tolist()
-    if mirror is not ai4ar:
+    grades = given["isup"].astype(int)
+    if mirror is ai4ar:  # its table knows significant or not
+        expected = np.where(grades >= 2, ">=2", "<=1").tolist()
+        assert ours["isup"].tolist() == expected
+    if mirror is prostatex:  # what is not significant has no grade there
+        stated = np.where(grades >= 1, given["isup"], "<=1").tolist()
+        assert ours["isup"].tolist() == stated
+    if mirror is promis:
         assert ours["isup"].replace("n/a", "0").tolist() == given["isup"].tolist()
+        assert (ours["histology"] == "malignant").tolist() == (grades >= 1).tolist()
     if mirror is prostatex:
         (note,) = [note for note in told["notes"] if "drawn on it" in note]
         assert "2 images, series 4 is taken" in note

@@ -78,7 +78,7 @@ def _compute_once() -> None:
         (study, ("_measure",)),
         (aggregate, ("reader_labels",)),
         (validate, ("_rivals", "out_of_fold", "judge", "_explain", "_broken_promises",
-                    "_reader_skill", "validated_men")),
+                    "_reader_skill", "validated_risk")),
         (predict, ("judge",)),
         (emit, ("library_versions",)),
         (train, ("_typicality", "metadata", "card")),

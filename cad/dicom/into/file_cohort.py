@@ -9,6 +9,7 @@ from pydicom.uid import generate_uid
 
 from cad.base.errors import CadError
 from cad.base.reading import read_rows, whole_cell
+from cad.base.terms.grades import SIGNIFICANT
 from cad.base.terms.modality import modality
 from cad.dicom.into import regions
 from cad.dicom.into.conversion import Converted, is_there
@@ -223,13 +224,16 @@ def _lesions(
     if kind == "mask":
         grades = grades.with_array((grades.array != 0).astype(np.uint16))
     found = regions.grade_lesions(grades)
-    # What says only that a lesion is malignant has no grade of its own.
-    plain = {"mask": (1,), "picai": (1,), "isup": ()}[kind]
-    rois = [replace(roi, isup=None) if roi.isup in plain else roi for roi in found.rois]
+    rois = found.rois
+    if kind != "isup":
+        # A mask says that a lesion is malignant, the challenge's 1 that it is significant: neither
+        # is a grade.
+        ungraded = {"mask": "n/a", "picai": SIGNIFICANT}[kind]
+        rois = [replace(roi, isup=ungraded) if roi.isup == "1" else roi for roi in rois]
     # The table lists every lesion, the mask those of grade 2 and more.
     known = [grade for grade, _ in listed if (grade or 0) >= 2]
-    if len(rois) == len(known) == 1 and rois[0].isup is None:
-        rois = [replace(rois[0], isup=known[0])]
+    if len(rois) == len(known) == 1 and not rois[0].isup.isdigit():
+        rois = [replace(rois[0], isup=str(known[0]))]
         notes.append("the lesion's grade is the table's: one lesion there, one in the mask")
     notes.append(f"{len(rois)} lesions from {path.parent.name}")
     scores = _categories(study.patient_id, listed, rois, rules)
@@ -268,9 +272,14 @@ def _categories(
     """
     rows = []
     for roi in rois:
-        same = [category for grade, category in listed if grade == roi.isup]
+        same = [category for grade, category in listed if str(grade) == roi.isup]
         drawn = sum(other.isup == roi.isup for other in rois)
-        if roi.isup and len(same) == drawn and len(set(same)) == 1 and same[0] is not None:
+        if (
+            roi.isup.isdigit()
+            and len(same) == drawn
+            and len(set(same)) == 1
+            and same[0] is not None
+        ):
             reader = next(iter(rules.readers), FIRST_READER)
             row = {"patient_id": patient_id, "roi_id": roi.roi_id, "reader_id": reader}
             rows.append({**row, "scale": "pirads", "score": str(same[0])})

@@ -11,6 +11,7 @@ from pydicom.dataset import Dataset
 
 from cad.base.errors import CadError
 from cad.base.reading import read_rows, reading, whole_cell
+from cad.base.terms.grades import NOT_SIGNIFICANT, SIGNIFICANT, grade_words
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, OutlinesRule, ZonesRule
 from cad.dicom.into.sources import SourceStudy
 from cad.dicom.own import OWN_MODEL_NAME
@@ -246,11 +247,11 @@ def _findings(
             )
         # Balls of two near findings may overlap: a voxel belongs to one region.
         labels[inside & (labels == 0)] = label
-        histology = _truth_of(row.get("ClinSig", ""), notes)
+        histology, isup = _significant(_truth_of(row.get("ClinSig", ""), notes))
         # PROSTATEx writes AS for the anterior stroma, AFS in PI-RADS v2.1.
         zone = {"AS": "AFS"}.get(row.get("zone", ""), row.get("zone", ""))
         zone = zone if zone in _ZONES else "n/a"
-        rois.append(Roi(ids[label - 1], label, zone, histology or "n/a"))
+        rois.append(Roi(ids[label - 1], label, zone, histology, isup))
     return Labelled(grid.with_array(labels), rois)
 
 
@@ -559,33 +560,48 @@ def _truth_of(cell: str, notes: list[str]) -> str | None:
     return _TRUTH.get(word.lower())
 
 
-def _tissue_of(
-    rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str]
-) -> tuple[str, int | None]:
+def _significant(tissue: str | None) -> tuple[str, str]:
+    """Return histology and grade of a lesion of which a table says only whether it is significant.
+
+    Significant is cancer of ISUP 2 or more. What is not significant is of ISUP 1 or no cancer:
+    which of the two nobody says.
+    """
+    if tissue is None:
+        return "n/a", "n/a"
+    if tissue == "malignant":
+        return "malignant", SIGNIFICANT
+    return "n/a", NOT_SIGNIFICANT
+
+
+def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str]) -> tuple[str, str]:
     """Return histology and grade of a lesion by its rows; a grade 1 is no benign tissue."""
-    found: set[tuple[str, int | None]] = set()
+    found: set[tuple[str, str]] = set()
     for row in rows:
         grade = whole_cell(row[rule.grade_column]) if rule.grade_column else ""
         tissue = _truth_of(row[rule.truth_column], notes) if rule.truth_column else None
         if grade in ("1", "2", "3", "4", "5"):
-            if tissue == "benign" and grade != "1":
+            insignificant = rule.truth_means == "significant" and grade == "1"
+            contradicted = tissue == "benign" and grade != "1"
+            if contradicted or (tissue == "malignant" and insignificant):
                 raise CadError(f"its row says {row[str(rule.truth_column)]} and grade {grade}")
-            found.add(("malignant", int(grade)))
+            found.add(("malignant", grade))
             continue
         # Of benign tissue the cell says why there is no grade.
         if grade not in _NO_SCORE and tissue != "benign":
             notes.append(f"{grade[:40]!r} is no grade 1 to 5: the grade is unknown")
-        if tissue:
-            found.add((tissue, None))
+        if tissue and rule.truth_means == "significant":
+            found.add(_significant(tissue))
+        elif tissue:
+            found.add((tissue, "n/a"))
     if len(found) > 1:
-        said = ", ".join(f"{word} {grade or ''}".strip() for word, grade in sorted(found, key=str))
-        raise CadError(f"its rows say different tissue: {said}")
-    return next(iter(found), ("n/a", None))
+        tissues = [grade_words(grade) or histology for histology, grade in sorted(found)]
+        raise CadError(f"its rows say different tissue: {', '.join(tissues)}")
+    return next(iter(found), ("n/a", "n/a"))
 
 
 def _template_of(
     top: Path, patient_id: str, labels: Volume, roi: Roi, rule: OutlinesRule, notes: list[str]
-) -> tuple[str, int | None]:
+) -> tuple[str, str]:
     """Return what template biopsies found in the zones that hold a tenth of a lesion or more.
 
     Malignant with the highest grade where one of them had cancer, benign where all were sampled and
@@ -597,7 +613,7 @@ def _template_of(
         absent = places[paths.index(None)].replace("{patient}", patient_id)
         note = f"no tissue by template: {absent} is not there"
         notes.extend([] if note in notes else [note])
-        return "n/a", None
+        return "n/a", "n/a"
     (_, report), (_, zones) = (found for found in paths if found)
     values, counts = np.unique(_values_in(zones, labels, roi.label), return_counts=True)
     held = values[(values > 0) & (counts >= _TENTH * (labels.array == roi.label).sum())]
@@ -610,9 +626,9 @@ def _template_of(
         # A column with empty cells comes with its whole numbers as 4.0.
         sums = ("+".join(whole_cell(row[c]) for c in _TEMPLATE[3:]) for row in cancer)
         grades = [grade for text in sums if (grade := gleason_grade(text))]
-        return "malignant", max(grades, default=None)
+        return "malignant", str(max(grades)) if grades else "n/a"
     sampled = [any(whole_cell(row["samtaken"]) == "1" for row in rows) for rows in of]
-    return ("benign" if sampled and all(sampled) else "n/a"), None
+    return ("benign" if sampled and all(sampled) else "n/a"), "n/a"
 
 
 def gleason_grade(text: str) -> int | None:
@@ -672,5 +688,5 @@ def grade_lesions(grades: Volume) -> Labelled:
                 f"a lesion's value is its ISUP grade 1 to 5; found {values.tolist()} in one lesion",
                 roi=label,
             )
-        rows.append(Roi(str(label), label, histology="malignant", isup=int(values[0])))
+        rows.append(Roi(str(label), label, histology="malignant", isup=str(values[0])))
     return Labelled(grades.with_array(labels.astype(np.uint16)), rows)

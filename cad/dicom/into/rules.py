@@ -179,8 +179,10 @@ class OutlinesRule(Section):
         which row is a lesion's: columns, and what they hold in that row (leading zeros do not
         count); where {roi} is in none, a man's n-th row with a score is lesion n
     truth_column
-        column that says whether a lesion is clinically significant: True, 1 or yes; False, 0 or no;
-        anything else is unknown
+        column that is True, 1 or yes; False, 0 or no; anything else is unknown
+    truth_means
+        what True says there: clinically significant cancer, that is ISUP 2 or more, so that False
+        is ISUP 1 or no cancer; or any cancer, so that False is benign
     grade_column
         column of the ISUP grade; other cells count as unknown
     score_column
@@ -200,6 +202,7 @@ class OutlinesRule(Section):
     table: str | None = None
     key: dict[str, str] = Field({"ID": "{patient}_{roi}"})
     truth_column: str | None = None
+    truth_means: Literal["significant", "cancer"] = "significant"
     grade_column: str | None = None
     score_column: str | None = None
     reader_column: str | None = None

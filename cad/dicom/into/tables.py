@@ -149,7 +149,7 @@ class Tables:
                 "label": [str(row.label) for row in rows],
                 "zone": [row.zone for row in rows],
                 "histology": [row.histology for row in rows],
-                "isup": [MISSING if row.isup is None else str(row.isup) for row in rows],
+                "isup": [row.isup for row in rows],
             }
         )
         if any(row.confidence is not None for row in rows):

@@ -16,7 +16,14 @@ from cad.base.errors import CadError, install
 from cad.base.files import JsonObject, write_atomic
 from cad.base.reading import MAX_JSON, read_bytes, reading
 from cad.base.terms.beside import table_beside
-from cad.dicom.out.sr_reader import Report, RoiReport, read_report
+from cad.dicom.out.sr_reader import (
+    BELIEF,
+    DECISION,
+    PROBABILITY,
+    Report,
+    RoiReport,
+    read_report,
+)
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.records import read_record
 from cad.folders.run_folder.tables import read_probabilities
@@ -171,19 +178,25 @@ def _region(
     roi: RoiReport, rows: pd.DataFrame, report: Report, record: JsonObject, device: str
 ) -> JsonObject:
     """Return one region: a finding whose components are what the report's group holds."""
-    components: list[JsonObject] = [
-        {"code": _concept(key), "valueQuantity": _quantity(value, unit)}
-        for key, (value, unit) in roi.values.items()
-        if key in _CODES
-    ]
+    components: list[JsonObject] = []
+    # The thresholds are on the probability of cancer; without histology, on the belief.
+    judged = PROBABILITY if PROBABILITY in roi.values else BELIEF
     limits = record.get("decision_thresholds")
-    if limits:
-        low, high = (_quantity(100 * float(limit), "%") for limit in limits)
-        components[0]["referenceRange"] = [
-            {"high": low, "text": "benign below"},
-            {"low": high, "text": "malignant above"},
-        ]
-    components += [_decided(value) for value in roi.evaluations.values()]
+    for key, (value, unit) in roi.values.items():
+        if key not in _CODES:
+            continue
+        component: JsonObject = {
+            "code": _concept(key),
+            "valueQuantity": _quantity(value, unit),
+        }
+        if key == judged and limits:
+            low, high = (_quantity(100 * float(limit), "%") for limit in limits)
+            component["referenceRange"] = [
+                {"high": low, "text": "benign below"},
+                {"low": high, "text": "malignant above"},
+            ]
+        components.append(component)
+    components += [_decided(value, key) for key, value in roi.evaluations.items()]
     return _observation(
         report,
         record,
@@ -202,7 +215,9 @@ def _of_man(report: Report, sr_uid: str, record: JsonObject, device: str) -> Jso
     """Return what the report says of the man."""
     value, decision = report.man or (0.0, "")
     said = {"code": _concept("man"), "valueQuantity": _quantity(value, "%")}
-    more = {"component": [_decided(decision)]} if decision else {}
+    more: JsonObject = {"note": [{"text": text} for text in report.man_statements]}
+    if decision:
+        more["component"] = [_decided(decision, DECISION)]
     return _observation(report, record, device, id=_id("man", sr_uid), **said, **more)
 
 
@@ -233,8 +248,8 @@ def _device(roi: RoiReport, record: JsonObject) -> JsonObject:
     }
 
 
-def _decided(decision: str) -> JsonObject:
-    return {"code": _concept("decision"), "valueCodeableConcept": _concept(decision)}
+def _decided(decision: str, concept: str) -> JsonObject:
+    return {"code": _concept(concept), "valueCodeableConcept": _concept(decision)}
 
 
 def _concept(name: str) -> JsonObject:

@@ -19,6 +19,8 @@ from cad.folders.cohort import StudyRef
 # UTF-8: ids may be in any script, and the archive's own names are taken over on sending.
 CHARACTER_SET = "ISO_IR 192"
 _LONG = 64
+SIGNIFICANT_GRADE = 2
+"""Lowest ISUP grade of clinically significant cancer, the field's definition."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
     """
     model = run.get("model") or {}
     training = model.get("training") or {}
+    prevalence = model.get("prevalence") or {}
     simulated = bool(training.get("simulated", run.get("simulated")))
     kind = "SIMULATED patients" if simulated else "patients"
     if training:
@@ -137,11 +140,36 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
     else:
         population = f"training population: the other {kind} of this cohort, one left out at a time"
     statements = ["research use only", population]
-    thresholds = run.get("decision_thresholds")
+    statements.append(_what_it_is_of(prevalence, isup_min_of(run)))
+    thresholds = model.get("thresholds") or run.get("decision_thresholds")
     if thresholds:
         low, high = (100 * float(t) for t in thresholds)
         statements.append(f"decision: benign below {low:.3g} %, malignant above {high:.3g} %")
     return str(model.get("name") or run.get("name")), str(run.get("cad_version")), statements
+
+
+def _what_it_is_of(prevalence: JsonObject, isup_min: int) -> str:
+    """Say what the numbers are of, and at which prevalence."""
+    stated = prevalence.get("stated")
+    trained = prevalence.get("men")
+    grade = "cancer" if isup_min <= 1 else f"cancer of ISUP {isup_min} or more"
+    if stated is not None:
+        return f"probability of {grade}; prevalence stated by the site: {stated:.3g} of men"
+    if trained is not None:
+        return f"probability of {grade}; prevalence of the training: {trained:.3g} of men"
+    return f"probability of {grade} where one is given; belief: what readers would say"
+
+
+def isup_min_of(run: JsonObject) -> int:
+    """Return the lowest ISUP grade that a run counts as malignant.
+
+    Parameters
+    ----------
+    run : dict
+        Content of ``run.json``.
+    """
+    labels = (run.get("settings") or {}).get("labels") or {}
+    return int(labels.get("isup_min", SIGNIFICANT_GRADE))
 
 
 def long_string(text: str) -> str:

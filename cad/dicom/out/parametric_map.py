@@ -17,17 +17,19 @@ from cad.base.reading import reading
 from cad.dicom.out import objects
 from cad.dicom.out.objects import algorithm
 from cad.dicom.out.source_images import source_images
+from cad.dicom.out.sr import BELIEF_CODE
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.folders.cohort import StudyRef, read_cohort
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.records import read_record
+from cad.folders.run_folder.schema import HISTOLOGY
 from cad.folders.run_folder.tables import read_probabilities
 from cad.mri.imaging.nifti import read_volume
 from cad.mri.imaging.volume import Volume
 
 OUTSIDE = -1.0
 """Stored where the map has no value; no probability can be mistaken for it."""
-_LAYOUT = 2
+_LAYOUT = 3
 """Raised where the object says more of the same map: an archive keeps what it has under a UID."""
 
 
@@ -112,8 +114,11 @@ def map_object(
             hint="predict again with --map: the T2 images have changed since",
         )
     name, version, statements = algorithm(objects.with_own_model(run, rows))
+    of_cancer = (rows["probability_of"] == HISTOLOGY).any()
+    quantity = codes.DCM.ProbabilityOfCancer if of_cancer else BELIEF_CODE
+    meaning = "Probability of cancer" if of_cancer else "What readers would say"
     stored = np.nan_to_num(probability.array, nan=OUTSIDE).astype(np.float32)
-    said = json.dumps([_LAYOUT, study.study_id, name, version, statements]).encode()
+    said = json.dumps([_LAYOUT, study.study_id, name, version, statements, meaning]).encode()
     identity = hashlib.sha256(said + stored.tobytes()).hexdigest()
     # highdicom remarks on the pseudonym's form, which is as intended.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
@@ -128,19 +133,19 @@ def map_object(
             real_world_value_mappings=[
                 highdicom.pm.RealWorldValueMapping(
                     "PROBABILITY",
-                    "Probability of cancer by the model",
+                    f"{meaning}, by the model",
                     codes.UCUM.Percent,
                     (0.0, 1.0),
                     slope=100.0,
                     intercept=0.0,
-                    quantity_definition=codes.DCM.ProbabilityOfCancer,
+                    quantity_definition=quantity,
                 )
             ],
             # 0 to 1 as the window, or a viewer stretches the smallest difference to black and
             # white.
             voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
             content_label="PROBABILITY",
-            content_description="Probability of cancer, research use only",
+            content_description=f"{meaning}, research use only",
             **objects.heading("OT", "PM", identity),
         )
     _order_frames(made, probability.direction[:, 2])

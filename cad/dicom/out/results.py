@@ -1,10 +1,10 @@
 """Results for the archive: a structured report (TID 1500) and a SEG of the ROIs for each study.
 
 The SEG lies in the T2 series' frame of reference and refers to its images; the report
-(:mod:`cad.dicom.out.sr`) says of each ROI the probability of cancer in per cent, the decision,
-medians of ADC (um2/s) and Ktrans (/min) where they were measured, and which algorithm said so, with
-the population that it was trained on. UIDs follow from the content: writing the same run again
-gives objects with the same identity, so that an archive stores them once.
+(:mod:`cad.dicom.out.sr`) says of each ROI what readers would say and the probability of cancer in
+per cent, the decision, medians of ADC (um2/s) and Ktrans (/min) where they were measured, and which
+algorithm said so, with the population that it was trained on. UIDs follow from the content: writing
+the same run again gives objects with the same identity, so that an archive stores them once.
 """
 
 import hashlib
@@ -25,13 +25,14 @@ from cad.dicom.out import objects
 from cad.dicom.out.objects import StudyResults, algorithm, uid
 from cad.dicom.out.source_images import SourceImages, source_images
 from cad.dicom.out.sr import structured_report
-from cad.dicom.out.sr_reader import PROBABILITY, read_report
+from cad.dicom.out.sr_reader import BELIEF, PROBABILITY, read_report
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.folders.cohort import StudyRef, read_cohort
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.records import read_record
+from cad.folders.run_folder.schema import HISTOLOGY
 from cad.folders.run_folder.study_file import page_measurements
-from cad.folders.run_folder.tables import read_probabilities
+from cad.folders.run_folder.tables import RANGE, read_probabilities
 from cad.mri.imaging.geometry import roi_in_grid
 from cad.mri.imaging.nifti import read_volume
 from cad.mri.imaging.study import Roi, Study
@@ -138,13 +139,24 @@ def study_objects(
 def _prove(path: Path, rows: pd.DataFrame) -> None:
     """Read a report back, hold it against its template and its numbers against the run's."""
     report = read_report(path)
-    said = {roi.roi_id: roi.values[PROBABILITY][0] for roi in report.rois}
     scored = rows[rows["probability"].notna()]
-    wanted = {str(r.roi_id): 100 * float(r.probability) for r in scored.itertuples()}
-    man = (
-        float(scored["patient_probability"].iloc[0]) if "patient_probability" in scored else np.nan
-    )
-    if said != wanted or (report.man or (None,))[0] != (100 * man if np.isfinite(man) else None):
+    stated = {}
+    for roi in report.rois:
+        probability = roi.values[PROBABILITY][0] if PROBABILITY in roi.values else None
+        stated[roi.roi_id] = (roi.values[BELIEF][0], probability)
+    expected = {}
+    for row in scored.itertuples():
+        probability = 100 * float(row.probability) if row.probability_of == HISTOLOGY else None
+        expected[str(row.roi_id)] = (100 * float(row.belief), probability)
+    stated_man = None
+    if report.man is not None:
+        stated_man = report.man[0]
+    expected_man = None
+    if "patient_probability" in scored:
+        of_man = float(scored["patient_probability"].iloc[0])
+        if np.isfinite(of_man):
+            expected_man = 100 * of_man
+    if stated != expected or stated_man != expected_man:
         raise CadError(
             "the report does not say what the run says", file=path, hint="do not send it"
         )
@@ -162,7 +174,16 @@ def _identity(
 ) -> str:
     """Return what the objects say, as a hash that their UIDs are made from."""
     # Times, paths and settings stay out: the same answer again must be the same object.
-    names = ["roi_id", "probability", "decision", "patient_probability", "patient_decision"]
+    names = [
+        "roi_id",
+        "belief",
+        "probability",
+        "probability_of",
+        *RANGE,
+        "decision",
+        "patient_probability",
+        "patient_decision",
+    ]
     said = scored[[name for name in names if name in scored]].to_csv(index=False)
     who = json.dumps([study.study_id, algorithm(run)], sort_keys=True)
     # Masks too: a region drawn anew may keep its probability to the last digit.

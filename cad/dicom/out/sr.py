@@ -1,8 +1,9 @@
 """The structured report of one study (TID 1500): what was found of every region, and where.
 
-The man has a group (TID 1501) where a model of men gave him a probability. Every region has two
-measurement groups (TID 1411) of one tracking UID. The first refers to its segment and holds
-probability, measurements and decision. The second has its outline on every image (SCOORD), because
+The man has a group (TID 1501) where a model gave him a probability. Every region has two
+measurement groups (TID 1411) of one tracking UID. The first refers to its segment and holds what
+readers would say (a code of its own), the probability of cancer where histology taught it,
+measurements and decision. The second has its outline on every image (SCOORD), because
 most viewers draw a report's regions only from coordinates.
 """
 
@@ -19,10 +20,18 @@ from scipy.ndimage import binary_fill_holes
 from skimage.measure import find_contours
 
 from cad.base.files import JsonObject
-from cad.dicom.out.objects import StudyResults, algorithm, heading, uid
+from cad.dicom.out.objects import (
+    SIGNIFICANT_GRADE,
+    StudyResults,
+    algorithm,
+    heading,
+    isup_min_of,
+    uid,
+)
 from cad.dicom.out.source_images import SourceImages
-from cad.dicom.out.sr_reader import MAN
+from cad.dicom.out.sr_reader import BELIEF, DECISION, HIGH, IMAGES, LOW, MAN, SUSPICION
 from cad.dicom.own import MANUFACTURER
+from cad.folders.run_folder.schema import HISTOLOGY
 
 _EIGHT_NEIGHBOURS = np.ones((3, 3), bool)
 
@@ -72,7 +81,13 @@ def outlines(mask: np.ndarray) -> list[Outline]:
 
 
 SCHEME = "99CAD"
-DECISION = Code("decision", SCHEME, "Decision by the site's costs of errors")
+DECISION_CODE = Code(DECISION, SCHEME, "Decision by the site's thresholds")
+ON_SUSPICION = Code(SUSPICION, SCHEME, "Decision on readers' suspicion by the site's thresholds")
+"""Where no histology taught the model, a decision is not on cancer."""
+BELIEF_CODE = Code(BELIEF, SCHEME, "Probability that readers would call it malignant")
+IMAGES_CODE = Code(IMAGES, SCHEME, "Probability of cancer without readers' scores")
+LOW_CODE = Code(LOW, SCHEME, "Lower end of the range of the probability of cancer")
+HIGH_CODE = Code(HIGH, SCHEME, "Upper end of the range of the probability of cancer")
 DECISIONS = {
     "benign": codes.SCT.Benign,
     "malignant": codes.SCT.Malignant,
@@ -83,8 +98,25 @@ ZONES = {
     "TZ": codes.SCT.TransitionZoneOfTheProstate,
     "AFS": codes.SCT.AnteriorFibromuscularStromaOfProstate,
 }
-SIGNIFICANT_CANCER = Code("significant", SCHEME, "Any prostate cancer of ISUP grade 2 or more")
 _DIGITS = 6
+
+
+def cancer_code(isup_min: int) -> Code:
+    """Return the code of what the man's probability is of.
+
+    Parameters
+    ----------
+    isup_min : int
+        Lowest ISUP grade that counts as malignant.
+    """
+    if isup_min <= 1:
+        return Code("cancer", SCHEME, "Any prostate cancer")
+    if isup_min == SIGNIFICANT_GRADE:
+        return Code("significant", SCHEME, "Any prostate cancer of ISUP grade 2 or more")
+    meaning = f"Any prostate cancer of ISUP grade {isup_min} or more"
+    return Code(f"isup-{isup_min}", SCHEME, meaning)
+
+
 Group = highdicom.sr.VolumetricROIMeasurementsAndQualitativeEvaluations
 
 
@@ -98,7 +130,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     seg : Segmentation
         The SEG object of the study: one segment for each region of ``results``, in the same order.
     """
-    name, version, _ = algorithm(results.run)
+    name, version, statements = algorithm(results.run)
     device = highdicom.sr.ObserverContext(
         codes.DCM.Device,
         highdicom.sr.DeviceObserverIdentifyingAttributes(
@@ -107,7 +139,11 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     rows = list(results.scored.itertuples())
     measured = [_measured(results, row, seg, k) for k, row in enumerate(rows, start=1)]
-    drawn = [_drawn(results, row, mask) for row, mask in zip(rows, results.masks, strict=True)]
+    identification = highdicom.sr.AlgorithmIdentification(name, version, statements)
+    drawn = [
+        _drawn(results, row, mask, identification)
+        for row, mask in zip(rows, results.masks, strict=True)
+    ]
     report = highdicom.sr.Comprehensive3DSR(
         # Everything that the content refers to is evidence: highdicom refuses a reference
         # outside.
@@ -115,7 +151,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
         highdicom.sr.MeasurementReport(
             highdicom.sr.ObservationContext(observer_device_context=device),
             codes.SCT.MultiparametricMRIOfProstate,
-            imaging_measurements=[*measured, *drawn, *_man(results, rows[0])],
+            imaging_measurements=[*measured, *drawn, *_man(results, rows[0], identification)],
             title=codes.DCM.ImagingMeasurementReport,
         ),
         is_complete=True,
@@ -149,15 +185,15 @@ def _measured(
         ),
         algorithm_id=highdicom.sr.AlgorithmIdentification(name, version, statements),
         measurements=_measurements(row, results.medians.get(str(row.roi_id), {})),
-        qualitative_evaluations=_decision(row.decision),
+        qualitative_evaluations=_decision(row.decision, row.probability_of),
         **_finding(results, row),
     )
 
 
 def _man(
-    results: StudyResults, row: Any
+    results: StudyResults, row: Any, identification: highdicom.sr.AlgorithmIdentification
 ) -> list[highdicom.sr.MeasurementsAndQualitativeEvaluations]:
-    """Make the group (TID 1501) of the man: any significant cancer, and the decision on him."""
+    """Make the group (TID 1501) of the man: any such cancer, and the decision on him."""
     probability = getattr(row, "patient_probability", math.nan)
     if not math.isfinite(probability):
         return []
@@ -166,23 +202,29 @@ def _man(
             tracking_identifier=highdicom.sr.TrackingIdentifier(
                 uid=uid(results.study.study_id, MAN), identifier=MAN
             ),
-            finding_type=SIGNIFICANT_CANCER,
+            algorithm_id=identification,
+            finding_type=cancer_code(isup_min_of(results.run)),
             finding_sites=[highdicom.sr.FindingSite(codes.SCT.Prostate)],
             measurements=[
                 _number(codes.DCM.ProbabilityOfCancer, 100 * probability, codes.UCUM.Percent)
             ],
-            qualitative_evaluations=_decision(row.patient_decision),
+            qualitative_evaluations=_decision(row.patient_decision, HISTOLOGY),
         )
     ]
 
 
-def _drawn(results: StudyResults, row: Any, mask: np.ndarray) -> Group:
+def _drawn(
+    results: StudyResults,
+    row: Any,
+    mask: np.ndarray,
+    identification: highdicom.sr.AlgorithmIdentification,
+) -> Group:
     """Make the group that has the region's outlines, the largest first.
 
     Viewers that show one image of a finding (OHIF) take the first.
     """
     regions = [_region(results.source, outline) for outline in outlines(mask)]
-    return Group(referenced_regions=regions, **_finding(results, row))
+    return Group(referenced_regions=regions, algorithm_id=identification, **_finding(results, row))
 
 
 def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
@@ -211,7 +253,7 @@ def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
 
 def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measurement]:
     found = [
-        _number(codes.DCM.ProbabilityOfCancer, 100 * row.probability, codes.UCUM.Percent),
+        *_probabilities(row),
         *_median(codes.DCM.ApparentDiffusionCoefficient, medians.get("adc_median"),
                  codes.UCUM.SquareMicrometerPerSecond),
         *_median(codes.DCM.Ktrans, medians.get("ktrans_median"), codes.UCUM.PerMinute),
@@ -223,10 +265,29 @@ def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measuremen
     return found
 
 
-def _decision(decision: object) -> list[highdicom.sr.QualitativeEvaluation]:
+def _probabilities(row: Any) -> list[highdicom.sr.Measurement]:
+    """Return what readers would say and, where histology taught it, the probability of cancer."""
+    percent = codes.UCUM.Percent
+    numbers = [_number(BELIEF_CODE, 100 * row.belief, percent)]
+    if row.probability_of != HISTOLOGY:
+        return numbers
+    numbers.append(_number(codes.DCM.ProbabilityOfCancer, 100 * row.probability, percent))
+    for code, value in (
+        (LOW_CODE, row.probability_low),
+        (HIGH_CODE, row.probability_high),
+        (IMAGES_CODE, row.probability_images),
+    ):
+        if math.isfinite(value):
+            numbers.append(_number(code, 100 * value, percent))
+    return numbers
+
+
+def _decision(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluation]:
+    """Return a decision: on cancer, or on suspicion where no histology taught the model."""
     if decision not in DECISIONS:
         return []
-    return [highdicom.sr.QualitativeEvaluation(DECISION, DECISIONS[str(decision)])]
+    concept = DECISION_CODE if of == HISTOLOGY else ON_SUSPICION
+    return [highdicom.sr.QualitativeEvaluation(concept, DECISIONS[str(decision)])]
 
 
 def _number(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.Measurement:

@@ -20,6 +20,17 @@ TRACKING_ID, TRACKING_UID, FINDING, SITE = "112039", "112040", "121071", "363698
 SEGMENT, SOURCE_SERIES, SOURCE_IMAGE = "121191", "121232", "121233"
 REGION, SOURCE = "111030", "260753009"
 PROBABILITY, DECISION = "111047", "decision"
+# Our own codes, beside the standard's.
+# Codes of at most 16 signs: longer ones are another attribute (PS3.3 8.8).
+BELIEF = "belief"
+IMAGES = "p-images"
+LOW = "p-low"
+HIGH = "p-high"
+SUSPICION = "on-suspicion"
+EARLIER = (
+    "written before belief and probability were two numbers: what it calls a probability of cancer "
+    "is what readers would say"
+)
 MAN = "patient"
 """Tracking identifier of the group that is about the man."""
 ALGORITHM, VERSION, PARAMETERS, DERIVATION = "111001", "111003", "111002", "121401"
@@ -59,7 +70,8 @@ class RoiReport:
         Code values of the finding and of the place in the body.
     values : dict of str to (float, str)
         Measurements: number and UCUM unit by code of the concept; a median has ``:median`` behind
-        the code.
+        the code. A report of an earlier version has its one number under ``belief``, which it was,
+        and ``EARLIER`` among its statements.
     evaluations : dict of str to str
         Statements in codes, such as the decision: code value by code of the concept.
     algorithm, version : str
@@ -99,6 +111,8 @@ class Report:
     man : (float, str) or None
         The man's probability of cancer in per cent, and the code of the decision on him (empty
         where none is stated); None where the report says nothing of him.
+    man_statements : list of str
+        Algorithm parameters of his group, as those of a region.
     """
 
     patient_id: str
@@ -106,6 +120,7 @@ class Report:
     device: str
     rois: list[RoiReport]
     man: tuple[float, str] | None = None
+    man_statements: list[str] = field(default_factory=list)
 
 
 def read_report(path: Path) -> Report:
@@ -157,8 +172,11 @@ def _report(dataset: Dataset) -> Report:
         owner.outlines += [_outline(item) for item in _children(group, REGION)]
     _evidence(dataset, rois)
     _rule(len(of_man) < 2, "two groups are about the man")
-    man = next(map(_of_man, of_man), None)
-    return Report(str(dataset.PatientID), str(dataset.StudyInstanceUID), device, rois, man)
+    report = Report(str(dataset.PatientID), str(dataset.StudyInstanceUID), device, rois)
+    for group in of_man:
+        report.man = _of_man(group)
+        report.man_statements = [item.TextValue for item in _children(group, PARAMETERS)]
+    return report
 
 
 def _of_man(group: Dataset) -> tuple[float, str]:
@@ -224,6 +242,9 @@ def _roi(group: Dataset) -> RoiReport:
             roi.values[_code(item) + (f":{derived.lower()}" if derived else "")] = _measured(item)
         elif item.ValueType == "CODE" and _code(item) not in known:
             roi.evaluations[_code(item)] = _value(item)
+    if BELIEF not in roi.values and PROBABILITY in roi.values:
+        roi.values[BELIEF] = roi.values.pop(PROBABILITY)
+        roi.statements.append(EARLIER)
     return roi
 
 

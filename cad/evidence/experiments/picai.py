@@ -23,8 +23,8 @@ from cad.base.terms.beside import table_beside
 from cad.base.terms.text import interval_text
 from cad.dicom.into.file_cohort import listed_lesions
 from cad.evidence.experiments import Options
+from cad.evidence.experiments.man_alone import fit_men
 from cad.evidence.experiments.results import Result
-from cad.learning.evaluation.decisions.patient_level import fit_men
 from cad.learning.evaluation.decisions.recalibrate import recalibration
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.evaluation.measures import metrics

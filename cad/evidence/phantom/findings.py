@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import norm
 
+from cad.base.errors import CadError
 from cad.evidence.phantom import params
 from cad.evidence.phantom.anatomy import Anatomy, vary
 from cad.evidence.phantom.shapes import Shape, ripples
@@ -67,21 +68,54 @@ class TrueRegion:
         return self.isup > 0
 
 
-def case_mix(seed: int, index: int) -> tuple[int, int]:
+def case_mix(seed: int, index: int, prevalence: float | None = None) -> tuple[int, int]:
     """Return a simulated patient's number of regions, and how many of them are cancers.
 
-    Every 49 patients have exactly 350 regions and 66 cancers. A patient's two numbers depend on the
-    seed and the index only, never on how many patients are made.
+    Every 49 patients have exactly 350 regions and 66 cancers, unless a prevalence is stated. A
+    patient's two numbers depend on the seed and the index only, never on how many patients are
+    made.
 
     Parameters
     ----------
     seed, index : int
         Seed of the cohort, and number of the patient from 0.
+    prevalence : float, optional
+        Expected share of men with significant cancer (ISUP 2 or more). Men lose all their cancers
+        at random until it is met; without it nobody does, and the share is
+        :func:`usual_prevalence`.
+
+    Raises
+    ------
+    CadError
+        For a prevalence of 0 or less, or above the usual one.
     """
     block, place = divmod(index, BLOCK)
     rng = np.random.default_rng([seed, 0x5EED, block])
     regions = rng.permutation(np.array(REGIONS))[place]
-    return int(regions), int(rng.permutation(np.array(CANCERS))[place])
+    cancers = int(rng.permutation(np.array(CANCERS))[place])
+    if prevalence is None:
+        return int(regions), cancers
+    usual = usual_prevalence()
+    if not 0 < prevalence <= usual:
+        raise CadError(
+            f"a prevalence of {prevalence:g} cannot be simulated: it lies above 0 and up to "
+            f"{usual:.2f}, the share without losing any cancer"
+        )
+    keeps = np.random.default_rng([seed, 0x9EA1, index]).random() < prevalence / usual
+    return int(regions), cancers if keeps else 0
+
+
+def usual_prevalence() -> float:
+    """Return the expected share of men with significant cancer where none loses any.
+
+    Examples
+    --------
+    >>> round(usual_prevalence(), 3)
+    0.739
+    """
+    insignificant = params.ISUP_SHARES[0]
+    shares = [1 - insignificant**count for count in CANCERS]
+    return float(np.mean(shares))
 
 
 def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, np.ndarray]:

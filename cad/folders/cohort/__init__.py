@@ -20,9 +20,11 @@ import pandas as pd
 from cad.base.errors import CadError
 from cad.base.files import CONTROL, each_cell, harmless, write_atomic
 from cad.base.reading import MAX_TABLE, read_bytes, read_frame, read_json, reading
+from cad.base.terms.grades import grade_range, grade_text
 from cad.base.transactions import Kind, is_ours, pending, settle
 from cad.folders.cohort.patients import CHECK_FILE, KEY_FILE
 from cad.folders.cohort.rules import (
+    check_grades_of_men,
     check_participants,
     check_rois,
     check_scores,
@@ -111,12 +113,13 @@ class Cohort:
         The cohort folder.
     participants : DataFrame
         ``participant_id``, ``site`` and whatever else the file holds; ``age``, ``psa``,
-        ``psa_density`` and ``prostate_volume`` as numbers.
+        ``psa_density`` and ``prostate_volume`` as numbers, ``isup`` as the text of a grade.
     readers : DataFrame
         ``reader_id``, ``expert`` (bool).
     rois : DataFrame
-        ``participant_id, roi_id, label`` (int), ``zone, histology, isup`` (NaN where n/a) and
-        ``session_id`` where there are sessions.
+        ``participant_id, roi_id, label`` (int), ``zone, histology, isup`` (NaN where n/a; a grade
+        is text, as :func:`cad.base.terms.grades.grade_range` reads it) and ``session_id`` where
+        there are sessions.
     scores : DataFrame
         ``participant_id, roi_id, reader_id, scale, score`` (float); missing scores are dropped.
     problems : list of CadError
@@ -216,12 +219,17 @@ def _read_once(root: Path) -> Cohort:
     participants = _read(root, "participants")
     readers = _typed_readers(root, _read(root, "readers"))
     problems: list[CadError] = []
-    rois = _typed(root, "rois", {"label": "a positive integer", "isup": "a grade"}, problems)
+    rois = _graded(
+        root / "rois.tsv", _typed(root, "rois", {"label": "a positive integer"}, problems), problems
+    )
     scores = _typed(root, "scores", {"score": "a number"}, problems)
     check_participants(root, participants, problems)
     participants = typed_participants(root, participants, problems)
+    if "isup" in participants:
+        participants = _graded(root / "participants.tsv", participants, problems)
     known = set(participants["participant_id"])
     check_rois(root, rois, known, problems)
+    check_grades_of_men(root, participants, rois, problems)
     check_scores(root, scores, rois, known, set(readers["reader_id"]), problems)
     scores = scores.dropna(subset=["score"]).reset_index(drop=True)
     return Cohort(root, participants, readers, rois, scores, problems, simulated)
@@ -361,6 +369,21 @@ def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
     if len(unknown):
         raise CadError(f"expert must be 1 or 0, found {unknown.iloc[0]!r}", file=path)
     return table.assign(expert=words.isin(["1", "true", "yes"]))
+
+
+def _graded(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
+    """Return a table with one spelling of every grade; what is none becomes a problem."""
+    grades = []
+    for row in table.to_dict("records"):
+        grade = grade_text(row["isup"])
+        try:
+            grade_range(grade)
+        except CadError as error:
+            place = {"patient": row["participant_id"], "roi": row.get("roi_id", "")}
+            problems.append(error.at(file=path, **place))
+            grade = ""
+        grades.append(grade if grade else np.nan)
+    return table.assign(isup=np.array(grades, dtype=object))
 
 
 def _typed(

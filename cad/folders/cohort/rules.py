@@ -7,6 +7,7 @@ import pandas as pd
 
 from cad.base.errors import CadError
 from cad.base.terms.beside import table_beside
+from cad.base.terms.grades import grade_range, grade_text
 from cad.base.terms.sectors import SECTOR_NAMES
 from cad.learning.labels.scales import check_score
 
@@ -114,8 +115,8 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
     root : Path
         The cohort folder, for messages.
     rois : DataFrame
-        Columns ``participant_id, roi_id, zone, histology`` as text, ``label`` and ``isup`` as
-        numbers; ``session_id`` and ``sector`` are optional.
+        Columns ``participant_id, roi_id, zone, histology, isup`` as text, ``label`` as a number;
+        ``session_id`` and ``sector`` are optional.
     known : set of str
         The patients of ``participants.tsv``.
     problems : list of CadError
@@ -131,6 +132,9 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
     # Ids are unique within a man, labels within a study: every session has its own label map.
     same_id = rois.duplicated(["participant_id", "roi_id"])
     same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
+    ranges = [grade_range(grade_text(cell)) for cell in rois["isup"]]
+    lowest = pd.Series([low for low, _ in ranges], index=rois.index, dtype=int)
+    highest = pd.Series([high for _, high in ranges], index=rois.index, dtype=int)
     listed, known_zone = sector.isin(SECTOR_NAMES), rois["zone"].isin(ZONES)
     broken = {
         "stranger": ~rois["participant_id"].isin(known),
@@ -141,12 +145,50 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
         "sector": sector.notna() & ~listed,
         "zone_of_sector": known_zone & listed & (rois["zone"] != zone_of_sector),
         "histology": rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
-        "isup": rois["isup"].notna() & ~rois["isup"].isin(range(6)),
         # Grade 0 is tissue without cancer; grade 1 is cancer, significant or not.
-        "benign_isup": (rois["isup"] >= 1) & (rois["histology"] == "benign"),
+        "benign_isup": (lowest >= 1) & (rois["histology"] == "benign"),
+        "malignant_isup": (highest == 0) & (rois["histology"] == "malignant"),
         "session": (session != "") & ~session.str.fullmatch(_SESSION.pattern),
     }
     _apply(broken, rois, root / "rois.tsv", problems)
+
+
+def check_grades_of_men(
+    root: Path, participants: pd.DataFrame, rois: pd.DataFrame, problems: list[CadError]
+) -> None:
+    """Collect the men whose highest grade lies below that of one of their regions.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder, for messages.
+    participants, rois : DataFrame
+        Rows of ``participants.tsv`` and ``rois.tsv``; without a column ``isup`` in the former
+        nothing is checked.
+    problems : list of CadError
+        An error is appended for each region that contradicts its man.
+    """
+    if "isup" not in participants:
+        return
+    highest = {}
+    for patient, cell in zip(participants["participant_id"], participants["isup"], strict=True):
+        highest[patient] = grade_range(grade_text(cell))[1]
+    for row in rois.to_dict("records"):
+        lowest = grade_range(grade_text(row["isup"]))[0]
+        if row["histology"] == "malignant":
+            lowest = max(lowest, 1)
+        patient = row["participant_id"]
+        if patient in highest and lowest > highest[patient]:
+            problems.append(
+                CadError(
+                    f"the region is of isup {lowest} or more, participants.tsv states at most "
+                    f"{highest[patient]} for the whole man",
+                    file=root / "participants.tsv",
+                    patient=patient,
+                    roi=row["roi_id"],
+                    hint="a man's grade is the highest anywhere in him; write n/a if unknown",
+                )
+            )
 
 
 def check_scores(

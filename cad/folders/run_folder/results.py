@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 from cad.base.errors import CadError
 from cad.base.files import JsonObject
 from cad.base.reading import read_rows, reading
+from cad.base.terms.grades import grade_text, grade_words
 from cad.folders.run_folder.folder import RunFolder
 from cad.folders.run_folder.records import read_metrics, read_record
-from cad.folders.run_folder.tables import LIKE, NEITHER, refuse_earlier
+from cad.folders.run_folder.schema import HISTOLOGY, READERS
+from cad.folders.run_folder.tables import LIKE, NEITHER, RANGE, refuse_earlier
 from cad.mri.columns import Column, columns_stated
 
 
@@ -37,24 +39,32 @@ class RegionResult:
         nothing does.
     truth : bool or None
         Whether histology says malignant by ``labels.isup_min``; None where it does not tell.
-    probability, decision_value, p, eta : float or None
-        The classifier's probability and decision value; the readers' mean and spread.
+    probability : float or None
+        Of cancer, with all the evidence there is; of a run without histology it is the belief.
+    probability_of : str
+        What ``probability`` is of: ``histology`` or ``readers``; empty without one.
+    probability_images : float or None
+        The probability without the readers' scores of the region.
+    belief : float or None
+        What readers would say.
+    decision_value, p, eta : float or None
+        The learner's decision value; the readers' consensus and spread.
     scores : list of (str, str)
         Reader and score, as given.
     with_tool : list of (str, float)
         Reader, and the probability of malignancy given the reader's score and the classifier.
     patient_probability : float or None
-        Probability that the patient has any cancer of ISUP 2 or more.
+        Probability that the patient has any such cancer.
     warnings : list of str
         What the run said about this region.
     plausible : list of str or None
         Conformal set at 90 % confidence; None where the run made none.
     readers_mean, gap : float or None
-        The mean of ``reader_values``, and its distance from ``probability``.
+        The mean of ``reader_values``, and its distance from ``belief``.
     apart : str
         The gap in words: ``agree``, ``apart`` or ``far apart``; empty without a gap.
     suspicion : float or None
-        The larger of ``probability`` and ``readers_mean``; where the readers contradict the
+        The larger of ``belief`` and ``readers_mean``; where the readers contradict the
         decision, the highest of their values takes the place of their mean.
     patient_decision : str
         The decision on the patient, the same on all of the patient's regions.
@@ -74,9 +84,9 @@ class RegionResult:
         The patient's PSA (ng/mL) and age (years).
     readers_agree : str
         ``agree``, ``differ`` or ``are split``; empty for fewer than two readers.
-    among : (float, float) or None
-        Lower and upper limit of the share of malignant regions among the training regions with a
-        similar probability.
+    probability_range : (float, float) or None
+        Of many regions so judged, the share with cancer lies between these; contains
+        ``probability``. None where the probability is of readers.
     outline : (float, float) or None
         Lower and upper limit of the probability when the region is outlined otherwise; None where
         this was not asked for.
@@ -90,6 +100,9 @@ class RegionResult:
     label: int
     zone: str
     probability: float | None
+    probability_of: str
+    probability_images: float | None
+    belief: float | None
     decision: str
     decision_model: str
     decision_reason: list[str]
@@ -119,17 +132,25 @@ class RegionResult:
     psa: float | None = None
     age: float | None = None
     readers_agree: str = ""
-    among: tuple[float, float] | None = None
+    probability_range: tuple[float, float] | None = None
     outline: tuple[float, float] | None = None
     outlines: str = ""
 
     @property
+    def of_cancer(self) -> bool:
+        """Tell whether the probability is one of cancer, and not of what readers would say."""
+        return self.probability_of == HISTOLOGY
+
+    @property
     def histology_words(self) -> str:
         """Say what histology says, its grade, and whether the run counts it as malignant."""
-        grade = f", ISUP {self.isup}" if self.isup not in ("", "0") else ""
-        if self.histology == "malignant" and self.truth is not True:
-            return f"cancer{grade} (not counted as malignant)"
-        return f"{self.histology}{grade}" if self.histology else ""
+        grade = "" if self.isup == "0" else grade_words(self.isup)
+        if not self.histology:
+            return grade
+        counted = self.histology != "malignant" or self.truth is True
+        finding = self.histology if counted else "cancer"
+        words = f"{finding}, {grade}" if grade else finding
+        return words if counted else f"{words} (not counted as malignant)"
 
 
 @dataclass(frozen=True)
@@ -141,37 +162,41 @@ class Man:
     patient : str
         ``participant_id``.
     probability : float or None
-        Probability of any cancer of ISUP 2 or more; None where no model gives one.
+        Probability of any such cancer; None where no model gives one.
+    probability_images : float or None
+        The same without the readers' scores of his regions.
     decision, decision_model : str
         The decision that the page states, and the decision by the thresholds alone. Both are empty
-        without any probability.
+        where none is made.
     decision_reason : list of str
-        What speaks against the thresholds' decision.
+        What speaks against the thresholds' decision, or why none is made.
     basis : str
-        Source of the decision: ``probability`` of the patient, or ``regions`` where no model gave
-        a probability of the patient.
-    limits : (float, float) or None
-        The two thresholds: benign below the first, malignant above the second.
+        Source of the decision: ``probability`` of the patient and his regions, or ``regions`` where
+        no model gave a probability of the patient.
+    lower : float or None
+        A man below it whose regions all are benign is benign.
     unknown : str
-        Values that the model uses and that are missing for this patient, such as ``age, PSA``.
+        Values that the model uses and that are missing for this patient, such as ``age unknown``.
     truth : bool or None
-        Whether histology found ISUP 2 or more; None where it does not tell.
+        Whether histology found such cancer; None where it does not tell.
     age, psa, psa_density : float or None
         Years, ng/mL, ng/mL2, as given.
     """
 
     patient: str
     probability: float | None
+    probability_images: float | None
     decision: str
     decision_model: str
     decision_reason: list[str]
     basis: str
-    limits: tuple[float, float] | None
+    lower: float | None
     unknown: str
     truth: bool | None
     age: float | None
     psa: float | None
     psa_density: float | None
+    probability_range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -295,8 +320,35 @@ def read_results(root: Path) -> Results:
         regions=[_region(row, folder.probabilities) for row in rows],
         failures=_table(folder.failures),
         reasons=_reasons(folder.explanations),
-        men={row["participant_id"]: _man(row) for row in _table(folder.patients)},
+        men=_men(folder.patients),
     )
+
+
+def as_belief(row: dict[str, str]) -> dict[str, str]:
+    """Return a row of an earlier version, when the learner's own number was the probability.
+
+    Parameters
+    ----------
+    row : dict of str to str
+        A row of ``probabilities.csv`` without ``probability_of``.
+    """
+    probability = row.get("probability", "")
+    earlier = {**row, "belief": probability, "probability_images": probability}
+    earlier["probability_of"] = READERS if probability else ""
+    # Its range was one of histology, and the man's probability came from another model.
+    for name in (*RANGE, "patient_probability"):
+        earlier[name] = ""
+    return earlier
+
+
+def _men(path: Path) -> dict[str, Man]:
+    """Return the rows of ``patients.csv``; of an earlier version without their probabilities."""
+    men = {}
+    for row in _table(path):
+        if "probability_of" not in row:
+            row = {**row, "probability": "", "lower": ""}
+        men[row["participant_id"]] = _man(row)
+    return men
 
 
 def number(text: Any) -> float | None:
@@ -330,6 +382,8 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
     for column in ("participant_id", "study_id", "roi_id"):
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
+    if "probability_of" not in row:
+        row = as_belief(row)
     plausible, unlike = _known(row.get("plausible")), _known(row.get("unlike"))
     return _made(
         RegionResult,
@@ -338,14 +392,14 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
         study=row["study_id"],
         roi=row["roi_id"],
         label=int(number(row.get("label")) or 0),
-        isup=_whole(row.get("isup")),
+        isup=grade_text(row.get("isup")),
         plausible=[w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
         scales=dict(_scores(row.get("scales"))),
         # Empty in the file means that nobody compared, LIKE that the comparison showed nothing:
         # compared keeps them apart.
         unlike=unlike if unlike != LIKE else "",
         compared=bool(unlike),
-        among=_ends(row, "probability_low", "probability_high"),
+        probability_range=_ends(row, *RANGE),
         outline=_ends(row, "outline_low", "outline_high"),
     )
 
@@ -356,7 +410,7 @@ def _ends(row: dict[str, str], *names: str) -> tuple[float, float] | None:
 
 
 def _man(row: dict[str, str]) -> Man:
-    return _made(Man, row, patient=row["participant_id"], limits=_ends(row, "lower", "upper"))
+    return _made(Man, row, patient=row["participant_id"], probability_range=_ends(row, *RANGE))
 
 
 def _true(text: str | None) -> bool | None:
@@ -374,11 +428,6 @@ def _parts(text: str | None) -> list[str]:
 
 def _known(text: str | None) -> str:
     return "" if text in (None, "n/a", "nan", "NaN") else str(text)
-
-
-def _whole(text: str | None) -> str:
-    value = number(text)
-    return _known(text) if value is None else f"{value:g}"
 
 
 def _scores(text: str | None) -> list[tuple[str, str]]:

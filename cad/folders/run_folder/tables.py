@@ -10,8 +10,17 @@ import pandas as pd
 from cad.base.errors import CadError
 from cad.base.files import parquet_bytes, typed, write_atomic, write_csv
 from cad.base.reading import parquet_columns, read_frame, read_rows
-from cad.base.terms.beside import table_beside
 from cad.folders.run_folder.folder import RunFolder
+from cad.folders.run_folder.schema import (
+    DETECTOR_COLUMNS,
+    EXPLANATION_RESULT_COLUMNS,
+    FAILURE_RESULT_COLUMNS,
+    MAN_COLUMNS,
+    OUTLINE_RESULT_COLUMNS,
+    READERS,
+    REGION_COLUMNS,
+    names_of,
+)
 
 KEYS = ["participant_id", "study_id", "roi_id"]
 """What names a region."""
@@ -21,16 +30,15 @@ LIKE = "like"
 NEITHER = "neither"
 """Stands in the column ``plausible`` of a region that fits no class at 90 % confidence."""
 
-VENN_ABERS = ("probability_low", "probability_high")
-"""Between what shares of the training's regions so judged were malignant; empty without histology
-of both classes."""
+RANGE = ("probability_low", "probability_high")
+"""Of many regions or men so judged, the share with cancer lies between these (95 %); empty where
+the probability is of what readers would say."""
 
-_COLUMNS = table_beside(__file__)
-FAILURE_COLUMNS, PROBABILITY_COLUMNS, PATIENT_COLUMNS, EXPLANATION_COLUMNS, OUTLINE_COLUMNS = (
-    tuple[str, ...](_COLUMNS[table])
-    for table in ("failures", "probabilities", "patients", "explanations", "outlines")
-)
-"""The last stand in ``probabilities.csv`` where a prediction was asked how far outlines move it."""
+PROBABILITY_COLUMNS = names_of(REGION_COLUMNS)
+PATIENT_COLUMNS = names_of(MAN_COLUMNS)
+OUTLINE_COLUMNS = names_of(OUTLINE_RESULT_COLUMNS)
+FAILURE_COLUMNS = names_of(FAILURE_RESULT_COLUMNS)
+EXPLANATION_COLUMNS = names_of(EXPLANATION_RESULT_COLUMNS)
 
 
 class Explanation(TypedDict):
@@ -116,7 +124,7 @@ def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
 
 def write_probabilities(folder: RunFolder, table: pd.DataFrame) -> None:
     """Write ``probabilities.csv``, the results with one row a region."""
-    asked = [name for name in (*OUTLINE_COLUMNS, "confidence") if name in table]
+    asked = [name for name in (*OUTLINE_COLUMNS, *names_of(DETECTOR_COLUMNS)) if name in table]
     write_csv(folder.probabilities, table, [*PROBABILITY_COLUMNS, *asked])
 
 
@@ -130,9 +138,15 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     """
     if not folder.probabilities.is_file():
         raise CadError("the run has no probabilities.csv", file=folder.probabilities)
-    text = ("participant_id", "study_id", "roi_id", "zone")
+    text = [column.name for column in REGION_COLUMNS if column.kind in ("text", "pairs", "list")]
     table = read_frame(folder.probabilities, dtype=dict.fromkeys(text, str))
     refuse_earlier(table.columns, folder.probabilities)
+    if "probability_of" not in table:
+        # Before there were two numbers, the learner's own was called the probability.
+        table = table.drop(columns=[name for name in RANGE if name in table])
+        table["belief"] = table["probability"]
+        table["probability_of"] = READERS
+        table["probability_images"] = table["probability"]
     return table
 
 
@@ -162,8 +176,7 @@ def refuse_earlier(columns: Collection[str], path: Path) -> None:
 def write_patients(folder: RunFolder, men: pd.DataFrame) -> None:
     """Write ``patients.csv``: one row a patient, the highest probability of cancer first."""
     order = men.reset_index().sort_values("probability", ascending=False, kind="stable")
-    given = {name: order[f"given_{name}"] for name in ("age", "psa", "psa_density")}
-    write_csv(folder.patients, order.assign(**given), PATIENT_COLUMNS)
+    write_csv(folder.patients, order, PATIENT_COLUMNS)
 
 
 def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:

@@ -20,6 +20,8 @@ from cad.learning.evaluation.decisions.conformal import (
 from cad.learning.evaluation.decisions.costs import Decisions, Reject, Thresholds, reject_summary
 from cad.learning.evaluation.decisions.operating import OperatingChoice
 from cad.learning.evaluation.decisions.patient_level import PatientLevel
+from cad.learning.evaluation.decisions.unverified import Unverified
+from cad.learning.evaluation.decisions.venn_abers import VennAbersCheck
 from cad.learning.evaluation.folds.crossval import Fold, OutOfFold
 from cad.learning.evaluation.folds.null import PermutationNull
 from cad.learning.evaluation.folds.paired import RivalTable
@@ -178,6 +180,14 @@ class Summary:
     at_training : dict of str to OperatingChoice
         In a prediction, by name of the model: the thresholds that its training chose for an aim,
         and the rates that it found for them.
+    images : Comparison or None
+        Measures against histology of the probability from images alone: without readers' scores,
+        which it is compared with.
+    unverified : Unverified or None
+        In a validation: how measures move when regions without histology count as benign.
+    venn_abers : VennAbersCheck or None
+        In a validation: how the probabilities lie in the intervals of a calibration without any
+        model.
     """
 
     n: Sizes = field(default_factory=Sizes)
@@ -205,6 +215,9 @@ class Summary:
     unlabelled_rows: int | None = None
     patient_level: PatientLevel | None = None
     at_training: dict[str, OperatingChoice] = field(default_factory=dict)
+    images: Comparison | None = None
+    unverified: Unverified | None = None
+    venn_abers: VennAbersCheck | None = None
 
     def scale_note(self) -> str:
         """Return on which scale a validation measures what, in one sentence; else nothing."""
@@ -250,10 +263,12 @@ def summarise(
     ----------
     frame : DataFrame
         One row per region: ``participant_id, roi_id``; ``probability``; ``truth``, 1 or 0 by
-        histology; ``p``, the readers' mean; each NaN where unknown. Optional: ``label_kind``,
-        the kind of each label, which is counted; ``decision_value``, used in place of
-        ``probability`` where that is NaN in every row; in a validation ``centred``, which regions
-        of different folds are ranked by (:attr:`cad.learning.evaluation.OutOfFold.centred`).
+        histology; ``p``, the readers' mean; each NaN where unknown. Optional: ``belief``, what is
+        measured against the readers, and ``probability_images``, what they are compared with, each
+        the probability where it is absent; ``label_kind``, the kind of each label, which is
+        counted; ``decision_value``, used in place of a number that is NaN in every row; in a
+        validation ``centred, centred_belief, centred_images``, which regions of different folds are
+        ranked by (:attr:`cad.learning.evaluation.OutOfFold.centred`).
     reader_scores : DataFrame, optional
         ``participant_id, roi_id, reader_id, probability``, one row per score.
     decision : DecisionSettings
@@ -270,40 +285,47 @@ def summarise(
         Number of patient resamples for the intervals of everything but the AUC, and their seed.
     """
     frame = frame.reset_index(drop=True)
-    columns = _columns(frame)
-    truth, consensus, score, patients = columns
-    centred = None
-    ranking = score
-    common = score
-    if "centred" in frame:
-        centred = frame["centred"].to_numpy(dtype=float)
-        ranking = np.where(np.isfinite(score), centred, np.nan)
-        # On the scale of a model that leaves nobody out: what new cases get is fitted to these.
-        common = expit(ranking)
+    known = _Known.of(frame)
+    probability = _Score.of(frame, "probability")
+    belief = _Score.of(frame, "belief")
+    images = _Score.of(frame, "probability_images")
     lower, upper = operating_point.thresholds if operating_point else decision.thresholds
     resampling = {"bootstraps": bootstraps, "seed": seed}
-    options: dict[str, Any] = {
-        "thresholds": (lower, 0.5, upper),
-        "centred": centred,
-        **resampling,
-    }
-    majority, ties = metrics.consensus_truth(consensus)
-    histology = compare_with_truth(truth, truth, score, patients, **options)
-    readers = compare_with_truth(majority, consensus, score, patients, ties=ties, **options)
+    options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
+    majority, ties = metrics.consensus_truth(known.consensus)
+    truth, patients = known.truth, known.patients
+    histology = compare_with_truth(
+        truth, truth, probability.value, patients, centred=probability.centred, **options
+    )
+    of_images = None
+    if "probability_images" in frame:
+        of_images = compare_with_truth(
+            truth, truth, images.value, patients, centred=images.centred, **options
+        )
+    readers = compare_with_truth(
+        majority,
+        known.consensus,
+        belief.value,
+        patients,
+        ties=ties,
+        centred=belief.centred,
+        **options,
+    )
     wide = score_table(frame, reader_scores)
-    tool, with_tool = _tool(columns, common, wide, given, resampling)
-    conformal, p_values = _conformal(columns, ranking, given)
+    tool, with_tool = _tool(known, belief, images, wide, given, resampling)
+    conformal, p_values = _conformal(known, belief.ranking, given)
     return Summary(
-        n=_sizes(columns),
+        n=_sizes(known, probability.value),
         label_kinds=_kinds(frame),
-        warnings=_warnings(columns, histology, readers),
+        warnings=_warnings(known, probability.value, histology, readers),
         thresholds=Thresholds(lower, upper),
         histology=histology,
+        images=of_images,
         consensus=readers,
-        **reader_results(truth, ranking, patients, wide),
+        **reader_results(truth, images.ranking, patients, wide),
         **tool,
         operating_point=operating_point,
-        reject=reject_summary(truth, consensus, score, patients, decision),
+        reject=reject_summary(truth, known.consensus, probability.value, patients, decision),
         conformal=conformal,
         folds=[_fold(fold, feature_names) for fold in folds.folds] if folds else [],
         null=null,
@@ -311,17 +333,63 @@ def summarise(
     )
 
 
-_Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Truth, consensus, score and patients of a frame, shape (n,), NaN where unknown."""
+@dataclass(frozen=True)
+class _Known:
+    """Hold truth, readers' mean and patient of every region, shape (n,), NaN where unknown."""
+
+    truth: np.ndarray
+    consensus: np.ndarray
+    patients: np.ndarray
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> _Known:
+        """Take them from a frame's columns."""
+        return cls(
+            frame["truth"].to_numpy(dtype=float),
+            frame["p"].to_numpy(dtype=float),
+            frame["participant_id"].astype(str).to_numpy(),
+        )
 
 
-def _columns(frame: pd.DataFrame) -> _Columns:
-    score = frame["probability"].to_numpy(dtype=float)
-    # Discrimination can be measured on any score; what needs a probability is left out.
-    if np.isnan(score).all() and "decision_value" in frame:
-        score = frame["decision_value"].to_numpy(dtype=float)
-    truth, consensus = (frame[name].to_numpy(dtype=float) for name in ("truth", "p"))
-    return truth, consensus, score, frame["participant_id"].astype(str).to_numpy()
+_CENTRED = "centred"
+
+
+@dataclass(frozen=True)
+class _Score:
+    """Hold one number of every region, and what regions of different folds are ranked by."""
+
+    value: np.ndarray
+    centred: np.ndarray | None
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, name: str) -> _Score:
+        """Take one of the three numbers from a frame; the probability where it has no other."""
+        column = name if name in frame else "probability"
+        value = frame[column].to_numpy(dtype=float)
+        # Discrimination can be measured on any score; what needs a probability is left out.
+        if np.isnan(value).all() and "decision_value" in frame:
+            value = frame["decision_value"].to_numpy(dtype=float)
+        centred = _CENTRED
+        if column != "probability":
+            centred = f"{_CENTRED}_{column.removeprefix('probability_')}"
+        if centred not in frame:
+            return cls(value, None)
+        return cls(value, frame[centred].to_numpy(dtype=float))
+
+    @property
+    def ranking(self) -> np.ndarray:
+        """Return what regions are ranked by, NaN where there is no number."""
+        if self.centred is None:
+            return self.value
+        return np.where(np.isfinite(self.value), self.centred, np.nan)
+
+    @property
+    def on_common_base(self) -> np.ndarray:
+        """Return the probability on the scale of a model that leaves nobody out.
+
+        What new cases get is fitted to these.
+        """
+        return self.value if self.centred is None else np.asarray(expit(self.ranking))
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -330,59 +398,65 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _tool(
-    columns: _Columns,
-    common: np.ndarray,
+    known: _Known,
+    belief: _Score,
+    images: _Score,
     wide: pd.DataFrame | None,
     given: Given | None,
     resampling: dict[str, int],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return what needs a probability: readers with the tool, their ceiling; each with the tool."""
-    truth, _, q, patients = columns
     found: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     found["assisted_note"] = "no readers" if wide is None else ""
-    if not is_probability(q[np.isfinite(q)]):
+    if not is_probability(images.value[np.isfinite(images.value)]):
         return {**found, "assisted_note": "the learner gives no probability"}, {}
     if wide is None:
         return found, {}
     scores, names = wide.to_numpy(dtype=float).T, list(wide.columns)
     found["ceiling"] = readers_ceiling(
-        truth, scores, q, patients, names, ranking=common, **resampling
+        known.truth,
+        scores,
+        belief.value,
+        known.patients,
+        names,
+        ranking=belief.on_common_base,
+        **resampling,
     )
     made = None if given is None else given.with_tool[names].to_numpy(float).T
     try:
-        found["assisted"], rows = assist(truth, scores, common, patients, names, given=made)
+        found["assisted"], rows = assist(
+            known.truth, scores, images.on_common_base, known.patients, names, given=made
+        )
     except CadError as error:
         return {**found, "assisted_note": str(error)}, {}
     return found, rows
 
 
-def _sizes(columns: _Columns) -> Sizes:
-    truth, consensus, score, patients = columns
-    known = np.isfinite(score)
+def _sizes(known: _Known, score: np.ndarray) -> Sizes:
+    predicted = np.isfinite(score)
     return Sizes(
-        rois=len(known),
-        patients=len(np.unique(patients)),
-        predicted=int(known.sum()),
-        not_predicted=int((~known).sum()),
-        with_histology=int(np.isfinite(truth).sum()),
-        with_consensus=int(np.isfinite(consensus).sum()),
+        rois=len(predicted),
+        patients=len(np.unique(known.patients)),
+        predicted=int(predicted.sum()),
+        not_predicted=int((~predicted).sum()),
+        with_histology=int(np.isfinite(known.truth).sum()),
+        with_consensus=int(np.isfinite(known.consensus).sum()),
     )
 
 
 def _conformal(
-    columns: _Columns, ranking: np.ndarray, given: Given | None
+    known: _Known, ranking: np.ndarray, given: Given | None
 ) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
     """Measure the sets where both classes are known; return the p-values, NaN elsewhere, too."""
-    truth, _, score, patients = columns
-    known = truth[np.isfinite(truth) & np.isfinite(score)]
-    if not ((known == 1).any() and (known == 0).any()):
-        return None, (np.full(len(score), np.nan), np.full(len(score), np.nan))
+    truths = known.truth[np.isfinite(known.truth) & np.isfinite(ranking)]
+    if not ((truths == 1).any() and (truths == 0).any()):
+        return None, (np.full(len(ranking), np.nan), np.full(len(ranking), np.nan))
     if given is None:
         # A validation calibrates on its other patients; a prediction brings its training's.
-        p_values = leave_patient_out_p_values(truth, ranking, patients)
+        p_values = leave_patient_out_p_values(known.truth, ranking, known.patients)
     else:
         p_values = given.p_benign, given.p_malignant
-    return conformal_summary(truth, score, patients, *p_values), p_values
+    return conformal_summary(known.truth, ranking, known.patients, *p_values), p_values
 
 
 def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
@@ -407,19 +481,19 @@ def _kinds(frame: pd.DataFrame) -> dict[str, int]:
 
 
 def _warnings(
-    columns: _Columns, histology: Comparison | None, consensus: Comparison | None
+    known: _Known, score: np.ndarray, histology: Comparison | None, consensus: Comparison | None
 ) -> list[str]:
-    said = []
-    truth, _, score, _ = columns
-    n, missing = len(truth), int(np.isnan(truth).sum())
+    warnings = []
+    n, missing = len(known.truth), int(np.isnan(known.truth).sum())
     unscored = int((~np.isfinite(score)).sum())
     if 0 < missing < n:
-        said.append(
+        warnings.append(
             f"histology is known for {n - missing} of {n} ROIs; "
             "the comparison with histology is made on those"
         )
     if unscored:
-        said.append(f"{unscored} of {n} ROIs have no prediction")
+        warnings.append(f"{unscored} of {n} ROIs have no prediction")
     for title, part in (("histology", histology), ("readers", consensus)):
-        said += [f"against {title}: {text}" for text in (part.warnings if part else [])]
-    return said
+        if part is not None:
+            warnings += [f"against {title}: {text}" for text in part.warnings]
+    return warnings

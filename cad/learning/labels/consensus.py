@@ -7,6 +7,7 @@ import pandas as pd
 
 from cad.base.errors import CadError
 from cad.base.settings import LabelSettings
+from cad.base.terms.grades import grade_range, grade_text
 from cad.learning.labels.agreement import FEWEST_READERS, AgreementReaders
 from cad.learning.labels.scales import pirads_note, score_probability
 
@@ -142,6 +143,25 @@ def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.nd
     return wide.to_numpy(dtype=float), [str(reader) for reader in wide.columns]
 
 
+def readers_mean(probabilities: pd.DataFrame, rois: pd.DataFrame) -> np.ndarray:
+    """Return the mean of all readers' probabilities of every region, shape (n_rois,).
+
+    Parameters
+    ----------
+    probabilities : DataFrame
+        ``participant_id, roi_id, reader_id, probability``, from :func:`reader_probabilities`.
+    rois : DataFrame
+        ``participant_id, roi_id``; the rows of the result.
+
+    Returns
+    -------
+    ndarray
+        NaN for a region that nobody scored.
+    """
+    means = probabilities.groupby(_KEY)["probability"].mean()
+    return np.asarray(means.reindex(pd.MultiIndex.from_frame(rois[_KEY])), dtype=float)
+
+
 def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
     """Return sentences on the assumptions about labels that a run must show.
 
@@ -210,10 +230,14 @@ def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list
 def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
     """Return the truth by histology of every region, 1 malignant or 0 not.
 
+    A grade is a range of grades (:func:`cad.base.terms.grades.grade_range`). A region is malignant
+    where the lowest grade of its range counts as malignant, benign where the highest does not.
+
     Parameters
     ----------
     rois : DataFrame
-        ``histology`` (malignant, benign or missing) and ``isup`` (grade or missing).
+        ``histology`` (malignant, benign or missing) and ``isup`` (a grade, ``>=2``, ``<=1`` or
+        missing).
     isup_min : int
         Lowest ISUP grade that counts as malignant; 2 is clinically significant cancer, the
         field's definition, 1 any cancer.
@@ -227,27 +251,43 @@ def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
     Raises
     ------
     CadError
-        When histology and grade contradict each other.
+        When histology and grade contradict each other, and for a grade that is none.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rois = pd.DataFrame({"histology": ["malignant", None], "isup": [">=2", "<=1"]})
+    >>> malignant(rois).tolist(), malignant(rois, isup_min=1).tolist()
+    ([1.0, 0.0], [1.0, nan])
     """
-    finding = rois["histology"].to_numpy(dtype=object)
-    grade = pd.to_numeric(rois["isup"]).to_numpy(dtype=float)
     truth = np.full(len(rois), np.nan)
-    cancer = finding == "malignant"
-    contradictions = (
-        (cancer & (grade == 0), "malignant"),
-        ((finding == "benign") & (grade > 0), "benign"),
-    )
-    for wrong, word in contradictions:
-        if wrong.any():
-            row = rois.iloc[int(np.argmax(wrong))]
-            problem = f"histology {word} contradicts isup {row['isup']:g}"
-            raise CadError(problem, patient=row["participant_id"], roi=row["roi_id"])
-    truth[(finding == "benign") | (grade == 0)] = 0.0
-    graded = grade >= 1
-    truth[graded] = (grade[graded] >= isup_min).astype(float)
-    if isup_min == 1:
-        truth[cancer] = 1.0
+    for row, (histology, isup) in enumerate(zip(rois["histology"], rois["isup"], strict=True)):
+        try:
+            low, high = _known_range(histology, grade_text(isup))
+        except CadError as error:
+            place = rois.iloc[row]
+            raise error.at(patient=place["participant_id"], roi=place["roi_id"]) from None
+        if low >= isup_min:
+            truth[row] = 1.0
+        elif high < isup_min:
+            truth[row] = 0.0
     return truth
+
+
+def _known_range(histology: object, isup: str) -> tuple[int, int]:
+    """Return the grades that histology and grade leave together."""
+    low, high = grade_range(isup)
+    if histology == "malignant":
+        # Cancer is of grade 1 at the least.
+        low = max(low, 1)
+    elif histology == "benign":
+        high = min(high, 0)
+    if low > high:
+        raise CadError(
+            f"histology {histology} contradicts isup {isup}",
+            hint="one of the two is wrong; write n/a for it",
+        )
+    return low, high
 
 
 def _uncertainty(labels: pd.DataFrame, settings: LabelSettings) -> np.ndarray:

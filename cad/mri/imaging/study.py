@@ -23,8 +23,8 @@ class Roi:
         Zone of the prostate; ``n/a`` where unknown.
     histology : str
         ``malignant`` or ``benign``; ``n/a`` where unknown.
-    isup : int or None
-        ISUP grade group; None where unknown.
+    isup : str
+        ISUP grade group, ``>=2`` or ``<=1``; ``n/a`` where nothing is known of it.
     confidence : float or None
         Confidence of the detector that outlined the region; None where a reader outlined it.
     """
@@ -33,7 +33,7 @@ class Roi:
     label: int
     zone: str = "n/a"
     histology: str = "n/a"
-    isup: int | None = None
+    isup: str = "n/a"
     confidence: float | None = None
 
 

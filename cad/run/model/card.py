@@ -20,10 +20,20 @@ from cad.run.model.versions import library_versions
 
 _STATED = table_beside(__file__)
 _KEPT = (
-    "n", "histology", "consensus", "null", "rivals", "patient_level", "operating_point", "assisted",
+    "n",
+    "histology",
+    "images",
+    "consensus",
+    "unverified",
+    "venn_abers",
+    "null",
+    "rivals",
+    "patient_level",
+    "operating_point",
+    "assisted",
     "ceiling",
-)  # fmt: skip
-_SENTENCES = ("operating_point", "rivals", "assisted", "ceiling")
+)
+_SENTENCES = ("operating_point", "rivals", "assisted", "ceiling", "unverified", "venn_abers")
 
 
 def metadata(
@@ -127,6 +137,7 @@ def card(meta: JsonObject) -> str:
         interval_text=interval_text,
         sentences=[sentence for sentence in said if sentence],
         site=meta.get("recalibration"),
+        joint=meta.get("joint"),
     )
 
 

@@ -16,14 +16,14 @@ def of_bundles(
 ) -> Given:
     """Return each region's conformal p-values, and its probability by each reader with the tool.
 
-    A reader's score and the model's probability are combined with weights that were fitted when the
-    model was trained. A region gets the weights of the model that scored it.
+    A reader's score and the model's probability from images are combined with weights that were
+    fitted when the model was trained. A region gets the weights of the model that scored it.
 
     Parameters
     ----------
     table : DataFrame, shape (n, ...)
-        ``probability``; ``model``, the name of the model that scored the region; ``p_benign`` and
-        ``p_malignant``, conformal p-values.
+        ``probability_images``; ``model``, the name of the model that scored the region;
+        ``p_benign`` and ``p_malignant``, conformal p-values.
     grades : DataFrame, shape (n, readers), or None
         Every reader's score as probability, NaN where there is none. With None the result has no
         reader.
@@ -43,7 +43,7 @@ def of_bundles(
         with using(bundle):
             combinations = bundle.metadata.get("combinations")
         own = (table["model"] == bundle.name).to_numpy()
-        q = table["probability"].where(own).to_numpy(float)
+        q = table["probability_images"].where(own).to_numpy(float)
         if combinations is not None and grades is not None:
             known = typed(Combinations, combinations)
             for reader in with_tool:

@@ -1,7 +1,7 @@
-"""A model whose probabilities are fitted to a site: the same bundle, its log-odds moved.
+"""A model whose probabilities are moved to a site: the same bundle with another joint model.
 
-What a model says of order stays; what hangs on the size of its probabilities (thresholds, what a
-reader makes of them, the man's probability) moves with them or is chosen anew on the site's men.
+The learner stays, and so does what readers would say. What hangs on the size of the probabilities
+(thresholds, what a reader makes of them) moves with them or is chosen anew on the site's men.
 """
 
 from dataclasses import replace
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.metaestimators import available_if
 
-from cad.base.errors import CadError
-from cad.base.files import JsonObject, json_safe, typed
+from cad.base.files import JsonObject, json_safe
 from cad.learning.evaluation.decisions.recalibrate import Recalibration
 from cad.learning.evaluation.readers.assisted import Combinations
 from cad.learning.stored import Declared, Inside, floats
@@ -24,6 +24,8 @@ from cad.run.model.card import card
 
 class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Wrap a fitted learner; its log-odds become ``intercept + slope * log-odds``.
+
+    Bundles that an earlier version recalibrated hold one; none is made any more.
 
     Parameters
     ----------
@@ -68,9 +70,9 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def save_recalibrated(
-    out: Path, bundle: Bundle, regions: Recalibration, outcome: JsonObject, report: JsonObject
+    out: Path, bundle: Bundle, training: pd.DataFrame, outcome: JsonObject, report: JsonObject
 ) -> None:
-    """Write a new bundle of a model whose probabilities are recalibrated for a site.
+    """Write a new bundle of a model whose probabilities are moved to a site.
 
     Parameters
     ----------
@@ -78,51 +80,39 @@ def save_recalibrated(
         Folder of the new bundle.
     bundle : Bundle
         The model before recalibration.
-    regions : Recalibration
-        Intercept and slope for the log-odds of regions.
+    training : DataFrame
+        Its training regions, with the out-of-fold probabilities moved.
     outcome : dict
-        Metadata that replace the model's, chosen at the site: ``operating_point`` and ``man`` (the
-        model of a patient's probability, with its operating point), and ``recalibrated_on``, the
-        participants.
+        Metadata that replace the model's: ``joint``, the site's joint model; ``operating_point``
+        and ``man``, thresholds chosen at the site; ``combinations``, what a reader makes of the
+        probabilities; ``recalibrated_on``, the participants.
     report : dict
-        Metadata ``recalibration`` for the card: the maps of ``regions`` and ``men``, with measures
-        ``before`` and ``after``.
-
-    Raises
-    ------
-    CadError
-        For a model that was recalibrated before.
+        Metadata ``recalibration`` for the card: measures of ``regions`` and ``men``, ``before`` and
+        ``after``.
     """
-    steps = list(bundle.estimator.steps)
-    name, learner = steps[-1]
-    if isinstance(learner, Recalibrated):
-        raise CadError(
-            f"model {bundle.name} is recalibrated already",
-            hint="recalibrate the model that it was made of, with all the men there are now",
-        )
-    steps[-1] = (name, Recalibrated(learner, regions.intercept, regions.slope))
-    training = bundle.training
-    if "out_of_fold" in training:
-        # New probabilities are ranked among these for conformal sets: both lie behind the same map.
-        moved = regions.probability(training["out_of_fold"].to_numpy(float))
-        training = training.assign(out_of_fold=moved)
-    readers = bundle.metadata.get("combinations")
     kept = {k: v for k, v in bundle.metadata.items() if k not in ("structure", "schema_version")}
-    meta: JsonObject = json_safe(
-        {**kept, **outcome, "recalibration": report,
-         "combinations": readers and _for_moved(typed(Combinations, readers), regions)}
-    )  # fmt: skip
-    save_bundle(out, type(bundle.estimator)(steps), meta, card(meta), bundle.reference_X, training)
+    meta: JsonObject = json_safe({**kept, **outcome, "recalibration": report})
+    save_bundle(out, bundle.estimator, meta, card(meta), bundle.reference_X, training)
 
 
-def _for_moved(weights: Combinations, moved: Recalibration) -> Combinations:
-    """Return weights that say of moved probabilities what these say of the model's own."""
+def moved_combinations(weights: Combinations, intercept: float, slope: float) -> Combinations:
+    """Return weights that say of moved probabilities what the given ones say of those before.
 
-    def one(part: Any) -> Any:
-        # A weight w of the old log-odds x is w / slope of the new ones, intercept + slope x, less
-        # what their intercept would add.
-        tool = part.tool / moved.slope
-        return replace(part, tool=tool, intercept=part.intercept - tool * moved.intercept)
+    Parameters
+    ----------
+    weights : Combinations
+        Weights of each reader's score and the tool's log-odds.
+    intercept, slope : float
+        The tool's log-odds became ``intercept + slope * log-odds``.
+    """
+    readers = {}
+    for name, part in weights.readers.items():
+        readers[name] = _moved(part, intercept, slope)
+    return Combinations(readers, _moved(weights.anyone, intercept, slope))
 
-    readers = {name: one(part) for name, part in weights.readers.items()}
-    return Combinations(readers, one(weights.anyone))
+
+def _moved(part: Any, intercept: float, slope: float) -> Any:
+    # A weight w of the old log-odds x is w / slope of the new ones, intercept + slope x, less what
+    # their intercept would add.
+    tool = part.tool / slope
+    return replace(part, tool=tool, intercept=part.intercept - tool * intercept)

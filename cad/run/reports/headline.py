@@ -1,7 +1,7 @@
 """The head of a patient's page: the man in a line, and every lesion worth looking at in a row."""
 
 from collections.abc import Sequence
-from math import isfinite
+from math import ceil, floor, isfinite
 from typing import NamedTuple
 
 from cad.base.files import JsonObject
@@ -9,7 +9,7 @@ from cad.base.terms.text import interval_text, side_of_half
 from cad.folders.run_folder.results import Man, RegionResult, Results
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.plots import measured, probability_text
-from cad.run.reports.regions import RegionView
+from cad.run.reports.regions import RegionView, cancer_words
 from cad.run.reports.views import PatientView, StudyView
 
 _SCALES = {"pirads": "PI-RADS", "likert5": "Likert, 1 to 5", "percent": "%"}
@@ -90,7 +90,7 @@ def headline(
     note = metrics.patient_level.note if metrics.patient_level else ""
     reliable = _reliable(results, metrics, patient, models, man)
     return {
-        "man": man_words(patient, man, note),
+        "man": man_words(patient, man, cancer_words(results), _place(results, models), note),
         "about": _about(patient, studies, man),
         "reliable": [*reliable, (_ONE_SIZE, True)] if _one_size(views) else reliable,
         "said": said,
@@ -139,9 +139,10 @@ def image_text(view: RegionView) -> str:
 
 
 def tool_words(view: RegionView) -> str:
-    """Say a region's probability, how far it moves with the outline, and its plausible range.
+    """Say the probability of cancer in a region with its range, and what readers would say.
 
-    The range is that of the calibration (Venn-Abers prediction).
+    Where no histology taught the model there is no probability of cancer, and the sentence names
+    none.
 
     Parameters
     ----------
@@ -151,18 +152,28 @@ def tool_words(view: RegionView) -> str:
     region = view.region
     if region.probability is None:
         return f"no probability of {view.cancer}"
-    text = f"{probability_text(region.probability)} probability of {view.cancer}"
+    belief = f"readers would call it malignant: {probability_text(region.belief)}"
     if region.outline is not None:
-        text += f", {view.outline}"
-    if region.among is None:
-        return text
-    low, high = region.among
-    span = f"{100 * low:.0f} to {100 * high:.0f}%"
-    if low <= region.probability <= high:
-        return f"{text}, plausible range {span}"
-    # Calibration looks at how regions of such a probability turned out, and may contradict it.
-    side = "more" if region.probability < low else "less"
-    return f"{text}, probably {side}: {span} by the training's histology"
+        belief += f", {view.outline}"
+    if not region.of_cancer:
+        return belief
+    text = f"{probability_text(region.probability)} probability of {view.cancer}"
+    if region.probability_range is not None:
+        text += f" ({range_text(region.probability_range)} of many regions so judged)"
+    return f"{text}; {belief}"
+
+
+def range_text(ends: tuple[float, float]) -> str:
+    """Say a range of probabilities in whole per cent.
+
+    Parameters
+    ----------
+    ends : (float, float)
+        Lower and upper end.
+    """
+    low, high = ends
+    # Outwards, so that the range holds its number as it is printed.
+    return f"{floor(100 * low):d} to {ceil(100 * high):d}%"
 
 
 def readers_words(region: RegionResult, readers: Sequence[str]) -> str:
@@ -197,37 +208,53 @@ def action_words(view: RegionView) -> str:
         The region.
     """
     region, limits = view.region, view.thresholds
+    if region.decision == "":
+        return (
+            f"No decision: {'; '.join(region.decision_reason) or 'see what was missing or failed'}"
+        )
     p = probability_text(region.probability)
-    low, high = (probability_text(limit) for limit in limits) if limits else ("", "")
-    decided = {
-        "malignant": ("Consider as a biopsy target", f"above the site's limit of {high}"),
-        "benign": ("Benign", f"below the site's limit of {low}"),
-    }
-    if region.decision in decided:
-        action, side = decided[region.decision]
-        why = f": {p} is {side} for a region{_crossed(region, limits)}" if limits else ""
-        return f"{action}{why}"
-    if region.decision != "refer":
-        return "No decision: see what was missing or failed"
-    why = "; ".join(region.decision_reason)
-    if not why and limits:
-        why = f"{p} lies between the site's limits for a region, {low} and {high}"
-    return f"Refer to {_whom(region)}: {why}".rstrip(": ")
+    low = high = ""
+    if limits:
+        low, high = (probability_text(limit) for limit in limits)
+    number = p if region.of_cancer else f"the readers' suspicion of {p}"
+    if region.decision == "refer":
+        why = "; ".join(region.decision_reason)
+        if not why and limits:
+            why = f"{number} lies between the site's limits for a region, {low} and {high}"
+        return f"Refer to {_whom(region)}: {why}".rstrip(": ")
+    if region.decision == "malignant":
+        action = "Consider as a biopsy target"
+        side = f"above the site's limit of {high}"
+    else:
+        action = "Benign"
+        side = f"below the site's limit of {low}"
+    if not region.of_cancer:
+        action = f"On readers' suspicion, not on histology: {action[0].lower()}{action[1:]}"
+    if not limits:
+        return action
+    return f"{action}: {number} is {side} for a region{_crossed(region, limits)}"
 
 
 def _crossed(region: RegionResult, limits: tuple[float, float]) -> str:
-    """Say that the plausible range reaches over the limit of a decision."""
-    malignant = region.decision == "malignant"
-    if region.among is None or not region.among[0] < limits[malignant] < region.among[1]:
+    """Say that the range reaches over the limit of a decision."""
+    if region.probability_range is None:
         return ""
-    return f", but its plausible range reaches {'below' if malignant else 'above'} it"
+    malignant = region.decision == "malignant"
+    limit = limits[1] if malignant else limits[0]
+    low, high = region.probability_range
+    if not low < limit < high:
+        return ""
+    side = "below" if malignant else "above"
+    return f", but its range reaches {side} it"
 
 
 def _whom(region: RegionResult) -> str:
     return "a joint reading" if len(region.scores) > 1 else "a second radiologist"
 
 
-def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
+def man_words(
+    patient: PatientView, man: Man | None, cancer: str, place: str, none: str = ""
+) -> str:
     """Say what follows from the decision on a man, and give his probability with the reasons.
 
     Parameters
@@ -236,6 +263,10 @@ def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
         The man's regions and decisions.
     man : Man or None
         Result for the whole man; None where the run has none.
+    cancer : str
+        What the probability is of, ``cancer of ISUP 2 or more``.
+    place : str
+        Where in the man: ``in this man``, or ``in the outlined regions of this man``.
     none : str
         Why no man of the run has a probability; said where this man has none.
 
@@ -249,36 +280,47 @@ def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
     if top is None:
         return ": no region of this man has a probability, see what was missing or failed."
     order = [*head, *(region for region in patient.ranked if region not in head)]
-    malignant = [region for region in order if region.decision == "malignant"] or [top]
+    decision = man.decision if man is not None else patient.decision
+    follows = _follows(decision, order)
+    reasons = man.decision_reason if man is not None else []
+    if reasons:
+        follows += f" {_sentence('; '.join(reasons))}"
+    elif decision == "refer" and not any(region.decision == "refer" for region in order):
+        follows += " Something is missing or failed, so that benign is not stated."
+    follows += _firsts(patient, top)
+    if man is None or man.probability is None:
+        why = f": {none}" if none else ""
+        return f"{follows} No probability of the whole man is calculated{why}."
+    text = f"{follows} Probability of {cancer} {place}: {probability_text(man.probability)}"
+    if man.probability_range is not None:
+        text += f" ({range_text(man.probability_range)} of many men so judged)"
+    if man.lower is None or decision in ("", "malignant"):
+        return f"{text}."
+    side = "below" if man.probability < man.lower else "not below"
+    limit = probability_text(man.lower)
+    return f"{text}, {side} the site's limit of {limit} for a man whose regions all are benign."
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _follows(decision: str, order: Sequence[RegionResult]) -> str:
+    """Say what to do with a man's regions, which stand in the order in which to look at them."""
+    targets = [region for region in order if region.decision == "malignant"]
     again = [region for region in order if region.decision == "refer"]
-    others = [region for region in again if region not in malignant]
     whom = {_whom(region) for region in again}
     to = whom.pop() if len(whom) == 1 else "another reading"
-    follows = {
-        "malignant": f": consider {_regions(malignant)} for biopsy"
-        + (f"; {_regions(others)} for {to}." if others else "."),
-        "refer": f" to {to}: {_regions(again)}." if again else ".",
-        "benign": f", with {_regions(again)} to be read again." if again else ": every region is.",
-        "": ".",
-    }[man.decision if man is not None else patient.decision]
-    if man is None or man.probability is None or man.limits is None:
-        lacking = " Something is missing or failed, so that benign is not stated."
-        text = lacking if patient.decision == "refer" and not again else ""
-        return (
-            f"{follows}{text}{_firsts(patient, top)} No probability of the whole man is calculated"
-            f"{f': {none}' if none else ''}."
-        )
-    low, high = map(probability_text, man.limits)
-    side = {
-        "malignant": f"above the site's limit of {high} for a man",
-        "benign": f"below the site's limit of {low} for a man",
-    }.get(man.decision_model, f"between the site's limits for a man, {low} and {high}")
-    but = f", but {'; '.join(man.decision_reason)}" if man.decision_reason else ""
-    return (
-        f"{follows}{_firsts(patient, top)} "
-        "Probability of cancer of ISUP 2 or more anywhere in this man: "
-        f"{probability_text(man.probability)}, {side}{but}."
-    )
+    if decision == "malignant":
+        follows = f": consider {_regions(targets)} for biopsy"
+        return f"{follows}; {_regions(again)} for {to}." if again else f"{follows}."
+    if decision == "refer":
+        # His own probability may be what keeps him from benign: then every region is read again.
+        read = again or targets or list(order)
+        return f" to {to}: {_regions(read)}."
+    if decision == "benign":
+        return ": every region is."
+    return "."
 
 
 def _firsts(patient: PatientView, top: RegionResult) -> str:
@@ -350,17 +392,21 @@ def _reliable(
         else:
             said.append(("Not compared with the training: the model keeps no limits.", True))
     if man is not None and man.probability is not None:
-        lacks = (
-            f" It would also count what is not known here: {man.unknown}." if man.unknown else ""
-        )
-        counts = "all his regions and how common cancer was in its training"
-        text = f"The man's probability counts {counts}, so it may exceed each region's.{lacks}"
+        text = "The man's probability counts all his regions: it lies below none of them."
+        if man.unknown:
+            text += f" Not known of him: {man.unknown}."
         said.append((text, False))
+    if not any(region.of_cancer for region in patient.regions):
+        said.append((_OF_READERS, True))
     if failures:
         said.append((f"{failures} result{'' if failures == 1 else 's'} failed, see below.", True))
     return said
 
 
+_OF_READERS = (
+    "No histology taught these numbers: they are what readers would say, not a probability of "
+    "cancer."
+)
 _ONE_SIZE = "All outlines have one size, as marks do: how large the lesions are is not known."
 
 
@@ -396,6 +442,16 @@ def _trained(metrics: Summary, models: Sequence[JsonObject], simulated: bool) ->
         )
         caution = caution or chance
     return text, caution
+
+
+def _place(results: Results, models: Sequence[JsonObject]) -> str:
+    """Say where in the man his probability looks for cancer."""
+    described = [*models, results.run]
+    for model in described:
+        joint = model.get("joint")
+        if joint:
+            return "in this man" if joint.get("leak") else "in the outlined regions of this man"
+    return "in this man"
 
 
 def _rest(patient: PatientView) -> str:

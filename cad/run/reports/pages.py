@@ -109,6 +109,7 @@ def _patient_page(
         head=headline(results, metrics, patient, regions, studies, models),
         regions=regions,
         has_pirads=any(v.pirads for v in regions),
+        of_cancer=any(v.region.of_cancer for v in regions),
         view_index={s.study: viewers.index(s.viewer) if s.viewer else "" for s in studies},
         map_lines=map_lines() if any(v.sector for v in regions) else "",
         viewers=viewers,

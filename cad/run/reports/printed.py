@@ -23,6 +23,46 @@ def numbers(metrics: Summary) -> JsonObject:
     return dict(json_safe(found))
 
 
+def regions_as_json(results: Results) -> list[JsonObject]:
+    """Return every region of a run with its two numbers, its range and its decision.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder.
+
+    Returns
+    -------
+    list of dict
+        In the order of ``probabilities.csv``: ``participant_id, study_id, roi_id, probability,
+        probability_of, probability_low, probability_high, probability_images, belief, decision,
+        decision_reason`` (a list), ``patient_probability`` and ``patient_decision``.
+    """
+    regions: list[JsonObject] = []
+    for region in results.regions:
+        low = high = None
+        if region.probability_range is not None:
+            low, high = region.probability_range
+        regions.append(
+            {
+                "participant_id": region.patient,
+                "study_id": region.study,
+                "roi_id": region.roi,
+                "probability": region.probability,
+                "probability_of": region.probability_of,
+                "probability_low": low,
+                "probability_high": high,
+                "probability_images": region.probability_images,
+                "belief": region.belief,
+                "decision": region.decision,
+                "decision_reason": region.decision_reason,
+                "patient_probability": region.patient_probability,
+                "patient_decision": region.patient_decision,
+            }
+        )
+    return regions
+
+
 def printed_table(metrics: Summary) -> list[tuple[str, str]]:
     """Return the measures of a run as rows (name, value) of text, for a terminal."""
     lines = [(f"labels: {kind}", str(n)) for kind, n in metrics.label_kinds.items()]
@@ -49,7 +89,7 @@ def printed_table(metrics: Summary) -> list[tuple[str, str]]:
     whole = metrics.patient_level
     if whole is not None and whole.n >= 2:
         lines += [
-            ("patients", f"{whole.positive} of {whole.n} with cancer of ISUP 2 or more"),
+            ("patients", f"{whole.positive} of {whole.n} with cancer"),
             ("  AUC", interval_text(whole.auc)),
             ("  Average precision", interval_text(whole.average_precision)),
         ]
@@ -77,6 +117,8 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
         ("Readers with the tool", tool and tool.sentence()),
         ("What the readers allow", ceiling and ceiling.sentence()),
         ("Readers", metrics.reader_skill and metrics.reader_skill["sentence"]),
+        ("Regions without histology", metrics.unverified and metrics.unverified.sentence),
+        ("Calibration without a model", metrics.venn_abers and metrics.venn_abers.sentence),
     )
     return [(title, sentence) for title, sentence in parts if sentence]
 
@@ -123,8 +165,11 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     scored = [view for view in views if view.top is not None]
     regions, stated = len(results.regions), metrics.decisions["stated"]
     counts = [f"{stated.decisions[word].n} {word}" for word in ("malignant", "refer", "benign")]
-    if missing := regions - stated.scored:
-        counts.append(f"{missing} without a probability")
+    without = sum(region.probability is None for region in results.regions)
+    if without:
+        counts.append(f"{without} without a probability")
+    if undecided := regions - stated.scored - without:
+        counts.append(f"{undecided} without a decision")
     share = f"; {stated.decided:.0%} of {stated.scored} decided" if stated.scored else ""
     counted = (f"{_many(len(views), 'man', 'men')}, {_many(regions, 'region', 'regions')}: "
                f"{', '.join(counts)}{share}")  # fmt: skip

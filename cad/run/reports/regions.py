@@ -55,13 +55,13 @@ class RegionView:
     no_curve : str
         Sentence for a missing curve.
     reasons : ReasonSum or None
-        Families of features that moved the probability.
+        Families of features that moved the belief.
     warnings : list of str
         Sentences on what asks for caution.
     cancer : str
         What counts as malignant in the run, ``cancer of ISUP 2 or more``.
     outline : str
-        Range of the probability when the outline moves (:func:`outline_words`); empty if not
+        Range of the belief when the outline moves (:func:`outline_words`); empty if not
         computed.
     """
 
@@ -134,31 +134,36 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
         no_curve=_no_curve(images),
         reasons=reason_sum(results.reasons.get((region.study, region.roi), []), results.columns),
         warnings=[*region.warnings, *_display_warnings(known, images)],
-        cancer=_cancer(results),
-        outline=outline_words(region, limits),
+        cancer=cancer_words(results),
+        outline=outline_words(region),
     )
 
 
-def _cancer(results: Results) -> str:
-    """Name what counts as malignant in the run."""
-    grade = ((results.run.get("settings") or {}).get("labels") or {}).get("isup_min", 2)
+def cancer_words(results: Results) -> str:
+    """Name what counts as malignant in a run: ``cancer of ISUP 2 or more``, or ``cancer``.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder.
+    """
+    labels = (results.run.get("settings") or {}).get("labels") or {}
+    grade = labels.get("isup_min", 2)
     return f"cancer of ISUP {grade} or more" if grade > 1 else "cancer"
 
 
-def outline_words(region: RegionResult, thresholds: tuple[float, float] | None) -> str:
-    """Say how far a region's probability moves with its outline, and if the decision depends on it.
+def outline_words(region: RegionResult) -> str:
+    """Say how far a region's belief moves with its outline.
 
     Parameters
     ----------
     region : RegionResult
-        Holds the lowest and highest probability over several outlines.
-    thresholds : (float, float) or None
-        P- and P+ of the model.
+        Holds the lowest and highest belief over several outlines.
 
     Returns
     -------
     str
-        The end of a sentence on the probability, such as ``between 20% and 40% when the outline
+        The end of a sentence on the belief, such as ``between 20% and 40% when the outline
         moves by about a millimetre``; empty where the run did not compute it.
     """
     if region.outline is None:
@@ -169,10 +174,7 @@ def outline_words(region: RegionResult, thresholds: tuple[float, float] | None) 
         if region.outlines.endswith(REDRAWN)
         else f"over the outlines of {region.outlines}"
     )
-    text = f"stays at {low} {how}" if low == high else f"between {low} and {high} {how}"
-    least, most = thresholds or (0.0, 1.0)
-    sides = {(value >= least, value > most) for value in region.outline}
-    return f"{text}: the decision depends on it" if len(sides) > 1 else text
+    return f"stays at {low} {how}" if low == high else f"between {low} and {high} {how}"
 
 
 def _where(region: RegionResult, place: JsonObject | None) -> str:

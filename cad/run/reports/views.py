@@ -144,7 +144,7 @@ class PatientView:
 
     @property
     def probability(self) -> float | None:
-        """Return the man's probability of any cancer of ISUP 2 or more; None without one."""
+        """Return the man's probability of any cancer; None without one."""
         known = (region.patient_probability for region in self.regions)
         return next((value for value in known if value is not None), None)
 
@@ -333,4 +333,11 @@ def _with_regions(viewer: JsonObject, regions: list[RegionResult]) -> JsonObject
         }
         for r in regions
     ]
-    return {**viewer, "regions": listed}
+    layers = viewer["layers"]
+    if not any(region.of_cancer for region in regions):
+        layers = []
+        for layer in viewer["layers"]:
+            if layer["key"] == "probability":
+                layer = {**layer, "title": "What readers would say"}
+            layers.append(layer)
+    return {**viewer, "layers": layers, "regions": listed}

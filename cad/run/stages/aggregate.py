@@ -10,6 +10,7 @@ import pandas as pd
 
 from cad.base.errors import CadError
 from cad.base.settings import LabelSettings, PipelineSettings
+from cad.folders.cohort.men import STATED, men_stated
 from cad.folders.run_folder.tables import KEYS, write_labels
 from cad.learning.labels.agreement import FEWEST_READERS
 from cad.learning.labels.consensus import (
@@ -19,6 +20,7 @@ from cad.learning.labels.consensus import (
     notes,
     reader_labels,
     reader_probabilities,
+    readers_mean,
 )
 from cad.learning.labels.rules import fold_labels
 from cad.learning.learners.soft_labels import KIND_NAMES, Rule, half_widths, soft_labels
@@ -222,9 +224,13 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     # For measures only; whether it is also a label is labels.histology, which `certain` holds.
     labels["truth"] = malignant(rois, settings.isup_min)
     labels["site"] = loaded.sites(labels["participant_id"])
+    grades = reader_probabilities(scores, rois, settings)
+    labels["readers_mean"] = readers_mean(grades, labels)
+    stated = men_stated(cohort.participants, settings.isup_min)
+    for name in STATED:
+        labels[name] = labels["participant_id"].map(stated[name]).astype(float)
     write_labels(loaded.folder, labels)
     table = join(extracted.features, labels)
-    grades = reader_probabilities(scores, rois, settings)
     relabel = _fold_labels(loaded, grades, table)
     note = relabel.note() if relabel else ""
     return Aggregated(

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,11 +20,10 @@ from cad.learning.evaluation.statements.checklists import validation_md
 from cad.learning.evaluation.summary import Summary
 from cad.run.model.versions import library_versions
 from cad.run.reports import write_report
-from cad.run.reports.printed import closing_lines, numbers, printed_table
+from cad.run.reports.printed import closing_lines, numbers, printed_table, regions_as_json
 from cad.run.stages.extract import Measured
 from cad.run.stages.judge import Judged
 from cad.run.stages.load import Loaded
-from cad.run.stages.men import decided_men, measure_decisions_on_men, with_men
 
 MOST_FAILURES = 2
 """Failures that a command names at its end; ``failures.csv`` has all."""
@@ -67,6 +66,7 @@ class Emitted:
             "regions": self.regions,
             "failures": [asdict(f) for f in self.failures],
             "metrics": numbers(self.metrics),
+            "results": regions_as_json(read_results(self.out)),
         }
 
     def as_text(self, verbose: bool = False) -> str:
@@ -154,7 +154,7 @@ def begin(loaded: Loaded, measured: Measured) -> None:
 
 
 def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
-    """Decide on the patients, and write the run folder.
+    """Write the run folder.
 
     Tables and records are replaced together in one step. Then the pages are written, and last the
     file that marks the run as finished.
@@ -164,7 +164,7 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     loaded, measured : Loaded, Measured
         The run so far.
     judged : Judged
-        Probabilities, decisions on regions, and measures.
+        Probabilities, decisions (:func:`cad.run.stages.decide.decide_run`) and measures.
 
     Returns
     -------
@@ -173,17 +173,12 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     """
     folder = loaded.folder
     failures = [*loaded.failures, *measured.failures, *judged.failures]
-    men = decided_men(judged.men, judged.results, {failure.participant_id for failure in failures})
-    judged = replace(judged, results=with_men(judged.results, men))
     summary = judged.summary
-    if summary.patient_level is not None:
-        whole = replace(summary.patient_level, decisions=measure_decisions_on_men(men))
-        summary = replace(summary, patient_level=whole)
     record = _record(loaded, measured, judged)
     with stage(folder.root) as scratch:
         aside = RunFolder(scratch)
         tables.write_probabilities(aside, judged.results)
-        tables.write_patients(aside, men)
+        tables.write_patients(aside, judged.men)
         tables.write_explanations(aside, judged.explanations)
         records.write_metrics(aside, summary.as_dict())
         tables.write_failures(aside, failures)
@@ -229,6 +224,7 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
         "settings": loaded.settings.model_dump(mode="json", by_alias=True),
         "decision_thresholds": judged.thresholds,
         "model": judged.model,
+        "joint": None if judged.joint is None else {"leak": judged.joint.has_leak},
         "estimator": judged.estimator,
         "versions": library_versions(),
         "timings": {"measure": measured.seconds, **judged.timings},

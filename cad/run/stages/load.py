@@ -42,9 +42,9 @@ class Loaded:
         How the job is run.
     kind : str
         ``run``, ``train`` or ``predict``.
-    basis : str
-        Text that identifies what results depend on besides cohort and settings: for ``predict``
-        the models and options. A finished run with another text is computed again.
+    basis : dict
+        What results depend on besides cohort and settings, as values that JSON can hold: for
+        ``predict`` the models and options. A finished run with another basis is computed again.
     withdrawn : tuple of str
         Patients who withdrew and are left out, whether or not the tables hold them.
     table_columns : tuple of str
@@ -58,7 +58,7 @@ class Loaded:
     folder: RunFolder
     options: ExecutionOptions
     kind: Kind
-    basis: str = ""
+    basis: JsonObject = field(default_factory=dict)
     withdrawn: tuple[str, ...] = ()
     table_columns: tuple[str, ...] = ()
     table_roles: JsonObject = field(default_factory=dict)
@@ -93,7 +93,7 @@ def load(
     out: Path,
     options: ExecutionOptions,
     kind: Kind,
-    basis: str = "",
+    basis: JsonObject | None = None,
     without: Collection[str] = (),
 ) -> Loaded:
     """Read a cohort's tables, and check early what would otherwise fail after hours of measuring.
@@ -108,9 +108,8 @@ def load(
         How the job is run.
     kind : {"run", "train", "predict"}
         What the run folder is for.
-    basis : str
-        Text that identifies what results depend on besides cohort and settings: for ``predict`` the
-        models and options.
+    basis : dict, optional
+        What results depend on besides cohort and settings: for ``predict`` the models and options.
     without : collection of str
         Patients who withdrew and are left out.
 
@@ -136,4 +135,5 @@ def load(
         raise same[0]
     facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
     settings = resolve_auto(facts, settings)  # one choice for all: a column means one thing
-    return Loaded(settings, cohort, RunFolder(out), options, kind, basis, withdrawn)
+    folder = RunFolder(out)
+    return Loaded(settings, cohort, folder, options, kind, basis or {}, withdrawn)

@@ -11,19 +11,19 @@ import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError
-from cad.base.files import JsonObject, typed
+from cad.base.files import JsonObject, json_safe, typed
 from cad.base.settings import DecisionSettings, PipelineSettings, parse_settings
 from cad.base.terms.modality import MODALITIES
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.study_file import study_gaps
-from cad.folders.run_folder.tables import KEYS, LIKE, VENN_ABERS, ExplanationRow, Failure
+from cad.folders.run_folder.tables import KEYS, LIKE, ExplanationRow, Failure
 from cad.learning.evaluation.decisions.conformal import conformal_p_values
 from cad.learning.evaluation.decisions.operating import (
     COSTS_INSTEAD,
     OperatingChoice,
     choose_operating_point,
 )
-from cad.learning.evaluation.decisions.venn_abers import venn_abers
+from cad.learning.evaluation.decisions.patient_level import PatientLevel, measure_men
 from cad.learning.evaluation.folds.ask import decision_value, positive_probability
 from cad.learning.evaluation.readers.results import score_table
 from cad.mri.features.provenance import differences
@@ -40,7 +40,7 @@ from cad.run.stages.aggregate import Aggregated
 from cad.run.stages.extract import Extracted
 from cad.run.stages.judge import Judged, judge
 from cad.run.stages.load import Loaded
-from cad.run.stages.men import predicted_men
+from cad.run.stages.risk import Risk, decides_on_real_men, joint_of, predicted_risk
 
 _TRANSDUCTIVE = (
     "transductive: each patient's regions joined the model's fit without labels; a probability "
@@ -101,15 +101,15 @@ def settings_of(bundle: Bundle) -> PipelineSettings:
         return parse_settings(PipelineSettings, bundle.pipeline, bundle.name)
 
 
-def basis(bundles: Sequence[Bundle]) -> str:
-    """Return a text that identifies models by their names and hashes, in the given order.
+def basis(bundles: Sequence[Bundle]) -> dict[str, str]:
+    """Return what identifies models: their hashes by their names, in the given order.
 
     Parameters
     ----------
     bundles : sequence of Bundle
         Models in order of preference.
     """
-    return str([f"{bundle.name} {bundle.hash}" for bundle in bundles])
+    return {bundle.name: bundle.hash for bundle in bundles}
 
 
 def first_scale(bundles: Sequence[Bundle]) -> NyulScale | None:
@@ -166,39 +166,73 @@ def predict(
         When no model can take any region.
     """
     start = time.perf_counter()
+    decision = loaded.settings.decision
     scores = score_rows(bundles, extracted, loaded.folder, failures, transductive)
-    table = scores.table
-    points = {b.name: operating_point(b, loaded.settings.decision) for b in bundles}
-    limits = {
-        name: (point or loaded.settings.decision).thresholds for name, point in points.items()
-    }
+    labels = aggregated.table.labels
+    risk = predicted_risk(
+        labels.assign(belief=scores.table["belief"].to_numpy(), model=scores.table["model"]),
+        bundles,
+        decision.prevalence,
+    )
+    table = scores.table.assign(**{name: risk.regions[name].to_numpy() for name in risk.regions})
+    points = {b.name: operating_point(b, decision) for b in bundles}
+    limits = {name: (point or decision).thresholds for name, point in points.items()}
     first, keys = bundles[0].name, aggregated.table.keys
     every = np.array([limits.get(model, limits[first]) for model in table["model"]])
     results, summary = judge(
         loaded,
         aggregated,
         table,
-        thresholds=(every[:, 0], every[:, 1]),
         operating_point=points[first],
         given=of_bundles(keys.join(table), score_table(keys, aggregated.grades), bundles),
     )
     promised = {name: point for name, point in points.items() if point is not None}
-    men, whole = predicted_men(loaded, results, bundles)
-    models = _models(bundles, limits, set(keys["participant_id"]))
+    men, of_men = _measured_men(loaded, risk, bundles)
+    models = _models(bundles, limits, set(keys["participant_id"]), decision.prevalence)
+    undecided = [name for name, model in models.items() if not model["decides"]]
     return Judged(
         results,
         # What was chosen at the training is no result of this run.
-        replace(summary, operating_point=None, at_training=promised, patient_level=whole),
+        replace(summary, operating_point=None, at_training=promised, patient_level=of_men),
         scores.explanations,
         failures_of(extracted.features, scores.refused, "score", _OTHER_MODEL),
-        [*_costs_instead(points, loaded.settings.decision), *scores.notes],
+        [*_costs_instead(points, decision), *scores.notes, *risk.notes],
         {"score": time.perf_counter() - start},
         limits[first],
+        lower=every[:, 0],
+        upper=every[:, 1],
         model={**models[first], "name": ", ".join(models), "models": models},
         estimator=models[first]["estimator"],
         simulated=aggregated.simulated or any(m["training"]["simulated"] for m in models.values()),
+        undecided_models=tuple(undecided),
         men=men,
     )
+
+
+def _measured_men(
+    loaded: Loaded, risk: Risk, bundles: Sequence[Bundle]
+) -> tuple[pd.DataFrame, PatientLevel]:
+    """Return the men with their lower thresholds, and measures of their probabilities."""
+    settings, decision = loaded.settings.validate_, loaded.settings.decision
+    men = risk.men.assign(lower=decision.thresholds[0])
+    promised = None
+    for bundle in bundles:
+        rows = (men["model"] == bundle.name).to_numpy()
+        with using(bundle):
+            content = (bundle.metadata.get("man") or {}).get("operating_point")
+            if content is None or decision.of_men is None or not rows.any():
+                continue
+            point = typed(OperatingChoice, content)
+            men.loc[rows, "lower"] = point.thresholds[0]
+            if promised is None:
+                promised = 1 - point.refer
+    measured = measure_men(
+        men["truth"].to_numpy(float),
+        men["probability"].to_numpy(float),
+        bootstraps=settings.bootstraps,
+        seed=settings.seed,
+    )
+    return men, replace(measured, promised_share=promised)
 
 
 def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoice | None:
@@ -227,7 +261,11 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
         # chosen anew, on the same out-of-fold probabilities.
         if own == decision and stored is not None:
             return typed(OperatingChoice, stored)
-        names = ("truth", "out_of_fold", "participant_id")
+        # A model of an earlier version, or without histology, decides on its belief.
+        probability = "out_of_fold"
+        if "out_of_fold_probability" in bundle.training:
+            probability = "out_of_fold_probability"
+        names = ("truth", probability, "participant_id")
         truth, q, patients = (bundle.training[name].to_numpy() for name in names)
         try:
             return choose_operating_point(truth.astype(float), q.astype(float), patients, decision)
@@ -249,16 +287,25 @@ def _costs_instead(
 
 
 def _models(
-    bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]], patients: set[str]
+    bundles: Sequence[Bundle],
+    limits: dict[str, tuple[float, float]],
+    patients: set[str],
+    prevalence: float | None,
 ) -> dict[str, JsonObject]:
     """Return what the run's record says of each of its models.
 
-    ``patients_of_training`` counts the run's patients who carry an id of a model's training.
+    ``patients_of_training`` counts the run's patients who carry an id of a model's training;
+    ``decides`` tells whether the model may decide on a real man.
     """
     models = {}
     for bundle in bundles:
         with using(bundle):
             training = dict(bundle.metadata["training"])
+            joint = joint_of(bundle, None)
+            shares = {"stated": prevalence, "men": None, "regions": None}
+            if joint is not None:
+                shares["men"] = joint.taught.prevalence_of_men
+                shares["regions"] = joint.taught.prevalence_of_regions
             models[bundle.name] = {
                 "name": bundle.name,
                 "sha256": bundle.hash,
@@ -266,6 +313,9 @@ def _models(
                 "cad_version": str(bundle.metadata.get("cad_version", "")),
                 "thresholds": limits[bundle.name],
                 "estimator": describe([bundle.estimator]),
+                "prevalence": json_safe(shares),
+                "joint": None if joint is None else {"leak": joint.has_leak},
+                "decides": decides_on_real_men(bundle),
                 "patients_of_training": len(patients & set(bundle.training["participant_id"])),
             }
     return models
@@ -278,9 +328,9 @@ class Scores:
     Parameters
     ----------
     table : DataFrame
-        A row per region: ``probability, probability_low, probability_high, decision_value,
-        p_benign, p_malignant`` (conformal p-values), ``model, warnings`` and ``unlike`` (how the
-        region differs from the training regions); NaN or empty where no model could score it.
+        A row per region: ``belief, decision_value, p_benign, p_malignant`` (conformal p-values),
+        ``model, warnings`` and ``unlike`` (how the region differs from the training regions); NaN
+        or empty where no model could score it.
     explanations : list of dict
         Rows of ``explanations.csv``.
     refused : dict of int to str
@@ -327,7 +377,7 @@ def score_rows(
     features = extracted.features
     n = len(features)
     table = pd.DataFrame(
-        np.nan, range(n), ["probability", *VENN_ABERS, "decision_value", "p_benign", "p_malignant"]
+        np.nan, range(n), ["belief", "decision_value", "p_benign", "p_malignant"]
     ).assign(model="", warnings="", unlike="")
     scores = Scores(table)
     lacks: dict[int, dict[str, list[str]]] = {}
@@ -407,17 +457,14 @@ def _score(
     no = "so that no decision is stated"
     said = ["" if u in ("", LIKE) else f"unlike the training cohort ({u}), {no}" for u in unlike]
     otherwise = _otherwise(bundle, extracted.provenance.iloc[rows])
-    probability = positive_probability(estimator, seen)
+    belief = positive_probability(estimator, seen)
     names = ("truth", "out_of_fold", "participant_id")
     truth, score, patients = (training[name].to_numpy() for name in names)
-    # An interval is of ranks, which no recalibration moves: it would be the first training's.
-    calibration = truth * np.nan if bundle.metadata.get("recalibration") else truth
     columns = {
-        "probability": probability,
-        **dict(zip(VENN_ABERS, venn_abers(calibration, score, patients, probability), strict=True)),
+        "belief": belief,
         "decision_value": decision_value(estimator, seen),
-        "p_benign": conformal_p_values(truth, score, patients, probability, 0),
-        "p_malignant": conformal_p_values(truth, score, patients, probability, 1),
+        "p_benign": conformal_p_values(truth, score, patients, belief, 0),
+        "p_malignant": conformal_p_values(truth, score, patients, belief, 1),
         "model": bundle.name,
         "unlike": unlike,
         "warnings": ["; ".join(filter(None, pair)) for pair in zip(said, otherwise, strict=True)],

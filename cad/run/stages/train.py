@@ -10,6 +10,7 @@ from cad.base.files import JsonObject, json_safe
 from cad.learning.evaluation.folds.crossval import fit_keywords
 from cad.learning.evaluation.folds.unlabelled import labels_told
 from cad.learning.evaluation.summary import Summary
+from cad.learning.joint_model import JointModel
 from cad.mri.columns import Column
 from cad.mri.features.provenance import summary
 from cad.mri.features.typicality import Typicality
@@ -54,10 +55,16 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     estimator.fit(rows[seen], told[seen], **keywords)
     searched, estimator = estimator, getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
-    out_of_fold = judged.folds.on_common_base if judged.folds else np.nan
     # Thresholds and conformal sets of new cases rest on probabilities by models that had not seen
     # the region: those of the fit itself would be too sure.
-    labels = table.labels.assign(out_of_fold=out_of_fold).loc[use].reset_index(drop=True)
+    labels = table.labels.assign(out_of_fold=np.nan, out_of_fold_probability=np.nan)
+    if len(judged.out_of_fold):
+        labels["out_of_fold"] = judged.out_of_fold["belief"].to_numpy()
+        labels["out_of_fold_probability"] = judged.out_of_fold["probability"].to_numpy()
+    labels = labels.loc[use].reset_index(drop=True)
+    if not carried:
+        # Age and PSA of a man are his, as the features of his regions are.
+        labels[["age", "psa", "psa_density"]] = np.nan
     kept = X[use].reset_index(drop=True)
     training = pd.concat([labels, kept if carried else unlinked(kept)], axis=1)
     # The rows that a bundle is verified with are no patient's where it may carry none.
@@ -79,7 +86,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     meta["training"]["unlabelled_rows"] = int(seen.sum() - use.sum())
     if "confidence" in judged.results:
         meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
-    meta |= _outcome(judged.summary)
+    meta |= _outcome(judged.summary, judged.joint)
     if loaded.withdrawn:
         meta["training"]["withdrawn"] = len(loaded.withdrawn)  # how many, never who
     meta["carries_training_rows"] = carried
@@ -99,16 +106,19 @@ def _typicality(
         return None
 
 
-def _outcome(summary: Summary) -> JsonObject:
-    """Return what new cases need of the validation: thresholds, readers' weights, the model of men.
+def _outcome(summary: Summary, joint: JointModel | None) -> JsonObject:
+    """Return what new cases need of the validation: thresholds, readers' weights, the joint model.
 
     None in place of what was not fitted.
     """
-    point, men = summary.operating_point, summary.patient_level
-    readers = summary.assisted.combinations if summary.assisted else None
-    fitted = men and men.model and {"model": men.model, "operating_point": men.operating_point}
-    return {
-        "operating_point": point and point.as_dict(),
-        "combinations": json_safe(readers),
-        "man": json_safe(fitted),
-    }
+    outcome: JsonObject = dict.fromkeys(("operating_point", "combinations", "joint", "man"))
+    if summary.operating_point is not None:
+        outcome["operating_point"] = summary.operating_point.as_dict()
+    if summary.assisted is not None:
+        outcome["combinations"] = json_safe(summary.assisted.combinations)
+    if joint is not None:
+        outcome["joint"] = joint.as_dict()
+    men = summary.patient_level
+    if men is not None and men.operating_point is not None:
+        outcome["man"] = {"operating_point": men.operating_point.as_dict()}
+    return outcome

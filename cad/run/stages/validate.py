@@ -7,13 +7,16 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 from sklearn.pipeline import Pipeline
 
 from cad.base.errors import CadError
 from cad.folders.run_folder.study_file import study_gaps
-from cad.folders.run_folder.tables import VENN_ABERS, ExplanationRow, Failure
+from cad.folders.run_folder.tables import ExplanationRow, Failure
 from cad.learning.evaluation.decisions import operating
-from cad.learning.evaluation.decisions.venn_abers import leave_patient_out_venn_abers
+from cad.learning.evaluation.decisions.patient_level import PatientLevel, measure_men
+from cad.learning.evaluation.decisions.unverified import if_unverified_were_benign
+from cad.learning.evaluation.decisions.venn_abers import check_venn_abers
 from cad.learning.evaluation.folds.crossval import (
     Fold,
     OutOfFold,
@@ -36,7 +39,7 @@ from cad.run.model.gaps import failures_of, lacking, reasons
 from cad.run.stages.aggregate import Aggregated
 from cad.run.stages.judge import Judged, judge
 from cad.run.stages.load import Loaded
-from cad.run.stages.men import validated_men
+from cad.run.stages.risk import BELIEF_ONLY, Risk, on_common_base, validated_risk
 
 _DRAW = (
     "draw the region where all images show it, or take the image out of features.modalities; "
@@ -100,44 +103,53 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         decision=np.where(nowhere, np.nan, folds.decision),
         centred=np.where(nowhere, np.nan, folds.centred),
     )
-    # Thresholds and ranges are for new patients: probabilities of different folds would be ranked
-    # by whom the fold left out.
-    operating_point, substitute = _operating_point(loaded, aggregated, folds.on_common_base)
-    ends = leave_patient_out_venn_abers(
-        table.labels["truth"].to_numpy(float), folds.on_common_base, table.groups
+    risk = validated_risk(
+        table.labels.assign(belief=folds.probability),
+        folds.on_common_base,
+        loaded.settings.validate_.seed,
     )
+    # Thresholds are for new patients: probabilities of different folds would be ranked by whom the
+    # fold left out.
+    probability = on_common_base(risk, folds)
+    operating_point, substitute = _operating_point(loaded, aggregated, probability)
     thresholds = (operating_point or loaded.settings.decision).thresholds
+    scored = risk.regions.assign(
+        belief=folds.probability,
+        decision_value=folds.decision,
+        centred_belief=folds.centred,
+    )
+    if risk.joint is None:
+        scored = scored.assign(centred=folds.centred, centred_images=folds.centred)
     results, summary = judge(
         loaded,
         aggregated,
-        pd.DataFrame(
-            {
-                "probability": folds.probability,
-                "decision_value": folds.decision,
-                "centred": folds.centred,
-            }
-            | dict(zip(VENN_ABERS, ends, strict=True))
-        ),
-        thresholds=thresholds,
+        scored,
         operating_point=operating_point,
         folds=folds,
         null=_null(loaded, aggregated, ~nowhere),
     )
-    men, whole = validated_men(loaded, results)
+    men, of_men = _measured_men(loaded, aggregated, risk)
     rivals = _rivals(loaded, aggregated, folds, groups)
+    truth = table.labels["truth"].to_numpy(float)
     summary = replace(
         summary,
         unlabelled_rows=max(fold.n_unlabelled for fold in folds.folds),
         rivals=rivals,
         reader_skill=_reader_skill(aggregated),
-        patient_level=whole,
+        patient_level=of_men,
+        unverified=if_unverified_were_benign(
+            truth, scored["probability"].to_numpy(float), table.groups, thresholds[0]
+        ),
+        venn_abers=check_venn_abers(truth, probability, table.groups),
     )
+    own = aggregated.own_rows
     return Judged(
         results,
         summary,
         _explain(loaded, aggregated, folds),
         [*_failed_folds(aggregated, folds), *_gaps(loaded, aggregated, lacks, measuring)],
         notes=[
+            *risk.notes,
             *substitute,
             *source.notes,
             *aggregated.notes,
@@ -145,11 +157,42 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         ],
         timings={"validate": time.perf_counter() - start},
         thresholds=thresholds,
+        lower=np.full(own, thresholds[0]),
+        upper=np.full(own, thresholds[1]),
         folds=folds,
+        joint=risk.joint,
+        out_of_fold=pd.DataFrame({"belief": folds.on_common_base, "probability": probability}),
         estimator=describe([f.estimator for f in folds.folds if f.estimator is not None]),
         simulated=aggregated.simulated,
         men=men,
     )
+
+
+def _measured_men(
+    loaded: Loaded, aggregated: Aggregated, risk: Risk
+) -> tuple[pd.DataFrame, PatientLevel]:
+    """Return the cohort's men with their lower threshold, and measures of their probabilities."""
+    settings, decision = loaded.settings.validate_, loaded.settings.decision
+    patients = np.unique(aggregated.table.groups[: aggregated.own_rows])
+    men = risk.men.loc[patients].assign(lower=decision.thresholds[0])
+    truth = men["truth"].to_numpy(float)
+    probability = men["probability"].to_numpy(float)
+    if risk.joint is None:
+        return men, PatientLevel(note=BELIEF_ONLY)
+    centred = men["centred"].to_numpy(float)
+    point, note = None, ""
+    if decision.of_men is not None:
+        try:
+            point = operating.choose_operating_point(
+                truth, expit(centred), patients, decision.of_men
+            )
+            men = men.assign(lower=point.thresholds[0])
+        except CadError as error:
+            note = error.problem
+    measured = measure_men(
+        truth, probability, centred, bootstraps=settings.bootstraps, seed=settings.seed
+    )
+    return men, replace(measured, note=note, operating_point=point)
 
 
 def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
@@ -188,14 +231,27 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
 
 def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
     nothing = np.full(len(aggregated.table.y), np.nan)
-    scored = pd.DataFrame({"probability": nothing, "decision_value": nothing})
+    labels = aggregated.table.labels.assign(belief=nothing)
+    risk = validated_risk(labels, nothing, loaded.settings.validate_.seed)
+    scored = risk.regions.assign(belief=nothing, decision_value=nothing)
     thresholds = loaded.settings.decision.thresholds
-    results, summary = judge(loaded, aggregated, scored, thresholds=thresholds)
-    notes = ["not validated: validate.scheme is 'none'"]
-    men, whole = validated_men(loaded, results)
-    summary = replace(summary, patient_level=whole)
-    simulated = aggregated.simulated
-    return Judged(results, summary, [], [], notes, {}, thresholds, simulated=simulated, men=men)
+    results, summary = judge(loaded, aggregated, scored)
+    own = aggregated.own_rows
+    patients = np.unique(aggregated.table.groups[:own])
+    note = "not validated: validate.scheme is 'none'"
+    return Judged(
+        results,
+        replace(summary, patient_level=PatientLevel(note=note)),
+        [],
+        [],
+        [note],
+        {},
+        thresholds,
+        np.full(own, thresholds[0]),
+        np.full(own, thresholds[1]),
+        simulated=aggregated.simulated,
+        men=risk.men.loc[patients].assign(lower=thresholds[0]),
+    )
 
 
 def _operating_point(

@@ -14,6 +14,7 @@ from cad.folders.run_folder.partitions import LABELS, read_partitions
 from cad.folders.run_folder.tables import KEYS
 from cad.run.execution.options import HERE
 from cad.run.model.bundle import Bundle, load_bundle
+from cad.run.stages.decide import decide_run
 from cad.run.stages.extract import Extracted
 from cad.run.stages.predict import predict, settings_of
 from cad.run.tables import values
@@ -150,6 +151,6 @@ def _scored(regions: Regions, bundle: Bundle) -> pd.DataFrame:
         source = aggregated.source
         features = pd.concat([aggregated.table.keys[KEYS], aggregated.table.X], axis=1)
         extracted = Extracted(features, aggregated.provenance, source)
-        judged = predict(loaded, extracted, aggregated, [bundle])
+        judged = decide_run(loaded, [], predict(loaded, extracted, aggregated, [bundle]))
     results = judged.results
     return results[[name for name in ADDED if name in results]]

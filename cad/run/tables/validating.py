@@ -12,6 +12,7 @@ from cad.learning.learners.rivals import rival_learners, rival_notes
 from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import workplace
 from cad.run.stages.aggregate import Aggregated
+from cad.run.stages.decide import decide_run
 from cad.run.stages.emit import Emitted, emit
 from cad.run.stages.extract import Measured
 from cad.run.stages.judge import Judged
@@ -78,7 +79,7 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
     others = [name for name in rival_learners() if name != loaded.settings.learner.name]
     notes = [*aggregated.notes, *rival_notes(others, count), *copies(regions)]
     aggregated = replace(aggregated, notes=tuple(notes))
-    judged = validate(loaded, aggregated)
+    judged = decide_run(loaded, [], validate(loaded, aggregated))
     return aggregated, judged, emit(loaded, NOTHING_MEASURED, judged)
 
 

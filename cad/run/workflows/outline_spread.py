@@ -1,4 +1,4 @@
-"""Outline spread: how far a region's probability moves when its outline does.
+"""Outline spread: how far a region's belief moves when its outline does.
 
 Where two readers or more outlined a region themselves (``masks/*_desc-<reader>_rois.nii.gz``),
 their outlines are taken; elsewhere the region is redrawn as :mod:`cad.mri.features.robustness`
@@ -35,7 +35,7 @@ TAIL = 0.05
 
 
 Spread = tuple[float, float, float, str]
-"""Low, median and high of a region's probability, and the outlines that they come from.
+"""Low, median and high of a region's belief, and the outlines that they come from.
 
 NaN where no outline but the region's own can be scored; ``20 redrawn``, ``18 of 20 redrawn`` where
 two had nothing to measure, or readers.
@@ -45,7 +45,7 @@ two had nothing to measure, or readers.
 def spread_outlines(
     loaded: Loaded, judged: Judged, bundles: Sequence[Bundle], repeats: int
 ) -> Judged:
-    """Compute how far every scored region's probability moves with its outline.
+    """Compute how far every scored region's belief moves with its outline.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def spread_outlines(
     -------
     Judged
         A copy of ``judged``. Its results have the further columns ``outline_low, outline_median,
-        outline_high`` (probabilities) and ``outlines`` (text: which ones were used); studies that
+        outline_high`` (beliefs) and ``outlines`` (text: which ones were used); studies that
         could not be redrawn are added to its failures.
     """
     start = time.perf_counter()
@@ -95,10 +95,10 @@ def spread_outlines(
     return replace(
         judged,
         results=results.assign(
-            # The judged probability is the region's own; made again it may differ in the last bit.
-            outline_low=np.minimum([row[0] for row in rows], results["probability"]),
+            # The judged belief is the region's own; made again it may differ in the last bit.
+            outline_low=np.minimum([row[0] for row in rows], results["belief"]),
             outline_median=[row[1] for row in rows],
-            outline_high=np.maximum([row[2] for row in rows], results["probability"]),
+            outline_high=np.maximum([row[2] for row in rows], results["belief"]),
             outlines=[row[3] for row in rows],
         ),
         failures=[*judged.failures, *(failure for _, failure in found if failure is not None)],
@@ -113,7 +113,7 @@ def spread_study(
     perturbation: Perturbation,
     site: str = "",
 ) -> tuple[dict[str, Spread], Failure | None]:
-    """Compute how far the probability of every scored region of a study moves with its outline.
+    """Compute how far the belief of every scored region of a study moves with its outline.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def spread_study(
     Returns
     -------
     dict of str to Spread
-        By ``roi_id``: low, median and high probability, and a text that names the outlines.
+        By ``roi_id``: low, median and high belief, and a text that names the outlines.
     Failure or None
         The reason why the study could not be read or redrawn; the dictionary is then empty.
     """
@@ -143,7 +143,7 @@ def spread_study(
         found: dict[str, Spread] = {}
         for bundle in {id(b): b for b in bundles.values()}.values():
             rois = [roi for roi, own in bundles.items() if own is bundle]
-            values = _probabilities(
+            values = _beliefs(
                 study, settings, site, bundle, [m for r in rois for m in outlines[r][0]]
             )
             first = 0
@@ -159,7 +159,7 @@ def spread_study(
 def outlines_of(
     study: Study, roi_id: str, drawn: Mapping[str, Volume], perturbation: Perturbation
 ) -> tuple[list[Volume], list[str]]:
-    """Return the masks with which a region is scored to see how its probability moves.
+    """Return the masks with which a region is scored to see how its belief moves.
 
     The first mask is the region's own. The others are the outlines of the readers if at least two
     readers outlined the region, else redrawn copies of its own outline.
@@ -196,12 +196,12 @@ def outlines_of(
 
 
 def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
-    """Return how far a region's probabilities over several outlines lie apart.
+    """Return how far a region's beliefs over several outlines lie apart.
 
     Parameters
     ----------
     values : ndarray, shape (n_outlines,)
-        Probability with each outline, that of the region's own first; NaN where an outline cannot
+        Belief with each outline, that of the region's own first; NaN where an outline cannot
         be scored.
     readers : sequence of str
         The reader of each outline after the first; empty for redrawn copies.
@@ -209,7 +209,7 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
     Returns
     -------
     Spread
-        Low, median and high probability, and a text that names the outlines. For readers' outlines,
+        Low, median and high belief, and a text that names the outlines. For readers' outlines,
         low and high are the smallest and largest value. For redrawn copies they are the 5 % and 95
         % quantiles, widened where the region's own value lies outside of them.
     """
@@ -228,10 +228,10 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
     return min(low, own), median, max(high, own), said
 
 
-def _probabilities(
+def _beliefs(
     study: Study, settings: PipelineSettings, site: str, bundle: Bundle, masks: Sequence[Volume]
 ) -> np.ndarray:
-    """Return one model's probability of every mask; NaN where it cannot take it."""
+    """Return one model's belief of every mask; NaN where it cannot take it."""
     with using(bundle):
         preparation = Preparation.of(bundle.metadata)
         X = masks_features(study, settings, masks, preparation.scale)

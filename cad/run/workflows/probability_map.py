@@ -1,19 +1,26 @@
-"""Probability map: a model's probability over a sliding sphere, as NIfTI and for the page."""
+"""Probability map: of a sliding sphere, as NIfTI and for the page.
+
+It is the probability of cancer from images alone where the model's training had histology, else
+what readers would say (:mod:`cad.run.stages.risk`).
+"""
 
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
 
 from cad.base.errors import CadError
 from cad.base.settings import PipelineSettings
 from cad.folders.cohort import StudyRef
+from cad.folders.cohort.men import men_stated
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.study_file import write_map_display
 from cad.folders.run_folder.tables import Failure
 from cad.learning.evaluation.folds.ask import positive_probability
+from cad.learning.joint_model import JointModel
 from cad.mri.features.sliding import sliding_rows
 from cad.mri.features.snapshot import display_grid
 from cad.mri.imaging.geometry import resample_image
@@ -23,6 +30,7 @@ from cad.run.model.bundle import Bundle, using
 from cad.run.model.fold_features import Preparation
 from cad.run.stages.judge import Judged
 from cad.run.stages.load import Loaded
+from cad.run.stages.risk import joint_of, risk_of_places
 from cad.run.stages.study import failure_of, read_study_of
 
 
@@ -45,20 +53,25 @@ def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -
     """
     start = time.perf_counter()
     models = {bundle.name: bundle for bundle in bundles}
+    prevalence = loaded.settings.decision.prevalence
+    joints = {bundle.name: joint_of(bundle, prevalence) for bundle in bundles}
+    stated = men_stated(loaded.cohort.participants, loaded.settings.labels.isup_min)
     scored = judged.results.dropna(subset="probability")
     model_of = dict(zip(scored["study_id"], scored["model"], strict=True))
     sites = loaded.site_of
-    found = Parallel(n_jobs=loaded.options.processes)(
-        delayed(map_study)(
-            ref,
-            loaded.settings,
-            models[model_of[ref.study_id]],
-            loaded.folder,
-            sites[ref.participant_id],
+    work = []
+    for ref in loaded.cohort.studies():
+        if ref.study_id not in model_of:
+            continue
+        name = model_of[ref.study_id]
+        man = stated.loc[ref.participant_id]
+        site = sites[ref.participant_id]
+        work.append(
+            delayed(map_study)(
+                ref, loaded.settings, models[name], loaded.folder, site, joints[name], man
+            )
         )
-        for ref in loaded.cohort.studies()
-        if ref.study_id in model_of
-    )
+    found = Parallel(n_jobs=loaded.options.processes)(work)
     return replace(
         judged,
         failures=[*judged.failures, *(failure for failure in found if failure is not None)],
@@ -79,7 +92,13 @@ def drop_maps(folder: RunFolder) -> None:
 
 
 def map_study(
-    ref: StudyRef, settings: PipelineSettings, bundle: Bundle, folder: RunFolder, site: str
+    ref: StudyRef,
+    settings: PipelineSettings,
+    bundle: Bundle,
+    folder: RunFolder,
+    site: str,
+    joint: JointModel | None = None,
+    man: pd.Series | None = None,
 ) -> Failure | None:
     """Write the probability map of one study: over its gland, else over and around its regions.
 
@@ -95,6 +114,10 @@ def map_study(
         Run folder that the map is written into.
     site : str
         Site of the patient; empty where unknown.
+    joint : JointModel, optional
+        The bundle's joint model; without it the map is of what readers would say.
+    man : Series, optional
+        ``age`` in years and ``psa_density`` in ng/mL2 of the man.
 
     Returns
     -------
@@ -111,7 +134,10 @@ def map_study(
             rows = preparation.adjust(X, [site] * len(X))
             probability = np.full(len(rows), np.nan)
             whole = np.isfinite(rows).any(axis=1)
-            probability[whole] = positive_probability(bundle.estimator, rows[whole])
+            belief = positive_probability(bundle.estimator, rows[whole])
+            probability[whole] = belief
+            if joint is not None and man is not None:
+                probability[whole] = risk_of_places(joint, belief, man)
         volume = found.to_volume(probability)
         write_volume(folder.map_image(ref.study_id), volume)
         # Half precision is enough for the colours of a page.

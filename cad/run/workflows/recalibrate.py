@@ -1,24 +1,41 @@
-"""Recalibrate: a model's probabilities of regions and of men, fitted to a site's own histology."""
+"""Recalibrate: the probabilities of regions and men, moved to a site by its own histology.
+
+The learner and its beliefs stay as they are: what readers would say does not depend on how common
+cancer is. What moves are the few numbers of the joint model of regions and men.
+"""
 
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
+from cad.base.errors import CadError
 from cad.base.files import JsonObject, json_safe, typed
-from cad.learning.evaluation.decisions.operating import choose_operating_point
-from cad.learning.evaluation.decisions.patient_level import ManModel
-from cad.learning.evaluation.decisions.recalibrate import before_and_after, recalibration
+from cad.learning.evaluation.decisions.operating import OperatingChoice, choose_operating_point
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.readers.assisted import Combinations
+from cad.learning.joint_model import (
+    BELIEF,
+    INTERCEPT,
+    LEAST_SITE_MEN,
+    JointModel,
+    MenAndRegions,
+    fit_joint,
+)
 from cad.run.model.bundle import Bundle
-from cad.run.model.recalibrated import save_recalibrated
+from cad.run.model.recalibrated import moved_combinations, save_recalibrated
 from cad.run.stages.judge import Judged
 from cad.run.stages.load import Loaded
-from cad.run.stages.men import known_of_men, man_settings
+from cad.run.stages.risk import EVIDENCE, evidence, joint_of
+
+BLOCKS = 20
+"""Parts into which the site's men are dealt for the measures after recalibration."""
 
 
 def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> JsonObject:
-    """Fit a model's probabilities of regions, then of men, to a site; write a new bundle.
+    """Move a model's joint model to a site, and write a new bundle.
 
-    Where the settings state an aim for the predictive values, thresholds are chosen anew.
+    A model that was trained without histology gets its joint model from the site's.
 
     Parameters
     ----------
@@ -27,63 +44,146 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     loaded : Loaded
         The site's cohort with settings and histology.
     judged : Judged
-        The model's probabilities of the cohort's regions.
+        The model's beliefs of the cohort's regions.
     out : Path
         Folder of the new bundle.
 
     Returns
     -------
     dict
-        ``regions`` and ``men`` (None for a model without probabilities of men): intercept and slope
-        of the fitted recalibration, and measures before and after it. ``text``: the same as lines
-        for people. ``sites``, ``simulated`` and ``of_training``: on whom it was fitted.
+        ``regions`` and ``men``: measures before and after, the men left out in turn. ``text``: the
+        same as lines for people. ``sites``, ``simulated`` and ``of_training``: on whom it was
+        fitted.
 
     Raises
     ------
     CadError
-        As :func:`cad.learning.evaluation.decisions.recalibrate.recalibration`; nothing is then
-        written.
+        For fewer than 30 men with histology, histology of one kind, and a model that ranks the
+        site's men the wrong way; nothing is then written.
     """
-    results = judged.results
-    decision = loaded.settings.decision
-    truth = results["truth"].to_numpy(float)
-    q = results["probability"].to_numpy(float)
-    patients = results["participant_id"].to_numpy(str)
-    regions = recalibration(truth, q, patients)
-    moved = regions.probability(q)
+    if bundle.metadata.get("recalibration"):
+        raise CadError(
+            f"model {bundle.name} is recalibrated already",
+            hint="recalibrate the model that it was made of, with all the men there are now",
+        )
+    rows = judged.results
+    data, names = evidence(rows, rows["belief"].to_numpy(float))
+    before = joint_of(bundle, None)
+    joint = _fitted(before, data)
+    after_regions, after_men = _left_out(before, data)
+    truth = data.truth
+    truth_of_men = data.histology_of_men()
+    before_regions = data.belief
+    before_men = np.full(data.men, np.nan)
+    if before is not None:
+        predicted = before.predict(data)
+        before_regions = predicted.probability
+        before_men = predicted.man
+    patients = rows["participant_id"].to_numpy(str)
     report: JsonObject = {
         "simulated": loaded.cohort.simulated,
         "of_training": (judged.model or {})["models"][bundle.name]["patients_of_training"],
         "sites": _sites(loaded),
-        "regions": {**vars(regions), **before_and_after(truth, q, patients)},
-        "men": None,
+        "regions": _compared(truth, before_regions, after_regions, patients),
+        "men": _compared(truth_of_men, before_men, after_men, names.to_numpy(str)),
     }
-    point = None
+    outcome: JsonObject = {"joint": joint.as_dict(), "operating_point": None, "man": None}
+    chosen = {}
+    decision = loaded.settings.decision
     if decision.aim_npv is not None or decision.aim_ppv is not None:
-        # Thresholds of the training are probabilities before the map: these lie behind it.
-        point = choose_operating_point(truth, moved, patients, decision)
-    fitted_on = set(patients[np.isfinite(truth)].tolist())
-    outcome: JsonObject = {"operating_point": point and point.as_dict(), "man": None}
-    if content := bundle.metadata.get("man"):
-        # A man's probability rests on his regions': his map is fitted once theirs is applied.
-        men = known_of_men(loaded, results.assign(probability=moved))
-        names = men.index.to_numpy(str)
-        known = men["truth"].to_numpy(float)
-        model = typed(ManModel, content["model"])
-        fitted_on |= set(names[np.isfinite(known)].tolist())
-        of_men = model.probability(men)
-        whole = recalibration(known, of_men, names)
-        model = model.recalibrated(whole.intercept, whole.slope)
-        aim = man_settings(decision)
-        chosen = None
-        if aim is not None:
-            chosen = choose_operating_point(known, model.probability(men), names, aim)
-        outcome["man"] = {"model": json_safe(model), "operating_point": chosen and chosen.as_dict()}
-        report["men"] = {**vars(whole), **before_and_after(known, of_men, names)}
-    outcome["recalibrated_on"] = sorted(fitted_on)
-    report["text"] = _text(report, outcome)
-    save_recalibrated(out, bundle, regions, outcome, report)
+        # Thresholds of the training are probabilities before the move: these lie behind it.
+        chosen["regions"] = choose_operating_point(truth, after_regions, patients, decision)
+        outcome["operating_point"] = chosen["regions"].as_dict()
+    if decision.of_men is not None:
+        chosen["men"] = choose_operating_point(
+            truth_of_men, after_men, names.to_numpy(str), decision.of_men
+        )
+        outcome["man"] = {"operating_point": chosen["men"].as_dict()}
+    known = np.isfinite(truth_of_men) | np.isin(names, patients[np.isfinite(truth)])
+    outcome["recalibrated_on"] = sorted(names[known].tolist())
+    report["text"] = _text(report, chosen)
+    outcome["combinations"] = _combinations(bundle, before, joint)
+    save_recalibrated(out, bundle, _moved_training(bundle, joint), outcome, report)
     return dict(json_safe(report))
+
+
+def _moved_training(bundle: Bundle, joint: JointModel) -> pd.DataFrame:
+    """Return the training regions with the probabilities that the site's joint model gives them.
+
+    Thresholds for other aims are chosen on these.
+    """
+    training = bundle.training
+    if not set(EVIDENCE) <= set(training.columns):  # a model of an earlier version
+        return training
+    data, _ = evidence(training, training["out_of_fold"].to_numpy(float))
+    return training.assign(out_of_fold_probability=joint.predict(data).probability)
+
+
+def _combinations(
+    bundle: Bundle, before: JointModel | None, joint: JointModel
+) -> JsonObject | None:
+    """Return what readers make of the tool's probabilities, moved with them; None without."""
+    content = bundle.metadata.get("combinations")
+    if content is None or before is None:
+        return None
+    # The site's log-odds of a region from images are intercept + slope times the model's.
+    slope = float(joint.estimate[0, BELIEF] / before.estimate[0, BELIEF])
+    intercept = float(joint.estimate[0, INTERCEPT] - slope * before.estimate[0, INTERCEPT])
+    moved = moved_combinations(typed(Combinations, content), intercept, slope)
+    return dict(json_safe(moved))
+
+
+def _fitted(
+    before: JointModel | None, data: MenAndRegions, least: int = LEAST_SITE_MEN
+) -> JointModel:
+    """Return the joint model of a site: the bundle's moved, or one of its own where it has none."""
+    if before is not None:
+        return before.recalibrated(data, least)
+    men = int(np.isfinite(data.histology_of_men()).sum())
+    if men < least:
+        raise CadError(
+            f"{men} men with histology, {least} are needed to give a model without histology its "
+            "probabilities",
+            hint="wait for more histology; the model stays as it is",
+        )
+    return fit_joint(data)
+
+
+def _left_out(before: JointModel | None, data: MenAndRegions) -> tuple[np.ndarray, np.ndarray]:
+    """Return the site's probabilities of regions and men by models that did not see the men."""
+    regions = np.full(len(data.belief), np.nan)
+    men = np.full(data.men, np.nan)
+    order = np.random.default_rng(0).permutation(data.men)
+    for block in np.array_split(order, min(BLOCKS, data.men)):
+        left = np.zeros(data.men, dtype=bool)
+        left[block] = True
+        # The men who are left out may be those that made the number of men enough.
+        model = _fitted(before, data.of_men(~left), LEAST_SITE_MEN // 2)
+        predicted = model.predict(data.of_men(left))
+        regions[left[data.man]] = predicted.probability
+        men[left] = predicted.man
+    return regions, men
+
+
+def _compared(
+    truth: np.ndarray, before: np.ndarray, after: np.ndarray, patients: np.ndarray
+) -> JsonObject:
+    """Return calibration and Brier score of probabilities before and after."""
+    use = np.isfinite(truth) & np.isfinite(after)
+    compared: JsonObject = {
+        "men": len(np.unique(patients[use])),
+        "n": int(use.sum()),
+        "positive": int(truth[use].sum()),
+    }
+    for name, values in (("before", before), ("after", after)):
+        compared[name] = None
+        if np.isfinite(values[use]).all() and use.any():
+            compared[name] = {
+                "intercept": metrics.calibration_intercept(truth[use], values[use]),
+                "slope": metrics.calibration_slope(truth[use], values[use]),
+                "brier": metrics.brier(truth[use], values[use]),
+            }
+    return compared
 
 
 def _sites(loaded: Loaded) -> str:
@@ -92,24 +192,22 @@ def _sites(loaded: Loaded) -> str:
     return ", ".join(sorted(map(str, named))) or "not stated"
 
 
-def _text(report: JsonObject, outcome: JsonObject) -> list[str]:
+def _text(report: JsonObject, chosen: dict[str, OperatingChoice]) -> list[str]:
     lines = []
     for name in ("regions", "men"):
-        if (part := report[name]) is None:
-            continue
-        first = part["before"]
-        second = part["after"]
-        lines.append(
-            f"- {name}: {part['n']} of {part['men']} men, {part['positive']} malignant; log-odds "
-            f"become {part['intercept']:+.2f} {part['slope']:+.2f} × theirs. Men left out, before "
-            f"and after: intercept {first['intercept']:.2f}, {second['intercept']:.2f}; slope "
-            f"{first['slope']:.2f}, {second['slope']:.2f}; Brier score {first['brier']:.3f}, "
-            f"{second['brier']:.3f}"
+        measured = report[name]
+        line = (
+            f"- {name}: {measured['n']} of {measured['men']} men, {measured['positive']} malignant"
         )
-    for name, point in (
-        ("regions", outcome["operating_point"]),
-        ("men", (outcome["man"] or {}).get("operating_point")),
-    ):
-        if point:
-            lines.append(f"- thresholds of {name}, chosen anew: {point['sentence']}")
+        for moment, title in (("before", "before"), ("after", "after, men left out")):
+            values = measured[moment]
+            if values is None:
+                continue
+            line += (
+                f"; {title}: intercept {values['intercept']:.2f}, slope {values['slope']:.2f}, "
+                f"Brier score {values['brier']:.3f}"
+            )
+        lines.append(line)
+    for name, point in chosen.items():
+        lines.append(f"- thresholds of {name}, chosen anew: {point.sentence()}")
     return lines

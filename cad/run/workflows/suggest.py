@@ -54,9 +54,10 @@ def suggest_readings(
         The table that was written, one row per region, most valuable first; columns as in
         :func:`suggest`.
     """
-    known = judged.results["probability"].notna().to_numpy()
+    known = judged.results["belief"].notna().to_numpy()
+    # A reading teaches what readers would say: that number is ranked by.
     table = suggest(
-        judged.results[known],
+        judged.results.loc[known].assign(probability=judged.results["belief"]),
         extracted.features.loc[known],
         aggregated.scores,
         count=count,

@@ -22,6 +22,11 @@ def test_every_key_is_documented(repository: Path) -> None:
     assert "): None" not in page  # a key without a description
 
 
+def test_every_column_of_the_results_is_documented(repository: Path) -> None:
+    page = runpy.run_path(str(repository / "scripts" / "results_page.py"))["results_page"]()
+    assert (repository / "docs" / "results.md").read_text() == page
+
+
 @pytest.mark.parametrize("folder", ["pipelines"])
 def test_every_pipeline_file_is_valid(repository: Path, folder: str) -> None:
     files = sorted((repository / folder).glob("*.yaml"))

@@ -17,7 +17,14 @@ from cad.base.errors import CadError
 from cad.dicom.into.importer import import_source
 from cad.evidence.phantom import latent_auc, params, simulate
 from cad.evidence.phantom.anatomy import build_anatomy
-from cad.evidence.phantom.findings import CANCERS, REGIONS, case_mix, draw_cloud, draw_regions
+from cad.evidence.phantom.findings import (
+    CANCERS,
+    REGIONS,
+    case_mix,
+    draw_cloud,
+    draw_regions,
+    usual_prevalence,
+)
 from cad.evidence.phantom.protocols import FULL, LIGHT, SAMPLE
 from cad.evidence.phantom.readers import score
 from cad.evidence.phantom.sample import DICOM_ID, PATIENTS, SEED
@@ -342,3 +349,18 @@ def test_dicom_sample_is_valid(repository):
         )
         assert done.returncode == 0
         assert "Error" not in done.stdout + done.stderr
+
+
+def test_a_stated_prevalence_takes_cancers_from_men_and_moves_nothing_else() -> None:
+    """One minus the share of ISUP 1 to the power of a man's cancers, over the 49, by hand."""
+    by_hand = (23 * (1 - 0.22) + 14 * (1 - 0.22**2) + 5 * (1 - 0.22**3)) / 49
+    assert usual_prevalence() == pytest.approx(by_hand)
+    usual = np.array([case_mix(3, index) for index in range(980)])
+    rarer = np.array([case_mix(3, index, 0.28) for index in range(980)])
+    assert (usual[:, 0] == rarer[:, 0]).all()
+    assert set(np.unique(rarer[:, 1] - usual[:, 1] * (rarer[:, 1] > 0))) == {0}
+    significant = 1 - 0.22 ** rarer[:, 1]
+    assert significant.mean() == pytest.approx(0.28, abs=0.04)
+    for wrong in (0.0, 0.9):
+        with pytest.raises(CadError, match="cannot be simulated"):
+            case_mix(3, 0, wrong)

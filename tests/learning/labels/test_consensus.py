@@ -117,6 +117,34 @@ def test_histology_that_does_not_tell_or_contradicts() -> None:
         malignant(rois.assign(histology=["malignant", "benign", None]))
 
 
+@pytest.mark.parametrize(
+    ("histology", "isup", "any_cancer", "significant", "high_grade"),
+    [
+        # Counted by hand: the lowest grade of the range counts, or the highest does not.
+        ("malignant", ">=2", 1, 1, np.nan),
+        (None, ">=2", 1, 1, np.nan),
+        (None, "<=1", np.nan, 0, 0),
+        ("malignant", "<=1", 1, 0, 0),
+        ("benign", "<=1", 0, 0, 0),
+        ("malignant", None, 1, np.nan, np.nan),
+        ("malignant", "3.0", 1, 1, 1),
+        (None, "n/a", np.nan, np.nan, np.nan),
+    ],
+)
+def test_a_range_of_grades_is_a_truth_where_all_of_it_agrees(
+    histology: str | None,
+    isup: str | None,
+    any_cancer: float,
+    significant: float,
+    high_grade: float,
+) -> None:
+    rois = pd.DataFrame(
+        {"participant_id": ["sub-1"], "roi_id": ["1"], "histology": [histology], "isup": [isup]}
+    )
+    truths = [malignant(rois, isup_min)[0] for isup_min in (1, 2, 3)]
+    np.testing.assert_array_equal(truths, [any_cancer, significant, high_grade])
+
+
 def test_what_is_wrong_with_a_score_names_patient_roi_and_reader() -> None:
     scores, rois = cohort([(1, 2, 3, 4), (1, 2, 3, 7)])
     with pytest.raises(CadError, match=r"patient sub-1, ROI 1: reader r4: score 7.*likert5"):

@@ -22,7 +22,6 @@ from cad.base.errors import CadError
 from cad.base.settings import LearnerSettings, PipelineSettings, parse_settings
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import read_probabilities
-from cad.learning.evaluation.decisions.patient_level import out_of_fold_men, region_columns
 from cad.run.execution.options import HERE
 from cad.run.model.estimator import make_estimator, require_storable
 from cad.run.model.explanation import explain
@@ -272,19 +271,3 @@ def test_nobody_learns_from_how_a_region_was_measured(run_folder: Path, tmp_path
     learner.fit(X.fillna(0.0), y)
     with pytest.raises(CadError, match="is no feature"):
         cad.save_model(tmp_path / "model", learner, X, y, patients)
-
-
-@pytest.mark.parametrize("malignant", [4, 5, 6])
-def test_who_can_be_fitted_can_be_left_out(malignant: int) -> None:
-    """Five of a class are enough for a model, and so are the four that are left in a fold."""
-    rng = np.random.default_rng(1)
-    truth = (np.arange(30) < malignant).astype(float)
-    q = np.clip(0.3 + 0.3 * truth + rng.normal(0, 0.1, 30), 0.01, 0.99)
-    table = region_columns(q, np.array([f"{k:02d}" for k in range(30)]))
-    if malignant < 5:
-        with pytest.raises(CadError, match="there are 4 and 26"):
-            out_of_fold_men(table, truth)
-    else:
-        probability, rank = out_of_fold_men(table, truth)
-        assert np.isfinite(probability).all()
-        assert np.isfinite(rank).all()

@@ -14,11 +14,11 @@ from cad.folders.cohort import read_cohort
 from cad.folders.run_folder.results import read_results
 from cad.learning.evaluation.decisions.patient_level import PatientLevel
 from cad.learning.evaluation.summary import Summary
-from cad.run.stages.men import decided_men, measure_decisions_on_men
+from cad.run.stages.decide import decide_men, measure_decisions_on_men
 
 
 def man(p: float, truth: float = np.nan) -> pd.DataFrame:
-    row = {"probability": p, "truth": truth, "lower": 0.1, "upper": 0.6}
+    row = {"probability": p, "truth": truth, "lower": 0.1}
     return pd.DataFrame([row], index=pd.Index(["sub-1"], name="participant_id"))
 
 
@@ -33,34 +33,44 @@ def regions(*words: str, mean: float = 0.2, reason: str = "") -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("p", "rows", "decision", "reason"),
     [
-        # One region that is referred does not refer the man.
-        (0.04, regions("benign", "refer"), "benign", ""),
-        (0.3, regions("benign"), "refer", ""),
-        (0.8, regions("refer", "refer"), "malignant", ""),
-        (0.04, regions("benign", "malignant"), "refer", "a region is called malignant"),
+        (0.04, regions("benign", "benign"), "benign", ""),
+        # He never goes further than his regions: without a target he is not malignant.
+        (0.8, regions("refer", "refer"), "refer", ""),
+        (0.8, regions("benign", "benign"), "refer", ""),
+        (0.04, regions("benign", "refer"), "refer", ""),
+        (0.1, regions("benign", "benign"), "refer", ""),
+        # A target is one whatever his own number is.
+        (0.04, regions("benign", "malignant"), "malignant", ""),
         (0.04, regions("benign", mean=0.8), "refer", "the readers suspect a region"),
-        (0.04, regions("refer", reason="unlike"), "refer", "a region's decision was withdrawn"),
-        (0.8, regions("benign", "benign"), "refer", "every region is called benign"),
         # Without a probability of his own the regions decide.
         (np.nan, regions("benign", "malignant"), "malignant", ""),
         (np.nan, regions("benign", "refer"), "refer", ""),
+        (np.nan, regions("benign"), "benign", ""),
+        # Where no region has a decision he has none.
+        (0.04, regions("", ""), "", ""),
     ],
 )
-def test_a_mans_own_threshold_decides(
+def test_a_man_never_goes_further_than_his_regions(
     p: float, rows: pd.DataFrame, decision: str, reason: str
 ) -> None:
-    found = decided_men(man(p), rows, []).iloc[0]
-    assert found["decision"] == decision
-    assert found["decision_reason"] == reason
-    assert found["basis"] == ("regions" if np.isnan(p) else "probability")
+    row = decide_men(man(p), rows, []).iloc[0]
+    assert row["decision"] == decision
+    assert row["decision_reason"] == reason
+    basis = ""
+    if decision:
+        basis = "regions" if np.isnan(p) else "probability"
+    assert row["basis"] == basis
 
 
 def test_a_failure_and_histology_withdraw() -> None:
-    assert decided_men(man(0.04), regions("benign"), ["sub-1"]).iloc[0]["decision"] == "refer"
-    wrong = decided_men(man(0.04, 1.0), regions("benign"), [])
-    assert wrong.iloc[0]["decision_reason"] == "histology found significant cancer"
-    right = decided_men(man(0.04, 0.0), regions("benign"), [])
+    assert decide_men(man(0.04), regions("benign"), ["sub-1"]).iloc[0]["decision"] == "refer"
+    wrong = decide_men(man(0.04, 1.0), regions("benign"), [])
+    assert wrong.iloc[0]["decision_reason"] == "histology found cancer"
+    right = decide_men(man(0.04, 0.0), regions("benign"), [])
     assert right.iloc[0]["decision"] == "benign"
+    target = decide_men(man(0.8, 0.0), regions("malignant"), [])
+    assert target.iloc[0]["decision"] == "refer"
+    assert target.iloc[0]["decision_reason"] == "histology found no such cancer"
     # Predictive values are counted before histology is looked at.
     content = measure_decisions_on_men(pd.concat([wrong, right]))
     assert content["benign"] == {"n": 2, "known": 2, "right": 1}

@@ -240,8 +240,7 @@ def test_the_demo_states_one_thing(repository: Path, tmp_path: Path) -> None:
 
 
 DECIDERS = {
-    "run/stages/judge.py",  # the one that decides on regions
-    "run/stages/men.py",  # the one that decides on men, and gives regions their man's decision
+    "run/stages/decide.py",  # the one that decides on regions and men
     "learning/evaluation/decisions/reject.py",  # the rule, and its curve
     "learning/evaluation/decisions/operating.py",  # what thresholds would do, to choose them
     "evidence/experiments/amirou2014.py",  # a paper's table
@@ -292,7 +291,7 @@ def second_owners(source: str, path: str) -> list[str]:
         assigns = (
             isinstance(node, ast.Call)
             and getattr(node.func, "attr", "") == "assign"
-            and any(re.match(r"(patient_)?decision", k.arg or "") for k in node.keywords)
+            and any(re.match(r"(patient_)?decision(?!_value)", k.arg or "") for k in node.keywords)
         )
         if (decides or writes or assigns or weighs(node)) and path not in DECIDERS:
             found.append(f"{path}:{node.lineno}: a second decider: {text}")

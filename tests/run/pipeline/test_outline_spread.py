@@ -63,11 +63,11 @@ def test_the_interval_of_readers_is_that_of_predictions_with_each_readers_map(
     root = one_patient(first_patient, tmp_path / "c", ("r2", "r3"))
     (ref,) = read_cohort(root).studies()
     found = predicted(model, root, tmp_path / "all", outlines=3)
-    values = [found["probability"]]
+    values = [found["belief"]]
     own = image_path(ref.folder, ref.study_id, "rois")
     for reader in ("r2", "r3"):
         shutil.copy(reader_outline_path(ref.folder, ref.study_id, reader), own)
-        values.append(predicted(model, root, tmp_path / reader)["probability"])
+        values.append(predicted(model, root, tmp_path / reader)["belief"])
     each = pd.concat(values, axis=1)
     assert each.std(axis=1).max() > 0.005  # readers draw differently
     np.testing.assert_allclose(found["outline_low"], each.min(axis=1), rtol=1e-9)
@@ -76,7 +76,7 @@ def test_the_interval_of_readers_is_that_of_predictions_with_each_readers_map(
     assert set(found["outlines"]) == {"r2, r3"}
 
 
-def test_redrawn_outlines_repeat_hold_the_probability_and_are_said_on_the_page(
+def test_redrawn_outlines_repeat_hold_the_belief_and_are_said_on_the_page(
     first_patient: Path, model: Path, tmp_path: Path
 ) -> None:
     root = one_patient(first_patient, tmp_path / "c", ("r2",))  # one reader's are not several
@@ -88,8 +88,8 @@ def test_redrawn_outlines_repeat_hold_the_probability_and_are_said_on_the_page(
     pd.testing.assert_frame_equal(found[list(plain.columns)], plain)
     assert found["outlines"].str.fullmatch(r"([3-5] of )?6 redrawn").all()  # small ones lose some
     assert "6 redrawn" in set(found["outlines"])
-    assert (found["outline_low"] <= found["probability"]).all()
-    assert (found["probability"] <= found["outline_high"]).all()
+    assert (found["outline_low"] <= found["belief"]).all()
+    assert (found["belief"] <= found["outline_high"]).all()
     assert (found["outline_low"] <= found["outline_median"]).all()
     assert (found["outline_median"] <= found["outline_high"]).all()
     assert (found["outline_high"] - found["outline_low"] > 0).any()
@@ -100,12 +100,12 @@ def test_redrawn_outlines_repeat_hold_the_probability_and_are_said_on_the_page(
     pd.testing.assert_frame_equal(again, found)  # the same draws
 
 
-def test_outlines_that_do_not_move_give_the_probability_itself(
+def test_outlines_that_do_not_move_give_the_belief_itself(
     first_patient: Path, model: Path, tmp_path: Path
 ) -> None:
     root = one_patient(first_patient, tmp_path / "c")
     (ref,) = read_cohort(root).studies()
-    plain = predicted(model, root, tmp_path / "out")["probability"]
+    plain = predicted(model, root, tmp_path / "out")["belief"]
     bundle = load_bundle(model)
     content = read_json(tmp_path / "out" / "run.json")["settings"]
     settings = parse_settings(PipelineSettings, content, "run.json")

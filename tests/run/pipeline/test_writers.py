@@ -161,7 +161,7 @@ class Row(dict[str, str]):
 
 def test_pages_read_only_columns_that_are_written() -> None:
     """A column that nothing writes is a promise that nobody keeps."""
-    region = Row(participant_id="sub-1", study_id="sub-1", roi_id="1")
+    region = Row(participant_id="sub-1", study_id="sub-1", roi_id="1", probability_of="readers")
     results._region(region, Path("probabilities.csv"))
     assert region.asked <= {*PROBABILITY_COLUMNS, *OUTLINE_COLUMNS}
     assert len(region.asked) > 30

@@ -16,7 +16,7 @@ import pandas as pd
 from cad.base.files import json_safe
 from cad.learning.evaluation.summary import Given, summarise
 from cad.run.model.outcome import with_given
-from cad.run.stages.judge import decided, patient_decisions
+from cad.run.stages.decide import decide_men, decide_regions
 
 THRESHOLDS = (0.1, 0.6)
 SCRIPT = "<script>window.stolen=1</script>\"'&"
@@ -55,8 +55,7 @@ def make_run(folder: Path, patients: tuple[Patient, ...] = PATIENTS, seed: int =
     frame.loc[hostile, "warnings"] = f"outside the training distribution: 3.1, limit 2.2; {SCRIPT}"
     given, metrics = _metrics(frame.head(400), rng)
     frame = pd.concat([with_given(frame.head(400), given), frame.iloc[400:]], ignore_index=True)
-    frame = decided(frame, *(np.full(len(frame), limit) for limit in THRESHOLDS))
-    frame["patient_decision"] = patient_decisions(frame, [])
+    frame = decided(frame)
     frame.drop(columns="readers").to_csv(folder / "probabilities.csv", index=False)
     _failures(folder)
     _explanations(folder, frame, rng)
@@ -69,6 +68,16 @@ def make_run(folder: Path, patients: tuple[Patient, ...] = PATIENTS, seed: int =
                 own = frame[frame["study_id"] == patient.name + session]
                 _study(folder, patient, patient.name + session, own, rng)
     return folder
+
+
+def decided(frame: pd.DataFrame, failed: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Decide on every region, and on the men, none of whom has a probability of his own."""
+    lower, upper = (np.full(len(frame), limit) for limit in THRESHOLDS)
+    frame = decide_regions(frame, lower, upper)
+    names = pd.Index(frame["participant_id"].unique(), name="participant_id")
+    men = pd.DataFrame({"probability": np.nan, "lower": THRESHOLDS[0], "truth": np.nan}, names)
+    men = decide_men(men, frame, failed)
+    return frame.assign(patient_decision=frame["participant_id"].map(men["decision"]))
 
 
 def _rows(patient: Patient, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
@@ -86,6 +95,12 @@ def _rows(patient: Patient, rng: np.random.Generator) -> Iterator[dict[str, Any]
                 "label": k,
                 "zone": ZONES[k % 3],
                 "probability": probability,
+                "probability_of": "histology",
+                "probability_low": probability / 2,
+                "probability_high": (1 + probability) / 2,
+                "probability_images": probability,
+                "belief": probability,
+                "readers_mean": mean,
                 "decision_value": latent,
                 "p": mean,
                 "eta": max(float(((scores - 1) / 4).std(ddof=1)), 0.125),

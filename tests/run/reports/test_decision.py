@@ -21,7 +21,8 @@ from cad.run.reports import write_report
 from cad.run.reports.headline import man_words
 from cad.run.reports.pages import asset
 from cad.run.reports.views import PatientView, list_patients
-from cad.run.stages.judge import decided, patient_decisions
+from cad.run.stages.decide import decide_regions
+from tests.run.reports.made_run import decided
 
 TOOL = {"malignant": (0.65, 0.93), "refer": (0.3, 0.5), "benign": (0.02, 0.08), "": (None,)}
 READERS = ((), (1, 1, 1, 1), (1, 1, 1, 4), (2, 3), (3, 3, 3), (3, 4), (4, 5, 4, 3), (5, 5), (1,))
@@ -45,6 +46,9 @@ def row(
     return {
         "participant_id": "sub-1", "study_id": "sub-1", "roi_id": roi, "label": 1,
         "probability": np.nan if probability is None else probability,
+        "probability_of": "" if probability is None else "histology",
+        "belief": np.nan if probability is None else probability,
+        "readers_mean": (np.mean(scores) - 1) / 4 if scores else np.nan,
         "reader_values": "; ".join(f"r{k}={(s - 1) / 4:g}" for k, s in enumerate(scores, 1)),
         "scores": "; ".join(f"r{k}={s}" for k, s in enumerate(scores, 1)),
         "p_benign": benign, "p_malignant": malignant, "unlike": unlike,
@@ -54,7 +58,7 @@ def row(
 
 def decide_all(rows: list[dict[str, Any]]) -> pd.DataFrame:
     lower, upper = np.full(len(rows), LOWER), np.full(len(rows), UPPER)
-    return decided(pd.DataFrame(rows), lower, upper)
+    return decide_regions(pd.DataFrame(rows), lower, upper)
 
 
 def decide_one(one: dict[str, Any]) -> Any:
@@ -139,9 +143,9 @@ def test_a_patient_is_benign_only_when_everything_is() -> None:
     disputed, nothing = row(0.03, (4, 5, 4, 3), roi="3"), row(None)
 
     def patient(rows: list[dict[str, Any]], failed: bool = False) -> str:
-        said = patient_decisions(decide_all(rows), ["sub-1"] if failed else [])
-        assert said.nunique() == 1
-        return str(said.iloc[0])
+        words = decided(pd.DataFrame(rows), ("sub-1",) if failed else ())["patient_decision"]
+        assert words.nunique() == 1
+        return str(words.iloc[0])
 
     assert patient([benign]) == "benign"
     assert patient([benign], failed=True) == "refer"
@@ -181,8 +185,7 @@ def test_readers_agree_differ_or_are_split(scores: tuple[int, ...], word: str) -
 
 
 def read_back(rows: list[dict[str, Any]], run: Path, folder: Path) -> Results:
-    table = decide_all(rows)
-    table["patient_decision"] = patient_decisions(table, [])
+    table = decided(pd.DataFrame(rows))
     table.to_csv(folder / "probabilities.csv", index=False)
     shutil.copy(run / "run.json", folder / "run.json")
     return read_results(folder)
@@ -204,14 +207,14 @@ def test_headline_and_index_state_what_the_rule_states(finished_run: Path, tmp_p
         ("benign", 0.03, "r1=4; r2=5; r3=4; r4=3"),
         ("malignant", 0.93, "r1=4; r2=5; r3=4; r4=4"),
     ):
-        table.loc[own, "probability"] = probability
+        mean = np.mean([(int(score) - 1) / 4 for score in re.findall(r"=(\d)", scores)])
+        table.loc[own, ["probability", "belief", "readers_mean"]] = [probability, probability, mean]
         table.loc[own, ["scores", "histology"]] = [scores, ""]
         table.loc[own, "reader_values"] = re.sub(
             r"=(\d)", lambda m: f"={(int(m[1]) - 1) / 4:g}", scores
         )
         table.loc[own, ["p_benign", "p_malignant", "truth"]] = [0.5, 0.5, np.nan]
-        table = decided(table, np.full(len(table), LOWER), np.full(len(table), UPPER))
-        table["patient_decision"] = patient_decisions(table, [])
+        table = decided(table)
         assert (table.loc[own, "decision_model"] == decision).all()
         table.to_csv(run / "probabilities.csv", index=False)
         write_report(run)
@@ -229,27 +232,37 @@ def test_headline_and_index_state_what_the_rule_states(finished_run: Path, tmp_p
         )
 
 
-MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", None, None, None, None)
+MAN = Man(
+    "sub-1",
+    0.3,
+    0.3,
+    "refer",
+    "refer",
+    [],
+    "probability",
+    0.1,
+    "",
+    None,
+    None,
+    None,
+    None,
+    (0.2, 0.5),
+)
 
 
 @pytest.mark.parametrize(
     ("rows", "man", "words", "never"),
     [
-        # A region that is referred does not refer the man, and is not called benign by him.
-        ([row(0.05), row(0.3, roi="2")], {"probability": 0.04, "decision": "benign"},
-         ", with region 2 to be read again. Most suspicious to the tool: region 2 (30%). "
-         "Probability of cancer of ISUP 2 or more anywhere in "
-         "this man: 4%, below the site's limit of 10% for a man.", "every region"),
-        ([row(0.05)], {"probability": 0.04, "decision": "benign"}, ": every region is.", "again"),
-        # No region is malignant: the tool's first is the one to look at.
-        ([row(0.05), row(0.5, roi="2")], {"probability": 0.7, "decision": "malignant"},
-         ": consider region 2 for biopsy.", "region 1"),
-        ([row(0.9), row(0.3, roi="2")], {"probability": 0.7, "decision": "malignant"},
-         ": consider region 1 for biopsy; region 2 for a second radiologist.", "missing"),
-        ([row(0.05)], {}, "30%, between the site's limits for a man, 10% and 60%.", "missing"),
-        ([row(0.05)],
-         {"probability": 0.04, "decision_model": "benign", "decision_reason": ["a study failed"]},
-         "4%, below the site's limit of 10% for a man, but a study failed.", "between"),
+        ([row(0.05)], {"probability": 0.04, "decision": "benign"},
+         ": every region is. Probability of cancer of ISUP 2 or more in this man: 4% (20 to 50% of "
+         "many men so judged), below the site's limit of 10% for a man whose regions all are "
+         "benign.", "again"),
+        ([row(0.9), row(0.3, roi="2")], {"probability": 0.92, "decision": "malignant"},
+         ": consider region 1 for biopsy; region 2 for a second radiologist.", "limit of 10%"),
+        # Every region is benign and he is not: all of them are read again.
+        ([row(0.05), row(0.08, roi="2")], {"probability": 0.12},
+         "12% (20 to 50% of many men so judged), not below the site's limit of 10%", "biopsy"),
+        ([row(0.05)], {"decision_reason": ["a study failed"]}, "A study failed.", "biopsy"),
         ([row(0.5, (4, 4)), row(0.4, (2, 3), roi="2")], {}, " to a joint reading: regions 1, 2.",
          "another"),
         ([row(0.5, (4, 4)), row(0.4, (2,), roi="2")], {}, " to another reading: regions 1, 2.",
@@ -262,10 +275,11 @@ def test_the_mans_sentence_says_of_his_regions_what_is_so(
     rows: list[dict[str, Any]], man: dict[str, Any], words: str, never: str,
     finished_run: Path, tmp_path: Path,
 ) -> None:  # fmt: skip
-    man = {"decision_model": man.get("decision", "refer")} | man
-    said = man_words(view_of(rows, finished_run, tmp_path), replace(MAN, **man), "too few men")
-    assert words in said
-    assert never not in said
+    view = view_of(rows, finished_run, tmp_path)
+    cancer, place = "cancer of ISUP 2 or more", "in this man"
+    text = man_words(view, replace(MAN, **man), cancer, place, "too few men")
+    assert words in text
+    assert never not in text
 
 
 @pytest.mark.parametrize(

@@ -466,13 +466,14 @@ def test_words_of_a_row_say_what_contradicts_them(finished_run: Path) -> None:
     results = read_results(finished_run)
     region = replace(results.regions[0], outline=None, scores=[("r1", "4"), ("r2", "3")])
     view = region_view(results, region, None)
-    for among, end in (
-        ((0.1, 0.3), "16% probability of {}, plausible range 10 to 30%"),
-        ((0.0, 0.15), "16% probability of {}, probably less: 0 to 15% by the training's histology"),
-        ((0.2, 0.4), "16% probability of {}, probably more: 20 to 40% by the training's histology"),
-    ):
-        at = replace(view, region=replace(region, probability=0.16, among=among))
-        assert tool_words(at) == end.format(view.cancer)
+    region = replace(region, probability=0.16, belief=0.22)
+    of_cancer = replace(view, region=replace(region, probability_range=(0.104, 0.301)))
+    assert tool_words(of_cancer) == (
+        f"16% probability of {view.cancer} (10 to 31% of many regions so judged); readers would "
+        "call it malignant: 22%"
+    )
+    of_readers = replace(region, probability_of="readers", probability=0.22, probability_range=None)
+    assert tool_words(replace(view, region=of_readers)) == "readers would call it malignant: 22%"
     drawn = [replace(view, facts={"diameter": "8.5 mm", "volume": "0.32 mL"}) for _ in range(3)]
     other = replace(view, facts={"diameter": "8.6 mm", "volume": "0.32 mL"})
     assert "8.5 mm, 0.32 mL as drawn (true size unknown)" in where_words(drawn[0], drawn)

@@ -1,136 +1,17 @@
-"""The man, not only the region: the probability of any clinically significant cancer.
-
-Regions of one man depend on each other, so that 1 - prod(1 - q) is too high. Instead
-
-    logit P(any) = a + b z(q) + c category + d age + e log PSA + f log PSA density,
-
-z(q) the highest region's log-odds and the log of the mean odds of the rest, category the log-odds
-of the readers' highest value (docs/methods.md 8). Priors keep the weight of the highest region near
-1 and the others small, so that twenty men can be fitted. What is not known of a man stands at the
-training's mean, and an indicator says so where training men lacked it too.
-"""
+"""The man, not only the region: his truth, and how good the probabilities of men are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
-from scipy.special import expit, logit
 
-from cad.base.errors import CadError
 from cad.base.files import JsonObject
-from cad.base.terms.beside import table_beside
 from cad.learning.evaluation.decisions.operating import OperatingChoice
 from cad.learning.evaluation.measures import metrics
-from cad.learning.evaluation.measures.centring import ranked
 from cad.learning.evaluation.measures.intervals import Interval, bootstrap_intervals, clustered_auc
-from cad.learning.logistic import fit_logistic
 
-FEW = 5  # men of each class, below which nothing is fitted
-_TABLES = table_beside(__file__)
-PRIORS: dict[str, tuple[float, float]] = _TABLES["priors"]
-"""Normal prior of each weight, mean and standard deviation: per unit of log-odds, per decade of
-age, per unit of the logarithm of PSA (ng/mL) and of PSA density (ng/mL2)."""
-WORDS: dict[str, str] = _TABLES["words"]
 UNMEASURED = Interval(np.nan, np.nan, np.nan, "no man has truth and probability")
-ABSENT_SD = 0.5  # of an indicator's weight around 0
-WHOLE, BLOCKS = 200, 20  # men up to whom each is left out alone, and the parts of more
-
-
-@dataclass(frozen=True)
-class ManModel:
-    """Compute a man's probability of clinically significant cancer from what is known of him.
-
-    It is a logistic regression on the log-odds of his regions, the readers' scores, age and PSA.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Columns that are used, of: ``highest`` and ``rest`` (log-odds of the man's highest region,
-        and of the others), ``category`` (readers' scores), ``age``, ``psa``, ``density`` (of PSA).
-    centre, weight, absent : tuple of float
-        For each column: its mean in training, its weight, and the number that is added to the
-        log-odds where the value is not known.
-    intercept : float
-        Log-odds of a man at the means.
-    men, positive : int
-        Number of men in training, and of those with significant cancer.
-    """
-
-    names: tuple[str, ...]
-    centre: tuple[float, ...]
-    weight: tuple[float, ...]
-    absent: tuple[float, ...]
-    intercept: float
-    men: int
-    positive: int
-
-    def log_odds(self, table: pd.DataFrame) -> np.ndarray:
-        """Return the log-odds of clinically significant cancer of every man, shape (n,).
-
-        NaN for a man without a scored region, where the model uses regions.
-
-        Parameters
-        ----------
-        table : DataFrame, shape (n, ...)
-            A row per man. Columns, all optional, NaN where unknown: ``highest`` and ``rest``
-            (:func:`region_columns`), ``category`` (log-odds of the readers' mean for the most
-            suspicious region), ``age`` in decades, ``psa`` and ``density`` as natural logarithms.
-        """
-        total = np.full(len(table), self.intercept)
-        for name, centre, weight, absent in zip(
-            self.names, self.centre, self.weight, self.absent, strict=True
-        ):
-            x = column(table, name)
-            # Unknown is the mean man, moved by what not knowing meant among the training men.
-            total += np.where(np.isfinite(x), weight * (x - centre), absent)
-        if "highest" in self.names:
-            # A man without a scored region is not a mean man: nobody has looked at his images.
-            total[np.isnan(column(table, "highest"))] = np.nan
-        return total
-
-    def probability(self, table: pd.DataFrame) -> np.ndarray:
-        """Return every man's probability of any cancer of ISUP grade 2 or more, shape (n,).
-
-        Parameters
-        ----------
-        table : DataFrame, shape (n, ...)
-            A row per man, with the columns that :meth:`log_odds` lists.
-        """
-        return np.asarray(expit(self.log_odds(table)))
-
-    def unknown(self, table: pd.DataFrame) -> list[str]:
-        """Name, for each man, the values that the model uses and that are missing.
-
-        Parameters
-        ----------
-        table : DataFrame, shape (n, ...)
-            A row per man, with the columns that :meth:`log_odds` lists.
-
-        Returns
-        -------
-        list of str
-            One text per man, such as ``age, PSA``; empty where nothing is missing.
-        """
-        used = [name for name in self.names if name != "rest"]
-        lacking = np.column_stack([np.isnan(column(table, name)) for name in used])
-        return [", ".join(WORDS[used[i]] for i in np.flatnonzero(row)) for row in lacking]
-
-    def recalibrated(self, intercept: float, slope: float) -> ManModel:
-        """Return a new model whose log-odds are ``intercept + slope`` times this model's log-odds.
-
-        Parameters
-        ----------
-        intercept, slope : float
-            The new log-odds are intercept + slope * z, with z this model's log-odds.
-        """
-        return replace(
-            self,
-            weight=tuple(slope * value for value in self.weight),
-            absent=tuple(slope * value for value in self.absent),
-            intercept=intercept + slope * self.intercept,
-        )
 
 
 @dataclass(frozen=True)
@@ -140,8 +21,7 @@ class PatientLevel:
     Parameters
     ----------
     n, positive, unknown : int
-        Men with truth and probability; those of them with significant cancer; men who lack one of
-        the two.
+        Men with truth and probability; those of them with cancer; men who lack one of the two.
     auc, average_precision : Interval
         How well men are ranked. Out of fold, each man is ranked among the others by a model that
         did not see him.
@@ -149,8 +29,6 @@ class PatientLevel:
         Calibration and Brier score of the probabilities.
     note : str
         Why there is no model, or why no threshold reaches the aim.
-    model : ManModel or None
-        In a validation: the model fitted to all men.
     operating_point : OperatingChoice or None
         The two thresholds on the probability of men, where the settings state an aim for men.
     promised_share : float or None
@@ -170,58 +48,9 @@ class PatientLevel:
     calibration_slope: Interval = UNMEASURED
     brier: Interval = UNMEASURED
     note: str = ""
-    model: ManModel | None = None
     operating_point: OperatingChoice | None = None
     promised_share: float | None = None
     decisions: JsonObject = field(default_factory=dict)
-
-
-def column(table: pd.DataFrame, name: str) -> np.ndarray:
-    """Return a column of a table as floats, shape (n,); all NaN where the table has none.
-
-    Parameters
-    ----------
-    table : DataFrame
-        A row per man.
-    name : str
-        Name of the column.
-    """
-    if name not in table:
-        return np.full(len(table), np.nan)
-    return np.asarray(table[name], dtype=float)
-
-
-def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
-    """Summarise the probabilities of each man's regions in two columns, ``highest`` and ``rest``.
-
-    Parameters
-    ----------
-    q : ndarray, shape (n,)
-        Probability of each region; NaN where there is none.
-    patients : ndarray of str, shape (n,)
-        The man of each region.
-
-    Returns
-    -------
-    DataFrame, shape (n_men, 2)
-        Men in sorted order. ``highest``: log-odds of the man's highest region; ``rest``: log of the
-        mean odds of his other regions. ``highest`` is NaN for a man without a scored region, and
-        ``rest`` for a man with fewer than two.
-    """
-    names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
-    p = np.clip(np.asarray(q, float), metrics.CLIP, 1 - metrics.CLIP)
-    known = np.isfinite(p)
-    highest = np.full(len(names), -np.inf)
-    np.maximum.at(highest, code[known], p[known])
-    count = np.bincount(code[known], minlength=len(names))
-    odds = np.bincount(code[known], weights=(p / (1 - p))[known], minlength=len(names))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rest = np.log(np.maximum(odds - highest / (1 - highest), metrics.CLIP) / (count - 1))
-        table = {
-            "highest": np.where(count > 0, logit(np.maximum(highest, metrics.CLIP)), np.nan),
-            "rest": np.where(count > 1, rest, np.nan),
-        }
-    return pd.DataFrame(table, index=pd.Index(names, name="participant_id"))
 
 
 def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
@@ -244,99 +73,6 @@ def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
     positive = np.bincount(code, weights=truth == 1, minlength=len(names)) > 0
     unknown = np.bincount(code, weights=np.isnan(truth), minlength=len(names)) > 0
     return np.where(positive, 1.0, np.where(unknown, np.nan, 0.0))
-
-
-def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
-    """Fit the model of a man's probability of significant cancer to the men whose truth is known.
-
-    Parameters
-    ----------
-    table : DataFrame, shape (n, ...)
-        A row per man, with the columns that :meth:`ManModel.log_odds` lists.
-    truth : ndarray, shape (n,)
-        1 with clinically significant cancer, 0 without, NaN where unknown.
-    few : int
-        Least number of men with, and of men without, cancer.
-
-    Raises
-    ------
-    CadError
-        For fewer than ``few`` men of a class, and for a table in which no column is known of enough
-        men.
-    """
-    use = np.isfinite(truth)
-    if "highest" in table:
-        use &= table["highest"].notna().to_numpy()
-    y, positive = truth[use], int(truth[use].sum())
-    if min(positive, len(y) - positive) < few:
-        raise CadError(
-            f"a probability by man takes {few} men with and {few} without significant cancer, "
-            f"there are {positive} and {len(y) - positive}"
-        )
-    rows = table.loc[use]
-    # What is known of a handful only would be a weight of the prior with the look of a fit.
-    names = tuple(name for name in PRIORS if np.isfinite(column(rows, name)).sum() >= 2 * FEW)
-    if not names:
-        raise CadError("nothing is known of these men", hint=f"columns are {', '.join(PRIORS)}")
-    X = np.column_stack([column(rows, name) for name in names])
-    centre, missing = np.nanmean(X, axis=0), np.isnan(X)
-    # Where nobody lacked it, an indicator is a column of zeros.
-    partly = missing.any(axis=0)
-    design = np.column_stack(
-        [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, partly]]
-    )
-    mean = [0.0, *(PRIORS[name][0] for name in names), *np.zeros(partly.sum())]
-    # The intercept is the prevalence, of which nothing is known beforehand.
-    spread = [100.0, *(PRIORS[name][1] for name in names), *np.full(partly.sum(), ABSENT_SD)]
-    beta = fit_logistic(design, y, mean=np.array(mean), precision=np.array(spread) ** -2)
-    absent = np.zeros(len(names))
-    absent[partly] = beta[1 + len(names) :]
-    weight = beta[1 : 1 + len(names)]
-    return ManModel(
-        names, tuple(centre.tolist()), tuple(weight.tolist()), tuple(absent.tolist()),
-        float(beta[0]), len(y), positive,
-    )  # fmt: skip
-
-
-def out_of_fold_men(
-    table: pd.DataFrame, truth: np.ndarray, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return every man's probability and rank by models that did not see him.
-
-    Parameters
-    ----------
-    table : DataFrame, shape (n, ...)
-        A row per man, with the columns that :meth:`ManModel.log_odds` lists.
-    truth : ndarray, shape (n,)
-        1 with clinically significant cancer, 0 without, NaN where unknown.
-    seed : int
-        Up to 200 men, each man is left out alone. More men are dealt at random into 20 parts, which
-        are left out in turn; this is the seed.
-
-    Returns
-    -------
-    probability : ndarray, shape (n,)
-        Men without truth have the probability by the model of all men with truth.
-    rank : ndarray, shape (n,)
-        By the model that did not see the man: share of the other men with truth who have a lower
-        probability than he; NaN without truth.
-
-    Raises
-    ------
-    CadError
-        For too few men of a class, and for a table in which no column is known of enough men.
-    """
-    known = np.flatnonzero(np.isfinite(truth))
-    probability, rank = fit_men(table, truth).probability(table), np.full(len(truth), np.nan)
-    order = np.random.default_rng(seed).permutation(known) if len(known) > WHOLE else known
-    for left in np.array_split(order, min(len(known), BLOCKS if len(known) > WHOLE else WHOLE)):
-        rest = truth.copy()
-        rest[left] = np.nan
-        # One less of each class: the man who is left out may be one of the least number.
-        odds = fit_men(table, rest, FEW - 1).log_odds(table)
-        probability[left] = expit(odds[left])
-        rank[left] = ranked(odds[left], odds[np.isfinite(rest)])
-    return probability, rank
 
 
 def measure_men(

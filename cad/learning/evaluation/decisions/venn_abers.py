@@ -7,6 +7,8 @@ regions, and so does the new one, whose regions may all err together. Packages (
 every region for one.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.isotonic import isotonic_regression
@@ -86,3 +88,56 @@ def leave_patient_out_venn_abers(
         own = g == patient
         ends[:, own] = venn_abers(y[~own], s[~own], g[~own], s[own])
     return ends[0], ends[1]
+
+
+@dataclass(frozen=True)
+class VennAbersCheck:
+    """Hold how probabilities lie in the intervals of a calibration without any model.
+
+    Parameters
+    ----------
+    n : int
+        Regions with an interval.
+    inside : float
+        Share of them whose probability lies in its interval.
+    width : float
+        Mean width of the intervals: with few patients they are wide, and say little.
+    sentence : str
+        The same in words.
+    """
+
+    n: int
+    inside: float
+    width: float
+    sentence: str
+
+
+def check_venn_abers(
+    truth: ArrayLike, probability: ArrayLike, groups: ArrayLike
+) -> VennAbersCheck | None:
+    """Hold probabilities against Venn-Abers intervals made of the other patients.
+
+    Parameters
+    ----------
+    truth, probability, groups : array, shape (n,)
+        As in :func:`leave_patient_out_venn_abers`.
+
+    Returns
+    -------
+    VennAbersCheck or None
+        None where no region has an interval.
+    """
+    low, high = leave_patient_out_venn_abers(truth, probability, groups)
+    q = np.asarray(probability, dtype=float)
+    known = np.isfinite(low) & np.isfinite(q)
+    if not known.any():
+        return None
+    # The intervals are shares of a finite calibration: rounding may put an end on the number.
+    inside = (q[known] >= low[known] - 1e-12) & (q[known] <= high[known] + 1e-12)
+    share = float(inside.mean())
+    width = float((high - low)[known].mean())
+    sentence = (
+        f"{share:.0%} of {int(known.sum())} probabilities lie in the interval that a calibration "
+        f"without any model gives (Venn-Abers, mean width {width:.2f})."
+    )
+    return VennAbersCheck(int(known.sum()), share, width, sentence)

@@ -1,0 +1,59 @@
+"""What a cohort states of its men beside their images: age, PSA, its density, and their truth."""
+
+import numpy as np
+import pandas as pd
+
+from cad.base.terms.grades import grade_range, grade_text
+
+STATED = ("age", "psa", "psa_density", "man_truth")
+"""Columns of :func:`men_stated`."""
+
+
+def men_stated(participants: pd.DataFrame, isup_min: int) -> pd.DataFrame:
+    """Return age, PSA, PSA density and truth of every man, NaN where unknown.
+
+    Parameters
+    ----------
+    participants : DataFrame
+        ``participant_id``; optional: ``age`` in years, ``psa`` in ng/mL, ``psa_density`` in ng/mL2,
+        ``prostate_volume`` in mL, and ``isup``: the highest grade anywhere in the man, where that
+        is known beyond his outlined regions (systematic biopsy, prostatectomy).
+    isup_min : int
+        Lowest ISUP grade that counts as malignant.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by ``participant_id``: ``age, psa, psa_density`` (stated, else PSA over volume) and
+        ``man_truth`` (1, 0 or NaN).
+
+    Examples
+    --------
+    >>> stated = {"participant_id": ["sub-1"], "psa": [6.0], "prostate_volume": [40.0]}
+    >>> people = pd.DataFrame(stated)
+    >>> men_stated(people, 2)["psa_density"].tolist()
+    [0.15]
+    """
+    people = participants.drop_duplicates("participant_id").set_index("participant_id")
+    stated = pd.DataFrame(index=people.index)
+    for name in ("age", "psa", "psa_density", "prostate_volume"):
+        stated[name] = np.nan
+        if name in people:
+            values = pd.to_numeric(people[name], errors="coerce").astype(float)
+            stated[name] = values.where(values > 0)
+    # ng/mL over mL; a density that the table states goes first.
+    derived = stated["psa"] / stated["prostate_volume"]
+    stated["psa_density"] = stated["psa_density"].fillna(derived)
+    stated["man_truth"] = np.nan
+    if "isup" in people:
+        truths = []
+        for cell in people["isup"]:
+            low, high = grade_range(grade_text(cell))
+            truth = np.nan
+            if low >= isup_min:
+                truth = 1.0
+            elif high < isup_min:
+                truth = 0.0
+            truths.append(truth)
+        stated["man_truth"] = truths
+    return stated[list(STATED)]

@@ -1,0 +1,326 @@
+"""What a run's tables hold: every column with its type, unit, meaning and maker.
+
+Tables, pages, reports for the archive, ``--json`` and the reference page are made from these
+records. A column that is not here is not written.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["text", "whole", "number", "share", "truth", "list", "pairs"]
+"""How a cell is read. ``share``: a number from 0 to 1. ``truth``: 1, 0 or empty. ``list``: texts
+with ``;`` between them. ``pairs``: ``r1=3; r2=4``, a reader and a value."""
+HISTOLOGY, READERS = "histology", "readers"
+"""What a ``probability`` is of (``probability_of``): of cancer, learned from histology; or, where
+the training had none, of what readers would say: then it is the belief."""
+
+
+@dataclass(frozen=True)
+class ResultColumn:
+    """Describe one column of a run's table.
+
+    Parameters
+    ----------
+    name : str
+        The column's name.
+    kind : str
+        How its cells are read (:data:`Kind`).
+    meaning : str
+        What it says, a phrase for the reference page.
+    maker : str
+        The one function that computes it, ``file::function`` below ``cad/``; empty for what the
+        cohort's tables state.
+    unit : str
+        Unit of a number; empty without one.
+    since : str
+        Version in which the column got its present meaning.
+    """
+
+    name: str
+    kind: Kind
+    meaning: str
+    maker: str = ""
+    unit: str = ""
+    since: str = "0.1"
+
+
+_DECIDE = "run/stages/decide.py::decide_regions"
+_RISK = "run/stages/risk.py"
+_BEFORE = "0.1"
+_TWO_NUMBERS = "1.0"
+
+REGION_COLUMNS = (
+    ResultColumn("participant_id", "text", "the patient, sub-XXX"),
+    ResultColumn("study_id", "text", "the study, sub-XXX or sub-XXX_ses-YY"),
+    ResultColumn("roi_id", "text", "the region (ROI)"),
+    ResultColumn(
+        "probability",
+        "share",
+        "of cancer of ISUP labels.isup_min or more, from all the evidence there is; where the "
+        "training had no histology it is the belief",
+        f"{_RISK}::predicted_risk",
+        since=_TWO_NUMBERS,
+    ),
+    ResultColumn(
+        "probability_of",
+        "text",
+        "what the probability is of: histology (cancer) or readers (what they would say)",
+        f"{_RISK}::predicted_risk",
+        since=_TWO_NUMBERS,
+    ),
+    ResultColumn(
+        "probability_low",
+        "share",
+        "lower end of the range of the probability: of many regions so judged, the share with "
+        "cancer (95 %); empty where the probability is of readers",
+        f"{_RISK}::predicted_risk",
+        since=_TWO_NUMBERS,
+    ),
+    ResultColumn(
+        "probability_high",
+        "share",
+        "upper end of the same range",
+        f"{_RISK}::predicted_risk",
+        since=_TWO_NUMBERS,
+    ),
+    ResultColumn(
+        "probability_images",
+        "share",
+        "the probability without the readers' scores of this region",
+        f"{_RISK}::predicted_risk",
+        since=_TWO_NUMBERS,
+    ),
+    ResultColumn(
+        "belief",
+        "share",
+        "what readers would say: the learner's own number",
+        "run/stages/predict.py::score_rows",
+        since=_TWO_NUMBERS,
+    ),
+    ResultColumn(
+        "decision",
+        "text",
+        "malignant, refer or benign; empty where no decision is made",
+        _DECIDE,
+    ),
+    ResultColumn("decision_reason", "list", "why the thresholds' decision was changed", _DECIDE),
+    ResultColumn(
+        "patient_probability",
+        "share",
+        "of cancer of ISUP labels.isup_min or more in the man",
+        f"{_RISK}::predicted_risk",
+        since=_TWO_NUMBERS,
+    ),
+    ResultColumn(
+        "patient_decision", "text", "the decision on the man", "run/stages/decide.py::decide_run"
+    ),
+    ResultColumn("histology", "text", "malignant or benign"),
+    ResultColumn("isup", "text", "ISUP grade, or what is known of it: >=2, <=1"),
+    ResultColumn(
+        "truth",
+        "truth",
+        "1 where histology says cancer of ISUP labels.isup_min or more, 0 where it says less",
+        "learning/labels/consensus.py::malignant",
+    ),
+    ResultColumn("label", "whole", "the region's value in the label map"),
+    ResultColumn("zone", "text", "PZ, TZ, CZ or AFS"),
+    ResultColumn("sector", "text", "side, level and sector as a person stated them"),
+    ResultColumn(
+        "scores",
+        "pairs",
+        "each reader's score, as given",
+        "folders/run_folder/tables.py::by_region",
+    ),
+    ResultColumn(
+        "scales", "pairs", "the scale of each score", "folders/run_folder/tables.py::by_region"
+    ),
+    ResultColumn(
+        "reader_values",
+        "pairs",
+        "each score as a probability of malignancy",
+        "folders/run_folder/tables.py::by_region",
+    ),
+    ResultColumn("readers_mean", "share", "mean of reader_values", _DECIDE),
+    ResultColumn("readers_agree", "text", "agree, differ or are split", _DECIDE),
+    ResultColumn(
+        "with_tool",
+        "pairs",
+        "each reader's score and the tool's images together, as a probability of cancer",
+        "run/model/outcome.py::with_given",
+    ),
+    ResultColumn("gap", "share", "distance of belief and readers_mean", _DECIDE),
+    ResultColumn("apart", "text", "the gap in words: agree, apart or far apart", _DECIDE),
+    ResultColumn(
+        "suspicion",
+        "share",
+        "the larger of belief and readers_mean; where readers contradict the decision the largest "
+        "of reader_values. Pages sort by it",
+        _DECIDE,
+    ),
+    ResultColumn("decision_model", "text", "the decision by the thresholds alone", _DECIDE),
+    ResultColumn(
+        "decision_before_histology", "text", "the decision before histology is looked at", _DECIDE
+    ),
+    ResultColumn(
+        "p",
+        "share",
+        "the readers' consensus, the label of a region without certain one",
+        "learning/labels/consensus.py::reader_labels",
+    ),
+    ResultColumn(
+        "eta",
+        "share",
+        "how much the readers disagree: the spread of their scores",
+        "learning/labels/consensus.py::reader_labels",
+    ),
+    ResultColumn(
+        "n_readers", "whole", "readers who count", "learning/labels/consensus.py::reader_labels"
+    ),
+    ResultColumn(
+        "label_kind",
+        "text",
+        "what the region tells a learner",
+        "run/stages/aggregate.py::label_kinds",
+    ),
+    ResultColumn(
+        "decision_value",
+        "number",
+        "the learner's decision value",
+        "learning/evaluation/folds/ask.py::decision_value",
+    ),
+    ResultColumn(
+        "p_benign",
+        "share",
+        "conformal p-value of benign",
+        "learning/evaluation/decisions/conformal.py::conformal_p_values",
+    ),
+    ResultColumn(
+        "p_malignant",
+        "share",
+        "conformal p-value of malignant",
+        "learning/evaluation/decisions/conformal.py::conformal_p_values",
+    ),
+    ResultColumn("plausible", "text", "classes not ruled out at 90 % confidence", _DECIDE),
+    ResultColumn(
+        "unlike",
+        "text",
+        "groups of features in which the region is unlike the training; like where in none",
+        "run/stages/predict.py::score_rows",
+    ),
+    ResultColumn("model", "text", "the model that scored it", "run/stages/predict.py::score_rows"),
+    ResultColumn("warnings", "list", "what else the run says of it", "run/stages/judge.py::judge"),
+    ResultColumn("psa", "number", "the patient's PSA", unit="ng/mL"),
+    ResultColumn("age", "number", "the patient's age", unit="years"),
+)
+"""Columns of ``probabilities.csv``, in their order: what a reader needs first comes first."""
+
+DETECTOR_COLUMNS = (
+    ResultColumn("confidence", "share", "confidence of the detector that outlined the region"),
+)
+"""Stand in ``probabilities.csv`` where software outlined regions."""
+
+_OUTLINES = "run/workflows/outline_spread.py::spread_outlines"
+OUTLINE_RESULT_COLUMNS = (
+    ResultColumn("outline_low", "share", "lowest belief over several outlines", _OUTLINES),
+    ResultColumn("outline_median", "share", "median belief over several outlines", _OUTLINES),
+    ResultColumn("outline_high", "share", "highest belief over several outlines", _OUTLINES),
+    ResultColumn("outlines", "text", "which outlines: 20 redrawn, or readers", _OUTLINES),
+)
+"""Stand in ``probabilities.csv`` where a prediction was asked how far outlines move it."""
+
+_DECIDE_MEN = "run/stages/decide.py::decide_men"
+_MEN = f"{_RISK}::predicted_risk"
+MAN_COLUMNS = (
+    ResultColumn("participant_id", "text", "the patient, sub-XXX"),
+    ResultColumn(
+        "probability",
+        "share",
+        "of cancer of ISUP labels.isup_min or more in the man; empty where the training had no "
+        "histology",
+        _MEN,
+        since=_TWO_NUMBERS,
+    ),
+    ResultColumn("probability_of", "text", "histology, or readers", _MEN, since=_TWO_NUMBERS),
+    ResultColumn("probability_low", "share", "lower end of its range (95 %)", _MEN),
+    ResultColumn("probability_high", "share", "upper end of its range (95 %)", _MEN),
+    ResultColumn(
+        "probability_images", "share", "the same without the readers' scores of his regions", _MEN
+    ),
+    ResultColumn("decision", "text", "malignant, refer or benign; empty without", _DECIDE_MEN),
+    ResultColumn("decision_reason", "list", "what speaks against a decision", _DECIDE_MEN),
+    ResultColumn("decision_model", "text", "the decision that the thresholds give", _DECIDE_MEN),
+    ResultColumn(
+        "decision_before_histology",
+        "text",
+        "the decision before histology is looked at",
+        _DECIDE_MEN,
+    ),
+    ResultColumn(
+        "basis",
+        "text",
+        "what the decision rests on: probability (his and his regions'), or regions alone",
+        _DECIDE_MEN,
+    ),
+    ResultColumn("lower", "share", "a man below it, with every region benign, is benign", _MEN),
+    ResultColumn("unknown", "text", "what the model would count and is not known of him", _MEN),
+    ResultColumn("regions", "whole", "number of his regions", _DECIDE_MEN),
+    ResultColumn(
+        "truth",
+        "truth",
+        "1 where a region is malignant by histology, 0 where all are known not to be",
+        "run/stages/risk.py::predicted_risk",
+    ),
+    ResultColumn("age", "number", "age", unit="years"),
+    ResultColumn("psa", "number", "PSA", unit="ng/mL"),
+    ResultColumn("psa_density", "number", "PSA density", unit="ng/mL2"),
+    ResultColumn("model", "text", "the model that scored his regions", _MEN),
+)
+"""Columns of ``patients.csv``, in their order."""
+
+FAILURE_RESULT_COLUMNS = (
+    ResultColumn("participant_id", "text", "the patient, sub-XXX"),
+    ResultColumn("study_id", "text", "the study; empty where the patient as a whole failed"),
+    ResultColumn("roi_id", "text", "the region; empty where the study as a whole failed"),
+    ResultColumn("stage", "text", "the stage of the run that failed"),
+    ResultColumn("reason", "text", "why"),
+    ResultColumn("hint", "text", "what to do"),
+    ResultColumn("status", "text", "failed, or awaiting ROI where no region is drawn yet"),
+)
+"""Columns of ``failures.csv``."""
+
+_EXPLAINED = "run/model/explanation.py::explanation_rows"
+EXPLANATION_RESULT_COLUMNS = (
+    ResultColumn("participant_id", "text", "the patient, sub-XXX"),
+    ResultColumn("study_id", "text", "the study"),
+    ResultColumn("roi_id", "text", "the region"),
+    ResultColumn("rank", "whole", "1 for the feature with the largest effect", _EXPLAINED),
+    ResultColumn("feature", "text", "the feature", _EXPLAINED),
+    ResultColumn("value", "number", "its value in this region", _EXPLAINED),
+    ResultColumn("unit", "text", "its unit", _EXPLAINED),
+    ResultColumn(
+        "delta",
+        "number",
+        "change of the decision value when it goes from the training median to the value",
+        _EXPLAINED,
+    ),
+    ResultColumn("percentile", "number", "of the value among the training regions", _EXPLAINED),
+    ResultColumn("group", "text", "its family", _EXPLAINED),
+    ResultColumn(
+        "contribution", "number", "effect of the family on the belief's log-odds", _EXPLAINED
+    ),
+    ResultColumn(
+        "average", "number", "log-odds of the belief of the average training region", _EXPLAINED
+    ),
+)
+"""Columns of ``explanations.csv``."""
+
+
+def names_of(columns: tuple[ResultColumn, ...]) -> tuple[str, ...]:
+    """Return the names of columns, in their order.
+
+    Examples
+    --------
+    >>> names_of(DETECTOR_COLUMNS)
+    ('confidence',)
+    """
+    return tuple(column.name for column in columns)

@@ -1,0 +1,94 @@
+"""Truth where somebody looked: what the regions without histology may hide.
+
+Histology exists for regions that were biopsied or removed. Measures on them say nothing of the
+others, most of which nobody suspected. One bound is easy: count all of them as benign.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.learning.evaluation.measures.intervals import clustered_share
+from cad.learning.evaluation.measures.metrics import calibration_slope
+
+
+@dataclass(frozen=True)
+class Unverified:
+    """Hold measures with and without the regions that have no histology, these counted as benign.
+
+    Parameters
+    ----------
+    verified, unverified : int
+        Regions with a probability, with and without histology.
+    slope, slope_if_benign : float
+        Calibration slope on the first, and on all.
+    npv, npv_if_benign : float
+        Share of benign regions among those below the lower threshold; NaN where there is none.
+    sentence : str
+        The same in words.
+    """
+
+    verified: int
+    unverified: int
+    slope: float
+    slope_if_benign: float
+    npv: float
+    npv_if_benign: float
+    sentence: str
+
+
+def if_unverified_were_benign(
+    truth: np.ndarray, probability: np.ndarray, patients: np.ndarray, lower: float
+) -> Unverified | None:
+    """Return how slope and negative predictive value move when unverified regions are benign.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1 or 0 by histology, NaN where nobody looked.
+    probability : ndarray, shape (n,)
+        Probability of each region; NaN where there is none.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    lower : float
+        Benign below it.
+
+    Returns
+    -------
+    Unverified or None
+        None where no region, or every region, has histology.
+
+    Examples
+    --------
+    >>> truth = np.array([0.0, 1.0, np.nan, 0.0])
+    >>> found = if_unverified_were_benign(truth, np.array([0.1, 0.8, 0.05, 0.3]), np.arange(4), 0.2)
+    >>> found.verified, found.unverified, found.npv_if_benign
+    (3, 1, 1.0)
+    """
+    scored = np.isfinite(probability)
+    verified = scored & np.isfinite(truth)
+    if not verified.any() or verified.sum() == scored.sum():
+        return None
+    assumed = np.where(np.isnan(truth), 0.0, truth)
+    slope = calibration_slope(truth[verified], probability[verified])
+    slope_if_benign = calibration_slope(assumed[scored], probability[scored])
+    npv = _npv(truth[verified], probability[verified], patients[verified], lower)
+    npv_if_benign = _npv(assumed[scored], probability[scored], patients[scored], lower)
+    without = int(scored.sum() - verified.sum())
+    sentence = (
+        f"histology is known of {int(verified.sum())} of {int(scored.sum())} regions; were the "
+        f"other {without} benign, the calibration slope would be {slope_if_benign:.2f} instead of "
+        f"{slope:.2f}"
+    )
+    if np.isfinite(npv) and np.isfinite(npv_if_benign):
+        sentence += f" and the negative predictive value {npv_if_benign:.3f} instead of {npv:.3f}"
+    return Unverified(
+        int(verified.sum()), without, slope, slope_if_benign, npv, npv_if_benign, f"{sentence}."
+    )
+
+
+def _npv(truth: np.ndarray, probability: np.ndarray, patients: np.ndarray, lower: float) -> float:
+    benign = probability < lower
+    if not benign.any():
+        return float("nan")
+    return clustered_share((truth[benign] == 0).astype(float), patients[benign]).value

@@ -1,0 +1,439 @@
+"""Decide: what is stated of every region and of every man. Nothing else makes a decision.
+
+Thresholds propose; what speaks against a proposal changes it to ``refer``. Table, page, index,
+structured report, FHIR and terminal show the columns that are made here.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.base.files import JsonObject, json_safe
+from cad.base.settings import DecisionSettings
+from cad.base.terms.text import side_of_half
+from cad.folders.run_folder.tables import LIKE, NEITHER, Failure
+from cad.learning.evaluation.decisions.costs import DECISIONS, measure_decisions
+from cad.learning.evaluation.decisions.reject import decide as by_thresholds
+from cad.learning.evaluation.measures.metrics import calibration_intercept
+from cad.run.stages.judge import Judged, unseen
+from cad.run.stages.load import Loaded
+
+AGREE, FAR = 0.25, 0.5
+"""Distance between the belief and the readers' mean below which they agree, and from which they are
+far apart: one step of a five-point scale, and two."""
+SUSPICIOUS = 0.75
+"""A reader's score as probability, from which that reader alone speaks against ``benign``."""
+UNSEEN = "outlined by a detector, seen by nobody"
+"""No region of which this holds is stated benign."""
+SET_ERROR = 0.1
+"""Conformal sets withdraw a decision, and are shown, at 90 % confidence."""
+LATELY = 100
+"""Men, the last of the cohort, over whom drift is told."""
+REAL_MEN = 30
+"""Men with histology on whom a model of simulated patients must be recalibrated before it decides
+on a real man."""
+SIMULATED_TRAINING = (
+    "trained on simulated patients, so no decision is made on a real man; recalibrating the model "
+    f"on {REAL_MEN} men with histology (cad recalibrate) changes that"
+)
+DECISION_COLUMNS = {
+    "stated": "decision",
+    "before_histology": "decision_before_histology",
+    "thresholds": "decision_model",
+}
+"""Under which name ``metrics.json`` measures which column."""
+
+
+def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> Judged:
+    """Decide on every region and man of a run, and measure the decisions.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The run.
+    measured : sequence of Failure
+        Failures of measuring. Whoever failed in any part is not called benign.
+    judged : Judged
+        Probabilities of regions and men, with their thresholds.
+
+    Returns
+    -------
+    Judged
+        A copy whose results have ``decision_model, decision_before_histology, decision,
+        decision_reason, plausible, readers_agree, gap, apart, suspicion, patient_decision``, whose
+        men have ``regions, decision_model, decision_before_histology, decision, decision_reason,
+        basis``, and whose summary measures the decisions.
+    """
+    failures = [*loaded.failures, *measured, *judged.failures]
+    failed = {failure.participant_id for failure in failures}
+    withheld = set()
+    if not loaded.cohort.simulated:
+        withheld = set(judged.undecided_models)
+    results = decide_regions(judged.results, judged.lower, judged.upper, withheld)
+    men = decide_men(judged.men, results, failed)
+    results["patient_decision"] = results["participant_id"].map(men["decision"])
+    if "confidence" in results:
+        detected = np.array([unseen(value) for value in results["confidence"]], dtype=bool)
+        alone = detected & results["readers_mean"].isna().to_numpy()
+        results["warnings"] = _with_warning(results["warnings"], alone, UNSEEN)
+    summary = replace(judged.summary, decisions=_measured(results, loaded.settings.decision))
+    if summary.patient_level is not None:
+        of_men = replace(summary.patient_level, decisions=measure_decisions_on_men(men))
+        summary = replace(summary, patient_level=of_men)
+    notes = list(judged.notes)
+    if "model" in results and withheld & set(results["model"]):
+        notes.append(SIMULATED_TRAINING)
+    return replace(judged, results=results, men=men, summary=summary, notes=notes)
+
+
+def decide_regions(
+    results: pd.DataFrame,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    withheld: Collection[str] = (),
+) -> pd.DataFrame:
+    """Decide on each region by the thresholds, and change a doubtful decision to ``refer``.
+
+    ``benign`` or ``malignant`` becomes ``refer`` where the readers say the opposite, where their
+    mean is 0.5 or more from what the tool believes they would say, or where one reader's
+    probability is 0.75 or more and the tool calls the region benign. The same holds where the
+    region is unlike the training cohort, where the conformal prediction set (90 %) excludes the
+    decision, or where histology says otherwise.
+
+    Parameters
+    ----------
+    results : DataFrame, shape (n, ...)
+        ``probability, belief``; ``readers_mean``; ``truth``: 1 or 0 by histology, NaN where
+        histology does not tell. Optional: ``reader_values``, the readers' probabilities as text;
+        ``unlike``, how the region differs from the training cohort; ``p_benign, p_malignant``,
+        conformal p-values; ``model``, the name of the model that scored it.
+    lower, upper : ndarray, shape (n,)
+        Thresholds of each row: benign below the first, malignant above the second.
+    withheld : collection of str
+        Models that make no decision.
+
+    Returns
+    -------
+    DataFrame
+        A copy with these columns. ``decision_model``: by the thresholds alone.
+        ``decision_before_histology``: after all checks but histology. ``decision``: after all
+        checks. ``decision_reason``: why it was changed, or why none is made. ``plausible``: the
+        classes in the conformal set, ``neither``, or empty. ``readers_agree``. ``gap`` and
+        ``apart``: how far belief and readers are from each other. ``suspicion``: the belief or the
+        readers' mean, whichever is higher; where the readers contradict the tool, the most
+        suspicious reader's probability counts.
+    """
+    # A missing probability compares false with both thresholds; it gets no word.
+    codes = by_thresholds(results["probability"], lower, upper)
+    rows = []
+    for row, code in zip(results.to_dict("records"), codes.tolist(), strict=True):
+        model = ""
+        if np.isfinite(row["probability"]):
+            model = DECISIONS[code]
+        if model and row.get("model") in withheld:
+            rows.append(_withheld(row))
+        else:
+            rows.append(_stated(model, row))
+    return results.assign(**pd.DataFrame(rows, index=results.index))
+
+
+def _withheld(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what is said of a region on which its model makes no decision."""
+    return {**_stated("", row), "decision_reason": SIMULATED_TRAINING}
+
+
+def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Return what is said of one region, from its decision by the thresholds and its row."""
+    values = _reader_values(row)
+    mean = row["readers_mean"]
+    gap = abs(mean - row["belief"])
+    readers = _readers_against(model, values, mean, gap)
+    plausible = _plausible(row)
+    against = list(readers)
+    histology = []
+    if model in ("malignant", "benign"):
+        if _text(row, "unlike") not in ("", LIKE):
+            against.append("the region is unlike the training cohort")
+        against += _set_against(model, plausible)
+        if model == "benign" and not values and unseen(row.get("confidence")):
+            against.append(UNSEEN)
+        # A biopsy may miss a lesion and a tool may miss cancer: a person has to look at both.
+        if model == "malignant" and row["truth"] == 0.0:
+            histology.append("histology found it benign")
+        if model == "benign" and row["truth"] == 1.0:
+            histology.append("histology found it malignant")
+    suspicion = np.fmax(row["belief"], mean)
+    if readers:
+        # The page sorts by it: a region that one reader suspects must not sink under a low mean.
+        suspicion = np.fmax(row["belief"], max(values))
+    return {
+        "decision_model": model,
+        **withdrawn(model, against, histology),
+        "plausible": plausible,
+        "readers_agree": _agreement(values),
+        "gap": gap,
+        "apart": _apart(gap),
+        "suspicion": suspicion,
+    }
+
+
+def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str, str]:
+    """Return a decision on a region or man, or ``refer`` where there are reasons against it.
+
+    Parameters
+    ----------
+    model : str
+        The decision by the thresholds.
+    against, histology : list of str
+        Reasons against it that do not come from histology, and those that do; may be empty.
+
+    Returns
+    -------
+    dict of str to str
+        ``decision_before_histology``, changed for the first reasons only; ``decision``, changed for
+        both; and ``decision_reason``, the reasons as text.
+    """
+    before = model
+    if against:
+        before = "refer"
+    decision = before
+    if histology:
+        decision = "refer"
+    return {
+        "decision_before_histology": before,
+        "decision": decision,
+        "decision_reason": "; ".join([*against, *histology]),
+    }
+
+
+def _reader_values(row: dict[str, Any]) -> list[float]:
+    values = []
+    for pair in _text(row, "reader_values").split("; "):
+        if pair:
+            values.append(float(pair.rpartition("=")[2]))
+    return values
+
+
+def _text(row: dict[str, Any], name: str) -> str:
+    value = row.get(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def _agreement(values: list[float]) -> str:
+    """Say of two readers or more how far the lowest and the highest are apart: one step, or two."""
+    if len(values) < 2:
+        return ""
+    spread = max(values) - min(values)
+    if spread <= AGREE:
+        return "agree"
+    if spread <= FAR:
+        return "differ"
+    return "are split"
+
+
+def _apart(gap: float) -> str:
+    if np.isnan(gap):
+        return ""
+    if gap < AGREE:
+        return "agree"
+    if gap < FAR:
+        return "apart"
+    return "far apart"
+
+
+def _readers_against(model: str, values: list[float], mean: float, gap: float) -> list[str]:
+    if not values or model not in ("malignant", "benign"):
+        return []
+    who = "the readers on average do" if len(values) > 1 else "the reader does"
+    # Opposite sides of one half come first: the sentence names who suspects cancer, which the
+    # distance alone would not.
+    side = side_of_half(mean)
+    if model == "malignant" and side == "not suspicious":
+        return [f"the tool suspects cancer, {who} not"]
+    if model == "benign" and side == "suspicious":
+        return [f"the tool does not suspect cancer, {who}"]
+    if model == "benign" and max(values) >= SUSPICIOUS:
+        return ["the tool does not suspect cancer, one reader does"]
+    if gap >= FAR:
+        return ["the tool and the readers are far apart"]
+    return []
+
+
+def _set_against(model: str, plausible: str) -> list[str]:
+    if not plausible or model in plausible:
+        return []
+    only = "no class" if plausible == NEITHER else "the other class only"
+    return [f"at 90 % confidence it fits {only}"]
+
+
+def _plausible(row: dict[str, Any]) -> str:
+    """Return the classes that the conformal set leaves; empty where the run made no sets."""
+    words = []
+    for word in ("benign", "malignant"):
+        p_value = row.get(f"p_{word}", np.nan)
+        if np.isnan(p_value):
+            return ""
+        if p_value > SET_ERROR:
+            words.append(word)
+    if not words:
+        return NEITHER
+    return " or ".join(words)
+
+
+def decide_men(men: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]) -> pd.DataFrame:
+    """Decide on every man, who never goes further than his regions.
+
+    ``malignant`` where one of his regions is: there is a target. ``benign`` where every region is
+    and his own probability lies below his lower limit. ``refer`` otherwise. ``benign`` becomes
+    ``refer`` where a study or region of his gave no result or the readers' mean suspects a region,
+    and either becomes ``refer`` where histology says otherwise. A man none of whose regions has a
+    decision has none.
+
+    Parameters
+    ----------
+    men : DataFrame
+        Indexed by ``participant_id``: ``probability, lower, truth``.
+    results : DataFrame
+        Regions with their decisions.
+    failed : collection of str
+        Men of whom a study or a region gave no result.
+
+    Returns
+    -------
+    DataFrame
+        A copy of ``men`` with ``regions`` (their number), ``decision_model`` (before any change to
+        ``refer``), ``decision_before_histology``, ``decision``, ``decision_reason`` and ``basis``:
+        ``probability``, or ``regions`` where the man has no probability of his own.
+    """
+    groups = dict(tuple(results.groupby("participant_id")))
+    rows = []
+    for name, man in zip(men.index, men.to_dict("records"), strict=True):
+        regions = groups[name]
+        model = _proposed(man, regions)
+        against = []
+        histology = []
+        if model == "benign":
+            against = _against_benign(regions, name in failed)
+        if model == "malignant" and man["truth"] == 0.0:
+            histology = ["histology found no such cancer"]
+        if model == "benign" and man["truth"] == 1.0:
+            histology = ["histology found cancer"]
+        row = {"regions": len(regions), "decision_model": model}
+        row |= withdrawn(model, against, histology)
+        if not model and (regions["decision_reason"] == SIMULATED_TRAINING).any():
+            row["decision_reason"] = SIMULATED_TRAINING
+        row["basis"] = ""
+        if model:
+            row["basis"] = "regions" if np.isnan(man["probability"]) else "probability"
+        rows.append(row)
+    return men.assign(**pd.DataFrame(rows, index=men.index))
+
+
+def _proposed(man: dict[str, Any], regions: pd.DataFrame) -> str:
+    """Return the decision on a man that his regions and his own probability give."""
+    words = set(regions["decision"])
+    if words <= {""}:
+        return ""
+    if "malignant" in words:
+        return "malignant"
+    below = np.isnan(man["probability"]) or man["probability"] < man["lower"]
+    if words == {"benign"} and below:
+        return "benign"
+    return "refer"
+
+
+def _against_benign(regions: pd.DataFrame, failed: bool) -> list[str]:
+    """Return what speaks against calling a man benign, histology apart."""
+    reasons = []
+    if failed or regions["probability"].isna().any():
+        reasons.append("a study or region gave no result")
+    if (regions["readers_mean"] >= SUSPICIOUS).any():
+        reasons.append("the readers suspect a region")
+    return reasons
+
+
+def _with_warning(warnings: pd.Series, rows: np.ndarray, text: str) -> pd.Series:
+    """Return warnings with one more on some rows."""
+    joined = []
+    for warning, adds in zip(warnings, rows, strict=True):
+        if adds and warning:
+            joined.append(f"{warning}; {text}")
+        elif adds:
+            joined.append(text)
+        else:
+            joined.append(warning)
+    return pd.Series(joined, index=warnings.index)
+
+
+def _measured(results: pd.DataFrame, settings: DecisionSettings) -> dict[str, Any]:
+    """Measure the decisions of a run, by the rule that makes them."""
+    changed = bool((results["decision"] != results["decision_before_histology"]).any())
+    measured = {}
+    for name, column in DECISION_COLUMNS.items():
+        measured[name] = measure_decisions(
+            results[column].to_numpy(str),
+            results["truth"].to_numpy(float),
+            results["participant_id"].to_numpy(str),
+            settings,
+            seen=column == "decision" and changed,
+        )
+    return measured
+
+
+def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
+    """Count the decisions on men before histology is looked at, and how many of them are right.
+
+    Parameters
+    ----------
+    men : DataFrame
+        From :func:`decide_men`.
+
+    Returns
+    -------
+    dict
+        ``n``, men with a decision. For ``benign`` and ``malignant``: how many men were so decided
+        (``n``), how many of them have histology (``known``) and how many it confirms (``right``).
+        ``lately``: share decided and calibration of the last 100 men, where drift shows first.
+    """
+    decision = men["decision_before_histology"]
+    with_truth = men["truth"].notna()
+    content: JsonObject = {"n": int((decision != "").sum()), "lately": _lately(men)}
+    for name, right in (("benign", 0.0), ("malignant", 1.0)):
+        confirmed = with_truth & (decision == name)
+        hits = int((men.loc[confirmed, "truth"] == right).sum())
+        content[name] = {
+            "n": int((decision == name).sum()),
+            "known": int(confirmed.sum()),
+            "right": hits,
+        }
+    return content
+
+
+def _lately(men: pd.DataFrame) -> JsonObject:
+    """Return what drift would show first, of the last men: share decided, calibration at large."""
+    decision = men["decision_before_histology"]
+    last = men[decision != ""].tail(LATELY)
+    decided = decision.reindex(last.index).isin(["benign", "malignant"])
+    judged = last.dropna(subset=["truth", "probability"])
+    truth = judged["truth"].to_numpy(float)
+    probability = judged["probability"].to_numpy(float)
+    share = error = intercept = np.nan
+    if len(last):
+        share = float(decided.mean())
+    if len(judged):
+        # Standard error of the intercept: the inverse root of the information p (1 - p).
+        error = 1 / np.sqrt(np.sum(probability * (1 - probability)))
+        intercept = calibration_intercept(truth, probability)
+    content: JsonObject = json_safe(
+        {
+            "n": len(last),
+            "decided": share,
+            "known": len(judged),
+            "intercept": intercept,
+            "error": error,
+        }
+    )
+    return content

@@ -1,0 +1,409 @@
+"""Risk: from what readers would say to what the needle would find, of every region and every man.
+
+This is the one place where a ``probability`` is made. Where the training has histology it is that
+of the joint model of regions and men (:mod:`cad.learning.joint_model`); where it has none it is the
+belief, and ``probability_of`` says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit
+
+from cad.base.errors import CadError
+from cad.folders.run_folder.schema import HISTOLOGY, READERS
+from cad.folders.run_folder.tables import RANGE
+from cad.learning.evaluation.decisions.patient_level import truth_of_men
+from cad.learning.evaluation.folds.crossval import OutOfFold
+from cad.learning.evaluation.measures.centring import base_log_odds, centred_log_odds
+from cad.learning.joint_model import (
+    JointModel,
+    JointPrediction,
+    MenAndRegions,
+    contradiction,
+    fit_joint,
+    from_dict,
+    left_out,
+    of_arrays,
+    readers_logit,
+    weight_of_men,
+)
+from cad.run.model.bundle import Bundle, using
+
+EVIDENCE = (
+    "participant_id",
+    "readers_mean",
+    "truth",
+    "age",
+    "psa_density",
+    "man_truth",
+)
+"""Columns of the rows that a joint model is fitted to and predicts from, beliefs apart."""
+BELIEF_ONLY = "the training has no histology: the numbers are what readers would say, not cancer"
+
+
+@dataclass(frozen=True)
+class Risk:
+    """Hold the probabilities of regions and men.
+
+    Parameters
+    ----------
+    regions : DataFrame, shape (n, ...)
+        ``probability, probability_of, probability_low, probability_high, probability_images,
+        patient_probability``; in a validation also ``centred`` and ``centred_images``, the log-odds
+        by which regions of different folds are ranked.
+    men : DataFrame
+        Indexed by ``participant_id``: ``probability, probability_of, probability_low,
+        probability_high, probability_images, unknown, truth, age, psa, psa_density, model``; in a
+        validation also ``centred``.
+    joint : JointModel or None
+        Of a validation: the model fitted to all men.
+    notes : tuple of str
+        What limits the meaning of the probabilities, in words.
+    """
+
+    regions: pd.DataFrame
+    men: pd.DataFrame
+    joint: JointModel | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.Index]:
+    """Return rows of regions as men and regions, and the men's names in their order.
+
+    Parameters
+    ----------
+    rows : DataFrame, shape (n, ...)
+        The columns ``EVIDENCE``: ``readers_mean`` as probability, ``truth`` 1 or 0, ``age`` in
+        years, ``psa_density`` in ng/mL2 and ``man_truth``, the man's truth where it is known beyond
+        his regions; NaN where unknown.
+    belief : ndarray, shape (n,)
+        What readers would say of each region, on the scale of a model that leaves nobody out.
+    """
+    names, index = np.unique(rows["participant_id"].to_numpy(str), return_inverse=True)
+    of_men = rows.groupby(rows["participant_id"].astype(str))[["age", "psa_density", "man_truth"]]
+    stated = of_men.first().reindex(names)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Risk grows with the logarithm of the density; age in decades keeps weights of one size.
+        density = np.log(stated["psa_density"].to_numpy(float))
+    data = of_arrays(
+        belief,
+        index.astype(int),
+        len(names),
+        readers=readers_logit(rows["readers_mean"].to_numpy(float)),
+        truth=rows["truth"].to_numpy(float),
+        density=density,
+        age=stated["age"].to_numpy(float) / 10,
+        truth_of_man=stated["man_truth"].to_numpy(float),
+    )
+    return data, pd.Index(names, name="participant_id")
+
+
+def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
+    """Give every region and man the probability of a joint model that did not see the man's truth.
+
+    Parameters
+    ----------
+    rows : DataFrame, shape (n, ...)
+        The columns ``EVIDENCE`` of all rows of the validation, and ``belief``, out of fold.
+    teaching : ndarray, shape (n,)
+        The same beliefs freed of their folds' base rates.
+    seed : int
+        Of the dealing of more than 100 men into parts that are left out in turn.
+    """
+    data, names = evidence(rows, teaching)
+    try:
+        joint = fit_joint(data)
+        predicted, base_of_regions, base_of_men = _each_left_out(data, seed)
+    except CadError as error:
+        return _of_readers(rows, names, (f"{error.problem}: {BELIEF_ONLY}",))
+    regions = _region_columns(rows, data, predicted)
+    men = _man_columns(rows, names, predicted)
+    common = base_log_odds(data.truth)
+    of_men = data.histology_of_men()
+    regions["centred"] = centred_log_odds(predicted.probability, base_of_regions, common)
+    regions["centred_images"] = centred_log_odds(
+        predicted.probability_images, base_of_regions, common
+    )
+    men["centred"] = centred_log_odds(predicted.man, base_of_men, base_log_odds(of_men))
+    return Risk(regions, men, joint, joint.notes)
+
+
+def _each_left_out(
+    data: MenAndRegions, seed: int
+) -> tuple[JointPrediction, np.ndarray, np.ndarray]:
+    """Return the predictions of left-out men, and the base log-odds of the models that gave them.
+
+    The bases have shape (n,) and (m,): those of the regions and of the men that each model learned
+    from.
+    """
+    regions = len(data.belief)
+    columns = {
+        name: np.full(regions, np.nan)
+        for name in ("probability", "low", "high", "probability_images")
+    }
+    of_men = {
+        name: np.full(data.men, np.nan)
+        for name in ("man", "man_low", "man_high", "man_images", "leak")
+    }
+    base_of_regions = np.zeros(regions)
+    base_of_men = np.zeros(data.men)
+    notes = [""] * data.men
+    truth_of_all = data.histology_of_men()
+    for men, model in left_out(data, seed):
+        out = men[data.man]
+        predicted = model.predict(data.of_men(men))
+        for name, column in columns.items():
+            column[out] = getattr(predicted, name)
+        for name, column in of_men.items():
+            column[men] = getattr(predicted, name)
+        for man, note in zip(np.flatnonzero(men), predicted.notes, strict=True):
+            notes[man] = note
+        base_of_regions[out] = base_log_odds(data.truth[~out])
+        base_of_men[men] = base_log_odds(truth_of_all[~men])
+    predicted = JointPrediction(**columns, **of_men, notes=tuple(notes))
+    return predicted, base_of_regions, base_of_men
+
+
+def predicted_risk(rows: pd.DataFrame, bundles: Sequence[Bundle], prevalence: float | None) -> Risk:
+    """Give every region and man the probability of the bundle that scored his regions.
+
+    Nothing is fitted, but a stated prevalence moves each bundle's model by one number, found on the
+    men of its training: no man's probability depends on who else is in the cohort.
+
+    Parameters
+    ----------
+    rows : DataFrame, shape (n, ...)
+        The columns ``EVIDENCE``, ``belief`` and ``model``, the name of the bundle that scored each
+        region.
+    bundles : sequence of Bundle
+        The models.
+    prevalence : float or None
+        Share of men with cancer where the models are used; None for that of each training.
+    """
+    model_of_row = rows["model"].to_numpy(str)
+    regions = _beliefs(rows)
+    names = pd.Index(np.unique(rows["participant_id"].to_numpy(str)), name="participant_id")
+    men = _men_of_readers(rows, names)
+    notes: list[str] = []
+    for bundle in bundles:
+        chosen = model_of_row == bundle.name
+        if not chosen.any():
+            continue
+        joint = joint_of(bundle, prevalence)
+        if joint is None:
+            notes.append(f"model {bundle.name}: {lacks_joint(bundle)}")
+            continue
+        # A man's regions that another model scored stay out: their beliefs mean something else.
+        own = rows.loc[chosen]
+        data, own_names = evidence(own, own["belief"].to_numpy(float))
+        predicted = joint.predict(data)
+        columns = _region_columns(own, data, predicted)
+        regions.loc[chosen, list(columns)] = columns.to_numpy()
+        of_men = _man_columns(own, own_names, predicted)
+        men.loc[own_names, list(of_men)] = of_men.to_numpy()
+        notes += [f"model {bundle.name}: {note}" for note in joint.notes]
+        if prevalence is not None:
+            notes += _contradicted(predicted.man, bundle, prevalence)
+    return Risk(regions.infer_objects(), men.infer_objects(), None, tuple(notes))
+
+
+def joint_of(bundle: Bundle, prevalence: float | None) -> JointModel | None:
+    """Return a bundle's joint model, moved to a stated prevalence; None where it has none.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        The model.
+    prevalence : float or None
+        Share of men with cancer; None leaves the model as it was trained.
+
+    Raises
+    ------
+    CadError
+        For a prevalence of 0 or 1, and a bundle whose joint model is no sound one.
+    """
+    with using(bundle):
+        content = bundle.metadata.get("joint")
+        if content is None:
+            return None
+        joint = from_dict(content)
+        if prevalence is None:
+            return joint
+        rows = bundle.training.reindex(columns=list(EVIDENCE))
+        data, _ = evidence(rows, bundle.training["out_of_fold"].to_numpy(float))
+        return joint.shifted(prevalence, data, weight_of_men(data, prevalence))
+
+
+def risk_of_places(joint: JointModel, belief: np.ndarray, man: pd.Series) -> np.ndarray:
+    """Return the probability of cancer of places in one man, from images alone.
+
+    Parameters
+    ----------
+    joint : JointModel
+        The model of regions and men.
+    belief : ndarray, shape (n,)
+        What readers would say of a region at each place.
+    man : Series
+        ``age`` in years and ``psa_density`` in ng/mL2, NaN where unknown.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        density = np.log([float(man["psa_density"])])
+    data = of_arrays(
+        belief,
+        np.zeros(len(belief), dtype=int),
+        1,
+        density=density,
+        age=[float(man["age"]) / 10],
+    )
+    return joint.predict(data).probability_images
+
+
+def decides_on_real_men(bundle: Bundle) -> bool:
+    """Tell whether a model may decide on a real man: simulated patients taught it nothing of him.
+
+    Recalibrating it on 30 real men or more makes it a model that may.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        The model.
+    """
+    if not bundle.metadata["training"]["simulated"]:
+        return True
+    site = bundle.metadata.get("recalibration") or {}
+    return "simulated" in site and not site["simulated"]
+
+
+def lacks_joint(bundle: Bundle) -> str:
+    """Say why a bundle's numbers are beliefs and not probabilities of cancer.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        A model without a joint model.
+    """
+    if "joint" not in bundle.metadata:
+        return (
+            "written by an earlier version, without the model of regions and men: its numbers are "
+            "what readers would say, not cancer; train it again"
+        )
+    return BELIEF_ONLY
+
+
+def _contradicted(man: np.ndarray, bundle: Bundle, prevalence: float) -> list[str]:
+    """Say where the men of a cohort contradict the stated prevalence."""
+    text = contradiction(man, prevalence)
+    if not text:
+        return []
+    return [
+        f"model {bundle.name}: {text}: either is wrong, or the model does not fit here (cad "
+        "recalibrate)"
+    ]
+
+
+def _region_columns(
+    rows: pd.DataFrame, data: MenAndRegions, predicted: JointPrediction
+) -> pd.DataFrame:
+    """Return the columns of regions from the joint model's prediction."""
+    low, high = RANGE
+    return pd.DataFrame(
+        {
+            "probability": predicted.probability,
+            "probability_of": np.where(np.isfinite(predicted.probability), HISTOLOGY, ""),
+            low: predicted.low,
+            high: predicted.high,
+            "probability_images": predicted.probability_images,
+            "patient_probability": predicted.man[data.man],
+        },
+        index=rows.index,
+    )
+
+
+def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction) -> pd.DataFrame:
+    """Return the columns of men from the joint model's prediction."""
+    low, high = RANGE
+    men = _men_of_readers(rows, names)
+    men["probability"] = predicted.man
+    men["probability_of"] = np.where(np.isfinite(predicted.man), HISTOLOGY, "")
+    men[low] = predicted.man_low
+    men[high] = predicted.man_high
+    men["probability_images"] = predicted.man_images
+    men["unknown"] = list(predicted.notes)
+    return men
+
+
+def _of_readers(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> Risk:
+    """Return beliefs in the place of probabilities, where no histology taught any."""
+    return Risk(_beliefs(rows), _men_of_readers(rows, names), None, notes)
+
+
+def _beliefs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of regions whose probability is their belief."""
+    low, high = RANGE
+    belief = rows["belief"].to_numpy(float)
+    return pd.DataFrame(
+        {
+            "probability": belief,
+            "probability_of": np.where(np.isfinite(belief), READERS, ""),
+            low: np.nan,
+            high: np.nan,
+            "probability_images": belief,
+            "patient_probability": np.nan,
+        },
+        index=rows.index,
+    )
+
+
+def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
+    """Return men without a probability, with what is known of them."""
+    low, high = RANGE
+    by_man = rows.groupby(rows["participant_id"].astype(str))
+    men = pd.DataFrame(index=names)
+    men["probability"] = np.nan
+    men["probability_of"] = READERS
+    men[low] = np.nan
+    men[high] = np.nan
+    men["probability_images"] = np.nan
+    men["unknown"] = ""
+    of_regions = truth_of_men(rows["truth"].to_numpy(float), rows["participant_id"].to_numpy(str))
+    men["truth"] = (
+        by_man["man_truth"].first().reindex(names).fillna(pd.Series(of_regions, index=names))
+    )
+    for name in ("age", "psa", "psa_density"):
+        men[name] = by_man[name].first().reindex(names) if name in rows else np.nan
+    men["model"] = ""
+    if "model" in rows:
+        scored = rows[rows["belief"].notna()]
+        first = scored.groupby(scored["participant_id"].astype(str))["model"].first()
+        men["model"] = first.reindex(names).fillna("")
+    return men
+
+
+def on_common_base(risk: Risk, folds: OutOfFold) -> np.ndarray:
+    """Return a validation's probabilities on the scale of a model that leaves nobody out.
+
+    What is chosen for new patients, such as a threshold, is chosen on these.
+
+    Parameters
+    ----------
+    risk : Risk
+        From :func:`validated_risk`.
+    folds : OutOfFold
+        The validation's folds, whose beliefs are the probabilities where no histology taught any.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+    """
+    if risk.joint is None:
+        return folds.on_common_base
+    probability = risk.regions["probability"].to_numpy(float)
+    centred = expit(risk.regions["centred"].to_numpy(float))
+    return np.where(np.isfinite(probability), centred, np.nan)

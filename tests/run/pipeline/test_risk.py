@@ -1,0 +1,313 @@
+"""One number, one meaning: belief, probability and range of every region and man of a run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit, logit
+
+from cad.base.errors import CadError
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.results import read_results
+from cad.folders.run_folder.schema import HISTOLOGY, READERS
+from cad.folders.run_folder.tables import read_probabilities
+from cad.learning.joint_model import from_dict
+from cad.run.execution.options import HERE
+from cad.run.model.bundle import load_bundle
+from cad.run.pipeline import predict_cohort
+from cad.run.stages.decide import SIMULATED_TRAINING, decide_run
+from cad.run.stages.risk import (
+    decides_on_real_men,
+    evidence,
+    joint_of,
+    predicted_risk,
+    validated_risk,
+)
+
+TIGHT = 1e-12
+
+
+def regions(seed: int, men: int = 40, readers: bool = True) -> pd.DataFrame:
+    """Men of two to five regions whose truth the belief tells in part."""
+    rng = np.random.default_rng(seed)
+    count = rng.integers(2, 6, men)
+    patient = np.repeat([f"sub-{k:03d}" for k in range(men)], count)
+    risk = np.repeat(rng.normal(0, 0.8, men), count) - 1.5 + rng.normal(0, 1.2, len(patient))
+    truth = (rng.random(len(patient)) < expit(risk)).astype(float)
+    mean = np.clip(expit(0.8 * risk + rng.normal(0, 1, len(patient))), 0, 1)
+    frame = pd.DataFrame(
+        {
+            "participant_id": patient,
+            "belief": expit(0.7 * risk + 0.4 + rng.normal(0, 0.5, len(patient))),
+            "readers_mean": mean if readers else np.nan,
+            "truth": truth,
+            "age": np.repeat(rng.normal(66, 6, men), count),
+            "psa_density": np.repeat(np.exp(rng.normal(-2, 0.5, men)), count),
+            "man_truth": np.nan,
+        }
+    )
+    return frame
+
+
+def check_coherent(table: pd.DataFrame, men: pd.DataFrame) -> None:
+    """Hold every number of a table against its range and its man."""
+    judged = table[table["probability_of"] == HISTOLOGY]
+    assert (judged["probability_low"] <= judged["probability"] + TIGHT).all()
+    assert (judged["probability"] <= judged["probability_high"] + TIGHT).all()
+    man = judged["participant_id"].map(men["probability"])
+    assert (man >= judged["probability"] - TIGHT).all()
+    total = judged.groupby("participant_id")["probability"].sum()
+    of_man = men["probability"].reindex(total.index)
+    assert (of_man <= total + TIGHT).all()
+    assert (men["probability_low"] <= men["probability"] + TIGHT).all()
+    assert (men["probability"] <= men["probability_high"] + TIGHT).all()
+
+
+def test_a_run_is_coherent(run_folder: Path) -> None:
+    table = pd.read_csv(run_folder / "probabilities.csv")
+    men = pd.read_csv(run_folder / "patients.csv").set_index("participant_id")
+    assert (table["probability_of"] == HISTOLOGY).all()
+    check_coherent(table, men)
+    malignant = men.index[men["decision"] == "malignant"]
+    targets = table[table["decision"] == "malignant"]["participant_id"].unique()
+    assert set(malignant) <= set(targets)
+
+
+def test_left_out_men_teach_nothing_of_themselves() -> None:
+    rows = regions(1)
+    belief = rows["belief"].to_numpy()
+    risk = validated_risk(rows, belief, seed=0)
+    assert risk.joint is not None
+    own = rows["participant_id"] == "sub-007"
+    turned = rows.assign(truth=np.where(own, 1 - rows["truth"], rows["truth"]))
+    other = validated_risk(turned, belief, seed=0)
+    first, second = (r.regions.loc[own, "probability"].to_numpy() for r in (risk, other))
+    np.testing.assert_allclose(first, second, rtol=0, atol=1e-7)
+    elsewhere = (risk.regions["probability"] - other.regions["probability"])[~own].abs()
+    assert elsewhere.max() > 1e-4
+
+
+def test_on_noise_the_probabilities_rank_nobody() -> None:
+    """Shuffled truths: ranks of left-out men are those of coin flips, centred or not at all."""
+    from sklearn.metrics import roc_auc_score
+
+    centred, raw = [], []
+    for seed in range(30):
+        rows = regions(seed, men=24, readers=False)
+        rng = np.random.default_rng(seed)
+        rows["truth"] = rng.permutation(rows["truth"].to_numpy())
+        rows[["age", "psa_density"]] = np.nan
+        risk = validated_risk(rows, rows["belief"].to_numpy(), seed=0)
+        centred.append(roc_auc_score(rows["truth"], risk.regions["centred"]))
+        raw.append(roc_auc_score(rows["truth"], risk.regions["probability"]))
+    error = np.std(centred) / np.sqrt(30)
+    assert abs(np.mean(centred) - 0.5) < 3 * error
+    assert np.mean(raw) < np.mean(centred)
+
+
+@pytest.mark.parametrize("known", ["nothing", "one man"])
+def test_without_histology_the_probability_is_the_belief_and_says_so(known: str) -> None:
+    rows = regions(2)
+    keep = (rows["participant_id"] == "sub-001") & (known == "one man")
+    rows["truth"] = np.where(keep, rows["truth"], np.nan)
+    risk = validated_risk(rows, rows["belief"].to_numpy(), seed=0)
+    assert risk.joint is None
+    np.testing.assert_array_equal(risk.regions["probability"], rows["belief"])
+    assert (risk.regions["probability_of"] == READERS).all()
+    assert risk.regions["probability_low"].isna().all()
+    assert risk.men["probability"].isna().all()
+    assert "readers would say" in risk.notes[0]
+
+
+@pytest.mark.parametrize("case", ["three men", "one class", "men without regions"])
+def test_little_histology_is_carried_by_the_priors(case: str) -> None:
+    rows = regions(3)
+    if case == "three men":
+        few = rows["participant_id"].isin(["sub-001", "sub-002", "sub-003"])
+        rows["truth"] = np.where(few, rows["truth"], np.nan)
+    if case == "one class":
+        rows["truth"] = 0.0
+    if case == "men without regions":
+        rows.loc[rows["participant_id"] == "sub-004", "belief"] = np.nan
+    risk = validated_risk(rows, rows["belief"].to_numpy(), seed=0)
+    assert risk.joint is not None
+    assert risk.notes
+    judged = rows["belief"].notna()
+    assert np.isfinite(risk.regions.loc[judged, "probability"]).all()
+    assert risk.regions.loc[~judged, "probability"].isna().all()
+
+
+def bundle_of(rows: pd.DataFrame, name: str = "m", **more: Any) -> Any:
+    """A bundle as far as its joint model goes."""
+    risk = validated_risk(rows, rows["belief"].to_numpy(), seed=0)
+    assert risk.joint is not None
+    training = rows.rename(columns={"belief": "out_of_fold"})
+    metadata = {"joint": risk.joint.as_dict(), "training": {"simulated": False}, **more}
+    return SimpleNamespace(name=name, metadata=metadata, training=training)
+
+
+@pytest.mark.parametrize("prevalence", [0.1, 0.28, 0.6])
+def test_a_stated_prevalence_moves_everybody_alike(prevalence: float) -> None:
+    rows = regions(4, men=80)
+    bundle = bundle_of(rows)
+    joint, moved = joint_of(bundle, None), joint_of(bundle, prevalence)
+    assert joint is not None
+    assert moved is not None
+    data, _ = evidence(rows, rows["belief"].to_numpy())
+    truth = data.histology_of_men()
+    share = np.where(truth == 1, prevalence / truth.sum(), (1 - prevalence) / (1 - truth).sum())
+    man = moved.predict(data).man
+    # Men look as those of the training, in other shares: their mean is what is stated.
+    assert np.average(man, weights=share) == pytest.approx(prevalence, abs=1e-9)
+    # And one man's number does not hang on who else is there tonight.
+    new = regions(5, men=12).assign(model="m")
+    together = predicted_risk(new, [bundle], prevalence)
+    alone = new[new["participant_id"] == "sub-003"]
+    single = predicted_risk(alone, [bundle], prevalence)
+    np.testing.assert_allclose(
+        single.regions["probability"],
+        together.regions.loc[alone.index, "probability"],
+        rtol=0,
+        atol=TIGHT,
+    )
+    check_coherent(new.assign(**together.regions), together.men)
+
+
+def test_a_cohort_that_contradicts_the_stated_prevalence_is_flagged() -> None:
+    bundle = bundle_of(regions(6, men=80))
+    new = regions(7, men=60).assign(model="m")
+    stated = predicted_risk(new, [bundle], 0.05)
+    assert any("either is wrong" in note for note in stated.notes)
+    joint = joint_of(bundle, None)
+    assert joint is not None
+    mean = float(joint.predict(evidence(new, new["belief"].to_numpy())[0]).man.mean())
+    agreed = predicted_risk(new, [bundle], mean)
+    assert not any("either is wrong" in note for note in agreed.notes)
+
+
+@pytest.mark.parametrize("prevalence", [0.0, 1.0])
+def test_no_prevalence_of_nobody_or_everybody(prevalence: float) -> None:
+    with pytest.raises(CadError, match="not between 0 and 1"):
+        joint_of(bundle_of(regions(8)), prevalence)
+
+
+def test_a_model_of_an_earlier_version_says_what_it_lacks() -> None:
+    bundle = SimpleNamespace(name="old", metadata={"training": {}}, training=pd.DataFrame())
+    rows = regions(9).assign(model="old")
+    risk = predicted_risk(rows, [bundle], None)
+    np.testing.assert_array_equal(risk.regions["probability"], rows["belief"])
+    assert (risk.regions["probability_of"] == READERS).all()
+    assert "earlier version" in risk.notes[0]
+    assert "train it again" in risk.notes[0]
+
+
+def test_every_man_is_made_again_from_what_the_bundle_stores(
+    cohort: Path, model: Path, tmp_path: Path
+) -> None:
+    """Region by region at the nodes of the man's effect, with no code of the program's between."""
+    predict_cohort([str(model)], cohort, tmp_path / "out", HERE)
+    table = pd.read_csv(tmp_path / "out" / "probabilities.csv")
+    men = pd.read_csv(tmp_path / "out" / "patients.csv").set_index("participant_id")
+    assert men["probability"].notna().all()
+    assert (men["model"] == model.name).all()
+    joint = from_dict(load_bundle(model).metadata["joint"])
+    points, mass = np.polynomial.hermite_e.hermegauss(15)
+    weight = mass / mass.sum()
+    for name, rows in table.groupby("participant_id"):
+        free = np.ones(15)
+        for row in rows.itertuples():
+            scored = np.isfinite(row.readers_mean) and joint.has_readers
+            theta = joint.estimate[int(scored)]
+            odds = theta[0] + theta[1] * logit(np.clip(row.belief, 1e-6, 1 - 1e-6))
+            if scored:
+                odds += theta[2] * logit(np.clip(row.readers_mean, 0.05, 0.95))
+            odds += theta[5] + theta[6]  # neither density nor age is known of simulated men
+            risk = expit(odds + np.exp(theta[9]) * points)
+            assert row.probability == pytest.approx(float(risk @ weight), abs=1e-10)
+            free *= 1 - risk
+        assert men.at[name, "probability"] == pytest.approx(1 - float(free @ weight), abs=1e-10)
+
+
+def judged_men(rows: pd.DataFrame, simulated_cohort: bool) -> Any:
+    """Decide on regions of a model of simulated patients."""
+    bundle = bundle_of(regions(10), training={"simulated": True})
+    assert not decides_on_real_men(bundle)
+    risk = predicted_risk(rows.assign(model="m"), [bundle], None)
+    results = rows.assign(**risk.regions, model="m", reader_values="", warnings="")
+    results["roi_id"] = np.arange(len(results)).astype(str)
+    loaded = SimpleNamespace(
+        failures=[],
+        cohort=SimpleNamespace(simulated=simulated_cohort),
+        settings=SimpleNamespace(decision=settings()),
+    )
+    from cad.learning.evaluation.summary import Summary
+    from cad.run.stages.judge import Judged
+
+    limits = np.full(len(rows), 0.1), np.full(len(rows), 0.6)
+    judged = Judged(
+        results, Summary(), [], [], [], {}, (0.1, 0.6), *limits,
+        undecided_models=("m",), men=risk.men.assign(lower=0.1),
+    )  # fmt: skip
+    return decide_run(loaded, [], judged)  # type: ignore[arg-type]
+
+
+def settings() -> Any:
+    from cad.base.settings import DecisionSettings
+
+    return DecisionSettings()
+
+
+def test_a_model_of_simulated_patients_decides_on_no_real_man() -> None:
+    rows = regions(11)
+    real = judged_men(rows, simulated_cohort=False)
+    assert (real.results["decision"] == "").all()
+    assert (real.results["decision_model"] == "").all()
+    assert (real.men["decision"] == "").all()
+    assert (real.men["decision_reason"] == SIMULATED_TRAINING).all()
+    assert real.results["probability"].notna().all()  # it ranks
+    assert SIMULATED_TRAINING in real.notes
+    simulated = judged_men(rows, simulated_cohort=True)
+    assert (simulated.results["decision"] != "").all()
+
+
+def test_a_run_of_before_is_read_as_belief(run_folder: Path, tmp_path: Path) -> None:
+    """What an earlier version called the probability was what readers would say."""
+    shutil.copy(run_folder / "run.json", tmp_path / "run.json")
+    table = pd.read_csv(run_folder / "probabilities.csv")
+    old = table.drop(columns=["belief", "probability_of", "probability_images"])
+    old["probability"] = table["belief"]
+    old.to_csv(tmp_path / "probabilities.csv", index=False)
+    men = pd.read_csv(run_folder / "patients.csv").drop(columns="probability_of")
+    men.assign(upper=0.6).to_csv(tmp_path / "patients.csv", index=False)
+    read = read_probabilities(RunFolder(tmp_path))
+    np.testing.assert_array_equal(read["belief"], table["belief"])
+    assert (read["probability_of"] == READERS).all()
+    results = read_results(tmp_path)
+    for region in results.regions:
+        assert region.belief == region.probability
+        assert not region.of_cancer
+        assert region.probability_range is None
+        assert region.patient_probability is None
+    assert all(man.probability is None for man in results.men.values())
+
+
+def test_the_record_says_which_prevalence(cohort: Path, model: Path, tmp_path: Path) -> None:
+    decision = tmp_path / "here.yaml"
+    decision.write_text("prevalence: 0.28\n")
+    for name, stated in (("a", None), ("b", str(decision))):
+        predict_cohort([str(model)], cohort, tmp_path / name, HERE, decision=stated)
+    tables = [pd.read_csv(tmp_path / name / "probabilities.csv") for name in ("a", "b")]
+    described = json.loads((tmp_path / "b" / "run.json").read_text())["model"]["models"]
+    assert described[model.name]["prevalence"]["stated"] == 0.28
+    np.testing.assert_array_equal(tables[0]["belief"], tables[1]["belief"])
+    assert (tables[1]["probability"] != tables[0]["probability"]).all()
+    bundle = load_bundle(model)
+    assert replace(bundle).metadata["joint"]["taught"]["prevalence_of_men"] is not None
