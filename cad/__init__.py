@@ -1,7 +1,8 @@
 """Probability of malignancy for regions of interest in prostate multiparametric MRI.
 
 The public names are loaded when they are first asked for, so that a command starts at once:
-``read_cohort, measure, consensus, validate, save_model, load_model, predict`` and their types,
+``read_cohort, measure, consensus, default_learner, validate, save_model, load_model, predict`` and
+their types,
 ``CadError``, and the modules ``plot, learners, evaluation``.
 """
 
@@ -9,8 +10,8 @@ from cad.base.version import __version__
 
 _MODULES = ("plot", "learners", "evaluation")
 _NAMES = (
-    "Belief", "Bundle", "CadError", "Cohort", "Table", "Validation", "consensus", "load_model",
-    "measure", "predict", "read_cohort", "save_model", "validate",
+    "Belief", "Bundle", "CadError", "Cohort", "Table", "Validation", "consensus",
+    "default_learner", "load_model", "measure", "predict", "read_cohort", "save_model", "validate",
 )  # fmt: skip
 __all__ = [*_NAMES, *_MODULES, "__version__"]
 

@@ -10,6 +10,7 @@ from cad.run.api import Cohort as Cohort
 from cad.run.api import Table as Table
 from cad.run.api import Validation as Validation
 from cad.run.api import consensus as consensus
+from cad.run.api import default_learner as default_learner
 from cad.run.api import load_model as load_model
 from cad.run.api import measure as measure
 from cad.run.api import predict as predict

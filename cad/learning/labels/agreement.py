@@ -224,10 +224,16 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
     Returns
     -------
     list of str
-        A sentence for each odd reader, and one for each group of copies; else empty.
+        A sentence for each odd reader, one for each group of copies, and one where all agree in
+        everything; else empty.
     """
     sentences = []
     told: set[str] = set()
+    if len(agreements) > 1 and all(row.correlation >= _HIGHEST - 1e-9 for row in agreements):
+        sentences.append(
+            f"the readers agree nearly everywhere (correlations of {_HIGHEST:g} or more): none can "
+            "be told from the others, and there is hardly any disagreement to learn from"
+        )
     for row in agreements:
         if row.odd:
             turned = "; is the scale turned round?" if row.upper < 0 else ""

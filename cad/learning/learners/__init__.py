@@ -11,7 +11,7 @@ _MODULES = {
     "KernelLogistic": "baselines",
     "LogitSVR": "baselines",
     "PlattSVC": "svm",
-    "ProbabilisticEnsemble": "trees",
+    "ProbabilisticEnsemble": "ensemble",
     "ProbabilisticSVC": "probabilistic",
     "RejectSVC": "reject",
     "SoftExtraTrees": "trees",

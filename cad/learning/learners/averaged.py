@@ -38,6 +38,8 @@ _RESAMPLES = 200
 # the patient who speaks most against them: a resample may lack one. In 36 fits to 12 tables of real
 # readers no setting that had weight in the end was more than 4.6 behind.
 _TRIAL_FOLDS, _HOPELESS = 2, 6.0
+MOST_ROWS = 3000
+"""Rows that kernels are fitted to; of more, so many are drawn: 30,000 would take 7 GB."""
 # A setting that cannot be fitted loses so much, in nats a region, and not infinity: it is compared.
 _LOST = 1e6
 GIVEN = "given"
@@ -114,7 +116,8 @@ class AveragedProbabilisticSVC(KernelMachine):
     best_params_ : dict
         The heaviest setting.
     label_kinds_, label_counts_
-        Kind of every label, and how many there are of each, at the heaviest setting.
+        Kind of every label that the settings were fitted to, and how many there are of each, at the
+        heaviest setting.
     scalers_ : dict of str to transformer
         Fitted transformer by name of the scaling.
     scalings_, gammas_ : list of str and ndarray, shape (k,)
@@ -192,6 +195,71 @@ class AveragedProbabilisticSVC(KernelMachine):
         self._fit_inside(X, y, eta, sample_weight, groups)
         return self
 
+    def predict_spreads(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        spreads: ArrayLike,
+        X_new: ArrayLike,
+        groups: ArrayLike | None = None,
+    ) -> Array:
+        """Fit to the same rows under several spreads of the readers and return the predictions.
+
+        The settings are weighed without any spread, so that no spread is favoured. Their averages
+        are then fitted with each spread at the largest of ``kappa``.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features.
+        y : array, shape (n,)
+            Labels as in :meth:`fit`.
+        spreads : array, shape (k, n)
+            Readers' standard deviations.
+        X_new : array, shape (m, d)
+            Rows to predict.
+        groups : array, shape (n,), optional
+            Patient of every row.
+
+        Returns
+        -------
+        ndarray, shape (k, m)
+            P(y = 1 | x) of the new rows under each spread.
+        """
+        largest = float(np.max(np.atleast_1d(np.asarray(self.kappa, dtype=float))))
+        plain = AveragedProbabilisticSVC(
+            C=self.C, gamma=self.gamma, eta0=self.eta0, kappa=0.0, scaling=self.scaling,
+            boundary=self.boundary, folds=self.folds, drop=self.drop, solver=self.solver,
+            tol=self.tol,
+        )  # fmt: skip
+        plain.fit(X, y, groups=groups)
+        rows, _, p, weight = self._read_inputs(X, y, None)
+        new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
+        every = np.vstack([rows, new])
+        distances = {}
+        for name, view in plain._views(every, plain.scalings_).items():
+            distances[name] = squared_distances(view, view) / rows.shape[1]
+        points = []
+        share = []
+        for setting in plain.points_:
+            names = ("scaling", "gamma", "eta0", "C")
+            points.append(Point(kappa=largest, **{name: setting[name] for name in names}))
+            share.append(setting["weight"])
+        inside = np.arange(len(rows))
+        outside = np.arange(len(rows), len(every))
+        predicted = []
+        for spread in np.asarray(spreads, dtype=float):
+            task = _Task(distances, p, spread, weight, self.boundary, self.solver, self.tol)
+            total = np.zeros(len(new))
+            counted = 0.0
+            for k, _, scale, values in task.solutions(points, inside, outside):
+                total += share[k] * values / scale
+                counted += share[k]
+            if counted == 0:
+                raise LearnerError("none of the settings could be fitted to these spreads")
+            predicted.append(plain.base_ + plain.slope_ * (total / counted - plain.base_))
+        return np.asarray(expit(np.array(predicted)))
+
     def _fit_inside(
         self,
         X: ArrayLike,
@@ -207,7 +275,20 @@ class AveragedProbabilisticSVC(KernelMachine):
         except ValueError as error:
             raise LearnerError(str(error)) from error
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
+        if np.ptp(p[weight > 0]) == 0:
+            raise LearnerError(
+                f"every label is {p[weight > 0][0]:g}, one class: there is nothing to tell apart",
+                hint="regions that the readers judge differently, or histology, are needed",
+            )
         points = self._points()
+        every = len(p)
+        used = drawn_rows(weight, MOST_ROWS)
+        if len(used) < every:
+            rows = rows[used]
+            p = p[used]
+            spread = spread[used]
+            weight = weight[used]
+            owner = owner[used]
         self.scalings_ = list(dict.fromkeys(point.scaling for point in points))
         self.scalers_ = {s: SCALERS[s]().fit(rows) for s in self.scalings_ if s != GIVEN}
         views = self._views(rows, self.scalings_)
@@ -238,10 +319,17 @@ class AveragedProbabilisticSVC(KernelMachine):
         (slope,) = self._stacked(left_out[:, None], p, weight, towards=1.0)
         # A slope of 0 or below would turn the order round on the strength of a few inner folds.
         self.slope_ = max(float(slope), _LEAST_SLOPE)
-        self._average(task, [points[k] for k in order], share[order], rows)
-        return self.base_ + self.slope_ * (left_out - self.base_)
+        self._average(task, [points[k] for k in order], share[order], rows, used)
+        stretched = np.full(every, np.nan)
+        stretched[used] = self.base_ + self.slope_ * (left_out - self.base_)
+        return stretched
 
-    def _stacked(self, said: Array, p: Array, weight: Array, towards: float) -> Array:
+    @property
+    def n_fitted_(self) -> int:
+        """Return how many rows the kernels have seen: all, or :data:`MOST_ROWS` drawn of more."""
+        return len(self.label_kinds_)
+
+    def _stacked(self, said: Array, p: Array, weight: Array, towards: float | Array) -> Array:
         """Return what log-odds of inner folds, shape (n, k), count, measured from the base."""
         # Rows of a fold in which no setting could be fitted have no log-odds.
         known = np.isfinite(said).all(axis=1)
@@ -297,10 +385,12 @@ class AveragedProbabilisticSVC(KernelMachine):
 
     def _views(self, rows: Array, scalings: list[str]) -> dict[str, Array]:
         """Return rows in every one of the scalings."""
-        return {
-            name: rows if name == GIVEN else self.scalers_[name].transform(rows)
-            for name in dict.fromkeys(scalings)
-        }
+        views = {}
+        for name in dict.fromkeys(scalings):
+            # Labels that any constant meets leave no support vector, and no row to scale.
+            as_given = name == GIVEN or len(rows) == 0
+            views[name] = rows if as_given else self.scalers_[name].transform(rows)
+        return views
 
     def _points(self) -> list[Point]:
         """Return the settings, refusing what lies outside its range."""
@@ -373,7 +463,14 @@ class AveragedProbabilisticSVC(KernelMachine):
         left_out = share[share > 0] @ values[share > 0]
         return share, losses.sum(axis=1) / task.weight[known].sum(), left_out
 
-    def _average(self, task: _Task, points: list[Point], share: Array, rows: Array) -> None:
+    def _average(
+        self,
+        task: _Task,
+        points: list[Point],
+        share: Array,
+        rows: Array,
+        used: NDArray[np.intp],
+    ) -> None:
         everything = np.arange(len(rows))
         gaussians = sorted({(point.scaling, point.gamma) for point in points})
         beta = np.zeros((len(gaussians), len(rows)))
@@ -386,9 +483,10 @@ class AveragedProbabilisticSVC(KernelMachine):
             part = share[k] / total / scale
             beta[gaussians.index((points[k].scaling, points[k].gamma))] += part * solution.beta
             intercept += part * solution.u[0]
-        self.support_ = np.flatnonzero(np.any(beta != 0, axis=0))
-        self.support_vectors_ = rows[self.support_]
-        self.dual_coef_ = beta[:, self.support_]
+        support = np.flatnonzero(np.any(beta != 0, axis=0))
+        self.support_ = used[support]
+        self.support_vectors_ = rows[support]
+        self.dual_coef_ = beta[:, support]
         self.scalings_ = [scaling for scaling, _ in gaussians]
         self.scalers_ = {s: scaler for s, scaler in self.scalers_.items() if s in self.scalings_}
         self.gammas_ = np.array([gamma for _, gamma in gaussians]) / rows.shape[1]
@@ -460,6 +558,23 @@ class _Task:
             return None
         cost = check_cost("C", point.C) * self.weight[rows]
         return soft_labels.probabilistic_problem(labels, cost, cost, margin_scale(point.eta0))
+
+
+def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
+    """Return the rows that a learner of at most so many is fitted to, ascending.
+
+    Parameters
+    ----------
+    weight : ndarray, shape (n,)
+        Weights of the rows; a row of weight zero is not drawn where others have to go.
+    most : int
+        Number of rows above which that many are drawn at random.
+    """
+    if len(weight) <= most:
+        return np.arange(len(weight))
+    # Rows and not patients: of the same number, those of more patients say more.
+    order = np.random.default_rng(0).permutation(np.flatnonzero(weight > 0))
+    return np.sort(order[:most])
 
 
 def _pseudo_bma(sums: Array, drop: float) -> Array:

@@ -18,6 +18,8 @@ from cad.learning.stored import SMALLEST, Declared, Plain, floats, words
 
 # Below this share of the largest decision value a learned scale is no scale (docs/methods.md 2).
 _COLLAPSED = 1e-6
+# Standard deviations of two features that differ by more hide one from the other.
+_UNLIKE = 100.0
 # Shares of kappa that are tried in turn when every interval contains 1/2.
 _NARROWER = (0.5, 0.25)
 
@@ -29,6 +31,10 @@ _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProbabilisticSVC(base.PointwiseMachine):
     """Learn a probabilistic SVM (P-SVM) from certain and soft labels in one convex problem.
+
+    The bare machine of the papers, for features on one scale (standardised, say) and a grid of C
+    and gamma, or to reproduce a paper. :func:`cad.default_learner` scales by itself and chooses
+    nothing by hand: on real readers one setting of this class is worse.
 
     A certain label asks for a margin; a soft label p asks that the probability lies in p +- eta.
     The probability is P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)) with the decision value f + b
@@ -121,6 +127,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
             certain label, or a scale that collapses.
         """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
+        if self.kernel != "precomputed":
+            _warn_unscaled(X, getattr(self, "feature_names_in_", None))
         gram = self._make_gram(X, weight)
         labels, self.kappa_, scale = self._read_labels(p, eta, weight)
         solution = self._solve(gram, self._problem(labels, weight, scale), start)
@@ -260,6 +268,39 @@ class ProbabilisticSVC(base.PointwiseMachine):
             probability[k] = expit(decision[k] / s)
         return probability, decision, coefficients
 
+    def predict_spreads(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        spreads: ArrayLike,
+        X_new: ArrayLike,
+        groups: ArrayLike | None = None,
+    ) -> Array:
+        """Fit to the same rows under several spreads of the readers and return the predictions.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features; for a precomputed kernel the (n, n) kernel matrix.
+        y : array, shape (n,)
+            Labels as in :meth:`fit`.
+        spreads : array, shape (k, n)
+            Readers' standard deviations.
+        X_new : array, shape (m, d)
+            Rows to predict; for a precomputed kernel (m, n).
+        groups : ignored
+            Accepted so that learners with spreads can be exchanged.
+
+        Returns
+        -------
+        ndarray, shape (k, m)
+            P(y = 1 | x) of the new rows; NaN where a spread could not be fitted.
+        """
+        given = np.asarray(spreads, dtype=float)
+        labels = np.tile(np.asarray(y, dtype=float), (len(given), 1))
+        probability, _, _ = self.predict_labellings(X, labels, X_new, etas=given)
+        return probability
+
     def _read_labels(
         self, p: Array, spread: ArrayLike | None, weight: Array
     ) -> tuple[SoftLabels, float, float | None]:
@@ -368,6 +409,27 @@ class ProbabilisticSVC(base.PointwiseMachine):
 
     def _probability(self, values: Array) -> Array:
         return np.asarray(expit(values / self.scale_))
+
+
+def _warn_unscaled(rows: Array, names: Any) -> None:
+    """Warn where one feature's spread hides another's from every kernel."""
+    spread = rows.std(axis=0)
+    # Rounding of a constant column is no spread.
+    known = np.flatnonzero(spread > 1e-12 * np.abs(rows).max(axis=0))
+    if len(known) < 2:
+        return
+    least = known[spread[known].argmin()]
+    most = known[spread[known].argmax()]
+    if spread[most] <= _UNLIKE * spread[least]:
+        return
+    name = [f"column {j}" if names is None else str(names[j]) for j in (most, least)]
+    warnings.warn(
+        f"features of unlike scale: {name[0]} has a standard deviation of {spread[most]:.3g}, "
+        f"{name[1]} of {spread[least]:.3g}, which a kernel hardly sees; put StandardScaler before "
+        "the learner, or take cad.default_learner(), which scales by itself",
+        base.LearnerWarning,
+        stacklevel=3,
+    )
 
 
 def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any) -> None:

@@ -26,6 +26,7 @@ from cad.learning.learners.scaling import SCALERS
 from cad.learning.learners.solvers.problem import Array, LearnerError
 from cad.learning.learners.svm import SoftPlattSVC
 from cad.learning.learners.trees import SoftExtraTrees, flatten, walk
+from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, check_trees, floats, whole
 
 _NEWTON = 50
@@ -116,9 +117,28 @@ class GroupedLearner(SoftLearner):
         self._fit(*self._read_grouped(X, y, sample_weight, groups))
         return self
 
-    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
-        """Fit to rows (n, d), probabilities, weights and patients, shape (n,), weights > 0."""
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
+        """Fit to rows (n, d), probabilities, weights and patients, shape (n,), weights > 0.
+
+        Return the chosen setting's log-odds of the rows that inner folds left out, shape (n,).
+        """
         raise NotImplementedError
+
+    def fit_left_out(self, X: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
+        """Fit, and return the log-odds of every row by fits that left its patient out, shape (n,).
+
+        Parameters
+        ----------
+        X : ndarray, shape (n, d)
+            Features.
+        p, weight : ndarray, shape (n,)
+            Labels in [0, 1], and how much each row counts; a row of weight 0 gets NaN.
+        groups : ndarray, shape (n,)
+            Patient of every row.
+        """
+        left_out = np.full(len(p), np.nan)
+        left_out[weight > 0] = self._fit(*self._read_grouped(X, p, weight, groups))
+        return left_out
 
 
 class SoftLogistic(GroupedLearner):
@@ -165,36 +185,35 @@ class SoftLogistic(GroupedLearner):
         self.scaling = scaling
         self.folds = folds
 
-    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
         best = np.inf
         for scaling, scaler, rows in _scaled(given, self.scaling):
-            K, folds = rows @ rows.T, _splits(p, groups, self.folds)
-            at, last = [(np.zeros(len(train)), 0.0) for train, _ in folds], np.inf
+            folds = _splits(p, groups, self.folds)
+            lines = [_line(rows[train], p[train]) for train, _ in folds]
+            last = np.inf
             for C in self.Cs:
-                loss = 0.0
-                for k, (train, test) in enumerate(folds):
-                    inside, cost = K[np.ix_(train, train)], C * weight[train]
-                    alpha, b, _ = _newton(inside, p[train], cost, *at[k], _CHOOSING)
-                    at[k] = alpha, b
-                    q = expit(K[np.ix_(test, train)] @ alpha + b)
-                    loss += float(weight[test] @ cross_entropies(p[test], q))
+                z = np.empty(len(p))
+                for (train, test), line in zip(folds, lines, strict=True):
+                    coefficients, b = line.fitted(C * weight[train], _CHOOSING)
+                    z[test] = rows[test] @ coefficients + b
+                loss = float(weight @ cross_entropies(p, expit(z)))
                 if loss < best:
-                    best, self.C_, chosen = loss, float(C), rows
+                    best, self.C_, chosen, left_out = loss, float(C), rows, z
                     self.scaling_, self.scaler_ = scaling, scaler
                 # The loss falls, then rises with C: what follows is worse and slower.
                 if loss > last:
                     break
                 last = loss
-        start = np.zeros(len(p))
-        K, cost = chosen @ chosen.T, self.C_ * weight
-        alpha, self.intercept_, missed = _newton(K, p, cost, start, 0.0, _FITTED)
-        if missed > 1e-4:
+        whole = _line(chosen, p)
+        self.coef_, self.intercept_ = whole.fitted(self.C_ * weight, _FITTED)
+        if whole.missed > 1e-4:
             warnings.warn(
-                f"SoftLogistic: not converged in {_NEWTON} Newton steps, gradient {missed:.1e}",
+                f"SoftLogistic: not converged in {_NEWTON} Newton steps, "
+                f"gradient {whole.missed:.1e}",
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self.coef_ = chosen.T @ alpha
+        return left_out
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the log-odds of the positive class, shape (n,)."""
@@ -256,7 +275,7 @@ class RidgeProbability(GroupedLearner):
     clip: float = 0.02
     folds: int = 5
 
-    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
         if self.choose not in ("left-out error", "likelihood"):
             raise LearnerError(f"choose = {self.choose!r}: known are left-out error, likelihood")
         self.mean_ = float(np.average(p, weights=weight))
@@ -280,6 +299,8 @@ class RidgeProbability(GroupedLearner):
                         best, self.gamma_, self.alpha_ = loss, float(gamma), float(alpha)
                         self.scaling_, self.scaler_, self.rows_ = scaling, scaler, rows
                         self.dual_ = root * (vectors @ (turned / (values + alpha)))
+        # Nobody stacks a ridge: its left-out values are never made.
+        return np.full(len(p), np.nan)
 
     def _probability(self, X: Array) -> Array:
         rows = X if self.scaler_ is None else self.scaler_.transform(X)
@@ -342,19 +363,22 @@ class SoftBoosting(GroupedLearner):
     folds: int = 2
     seed: int = 0
 
-    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
         rows, splits = given.astype(np.float32), _splits(p, groups, self.folds)
         best = np.inf
         for depth in self.depths:
-            for n_trees, loss in enumerate(self._left_out(rows, p, weight, splits, depth)):
+            for n_trees, f in enumerate(self._left_out(rows, p, weight, splits, depth)):
+                loss = float(weight @ cross_entropies(p, expit(f)))
                 if loss < best:
                     best, self.depth_, self.n_trees_ = loss, int(depth), n_trees
+                    left_out = f.copy()
         self.start_ = _log_odds(p, weight)
         steps = self._steps(rows, p, weight, self.depth_)
         grown = [step for step, _ in zip(steps, range(self.n_trees_), strict=False)]
         for name, array in flatten([tree for tree, _ in grown]).items():
             setattr(self, name, array)
         self.values_ = np.concatenate([np.empty(0), *(values for _, values in grown)])
+        return left_out
 
     def _left_out(
         self,
@@ -363,8 +387,11 @@ class SoftBoosting(GroupedLearner):
         weight: Array,
         splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
         depth: int,
-    ) -> Iterator[float]:
-        """Yield the inner folds' loss after no tree, one, two, ..., until it has long risen."""
+    ) -> Iterator[Array]:
+        """Yield the inner folds' log-odds after no tree, one, ..., until the loss has long risen.
+
+        The array is one that each step changes.
+        """
         f = np.empty(len(p))
         for train, test in splits:
             f[test] = _log_odds(p[train], weight[train])
@@ -373,7 +400,7 @@ class SoftBoosting(GroupedLearner):
         lowest, waited = np.inf, 0
         while waited <= _PATIENCE:
             loss = float(weight @ cross_entropies(p, expit(f)))
-            yield loss
+            yield f
             lowest, waited = (loss, 0) if loss < lowest else (lowest, waited + 1)
             for (_, test), inside, steps in zip(splits, tests, growing, strict=True):
                 step = next(steps, None)
@@ -409,10 +436,13 @@ class SoftBoosting(GroupedLearner):
             yield tree, self.rate * values
 
     def _probability(self, X: Array) -> Array:
+        probability: Array = expit(self._log_odds(X))
+        return probability
+
+    def _log_odds(self, X: Array) -> Array:
         nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
         rows = np.ascontiguousarray(X, dtype=np.float32)
-        probability: Array = expit(self.start_ + walk(rows, self.roots_, *nodes))
-        return probability
+        return self.start_ + walk(rows, self.roots_, *nodes)
 
     def check_stored(self) -> None:
         """Prove that every walk ends inside the nodes (:func:`cad.learning.stored.check_trees`)."""
@@ -437,6 +467,44 @@ def _splits(
     if n < 2:
         raise LearnerError("inner folds need at least two patients")
     return list(GroupKFold(n).split(p, groups=groups))
+
+
+class _DualLine:
+    """Fit a penalised logistic regression at several costs, with more features than rows."""
+
+    def __init__(self, rows: Array, p: Array) -> None:
+        self.rows = rows
+        self.p = p
+        self.K = rows @ rows.T
+        # Each cost starts where the one before has ended.
+        self.at = (np.zeros(len(p)), 0.0)
+        self.missed = 0.0
+
+    def fitted(self, cost: Array, tol: float) -> tuple[Array, float]:
+        """Return coefficients and intercept at these costs of the rows."""
+        alpha, b, self.missed = _newton(self.K, self.p, cost, *self.at, tol)
+        self.at = (alpha, b)
+        return self.rows.T @ alpha, b
+
+
+class _PrimalLine:
+    """Fit a penalised logistic regression at several costs, with more rows than features."""
+
+    def __init__(self, rows: Array, p: Array) -> None:
+        self.design = np.column_stack([np.ones(len(rows)), rows])
+        self.p = p
+        self.missed = 0.0
+
+    def fitted(self, cost: Array, tol: float) -> tuple[Array, float]:
+        """Return coefficients and intercept at these costs of the rows."""
+        precision = np.ones(self.design.shape[1])
+        precision[0] = 0.0
+        beta = fit_logistic(self.design, self.p, weight=cost[None], precision=precision)[0]
+        return beta[1:], float(beta[0])
+
+
+def _line(rows: Array, p: Array) -> _DualLine | _PrimalLine:
+    return _PrimalLine(rows, p) if 2 * rows.shape[1] < len(rows) else _DualLine(rows, p)
 
 
 def _newton(

@@ -1,4 +1,4 @@
-"""Extremely randomised trees on p, kept as plain arrays, and stacked with the P-SVM."""
+"""Extremely randomised trees on p, kept as plain arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,17 +7,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logit
 from sklearn import config_context
 from sklearn.tree import ExtraTreeRegressor
 
-from cad.learning.learners.averaged import CLIP, AveragedProbabilisticSVC
+from cad.learning.learners.averaged import CLIP
 from cad.learning.learners.base import SoftLearner
 from cad.learning.learners.solvers.problem import Array
-from cad.learning.stored import Declared, Inside, check_trees, floats, whole
-
-# Of the patients that a tree of the ensemble is grown on; it is judged on the others.
-_GROWN_ON = 0.8
+from cad.learning.stored import Declared, check_trees, floats, whole
 
 
 @dataclass(eq=False, repr=False)
@@ -207,88 +203,3 @@ def walk(
                 node = left[node] if rows[i, features[node]] <= thresholds[node] else right[node]
             total[i] += values[node]
     return total
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class ProbabilisticEnsemble(AveragedProbabilisticSVC):
-    """Average the log-odds of the averaged P-SVM and of extremely randomised trees on p.
-
-    The two members err differently: one is smooth in all features, the other cuts single ones.
-    Their log-odds, measured from those of the mean label, are added with weights that minimise the
-    cross-entropy on inner folds (stacking; Wolpert 1992), with a prior towards 1/2 each. Where the
-    members are too certain, the weights sum to less than 1.
-
-    Parameters
-    ----------
-    C, gamma, eta0, kappa, scaling, boundary, folds, drop, solver, tol
-        Parameters of the P-SVM, as in :class:`AveragedProbabilisticSVC`.
-    trees, min_leaf, max_features
-        Number of trees, least rows of a leaf, and share of the features that are tried at each node
-        (:class:`cad.learning.learners.SoftExtraTrees`).
-
-    Attributes
-    ----------
-    member_weights_ : ndarray, shape (2,)
-        Weight of the P-SVM and of the trees.
-    trees_ : SoftExtraTrees
-        The fitted trees. All other attributes belong to the P-SVM, as in
-        :class:`AveragedProbabilisticSVC`.
-    """
-
-    stored: ClassVar[Declared] = {
-        "member_weights_": floats(2),
-        "trees_": Inside(("SoftExtraTrees",)),
-    }
-
-    trees: int = 50
-    min_leaf: int = 3
-    max_features: float = 1 / 3
-
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        eta: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> Self:
-        """Fit both members and their weights; return this object.
-
-        Parameters
-        ----------
-        X : array, shape (n, d)
-            Features, not scaled.
-        y : array, shape (n,)
-            Two classes, or probabilities in [0, 1] (0 and 1 are certain).
-        eta : float or array, shape (n,), optional
-            Uncertainty of the labels (the readers' spread); 0 when not given.
-        sample_weight : array, shape (n,), optional
-            How much each row counts.
-        groups : array, shape (n,), optional
-            Patient of every row; when not given, every row counts as another patient.
-
-        Raises
-        ------
-        LearnerError
-            For labels or a number of patients that :meth:`AveragedProbabilisticSVC.fit` refuses.
-        """
-        smooth = self._fit_inside(X, y, eta, sample_weight, groups)
-        self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, _GROWN_ON)
-        rows, _, p, weight = self._read_inputs(X, y, sample_weight)
-        cut = self.trees_._fit_inside(rows, p, sample_weight, groups)
-        said = np.column_stack([smooth, logit(np.clip(cut, CLIP, 1 - CLIP))])
-        self.member_weights_ = self._stacked(said, p, weight, towards=0.5)
-        return self
-
-    def decision_function(self, X: ArrayLike) -> Array:
-        """Return the weighted log-odds of the positive class, shape (n,)."""
-        return self._both(super().decision_function(X), np.asarray(X, dtype=float))
-
-    def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
-        """Return decision values of mixed rows, as the P-SVM's method does."""
-        each = zip(super().decide_mixed(rows, other, mixed), rows, strict=True)
-        return np.array([self._both(smooth, np.where(mixed, other, row)) for smooth, row in each])
-
-    def _both(self, smooth: Array, rows: Array) -> Array:
-        cut = logit(self.trees_._probability(rows))
-        return self.base_ + (np.column_stack([smooth, cut]) - self.base_) @ self.member_weights_

@@ -10,7 +10,8 @@ from cad.base.files import JsonObject, json_safe
 from cad.learning.evaluation.folds.nested import PatientGridSearch
 from cad.learning.learners.averaged import AveragedProbabilisticSVC
 from cad.learning.learners.base import KernelMachine
-from cad.learning.learners.trees import ProbabilisticEnsemble, SoftExtraTrees
+from cad.learning.learners.ensemble import ProbabilisticEnsemble
+from cad.learning.learners.trees import SoftExtraTrees
 
 _WEIGHED = ("scaling", "gamma", "eta0", "kappa", "C")
 
@@ -105,13 +106,16 @@ def _start(learner: Any) -> str | None:
 
 
 def _weights_sentence(found: JsonObject | None) -> str:
-    """Say how much kappa, eta0 and the scalings count; empty where nothing was weighed."""
+    """Say how much eta0 and the scalings count; empty where nothing was weighed.
+
+    Not kappa, whose weight is no evidence: see
+    :mod:`cad.learning.evaluation.readers.disagreement`.
+    """
     if not found:
         return ""
-    names = {"kappa": "κ", "eta0": "η₀", "scaling": "scaling"}
+    names = {"eta0": "η₀", "scaling": "scaling"}
     parts = [
         f"{title} " + ", ".join(f"{value}: {share:.0%}" for value, share in found[name].items())
         for name, title in names.items()
     ]
-    adaptive = sum(share for value, share in found["kappa"].items() if float(value) > 0)
-    return f"Weights of {'; '.join(parts)}. The adaptive η counts {adaptive:.0%}."
+    return f"Weights of {'; '.join(parts)}."

@@ -162,7 +162,12 @@ def test_a_unanimous_panel_is_its_mean(grades: np.ndarray) -> None:
     belief = fit(grades).predict(grades)
     np.testing.assert_array_equal(belief.p, grades[:, 0])
     np.testing.assert_array_equal(belief.eta, 0)
-    assert not any(row.odd for row in reader_agreement(grades, NAMES, np.arange(40)))
+    rows = reader_agreement(grades, NAMES, np.arange(40))
+    assert not any(row.odd for row in rows)
+    told = bool(np.ptp(grades))
+    assert [note.split(" (")[0] for note in agreement_notes(rows)] == [
+        "the readers agree nearly everywhere"
+    ] * told
 
 
 def test_a_turned_scale_is_asked_about() -> None:

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -282,3 +283,16 @@ def test_a_linear_kernel_takes_features_of_a_hundred_million(scale: str) -> None
     )
     assert large.solution_.converged
     np.testing.assert_allclose(large.predict_proba(1e8 * X), one.predict_proba(X), atol=1e-4)
+
+
+def test_features_of_unlike_scale_are_warned_of_by_name() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"adc": 1000 * rng.normal(size=40), "ktrans": rng.normal(size=40) / 10})
+    p = np.clip(0.5 + X["ktrans"].to_numpy(), 0, 1)
+    with pytest.warns(LearnerWarning, match=r"adc has a standard .*, ktrans of .*default_learner"):
+        ProbabilisticSVC(scale="fixed").fit(X, p)
+    # Scaled, of one kernel matrix, or beside a constant: nothing to say.
+    ProbabilisticSVC(scale="fixed").fit(X / X.std(), p)
+    ProbabilisticSVC(scale="fixed").fit((X[["ktrans"]] * 10).assign(constant=1.0), p)
+    kernel = np.exp(-np.square(p[:, None] - p)) + np.diag(np.linspace(0, 100, 40))
+    ProbabilisticSVC(scale="fixed", kernel="precomputed").fit(kernel, p)

@@ -1,30 +1,23 @@
-"""Extremely randomised trees against scikit-learn's, and stacked with the P-SVM."""
+"""Extremely randomised trees against scikit-learn's."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-from scipy.special import expit, logit
+from scipy.special import expit
 from sklearn.ensemble import ExtraTreesRegressor
-from sklearn.model_selection import GroupKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cad.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble, SoftExtraTrees
+from cad.learners import SoftExtraTrees
 from cad.learning.learners.solvers.problem import LearnerError
 
-FOLDS = "inner folds are drawn from rows: a repeated row is not a row of twice the weight"
 DRAWN = "a repeated row moves the random cuts of a tree and the regions that a leaf needs"
-SMALL = {"C": 1.0, "gamma": 0.3, "eta0": 0.1, "kappa": 0.0, "folds": 3}
 
 
 @parametrize_with_checks(
-    [SoftExtraTrees(trees=20), ProbabilisticEnsemble(trees=20, **SMALL)],
-    expected_failed_checks=lambda estimator: {
-        f"check_sample_weight_equivalence_on_{kind}_data": DRAWN
-        if isinstance(estimator, SoftExtraTrees)
-        else FOLDS
-        for kind in ("dense", "sparse")
+    [SoftExtraTrees(trees=20)],
+    expected_failed_checks=lambda _: {
+        f"check_sample_weight_equivalence_on_{kind}_data": DRAWN for kind in ("dense", "sparse")
     },
 )
 def test_scikit_learn_checks(estimator: object, check: object) -> None:
@@ -59,41 +52,6 @@ def test_a_node_is_the_mean_of_its_rows_and_a_monotone_change_of_scale_is_none()
     np.testing.assert_allclose(fitted.values_[fitted.roots_], p.mean(), atol=1e-12)
     scaled = SoftExtraTrees(trees=5).fit(4 * X, p)
     np.testing.assert_allclose(scaled.predict_proba(4 * X), fitted.predict_proba(X), atol=1e-12)
-
-
-def test_the_ensemble_adds_log_odds_by_what_inner_folds_say() -> None:
-    """The weights from scipy's minimiser, on inner log-odds made without the learner's code."""
-    X, p, patient = cohort()
-    both = ProbabilisticEnsemble(trees=25, **SMALL).fit(X, p, groups=patient)
-    smooth = AveragedProbabilisticSVC(**SMALL).fit(X, p, groups=patient)
-    drawn = {"trees": 25, "max_features": 1 / 3, "share": 0.8}
-    trees = SoftExtraTrees(**drawn).fit(X, p, groups=patient)
-    members = [logit(one.predict_proba(X)[:, 1]) - logit(p.mean()) for one in (smooth, trees)]
-    expected = logit(p.mean()) + both.member_weights_ @ members
-    np.testing.assert_allclose(both.decision_function(X), expected, atol=1e-9)
-
-    inner = np.zeros((2, len(p)))
-    for train, test in GroupKFold(3).split(X, groups=patient):
-        # Given whole, so that scalings are those of all rows, which see no label.
-        part = AveragedProbabilisticSVC(**SMALL)
-        part.fit(X, p, sample_weight=np.isin(np.arange(len(p)), train) * 1.0, groups=patient)
-        of_training = (part.decision_function(X[test]) - part.base_) / part.slope_ + part.base_
-        inner[0, test] = smooth.base_ + smooth.slope_ * (of_training - smooth.base_)
-    inner[1] = logit(np.clip(trees._fit_inside(X, p, None, patient), 0.01, 0.99))
-    said = (inner - logit(p.mean())).T
-
-    def loss(weights: np.ndarray) -> float:
-        z = logit(p.mean()) + said @ weights
-        return float(np.sum(np.logaddexp(0, z) - p * z) + 3 * np.sum((weights - 0.5) ** 2))
-
-    np.testing.assert_allclose(both.member_weights_, minimize(loss, [0.5, 0.5]).x, atol=0.02)
-
-
-def test_members_that_know_nothing_count_less_than_half_each() -> None:
-    rng = np.random.default_rng(5)
-    X, p = rng.normal(size=(120, 4)), rng.integers(0, 2, 120).astype(float)
-    fitted = ProbabilisticEnsemble(trees=50, **SMALL).fit(X, p, groups=np.arange(120) // 3)
-    assert (fitted.member_weights_ < 0.5).all()
 
 
 def test_a_tree_is_judged_by_patients_that_it_has_not_seen() -> None:

@@ -1,0 +1,214 @@
+"""The shipped learner: a line, P-SVMs, trees and boosting, stacked in log-odds.
+
+The members err differently: a line needs few patients, the P-SVMs are smooth in all features, trees
+and boosting cut single ones. Few patients cannot tell which of them is right and get an average of
+the first three; boosting, which is worst with few, has to show what it adds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
+
+from cad.learning.learners.averaged import CLIP, AveragedProbabilisticSVC, drawn_rows
+from cad.learning.learners.rivals import SoftBoosting, SoftLogistic
+from cad.learning.learners.solvers.problem import Array, LearnerError
+from cad.learning.learners.trees import SoftExtraTrees
+from cad.learning.stored import Declared, Inside, floats
+
+MEMBERS = ("line", "P-SVMs", "trees", "boosting")
+"""Members in the order of ``member_weights_``."""
+# Of the patients that a tree of the ensemble is grown on; it is judged on the others.
+_GROWN_ON = 0.8
+MOST_LINED = 20_000
+"""Rows that the line and boosting learn from; of more, so many are drawn."""
+# Rows on which a tree is grown; each draws its own.
+_MOST_GROWN = 50_000
+# Beyond so many rows the inner folds of boosting are two, for time.
+_MANY = 5000
+# Chosen on fourteen tables in five folds and on ten patients of each (docs/probability.md).
+TOWARDS = np.array([0.25, 0.5, 0.25, 0.0])
+"""What the members' weights are drawn to, and begin at without evidence."""
+# Levels at which the spread of labels around predictions is kept.
+_LEVELS = np.linspace(0.0, 1.0, 201)
+# A label next to 0 or 1 has less room, and never none.
+_ROOM = 0.02
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ProbabilisticEnsemble(AveragedProbabilisticSVC):
+    """Average the log-odds of a line, the averaged P-SVM, random trees and boosted trees on p.
+
+    Log-odds of the members, measured from those of the mean label, are added with weights that
+    minimise the cross-entropy on inner folds (stacking; Wolpert 1992), drawn to :data:`TOWARDS`.
+    Where the members are too certain, the weights sum to less than 1.
+
+    Features need no scaling and no choice of a parameter. :func:`cad.default_learner` returns it.
+
+    Parameters
+    ----------
+    C, gamma, eta0, kappa, scaling, boundary, folds, drop, solver, tol
+        Parameters of the P-SVM, as in :class:`AveragedProbabilisticSVC`.
+    trees, min_leaf, max_features
+        Number of trees, least rows of a leaf, and share of the features that are tried at each node
+        (:class:`cad.learning.learners.SoftExtraTrees`).
+
+    Attributes
+    ----------
+    member_weights_ : ndarray, shape (4,)
+        Weights of the members, in the order of :data:`MEMBERS`.
+    line_ : SoftLogistic
+    trees_ : SoftExtraTrees
+    boosting_ : SoftBoosting
+        The fitted members. All other attributes belong to the P-SVM, as in
+        :class:`AveragedProbabilisticSVC`.
+    scatter_ : ndarray, shape (201,)
+        Quantiles of (p - q) / sqrt(q (1 - q) + .02) on inner folds, p the label and q the
+        prediction: how labels lie around predictions.
+
+    Examples
+    --------
+    >>> import cad, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = 1000 * rng.normal(size=(90, 3))
+    >>> scores = np.round(4 / (1 + np.exp(-X[:, :1] / 500 + rng.normal(0, 1, (90, 4)))))
+    >>> belief = cad.consensus(1 + scores)
+    >>> learner = cad.default_learner().fit(X, belief.p, eta=belief.eta, groups=np.arange(90) // 3)
+    >>> probability = learner.predict_proba(X[:2])[:, 1]
+    >>> low, high = learner.predict_range(X[:2]).T
+    >>> bool(((low <= probability) & (probability <= high)).all())
+    True
+    """
+
+    stored: ClassVar[Declared] = {
+        "member_weights_": floats(len(MEMBERS)),
+        "scatter_": floats(len(_LEVELS)),
+        "line_": Inside(("SoftLogistic",)),
+        "trees_": Inside(("SoftExtraTrees",)),
+        "boosting_": Inside(("SoftBoosting",)),
+    }
+
+    trees: int = 50
+    min_leaf: int = 3
+    max_features: float = 1 / 3
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the members and their weights; return this object.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features, not scaled.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (0 and 1 are certain).
+        eta : float or array, shape (n,), optional
+            Uncertainty of the labels (the readers' spread); 0 when not given.
+        sample_weight : array, shape (n,), optional
+            How much each row counts.
+        groups : array, shape (n,), optional
+            Patient of every row; when not given, every row counts as another patient.
+
+        Raises
+        ------
+        LearnerError
+            For labels or a number of patients that :meth:`AveragedProbabilisticSVC.fit` refuses.
+        """
+        smooth = self._fit_inside(X, y, eta, sample_weight, groups)
+        rows, _, p, weight = self._read_inputs(X, y, sample_weight)
+        owner = np.arange(len(p)) if groups is None else np.asarray(groups)
+        said = np.full((len(p), len(MEMBERS)), np.nan)
+        said[:, 1] = smooth
+        share = min(_GROWN_ON, _MOST_GROWN / len(p))
+        self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, share)
+        cut = self.trees_._fit_inside(rows, p, sample_weight, groups)
+        said[:, 2] = logit(np.clip(cut, CLIP, 1 - CLIP))
+        used = drawn_rows(weight, MOST_LINED)
+        task = (rows[used], p[used], weight[used], owner[used])
+        self.line_ = SoftLogistic(folds=self.folds)
+        self.boosting_ = SoftBoosting(folds=self.folds if len(used) <= _MANY else 2)
+        for column, member in ((0, self.line_), (3, self.boosting_)):
+            said[used, column] = member.fit_left_out(*task)
+        known = np.isfinite(said).all(axis=1)
+        if not known.any():
+            raise LearnerError("no row was left out of all members: more patients are needed")
+        self.member_weights_ = self._stacked(said, p, weight, towards=TOWARDS)
+        z = self.base_ + (said[known] - self.base_) @ self.member_weights_
+        self.scatter_ = np.quantile(_residuals(p[known], expit(z)), _LEVELS)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the weighted log-odds of the positive class, shape (n,)."""
+        return self._together(super().decision_function(X), np.asarray(X, dtype=float))
+
+    def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
+        """Return decision values of mixed rows, as the P-SVM's method does."""
+        decided = []
+        for smooth, row in zip(super().decide_mixed(rows, other, mixed), rows, strict=True):
+            decided.append(self._together(smooth, np.where(mixed, other, row)))
+        return np.array(decided)
+
+    def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> Array:
+        """Return quantiles of what the readers' mean of each row may be, shape (n, n_levels).
+
+        Labels of new rows lie around the prediction as those of inner folds did, relative to the
+        room that a probability leaves: sqrt(q (1 - q) + .02).
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features.
+        levels : sequence of float
+            Probabilities in [0, 1], such as .025 and .975.
+
+        Raises
+        ------
+        LearnerError
+            For a level outside [0, 1].
+        """
+        wanted = np.asarray(levels, dtype=float)
+        if ((wanted < 0) | (wanted > 1)).any():
+            raise LearnerError(f"levels = {list(levels)!r}, must lie in [0, 1]")
+        q = self.predict_proba(X)[:, 1]
+        scatter = np.interp(wanted, _LEVELS, self.scatter_)
+        room = np.sqrt(q * (1 - q) + _ROOM)
+        quantiles: Array = np.clip(q[:, None] + room[:, None] * scatter, 0.0, 1.0)
+        return quantiles
+
+    def predict_range(self, X: ArrayLike, level: float = 0.95) -> Array:
+        """Return the range in which the readers' mean of each row lies, shape (n, 2).
+
+        The range contains the probability that :meth:`predict_proba` states.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features.
+        level : float
+            Share of new rows whose readers' mean lies in its range, in (0, 1).
+        """
+        q = self.predict_proba(X)[:, 1]
+        ends = self.predict_quantiles(X, ((1 - level) / 2, (1 + level) / 2))
+        return np.column_stack([np.minimum(ends[:, 0], q), np.maximum(ends[:, 1], q)])
+
+    def _together(self, smooth: Array, rows: Array) -> Array:
+        said = np.empty((len(rows), len(MEMBERS)))
+        said[:, 0] = self.line_._linear(rows)
+        said[:, 1] = smooth
+        said[:, 2] = logit(self.trees_._probability(rows))
+        said[:, 3] = self.boosting_._log_odds(rows)
+        together: Array = self.base_ + (said - self.base_) @ self.member_weights_
+        return together
+
+
+def _residuals(p: Array, q: Array) -> Array:
+    return np.asarray((p - q) / np.sqrt(q * (1 - q) + _ROOM))
