@@ -24,12 +24,14 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import read_probabilities
 from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
 from cad.learning.evaluation.folds.paired import Rivals, compare_with_rivals
+from cad.learning.evaluation.readers.disagreement import measure_disagreement
 from cad.learning.evaluation.statements.promise import broken_promises
 from cad.learning.evaluation.summary import Summary, summarise
 from cad.learning.labels.agreement import AgreementReaders, agreement_notes, reader_agreement
 from cad.learning.labels.pooled import Belief
 from cad.learning.labels.rules import consensus_rule
 from cad.learning.labels.scales import score_probability
+from cad.learning.learners.ensemble import ProbabilisticEnsemble
 from cad.mri.features.provenance import check_columns
 from cad.run.execution.options import ExecutionOptions
 from cad.run.model.bundle import Bundle, load_bundle
@@ -38,8 +40,8 @@ from cad.run.pipeline import aggregate_cohort, predict_cohort
 from cad.run.stages.aggregate import Table
 
 __all__ = [
-    "Belief", "Bundle", "CadError", "Cohort", "Table", "Validation", "consensus", "load_model",
-    "measure", "predict", "read_cohort", "save_model", "validate",
+    "Belief", "Bundle", "CadError", "Cohort", "Table", "Validation", "consensus",
+    "default_learner", "load_model", "measure", "predict", "read_cohort", "save_model", "validate",
 ]  # fmt: skip
 
 
@@ -171,6 +173,30 @@ def consensus(
     return replace(belief, y=np.where(np.isnan(truth), belief.p, truth), notes=tuple(notes))
 
 
+def default_learner() -> ProbabilisticEnsemble:
+    """Return the learner to begin with, unfitted: nothing to scale and no parameter to choose.
+
+    Returns
+    -------
+    ProbabilisticEnsemble
+        A line, P-SVMs, trees and boosting, stacked by what they predict of inner folds. After
+        ``fit(X, y, eta=..., groups=patients)`` it has ``predict_proba``; ``predict_quantiles``, the
+        distribution of what the readers' mean of a region may be; and ``predict_range``, the range
+        in which it lies. The pipeline ``ensemble`` fits it to a cohort.
+
+    Examples
+    --------
+    >>> import cad, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 2)) * [1, 1000]
+    >>> p = np.round(4 / (1 + np.exp(-2 * X[:, 0]))) / 4
+    >>> learner = cad.default_learner().fit(X, p, groups=np.arange(60) // 3)
+    >>> learner.predict_range(X[:1], level=0.9).shape
+    (1, 2)
+    """
+    return ProbabilisticEnsemble()
+
+
 def _numbers(name: str, values: ArrayLike) -> np.ndarray:
     """Return values as floats; refuse what only looks like numbers, or does not."""
     raw = np.asarray(values)
@@ -220,8 +246,9 @@ class Validation:
     folds : OutOfFold
         Every fold's warnings, failures and fitted parameters.
     notes : list of str
-        The effective number of patients, and warnings where the data do not meet the assumptions
-        of the intervals and tests.
+        The effective number of patients, warnings where the data do not meet the assumptions of
+        the intervals and tests. With several readers whether their disagreement helps, and who adds
+        nothing to the others.
     summarised : callable
         Returns what ``metrics`` holds.
     """
@@ -330,8 +357,21 @@ def validate(
         truth=known,
         p=believed,
     )
-    summarised = partial(summarise, frame, reader_scores=_long(keys, readers), folds=made)
+    whole = partial(summarise, frame, reader_scores=_long(keys, readers), folds=made)
     notes = broken_promises(owner, believed, known, readers, beside.table)
+    disagreement = None
+    if eta is not None and readers is not None and readers.shape[1] > 1:
+        disagreement = measure_disagreement(learner, X, p, eta, patients=owner, seed=seed)
+    if disagreement is not None:
+        notes.append(disagreement.sentence())
+    if readers is not None:
+        names = [str(name) for name in readers.columns]
+        grades = readers.to_numpy(float)
+        notes += agreement_notes(reader_agreement(grades, names, owner))
+
+    def summarised() -> Summary:
+        return replace(whole(), disagreement=disagreement)
+
     return Validation(made.probability, beside.table, beside.sentence, made, notes, summarised)
 
 

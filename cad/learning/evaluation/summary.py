@@ -34,6 +34,7 @@ from cad.learning.evaluation.measures.comparison import (
 from cad.learning.evaluation.readers.agreement import Agreement
 from cad.learning.evaluation.readers.assisted import Assisted, assist
 from cad.learning.evaluation.readers.ceiling import Ceiling, readers_ceiling
+from cad.learning.evaluation.readers.disagreement import Disagreement
 from cad.learning.evaluation.readers.mrmc import AgainstReaders
 from cad.learning.evaluation.readers.results import ReaderResult, reader_results, score_table
 from cad.learning.labels.skill import SkillTable
@@ -173,6 +174,8 @@ class Summary:
         In a validation: other learners on the same folds.
     reader_skill : SkillTable or None
         In a validation: how good each reader is, and what each adds to the others.
+    disagreement : Disagreement or None
+        In a validation with several readers: whether their disagreement helps the learner.
     unlabelled_rows : int or None
         In a validation: the largest number of rows without a label that the learner of a fold saw.
     patient_level : PatientLevel or None
@@ -212,6 +215,7 @@ class Summary:
     decisions: dict[str, Decisions] = field(default_factory=dict)
     rivals: RivalTable | None = None
     reader_skill: SkillTable | None = None
+    disagreement: Disagreement | None = None
     unlabelled_rows: int | None = None
     patient_level: PatientLevel | None = None
     at_training: dict[str, OperatingChoice] = field(default_factory=dict)
@@ -228,7 +232,7 @@ class Summary:
         content = _fields(self)
         del content["rows"]
         content["null"] = self.null and self.null.as_dict()
-        for name in ("assisted", "ceiling"):
+        for name in ("assisted", "ceiling", "disagreement"):
             part = getattr(self, name)
             content[name] = part and {**_fields(part), "sentence": part.sentence()}
         point = self.operating_point

@@ -32,8 +32,17 @@ _KEPT = (
     "operating_point",
     "assisted",
     "ceiling",
+    "disagreement",
 )
-_SENTENCES = ("operating_point", "rivals", "assisted", "ceiling", "unverified", "venn_abers")
+_SENTENCES = (
+    "operating_point",
+    "rivals",
+    "disagreement",
+    "assisted",
+    "ceiling",
+    "unverified",
+    "venn_abers",
+)
 
 
 def metadata(

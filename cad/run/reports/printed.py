@@ -114,6 +114,7 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
         ("By the thresholds alone", of.get("thresholds")),
         ("Thresholds for the aim", point and point.sentence()),
         ("Rivals", metrics.rivals and metrics.rivals["sentence"]),
+        ("The readers' disagreement", metrics.disagreement and metrics.disagreement.sentence()),
         ("Readers with the tool", tool and tool.sentence()),
         ("What the readers allow", ceiling and ceiling.sentence()),
         ("Readers", metrics.reader_skill and metrics.reader_skill["sentence"]),

@@ -26,6 +26,7 @@ from cad.learning.evaluation.folds.crossval import (
 )
 from cad.learning.evaluation.folds.null import PermutationNull, permutation_null
 from cad.learning.evaluation.folds.paired import RivalTable, compare_with_rivals
+from cad.learning.evaluation.readers.disagreement import Disagreement, measure_disagreement
 from cad.learning.evaluation.statements.promise import broken_promises
 from cad.learning.labels.consensus import grade_matrix
 from cad.learning.labels.skill import SkillTable, reader_skill
@@ -136,6 +137,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         unlabelled_rows=max(fold.n_unlabelled for fold in folds.folds),
         rivals=rivals,
         reader_skill=_reader_skill(aggregated),
+        disagreement=_disagreement(loaded, aggregated),
         patient_level=of_men,
         unverified=if_unverified_were_benign(
             truth, scored["probability"].to_numpy(float), table.groups, thresholds[0]
@@ -371,6 +373,22 @@ def _reader_skill(aggregated: Aggregated) -> SkillTable | None:
     truth, patients = own["truth"].to_numpy(float), own["participant_id"].to_numpy(str)
     table, sentence, against = reader_skill(grades, readers, truth, patients)
     return {"against": against, "sentence": sentence, "table": table.to_dict("records")}
+
+
+def _disagreement(loaded: Loaded, aggregated: Aggregated) -> Disagreement | None:
+    """Measure whether the readers' disagreement helps; None where it is not learned from."""
+    table = aggregated.table
+    several = (table.labels["n_readers"] > 1).to_numpy()
+    if loaded.settings.labels.eta != "adaptive" or not several.any():
+        return None
+    return measure_disagreement(
+        make_estimator(loaded.settings),
+        aggregated.source,
+        table.labels["p"].to_numpy(float),
+        table.spread,
+        patients=table.groups,
+        seed=loaded.settings.validate_.seed,
+    )
 
 
 def _broken_promises(aggregated: Aggregated, rivals: RivalTable | None) -> list[str]:

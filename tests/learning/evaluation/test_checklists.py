@@ -280,8 +280,9 @@ def test_weights_are_those_of_the_fitted_points() -> None:
         own = points.groupby(name)["weight"].sum()
         assert list(found["weights"][name].values()) == pytest.approx(own.sort_index().tolist())
         assert sum(found["weights"][name].values()) == pytest.approx(1.0)
-    adaptive = points.loc[points["kappa"] > 0, "weight"].sum()
-    assert f"The adaptive η counts {adaptive:.0%}." in found["sentence"]
+    assert found["sentence"].startswith("Weights of η₀ ")
+    # A weight of kappa is no evidence that disagreement helps.
+    assert "κ" not in found["sentence"]
 
 
 def test_validation_md_answers_or_asks() -> None:

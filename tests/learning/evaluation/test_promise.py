@@ -59,3 +59,22 @@ def test_a_run_is_judged_by_its_own_regions_and_reader() -> None:
     aggregated.grades = pd.concat([grades, grades.assign(reader_id="r2")])
     better = {"table": [{**constant, "lower": 0.1}]}
     assert _broken_promises(aggregated, better) == notes[:1]
+
+
+def test_labels_of_one_reader_quote_the_slopes_of_this_cohort() -> None:
+    rows = pd.DataFrame(
+        [
+            {"against": against, "measure": "calibration_slope", "learner": learner, "value": value}
+            for against, learner, value in (
+                ("readers", "ours", 0.9),
+                ("readers", "rival", 0.4),
+                ("histology", "ours", 1.05),
+            )
+        ]
+    ).assign(lower=np.nan)
+    p = [0.25, 0.75] * 4
+    notes = broken_promises(list("aabbccdd"), p, np.full(8, np.nan), np.array(p)[:, None], rows)
+    assert notes[1] == (
+        "labels of one reader: the calibration slope here is 0.90 to readers and 1.05 to "
+        "histology; what other readers would say of these regions is not measured"
+    )

@@ -269,3 +269,37 @@ def test_a_score_that_no_scale_has_is_no_missing_one(score: float):
     """Infinity had counted as "nobody scored", without a word."""
     with pytest.raises(CadError, match="likert5"):
         cad.consensus([[1.0, 2.0], [score, 3.0]])
+
+
+def test_odd_panels_are_validated_or_refused_with_the_reason() -> None:
+    rng = np.random.default_rng(0)
+    X, patients = rng.normal(size=(60, 3)), np.arange(60) // 3
+    scores = np.clip(np.round(3 + X[:, :1] + rng.normal(0, 0.7, (60, 4))), 1, 5)
+    learner = cad.learners.AveragedProbabilisticSVC(C=1.0, gamma=0.3, eta0=0.1, kappa=1.0)
+
+    def notes(given: np.ndarray) -> list[str]:
+        belief = cad.consensus(given)
+        readers = pd.DataFrame((given - 1) / 4, columns=list("abcde")[: given.shape[1]])
+        made = cad.validate(
+            learner, X, belief.p, patients, eta=belief.eta, readers=readers, folds=4
+        )
+        return made.notes[1:]
+
+    with pytest.raises(
+        cad.CadError, match=r"every label is 0.5, one class: there is nothing to tell apart"
+    ):
+        notes(np.full((60, 4), 3.0))
+    (unanimous,) = notes(np.repeat(scores[:, :1], 4, axis=1))
+    assert unanimous.startswith("the readers agree nearly everywhere")
+    (alone,) = notes(scores[:, :1])
+    assert alone.startswith("labels of one reader: the calibration slope here is ")
+    few = scores.copy()
+    few[3:, 3] = np.nan
+    assert [note[:18] for note in notes(few)] == ["Disagreement helps"]
+    twice = notes(np.column_stack([scores, scores[:, 0]]))
+    assert twice[1].startswith("a, e gave the same scores, by more than chance")
+    spoilt = scores.copy()
+    spoilt[:, 1] = rng.permutation(spoilt[:, 1])
+    assert notes(spoilt)[1].startswith("b adds nothing to the other readers")
+    with pytest.raises(cad.CadError, match="score 80 is not on its scale likert5"):
+        cad.consensus(np.column_stack([scores[:, :3], 20 * np.full(60, 4.0)]))

@@ -46,7 +46,8 @@ def broken_promises(
     grades : array, shape (n, readers), optional
         Every reader's probability, NaN where a reader did not read.
     comparison : DataFrame, optional
-        Table of the learner and its rivals, of which one predicts a constant: a row for each rival
+        Table of the learner, which comes first, and its rivals, of which one predicts a constant:
+        a row for each rival
         (``learner``) and measure (``measure``), with ``lower``, the lower end of the 95 % interval
         of the rival's measure minus the learner's.
     """
@@ -74,10 +75,25 @@ def broken_promises(
         binary = bool(np.isin(given[np.isfinite(given)], (0.0, 1.0)).all())
         if given.shape[1] == 1 or binary:
             who = "a scale of two answers" if binary else "one reader"
-            slope = ".2 to .8" if binary else ".4 to 1"
-            notes.append(f"labels of {who}: probabilities are too certain (slope {slope})")
+            notes.append(
+                f"labels of {who}: {_slopes(comparison)}what other readers would say of these "
+                "regions is not measured"
+            )
     if comparison is not None:
         rows = comparison[(comparison["learner"] == "constant") & (comparison["measure"] == "kl")]
         if len(rows) and not rows["lower"].iloc[0] > 0:
             notes.append("the learner is no better than a constant beyond chance")
     return notes
+
+
+def _slopes(comparison: pd.DataFrame | None) -> str:
+    """Return the calibration slopes that this cohort shows, in words; empty without any."""
+    if comparison is None or "value" not in comparison:
+        return ""
+    slopes = comparison[comparison["measure"] == "calibration_slope"]
+    # The first learner of the table is the validated one.
+    slopes = slopes[slopes["learner"] == comparison["learner"].iloc[0]].dropna(subset="value")
+    if slopes.empty:
+        return ""
+    parts = [f"{row.value:.2f} to {row.against}" for row in slopes.itertuples()]
+    return f"the calibration slope here is {' and '.join(parts)}; "

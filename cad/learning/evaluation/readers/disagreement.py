@@ -1,0 +1,224 @@
+"""Does the readers' disagreement help? The spread of each region, against that of another region.
+
+A learner that weighs the spread on inner folds gives it weight whether it helps or not: an eta of
+zeros keeps two thirds of the weight of the adaptive one (docs/methods.md 8). The evidence is a
+permutation: the same spreads, dealt to other regions. What no longer loses by that is no use of
+disagreement.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import xlogy
+from scipy.stats import t as student
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+
+from cad.learning.evaluation.folds.crossval import (
+    FIT_ERRORS,
+    blas_threads,
+    deal_patients,
+    fit_keywords,
+)
+from cad.learning.learners.base import cross_entropies
+
+Array = NDArray[np.float64]
+
+DRAWS = 20
+"""Permutations of the spread."""
+MOST_ROWS = 5000
+"""Labelled regions beyond which nothing is permuted: the fits take matrices of all pairs."""
+_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Hold what the readers' spread is worth to a learner.
+
+    All losses are two-sided Kullback-Leibler divergences from the readers' mean, summed over
+    regions, of patients left out in five folds.
+
+    Parameters
+    ----------
+    n, patients : int
+        Regions and patients.
+    kl : float
+        With every region's own spread.
+    kl_permuted : float
+        With the spreads of other regions, mean over ``draws``.
+    kl_without : float
+        Without any spread.
+    gain, lower, upper : float
+        1 - ``kl`` / ``kl_permuted`` in %, and its 95 % interval over patients.
+    p : float
+        Share of the permutations, the regions' own order among them, with as low a loss.
+    draws : int
+        Number of permutations.
+    """
+
+    n: int
+    patients: int
+    kl: float
+    kl_permuted: float
+    kl_without: float
+    gain: float
+    lower: float
+    upper: float
+    p: float
+    draws: int
+
+    def sentence(self) -> str:
+        """Say in one line whether disagreement helps."""
+        numbers = f"{self.gain:+.1f} % [{self.lower:+.1f}, {self.upper:+.1f}]"
+        without = 100 * (1 - self.kl / self.kl_without)
+        return (
+            f"Disagreement helps: {numbers} of the divergence from the readers' mean, against the "
+            f"same disagreement dealt to other regions ({self.draws} draws); {without:+.1f} % "
+            "against none."
+        )
+
+
+def measure_disagreement(
+    estimator: Any,
+    X: Any,
+    p: ArrayLike,
+    spread: ArrayLike,
+    *,
+    patients: ArrayLike,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Disagreement | None:
+    """Permute the readers' spread among regions and measure what that costs a learner.
+
+    Each of five folds of patients is fitted once. What does not depend on the spread (scaling,
+    kernels, the settings' weights) is shared by all permutations.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+        Unfitted; a learner with ``predict_spreads``, or a pipeline that ends in one.
+    X : array or DataFrame, shape (n, d), or callable
+        Features. A callable gets the indices of the training rows and returns the features of all
+        rows.
+    p : array, shape (n,)
+        Readers' mean in [0, 1]; NaN where nobody read.
+    spread : array, shape (n,)
+        Readers' standard deviation; 0 or NaN where there is none.
+    patients : array, shape (n,)
+        Patient of every row.
+    draws : int
+        Number of permutations.
+    seed : int
+        Of the folds and the permutations.
+
+    Returns
+    -------
+    Disagreement or None
+        None for another learner, for fewer than ten labelled regions or five patients, more than
+        :data:`MOST_ROWS`, a spread that is the same everywhere, and where a fold cannot be fitted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import ProbabilisticSVC
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 2))
+    >>> scores = np.round(4 / (1 + np.exp(-2 * X[:, :1] + rng.normal(size=(60, 3))))) / 4
+    >>> learner = ProbabilisticSVC(eta0=0.05, scale="fixed")
+    >>> told = measure_disagreement(learner, X, scores.mean(axis=1), scores.std(axis=1, ddof=1),
+    ...     patients=np.arange(60) // 3)
+    >>> told.draws, told.lower < told.gain < told.upper
+    (20, True)
+    """
+    target = np.asarray(p, dtype=float)
+    eta = np.nan_to_num(np.asarray(spread, dtype=float))
+    labelled = np.flatnonzero(np.isfinite(target))
+    owner = np.asarray(patients).astype(str)
+    n_patients = len(np.unique(owner[labelled]))
+    learner = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    if not hasattr(learner, "predict_spreads"):
+        return None
+    if not 10 <= len(labelled) <= MOST_ROWS or n_patients < _FOLDS:
+        return None
+    if np.ptp(eta[labelled]) == 0:
+        return None
+    rng = np.random.default_rng(seed)
+    spreads = np.zeros((draws + 2, len(target)))
+    spreads[0] = eta
+    for draw in range(1, draws + 1):
+        spreads[draw, labelled] = eta[rng.permutation(labelled)]
+    probability = np.full(spreads.shape, np.nan)
+    dealt = np.full(len(target), "", dtype=object)
+    dealt[labelled] = deal_patients(owner[labelled], _FOLDS, seed)
+    for fold in np.unique(dealt[labelled].astype(str)):
+        test = labelled[dealt[labelled] == fold]
+        train = labelled[dealt[labelled] != fold]
+        try:
+            probability[:, test] = _predicted(estimator, X, target, spreads, owner, train, test)
+        except FIT_ERRORS:
+            return None
+    return _weighed(target[labelled], probability[:, labelled], owner[labelled])
+
+
+def _predicted(
+    estimator: Any,
+    X: Any,
+    p: Array,
+    spreads: Array,
+    owner: NDArray[Any],
+    train: NDArray[np.intp],
+    test: NDArray[np.intp],
+) -> Array:
+    """Return the probabilities of a fold's left-out rows under every spread."""
+    table = X(train) if callable(X) else X
+    inside = _safe_indexing(table, train)
+    new = _safe_indexing(table, test)
+    learner = estimator
+    with blas_threads().limit(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if isinstance(estimator, Pipeline):
+            learner = estimator.steps[-1][1]
+            front = clone(Pipeline(estimator.steps[:-1]))
+            # The steps before the learner see no spread, which would differ from draw to draw.
+            keywords = fit_keywords(front, None, owner[train])
+            inside = front.fit_transform(inside, p[train], **keywords)
+            new = front.transform(new)
+        predict: Callable[..., Array] = clone(learner).predict_spreads
+        return predict(inside, p[train], spreads[:, train], new, groups=owner[train])
+
+
+def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement | None:
+    """Return the losses under all spreads, the first of them the regions' own, the last none."""
+    if not np.isfinite(probability).all():
+        return None
+    entropy = -(xlogy(p, p) + xlogy(1 - p, 1 - p))
+    losses = np.array([cross_entropies(p, q) - entropy for q in probability])
+    sums = losses.sum(axis=1)
+    permuted = losses[1:-1].mean(axis=0)
+    code = np.unique(owner, return_inverse=True)[1]
+    m = int(code.max()) + 1
+    # Per patient: what the own spread saves, and what is lost with another's.
+    saved = np.bincount(code, permuted - losses[0], m)
+    whole = np.bincount(code, permuted, m)
+    ratio = float(saved.sum() / whole.sum())
+    # The linearised ratio of two sums over patients.
+    residual = saved - ratio * whole
+    deviation = float(np.sqrt(m / (m - 1) * (residual @ residual))) / float(whole.sum())
+    half = float(student.ppf(0.975, m - 1)) * deviation
+    return Disagreement(
+        len(p),
+        m,
+        float(sums[0]),
+        float(permuted.sum()),
+        float(sums[-1]),
+        100 * ratio,
+        100 * (ratio - half),
+        100 * (ratio + half),
+        float((1 + (sums[1:-1] <= sums[0]).sum()) / (len(sums) - 1)),
+        len(sums) - 2,
+    )
