@@ -24,6 +24,8 @@ _ROUNDS = 3
 _FEWEST = 4
 # Of correlations on Fisher's scale, where 1 is infinite.
 _HIGHEST = 0.99
+# Decimals of a weighted mean and deviation; scores have three at most.
+_DIGITS = 12
 # Two readers alike by chance in all their common regions: rarer than this, they are one.
 _COINCIDENCE = 1e-3
 # Normal quantiles: the interval that is printed, and the lower end that an odd reader's must miss.
@@ -138,12 +140,14 @@ class AgreementReaders:
         total = weight.sum(axis=1)
         nobody = total == 0
         share = weight / np.where(nobody, 1.0, total)[:, None]
-        p = np.where(known, grades * share, 0.0).sum(axis=1)
+        # Shares sum to 1 but for rounding: what readers say alike is said to the last digit, so that
+        # no label leaves [0, 1] and no tie at 1/2 is broken.
+        p = np.round(np.where(known, grades * share, 0.0).sum(axis=1), _DIGITS)
         square = np.where(known, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
         # What is left of one opinion's variance once the mean is taken: 1 - 1/n of equal weights.
         freedom = 1 - (share**2).sum(axis=1)
         alone = freedom < 1e-9
-        spread = np.sqrt(square / np.where(alone, 1.0, freedom))
+        spread = np.round(np.sqrt(square / np.where(alone, 1.0, freedom)), _DIGITS)
         eta = np.where(alone, self.single, spread)
         return Belief(np.where(nobody, np.nan, p), np.where(nobody, np.nan, eta))
 

@@ -110,6 +110,21 @@ def test_the_spread_is_that_of_the_weighted_readers() -> None:
     np.testing.assert_allclose(belief.eta, [np.sqrt(square), np.sqrt(pair), 0.125])
 
 
+def test_what_readers_say_alike_is_said_exactly() -> None:
+    """Sums of weights round: 1.0000000000000002 is no label, and .5 is a tie."""
+    grades, _ = panel(1)
+    noise = np.random.default_rng(0)
+    grades[:, 3] = noise.permutation(grades[:, 3])
+    rule = fit(grades)
+    assert np.ptp(rule.weights_) > 0
+    for value in (0.0, 0.5, 1.0):
+        said = np.where(noise.random((500, 4)) < 0.3, np.nan, value)
+        said = said[np.isfinite(said).any(axis=1)]
+        belief = rule.predict(said)
+        assert (belief.p == value).all()
+        assert (belief.eta[np.isfinite(said).sum(axis=1) > 1] <= 0.125).all()
+
+
 def test_the_same_reader_under_two_names_counts_once_and_is_said() -> None:
     grades, _ = panel(5)
     twice = np.column_stack([grades, grades[:, 0]])
