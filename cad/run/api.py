@@ -31,6 +31,7 @@ from cad.learning.labels.agreement import AgreementReaders, agreement_notes, rea
 from cad.learning.labels.pooled import Belief
 from cad.learning.labels.rules import consensus_rule
 from cad.learning.labels.scales import score_probability
+from cad.learning.learners.averaged import drawn_notes
 from cad.learning.learners.ensemble import ProbabilisticEnsemble
 from cad.mri.features.provenance import check_columns
 from cad.run.execution.options import ExecutionOptions
@@ -364,6 +365,7 @@ def validate(
         disagreement = measure_disagreement(learner, X, p, eta, patients=owner, seed=seed)
     if disagreement is not None:
         notes.append(disagreement.sentence())
+    notes += drawn_notes(learner, int(np.isfinite(p).sum()))
     if readers is not None:
         names = [str(name) for name in readers.columns]
         grades = readers.to_numpy(float)

@@ -140,7 +140,7 @@ class AgreementReaders:
         total = weight.sum(axis=1)
         nobody = total == 0
         share = weight / np.where(nobody, 1.0, total)[:, None]
-        # Shares sum to 1 but for rounding: what readers say alike is said to the last digit, so that
+        # Shares sum to 1 but for rounding: what all readers say is said to the last digit, so that
         # no label leaves [0, 1] and no tie at 1/2 is broken.
         p = np.round(np.where(known, grades * share, 0.0).sum(axis=1), _DIGITS)
         square = np.where(known, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)

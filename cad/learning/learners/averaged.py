@@ -560,6 +560,30 @@ class _Task:
         return soft_labels.probabilistic_problem(labels, cost, cost, margin_scale(point.eta0))
 
 
+def drawn_notes(learner: object, n_rows: int) -> list[str]:
+    """Say that a learner's kernels see a part of the rows; empty where they see all.
+
+    Parameters
+    ----------
+    learner : object
+        Estimator or pipeline; only averaged P-SVMs, alone or in the ensemble, draw rows.
+    n_rows : int
+        Number of labelled rows.
+
+    Returns
+    -------
+    list of str
+    """
+    steps = getattr(learner, "steps", None)
+    last = learner if steps is None else steps[-1][1]
+    if n_rows <= MOST_ROWS or not isinstance(last, AveragedProbabilisticSVC):
+        return []
+    return [
+        f"kernels of the P-SVMs are fitted to {MOST_ROWS:,} of up to {n_rows:,} rows, drawn at "
+        "random"
+    ]
+
+
 def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
     """Return the rows that a learner of at most so many is fitted to, ascending.
 

@@ -30,6 +30,7 @@ from cad.learning.evaluation.readers.disagreement import Disagreement, measure_d
 from cad.learning.evaluation.statements.promise import broken_promises
 from cad.learning.labels.consensus import grade_matrix
 from cad.learning.labels.skill import SkillTable, reader_skill
+from cad.learning.learners.averaged import drawn_notes
 from cad.learning.learners.rivals import rival_learners
 from cad.mri.columns import columns_of
 from cad.run.model.described import describe
@@ -156,6 +157,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
             *source.notes,
             *aggregated.notes,
             *_broken_promises(aggregated, rivals),
+            *drawn_notes(make_estimator(loaded.settings), int(table.labelled.sum())),
         ],
         timings={"validate": time.perf_counter() - start},
         thresholds=thresholds,

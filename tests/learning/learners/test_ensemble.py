@@ -143,6 +143,10 @@ def test_many_rows_are_drawn_for_kernels_and_all_are_used_by_trees(
     monkeypatch.setattr(ensemble, "MOST_LINED", 200)
     fitted = ProbabilisticEnsemble(trees=10, **SMALL).fit(X, p, groups=patient)
     assert fitted.n_fitted_ == 100
+    assert averaged.drawn_notes(fitted, 400) == [
+        "kernels of the P-SVMs are fitted to 100 of up to 400 rows, drawn at random"
+    ]
+    assert averaged.drawn_notes(fitted, 100) == averaged.drawn_notes(SoftLogistic(), 400) == []
     drawn = averaged.drawn_rows(np.ones(400), 100)
     assert set(fitted.support_) <= set(drawn)
     np.testing.assert_array_equal(X[fitted.support_], fitted.support_vectors_)
