@@ -23,8 +23,8 @@ from cad.folders.cohort import Cohort
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import read_probabilities
 from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
+from cad.learning.evaluation.folds.disagreement import measure_disagreement
 from cad.learning.evaluation.folds.paired import Rivals, compare_with_rivals
-from cad.learning.evaluation.readers.disagreement import measure_disagreement
 from cad.learning.evaluation.statements.promise import broken_promises
 from cad.learning.evaluation.summary import Summary, summarise
 from cad.learning.labels.agreement import AgreementReaders, agreement_notes, reader_agreement

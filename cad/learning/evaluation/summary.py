@@ -23,6 +23,7 @@ from cad.learning.evaluation.decisions.patient_level import PatientLevel
 from cad.learning.evaluation.decisions.unverified import Unverified
 from cad.learning.evaluation.decisions.venn_abers import VennAbersCheck
 from cad.learning.evaluation.folds.crossval import Fold, OutOfFold
+from cad.learning.evaluation.folds.disagreement import Disagreement
 from cad.learning.evaluation.folds.null import PermutationNull
 from cad.learning.evaluation.folds.paired import RivalTable
 from cad.learning.evaluation.measures import metrics
@@ -34,7 +35,6 @@ from cad.learning.evaluation.measures.comparison import (
 from cad.learning.evaluation.readers.agreement import Agreement
 from cad.learning.evaluation.readers.assisted import Assisted, assist
 from cad.learning.evaluation.readers.ceiling import Ceiling, readers_ceiling
-from cad.learning.evaluation.readers.disagreement import Disagreement
 from cad.learning.evaluation.readers.mrmc import AgainstReaders
 from cad.learning.evaluation.readers.results import ReaderResult, reader_results, score_table
 from cad.learning.labels.skill import SkillTable

@@ -109,7 +109,7 @@ def _weights_sentence(found: JsonObject | None) -> str:
     """Say how much eta0 and the scalings count; empty where nothing was weighed.
 
     Not kappa, whose weight is no evidence: see
-    :mod:`cad.learning.evaluation.readers.disagreement`.
+    :mod:`cad.learning.evaluation.folds.disagreement`.
     """
     if not found:
         return ""

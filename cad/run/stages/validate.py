@@ -24,9 +24,9 @@ from cad.learning.evaluation.folds.crossval import (
     each_piece,
     out_of_fold,
 )
+from cad.learning.evaluation.folds.disagreement import Disagreement, measure_disagreement
 from cad.learning.evaluation.folds.null import PermutationNull, permutation_null
 from cad.learning.evaluation.folds.paired import RivalTable, compare_with_rivals
-from cad.learning.evaluation.readers.disagreement import Disagreement, measure_disagreement
 from cad.learning.evaluation.statements.promise import broken_promises
 from cad.learning.labels.consensus import grade_matrix
 from cad.learning.labels.skill import SkillTable, reader_skill

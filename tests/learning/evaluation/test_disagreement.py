@@ -10,8 +10,8 @@ from scipy.special import expit
 import cad
 from cad.learners import AveragedProbabilisticSVC, PlattSVC, ProbabilisticEnsemble, ProbabilisticSVC
 from cad.learning.evaluation.folds.crossval import deal_patients
+from cad.learning.evaluation.folds.disagreement import Disagreement, measure_disagreement
 from cad.learning.evaluation.measures.metrics import kl
-from cad.learning.evaluation.readers.disagreement import Disagreement, measure_disagreement
 
 PLAIN = {"scale": "fixed", "eta0": 0.01, "C": 30.0, "gamma": 0.1}
 
