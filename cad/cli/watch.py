@@ -26,15 +26,15 @@ def watch_night(
     Shadows score the cohort aside: only their numbers are kept, in a file of the folder of --out.
     A node does this by itself.
     """
-    from cad.base.transactions import claimed
+    from cad.base.transactions import claimed, stage
     from cad.folders.run_folder import RunFolder
     from cad.folders.run_folder.records import read_record
     from cad.run.pipeline import watch_cohort
     from cad.run.workflows.watch import WATCHED, day_of, write_rows
 
-    with claimed(out, WATCHED):
+    with claimed(out, WATCHED), stage(out) as scratch:
         night = day_of(read_record(RunFolder(run)))
-        rows, failed = watch_cohort(model, shadow or [], cohort, run, night=night)
+        rows, failed = watch_cohort(model, shadow or [], cohort, run, scratch, night)
         write_rows(out / f"{night}-{run.resolve().name}.json", rows)
     show({"men": len(rows), "failed": failed}, as_json, lambda _: f"{len(rows)} rows in {out}")
     for reason in failed:

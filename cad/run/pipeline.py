@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pandas as pd
 
@@ -428,13 +427,10 @@ def watch_cohort(
     shadows: Sequence[str],
     root: Path,
     run: Path,
-    options: ExecutionOptions = HERE,
+    scratch: Path,
     night: int | None = None,
 ) -> tuple[list[Watched], list[str]]:
     """Return what the models of a finished prediction said of every man, and what shadows say.
-
-    A shadow model scores the cohort in a temporary folder: nothing of it stays but the numbers that
-    are returned.
 
     Parameters
     ----------
@@ -446,8 +442,9 @@ def watch_cohort(
         Cohort folder.
     run : Path
         Run folder of the prediction; shadows take its measured studies over.
-    options : ExecutionOptions
-        How the job is run.
+    scratch : Path
+        Folder in which shadows score; the caller deletes it. Nothing of a shadow stays but the
+        numbers that are returned.
     night : int, optional
         Number of the day (``date.toordinal``); today's by default.
 
@@ -462,15 +459,14 @@ def watch_cohort(
         night = date.today().toordinal()
     rows = watched(run, root, models, CHAMPION, night)
     failed = []
-    for shadow in shadows:
-        with TemporaryDirectory(prefix="cad-shadow-", dir=run.parent) as scratch:
-            aside = Path(scratch) / "run"
-            try:
-                borrow(RunFolder(run), RunFolder(aside))
-                _scored(shadow, root, aside, options)
-                rows += watched(aside, root, [shadow], SHADOW, night)
-            except CadError as error:
-                failed.append(f"{shadow}: {error}")
+    for number, shadow in enumerate(shadows):
+        aside = scratch / str(number)
+        try:
+            borrow(RunFolder(run), RunFolder(aside))
+            _scored(shadow, root, aside, HERE)
+            rows += watched(aside, root, [shadow], SHADOW, night)
+        except CadError as error:
+            failed.append(f"{shadow}: {error}")
     return rows, failed
 
 

@@ -345,6 +345,23 @@ def cases(shared: Path) -> dict[str, Case]:
         ),
         Case("predict", lambda: cad("predict", *on, "out"), partial(take, "cohort", "model")),
         Case("suggest", lambda: cad("suggest", *on, "out"), partial(take, "cohort", "model")),
+        Case(
+            "watch night",
+            lambda: cad(
+                "watch",
+                "night",
+                "run",
+                "--cohort",
+                "imported",
+                "--model",
+                "model",
+                "--shadow",
+                "model",
+                "-o",
+                "out",
+            ),
+            partial(take, "run", "imported", "model"),
+        ),
         Case("reading", lambda: cad(*READING), lambda: make_cohort(Path("cohort"), 2)),
         Case("reading --collect", lambda: cad(*COLLECT), exported),
         Case(

@@ -7,6 +7,7 @@ heavy, and the process that receives has no use for it.
 
 import logging
 import shutil
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -129,9 +130,12 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
 
     logging.disable()
     warnings.simplefilter("ignore")
-    rows, failed = watch_cohort(
-        list(settings.models.champion), list(settings.models.shadow), work / COHORT, work / RUN
-    )
+    models = settings.models
+    # Within the study's folder: what a kill leaves is swept with it.
+    with tempfile.TemporaryDirectory(prefix="shadow-", dir=work) as scratch:
+        rows, failed = watch_cohort(
+            models.champion, models.shadow, work / COHORT, work / RUN, Path(scratch)
+        )
     place = settings.home / WATCH
     make_folder(place, mode=0o700)
     write_rows(place / f"{work.name}.json", rows)

@@ -88,6 +88,26 @@ def test_what_is_missing_or_constant_judges_nobody(fitted: Typicality) -> None:
     assert "adc_histogram_minimum" not in constant.features
 
 
+def test_shares_far_out_by_hand(fitted: Typicality) -> None:
+    new, _ = cohort(1, 3)
+    row = new.iloc[[0]].copy()
+    for name, middle in zip(fitted.features, fitted.middle, strict=True):
+        row[name] = middle
+    assert set(fitted.outside(row)["ADC"]) == {0.0}
+    assert fitted.unusual(row)["ADC"].tolist() == [0.0]
+    of_adc = [name for name in fitted.features if name.startswith("adc_")]
+    at = fitted.features.index(of_adc[0])
+    row[of_adc[0]] = fitted.middle[at] + 3.5 * fitted.high[at]
+    assert fitted.outside(row)["ADC"].tolist() == pytest.approx([1 / len(of_adc)])
+    assert fitted.outside(row, far=4.0)["ADC"].tolist() == [0.0]
+    # The root mean square of log(1 + 3.5) and zeros.
+    assert fitted.unusual(row)["ADC"][0] == pytest.approx(np.log1p(3.5) / np.sqrt(len(of_adc)))
+    row[of_adc[1]] = np.nan
+    assert fitted.outside(row)["ADC"].tolist() == pytest.approx([1 / (len(of_adc) - 1)])
+    row[of_adc] = np.nan
+    assert np.isnan(fitted.outside(row)["ADC"]).all()
+
+
 def test_it_is_the_same_after_json(fitted: Typicality) -> None:
     back = Typicality.from_dict(json.loads(json.dumps(fitted.as_dict())), COLUMNS)
     new, _ = cohort(5, 7)
