@@ -153,7 +153,8 @@ def report(
     secrets = ["Gravenstein", "Waldemar", "19470503"]
     for one in names:
         secrets += [str(one.PatientID), str(one.AccessionNumber), str(one.StudyInstanceUID)]
-    files = [p for p in run.node.home.iterdir() if p.name not in DECLARED]
+    places = [p for p in run.node.home.iterdir() if p.name not in DECLARED]
+    files = [f for p in places for f in [p, *p.rglob("*")] if f.is_file()]
     kept = [*said, run.node.log.read_text(), *(p.read_bytes().decode("latin-1") for p in files)]
     order = list(dict.fromkeys(line["study"] for line in run.node.lines("done")))
     came = list(dict.fromkeys(line["study"] for line in run.node.lines("study opened")))

@@ -61,6 +61,7 @@ def watch_show(
     from cad.base.files import write_atomic
     from cad.base.reading import read_text
     from cad.folders.cohort import read_cohort
+    from cad.hospital.node.kept import hidden_truths
     from cad.run.reports.watch_page import watch_page
     from cad.run.workflows.watch import read_rows, truths_of, verdict, watch_summary, watch_text
 
@@ -69,6 +70,8 @@ def watch_show(
     if not rows:
         raise CadError("no night was watched here", file=folder)
     truths = truths_of(read_cohort(truth).rois) if truth is not None else []
+    if place != folder:  # a node's: men and regions are known by its keys
+        truths = hidden_truths(folder, truths)
     summary = watch_summary(rows, truths)
     if page is not None:
         if page.exists() and "<title>Models at work</title>" not in read_text(page):

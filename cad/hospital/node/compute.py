@@ -111,7 +111,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
 def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     """Have the shadow models score a computed study, and keep what every model said of it.
 
-    Only numbers are kept, in ``watch/KEY.json`` of the node: no page and no object is made.
+    Only numbers are kept, in ``watch/KEY.json`` of the node, under keys: no page, no object.
 
     Parameters
     ----------
@@ -125,6 +125,7 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     list of str
         Shadow models that could not score the study.
     """
+    from cad.hospital.node.kept import hidden_rows
     from cad.run.pipeline import watch_cohort
     from cad.run.workflows.watch import write_rows
 
@@ -138,7 +139,7 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
         )
     place = settings.home / WATCH
     make_folder(place, mode=0o700)
-    write_rows(place / f"{work.name}.json", rows)
+    write_rows(place / f"{work.name}.json", hidden_rows(settings.home, rows))
     return failed
 
 

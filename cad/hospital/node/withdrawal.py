@@ -15,7 +15,7 @@ from cad.folders.cohort.traces import Names, named_places
 from cad.hospital.node.compute import WATCH
 from cad.hospital.node.inbox import FETCHING, INCOMING, SPOOL, STUDIES, sweep_study
 from cad.hospital.node.instance import Head, deflated_head, head_of
-from cad.hospital.node.names import KEY_FILE, is_key
+from cad.hospital.node.names import KEY_FILE, is_key, key_of, node_key
 from cad.hospital.node.queue import Queue
 from cad.hospital.node.service import QUEUE
 from cad.hospital.node.trail import FILE
@@ -105,10 +105,11 @@ class NodeHome:
     def _unwatch(self, studies: Sequence[str], names: Names) -> None:
         """Remove what is kept of these studies, and of the man, for comparisons and drift.
 
-        It outlives a study's images: after `keep_days` the man's label alone tells whose it is.
+        It outlives images: after `keep_days` the key of the label tells whose it is.
         """
+        man = f'"{key_of(node_key(self.home), names.participant)}"'
         for path in sorted((self.home / WATCH).glob("*.json")):
-            if path.stem in studies or f'"{names.participant}"' in read_text(path):
+            if path.stem in studies or man in read_text(path):
                 path.unlink()
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:

@@ -15,14 +15,17 @@ from cad.base.errors import CadError
 from cad.base.settings import parse_settings, read_settings
 from cad.base.share import shared
 from cad.base.transactions.lock import locked
+from cad.folders.cohort import read_cohort
 from cad.folders.cohort.traces import Names
 from cad.hospital.node.champion import promote
 from cad.hospital.node.compute import RUN, WATCH, compute, keep_watch, objects
+from cad.hospital.node.kept import hidden_truths
+from cad.hospital.node.names import key_of, node_key
 from cad.hospital.node.queue import STATES, Queue
 from cad.hospital.node.settings import ModelsInUse, NodeSettings
 from cad.hospital.node.withdrawal import NodeHome
 from cad.run.audit.trail import DamagedTrail, append, verify
-from cad.run.workflows.watch import read_rows
+from cad.run.workflows.watch import Truth, contests, read_rows
 
 CHAMPION, SHADOW = "phantom-psvm", "phantom-psvm-biparametric"
 FILE = """\
@@ -93,13 +96,23 @@ def test_a_shadow_scores_and_nothing_shows_it(tmp_path: Path):
     assert rows[0].regions != rows[1].regions
     assert set(rows[0].inputs) == {"T2", "ADC", "DCE"}
     assert set(rows[1].inputs) == {"T2", "ADC"}
+    # No label and no region's id is kept: keys stand for them, and truth finds its way by them.
+    text = (home / WATCH / f"{key}.json").read_text()
+    (man,) = set(read_cohort(work / "cohort").rois["participant_id"])
+    assert man not in text
+    rois = read_cohort(work / "cohort").rois
+    truths = [Truth(man, str(roi), False) for roi in rois["roi_id"]]
+    assert contests(rows, truths) == []
+    (contest,) = contests(rows, hidden_truths(home, truths))
+    assert contest.regions == len(rois)
 
 
 def kept_for(home: Path, name: str, man: str) -> Path:
     """Write what a node keeps of a man, without any study."""
     row = {
-        "role": "champion", "model": CHAMPION, "man": man, "night": 739000, "maker": "",
-        "inputs": {}, "outside": {}, "belief": 0.0, "decision": 0.5, "regions": {"1": 0.5},
+        "role": "champion", "model": CHAMPION, "man": key_of(node_key(home), man),
+        "night": 739000, "maker": "", "inputs": {}, "outside": {}, "belief": 0.0,
+        "decision": 0.5, "regions": {"1": 0.5},
     }  # fmt: skip
     path = home / WATCH / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,41 @@
+"""Hide whose numbers a node keeps for comparisons: men and regions are known by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cad.hospital.node.names import key_of, node_key
+from cad.run.workflows.watch import Truth, Watched
+
+
+def hidden_rows(home: Path, rows: Sequence[Watched]) -> list[Watched]:
+    """Return rows in which keys stand for the man's label and his regions' ids.
+
+    Parameters
+    ----------
+    home : Path
+        The node's folder, whose secret makes the keys.
+    rows : sequence of Watched
+        What was said of some men.
+    """
+    secret = node_key(home)
+    hidden = []
+    for row in rows:
+        regions = {_region_key(secret, row.man, roi): p for roi, p in row.regions.items()}
+        hidden.append(replace(row, man=key_of(secret, row.man), regions=regions))
+    return hidden
+
+
+def hidden_truths(home: Path, truths: Sequence[Truth]) -> list[Truth]:
+    """Return truths in which the same keys stand for men and regions, in the same order."""
+    secret = node_key(home)
+    return [
+        Truth(key_of(secret, truth.man), _region_key(secret, truth.man, truth.roi), truth.malignant)
+        for truth in truths
+    ]
+
+
+def _region_key(secret: bytes, man: str, roi: str) -> str:
+    return key_of(secret, f"{man} {roi}")
