@@ -13,6 +13,10 @@ contract_app = typer.Typer(
 Models = Annotated[
     list[str], typer.Option("--model", help="Model folder or name; repeat it for other images.")
 ]
+Highest = Annotated[
+    bool,
+    typer.Option("--highest-region", help="A man without a probability gets his highest region's."),
+]
 
 
 @contract_app.command("grand-challenge")
@@ -24,6 +28,7 @@ def grand_challenge(
         float | None,
         typer.Option("--without-regions", help="Likelihood of a study with nothing marked."),
     ] = None,
+    highest: Highest = False,
     as_json: Json = False,
 ) -> None:
     """Score the one study of a Grand Challenge job.
@@ -33,7 +38,7 @@ def grand_challenge(
     """
     from cad.hospital.contracts.grand_challenge import run_grand_challenge
 
-    scored = run_grand_challenge(source, out, model, without_regions)
+    scored = run_grand_challenge(source, out, model, without_regions, highest)
     likelihood = without_regions
     if scored is not None:
         likelihood = scored.likelihood
@@ -52,6 +57,7 @@ def mhub(
     ),
     rules: Annotated[str, typer.Option("--rules", help="Rules of the import.")] = "prostatex",
     model: Models = ["phantom-psvm", "phantom-psvm-biparametric"],  # noqa: B006
+    highest: Highest = False,
     as_json: Json = False,
 ) -> None:
     """Score every study of a folder of DICOM; write a folder of results for each.
@@ -60,7 +66,7 @@ def mhub(
     """
     from cad.hospital.contracts.mhub import run_mhub
 
-    count, problems = run_mhub(source, out, rules, model)
+    count, problems = run_mhub(source, out, rules, model, highest)
     failures = [str(problem) for problem in problems]
     show({"studies": count, "failures": failures}, as_json, lambda _: f"{count} studies in {out}")
     for failure in failures:

@@ -37,7 +37,11 @@ _CORNERS = np.ones((3, 3, 3), bool)
 
 
 def run_grand_challenge(
-    source: Path, out: Path, models: list[str], without_regions: float | None = None
+    source: Path,
+    out: Path,
+    models: list[str],
+    without_regions: float | None = None,
+    highest: bool = False,
 ) -> Scored | None:
     """Score the one study of a Grand Challenge job, and write its two results.
 
@@ -52,6 +56,9 @@ def run_grand_challenge(
     without_regions : float, optional
         Likelihood of a study for which the detector or reader marked nothing. By default such a
         study is refused: no model here says what it means.
+
+    highest : bool
+        Whether a man to whom the model gives no probability gets that of his highest region.
 
     Returns
     -------
@@ -93,7 +100,7 @@ def run_grand_challenge(
         imported = import_cohort(str(staged), cohort, rules, HERE)
         if imported.failures:
             raise imported.failures[0]
-        scored, problems = score(cohort, Path(scratch) / "run", models)
+        scored, problems = score(cohort, Path(scratch) / "run", models, highest)
         if not scored:
             raise _first(problems)
         write_map(target, scored[0].map, images["t2w"])

@@ -24,7 +24,9 @@ ID = "5f0b2c1e-7d0a-4c53-9a3e-2f6f7c9d1b84"
 NAME = "cad_psvm_prostate"
 
 
-def run_mhub(source: Path, out: Path, rules: str, models: list[str]) -> tuple[int, list[CadError]]:
+def run_mhub(
+    source: Path, out: Path, rules: str, models: list[str], highest: bool = False
+) -> tuple[int, list[CadError]]:
     """Score every study of a folder of DICOM, and write a folder of results for each.
 
     A study's folder has its id's name and holds the likelihood, the map on the T2 grid, the report
@@ -40,6 +42,8 @@ def run_mhub(source: Path, out: Path, rules: str, models: list[str]) -> tuple[in
         Rules of the import: a file, or a name in ``configs/import``.
     models : list of str
         Models in order of preference.
+    highest : bool
+        Whether a man to whom the model gives no probability gets that of his highest region.
 
     Returns
     -------
@@ -56,7 +60,7 @@ def run_mhub(source: Path, out: Path, rules: str, models: list[str]) -> tuple[in
         problems = list(imported.failures)
         for study in imported.awaiting:
             problems.append(CadError("the study has no region", patient=study))
-        scored, unscored = score(cohort, run, models)
+        scored, unscored = score(cohort, run, models, highest)
         problems += unscored
         problems += deliver(run, cohort, None, "")[1]
         folders = {ref.study_id: ref.folder for ref in read_cohort(cohort).studies()}

@@ -63,7 +63,9 @@ def require_empty(out: Path) -> None:
         )
 
 
-def score(cohort: Path, run: Path, models: list[str]) -> tuple[list[Scored], list[CadError]]:
+def score(
+    cohort: Path, run: Path, models: list[str], highest: bool = False
+) -> tuple[list[Scored], list[CadError]]:
     """Score a cohort, and return every study with a map of its regions' probabilities.
 
     Parameters
@@ -74,6 +76,8 @@ def score(cohort: Path, run: Path, models: list[str]) -> tuple[list[Scored], lis
         Run folder; made when absent.
     models : list of str
         Models in order of preference.
+    highest : bool
+        Whether a man to whom the model gives no probability gets that of his highest region.
 
     Returns
     -------
@@ -93,13 +97,22 @@ def score(cohort: Path, run: Path, models: list[str]) -> tuple[list[Scored], lis
     results = read_results(run)
     scored = []
     for ref in read_cohort(cohort).studies():
-        made = _scored(ref, results)
+        made = _scored(ref, results, highest)
         if made is not None:
             scored.append(made)
+        elif any(region.study == ref.study_id and region.probability is not None
+                 for region in results.regions):  # fmt: skip
+            problems.append(
+                CadError(
+                    "the model gives regions a probability and men none",
+                    hint="train it with histology, or take the highest region's: --highest-region",
+                    patient=ref.study_id,
+                )
+            )
     return scored, problems
 
 
-def _scored(ref: StudyRef, results: Results) -> Scored | None:
+def _scored(ref: StudyRef, results: Results, highest: bool) -> Scored | None:
     """Return a study with its map; None where no region of it has a probability."""
     probability = {
         region.roi: region.probability
@@ -107,7 +120,12 @@ def _scored(ref: StudyRef, results: Results) -> Scored | None:
         if region.study == ref.study_id and region.probability is not None
     }
     man = results.men.get(ref.participant_id)
-    if not probability or man is None or man.probability is None:
+    likelihood = None
+    if man is not None:
+        likelihood = man.probability
+    if likelihood is None and highest:
+        likelihood = max(probability.values(), default=None)
+    if not probability or likelihood is None:
         return None
     masks = read_label_map(next(ref.folder.glob("masks/*_rois.nii.gz")))
     of_label = {
@@ -116,7 +134,7 @@ def _scored(ref: StudyRef, results: Results) -> Scored | None:
         if str(roi) in probability
     }
     values = candidates(masks.array, of_label, ref.study_id)
-    return Scored(ref.study_id, man.probability, masks.with_array(values))
+    return Scored(ref.study_id, likelihood, masks.with_array(values))
 
 
 def candidates(labels: np.ndarray, probability: dict[int, float], patient: str = "") -> np.ndarray:

@@ -60,7 +60,14 @@ def test_grand_challenge_gives_a_number_and_a_map_on_the_grid_of_the_t2(
     job: Path, tmp_path: Path, main_here
 ):
     ended = main_here(
-        "contract", "grand-challenge", "--input", job, "--output", tmp_path / "out", "--json"
+        "contract",
+        "grand-challenge",
+        "--input",
+        job,
+        "--output",
+        tmp_path / "out",
+        "--highest-region",
+        "--json",
     )
     assert ended.returncode == 0, ended.stderr
     likelihood = json.loads((tmp_path / "out" / LIKELIHOOD).read_text())
@@ -93,7 +100,7 @@ def test_a_detectors_map_is_taken_in_place_of_outlines(job: Path, tmp_path: Path
     with pytest.raises(CadError, match="given twice"):
         run_grand_challenge(job, tmp_path / "out", MODEL)
     mask.unlink()
-    scored = run_grand_challenge(job, tmp_path / "out", MODEL)
+    scored = run_grand_challenge(job, tmp_path / "out", MODEL, highest=True)
     assert scored is not None
     made = sitk.GetArrayFromImage(
         sitk.ReadImage(str(tmp_path / "out" / "images" / DETECTION_MAP / "5c1f.mha"))
@@ -173,7 +180,8 @@ def test_regions_that_touch_stay_apart_in_the_map():
 def test_mhub_gives_a_folder_for_a_study_of_dicom(tmp_path: Path, main_here):
     source = shared("sample_data", "dicom")
     out = tmp_path / "output_data"
-    ended = main_here("contract", "mhub", "--input", source, "--output", out, "--rules", "sample")
+    ended = main_here("contract", "mhub", "--input", source, "--output", out, "--rules", "sample",
+                      "--highest-region")  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     folders = sorted(path.name for path in out.iterdir())
     assert len(folders) == 1
@@ -218,7 +226,7 @@ def test_the_card_is_the_one_of_the_released_model(repository: Path):
 
 def test_the_fields_own_measures_are_the_programs(light_cohort: Path, tmp_path: Path, counted):
     picai_eval = pytest.importorskip("picai_eval")
-    scored, problems = score(light_cohort, tmp_path / "run", MODEL)
+    scored, problems = score(light_cohort, tmp_path / "run", MODEL, highest=True)
     assert not problems
     rois = read_cohort(light_cohort).rois
     maps, truths, likelihoods, men = [], [], [], []
@@ -292,7 +300,7 @@ def test_the_container_scores_a_job_where_there_is_an_engine(
     out.chmod(0o777)
     subprocess.run(
         [engine, "run", "--rm", "--network", "none", "-v", f"{job}:/input:ro", "-v",
-         f"{out}:/output", "cad-grand-challenge"],
+         f"{out}:/output", "cad-grand-challenge", "--highest-region"],
         check=True,
     )  # fmt: skip
     assert 0 < json.loads((out / LIKELIHOOD).read_text()) < 1
