@@ -22,6 +22,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
 
 
+@door("out", "whole file", owner="the caller's folder, owned or new")
 def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file so that other processes see its old content or the new, never a part.
 
@@ -102,6 +104,7 @@ def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool
         os.setxattr(path, _WRITTEN, hashlib.sha256(content).hexdigest().encode())
 
 
+@door("own", "hash of our own output")
 def _check_replaceable(path: Path, inputs: Sequence[Path], force: bool) -> None:
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
@@ -160,6 +163,7 @@ _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 """Of a flush: what was written is not on the disk; other errors say that nothing can be flushed."""
 
 
+@door("own", "entries of a folder")
 def flush(path: Path) -> None:
     """Wait until the system has written a file, or the entries of a folder, to the disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import CONTROL, as_given, each_cell
 from cad.base.processes.limited import call_limited
@@ -188,6 +189,7 @@ def _size(count: int) -> str:
     return f"{count / MIB:,.0f} MiB" if count >= 10 * MIB else f"{count:,} bytes"
 
 
+@door("in", "any", bound="the caller's limit")
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the bytes of a regular file.
 
@@ -240,6 +242,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return content
 
 
+@door("in", "JSON", bound="MAX_JSON")
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text; call it inside :func:`reading`.
 
@@ -410,6 +413,7 @@ def whole_cell(cell: str) -> str:
     return re.sub(r"^(\d+)\.0*$", r"\1", cell.strip())
 
 
+@door("in", "table", bound="MAX_TABLE")
 def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame:
     """Read a table with ``pandas.read_csv``.
 
@@ -443,6 +447,7 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
         return each_cell(table.rename(columns=as_given), as_given)
 
 
+@door("in", "npz", bound="MAX_ARRAYS")
 @contextmanager
 def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
     """Open an npz file, or the bytes of one, in a ``with`` block; call it inside :func:`reading`.
@@ -471,6 +476,7 @@ def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
             yield arrays
 
 
+@door("in", "npy", bound="MAX_ARRAYS")
 def read_array(source: Path | bytes) -> Any:
     """Return the array of an npy file, or of the bytes of one; call it inside :func:`reading`.
 
@@ -516,6 +522,7 @@ def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> 
     return table
 
 
+@door("in", "parquet", bound="child: 2 GB, 60 s")
 def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Return the table of a parquet file's bytes; :func:`read_parquet` calls it in its child.
 
@@ -599,8 +606,39 @@ def parquet_columns(path: Path) -> list[str]:
         )
 
 
+@door("in", "parquet", bound="child: 2 GB, 60 s")
 def parquet_names(content: bytes) -> list[str]:
     """Return the names of the columns of a parquet file's bytes."""
     import pyarrow.parquet as pq
 
     return [str(name) for name in pq.read_schema(io.BytesIO(content)).names]
+
+
+def parquet_notes(content: bytes) -> bytes:
+    """Return what a parquet file notes of itself and of its columns, unpacked, as bytes.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+
+    Raises
+    ------
+    CadError
+        When the file is not a parquet table.
+    """
+    return call_limited(
+        schema_bytes,
+        content,
+        seconds=_PARQUET_SECONDS,
+        gigabytes=_PARQUET_GIGABYTES,
+        needs=_PARQUET,
+    )
+
+
+@door("in", "parquet", bound="child: 2 GB, 60 s")
+def schema_bytes(content: bytes) -> bytes:
+    """Return the schema of a parquet file's bytes; :func:`parquet_notes` calls it in its child."""
+    import pyarrow.parquet as pq
+
+    return bytes(pq.read_schema(io.BytesIO(content)).serialize())

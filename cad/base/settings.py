@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_ar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_YAML, check_depth, read_bytes, reading
 from cad.base.terms.features import FAMILY_NAMES
@@ -478,6 +479,7 @@ class _Plain(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+@door("in", "YAML", bound="MAX_YAML")
 def read_settings(kind: type[T], path: Path) -> T:
     """Read one YAML file into typed settings.
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.processes import collect_rarely
 from cad.cli import shared as common
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.callback()(common.loudness)
 
 
+@door("own", "standard streams")
 def main() -> None:
     """Run the command in ``sys.argv`` and end the process with its exit code.
 

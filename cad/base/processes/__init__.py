@@ -26,6 +26,7 @@ from multiprocessing import Pipe, forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
+from cad.base.doors import door
 from cad.base.errors import MachineError
 
 # Python's own 700 make it look through all modules again and again while they are loaded, a fifth
@@ -110,6 +111,7 @@ class Child:
         self._life = -1
 
 
+@door("own", "process")
 def _command_line(pid: int) -> bytes:
     with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as line:
         return line.read()
@@ -236,6 +238,7 @@ def _fork(order: str, handles: list[int]) -> int:
     raise MachineError("no process could be started", hint=hint)
 
 
+@door("own", "process")
 def serve(number: int) -> None:
     """Fork a child at each order of the parent process, until that ends: the fork server.
 

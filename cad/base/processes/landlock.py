@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from cad.base.doors import door
+
 # Numbers of the system calls, the same on every processor that Linux supports since 5.1.
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _ASK_VERSION, _BELOW = 1, 1
@@ -107,6 +109,7 @@ def _program_folders() -> list[Path]:
     return [*map(Path, _SYSTEM), *sorted(folders)]
 
 
+@door("own", "process")
 def _allow(ruleset: int, path: Path, rights: int) -> None:
     """Allow rights below a path; one that is not there needs none."""
     try:

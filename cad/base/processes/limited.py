@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.processes import Child, limit_memory
 from cad.base.processes.landlock import confine
@@ -123,6 +124,7 @@ def _answer(
         return CadError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
 
+@door("own", "process")
 def _used_gigabytes() -> float:
     """Return the data memory that this process has now, in units of 1e9 bytes (Linux)."""
     try:

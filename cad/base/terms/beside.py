@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from cad.base.doors import door
 from cad.base.terms.markdown import in_markdown
 
 if TYPE_CHECKING:
     import jinja2
 
 
+@door("own", "the package's tables")
 def table_beside(module: str) -> Any:
     """Return the content of the YAML file beside a module: ``sectors.yaml`` of ``sectors.py``.
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import PART_SUFFIX, flush, flush_names, make_folder, write_atomic, write_json
 from cad.base.reading import read_bytes, read_json, reading
@@ -168,6 +169,7 @@ def keep(source: str | Path, target: str | Path) -> None:
         shutil.copy2(source, target)
 
 
+@door("out", "folder", owner="a folder that is claimed")
 def _carry_out(folder: Path) -> None:
     """Move what was committed into place; every step may have been done before."""
     change = folder / COMMIT

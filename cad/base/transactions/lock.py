@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import make_folder
 
@@ -51,6 +52,7 @@ def locked(folder: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)  # while it is held: nobody else's is taken away
 
 
+@door("own", "lock")
 def _taken(path: Path) -> TextIO:
     """Return the lock file, open and locked."""
     while True:

@@ -15,6 +15,7 @@ from pydicom.dataset import Dataset
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, build_role, evt
 from pynetdicom.association import Association
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.dicom.archive import interface, tls
 from cad.dicom.archive.listener import cut, listen, silence
@@ -417,6 +418,7 @@ class DimseArchive(interface.Protocolled):
                     hint=hint if what == "C-MOVE" else "",
                 )
 
+    @door("own", "our own DICOM objects")
     def commit(self, paths: list[Path], number: str) -> None:
         """Ask for storage commitment of files (PS3.4 J.3.2) under the transaction UID ``number``.
 

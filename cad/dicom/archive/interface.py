@@ -19,6 +19,7 @@ import pydicom
 from pydicom.dataset import Dataset
 from pydicom.pixels.utils import get_expected_length
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, read_bytes
 from cad.dicom.archive.settings import ArchiveLimits
@@ -177,6 +178,7 @@ class Protocolled(ABC):
                     hint="try again; nothing of the study was imported",
                 )
 
+    @door("own", "our own DICOM objects")
     def store(
         self, paths: Iterable[Path], same_patient: SamePatient | None = None
     ) -> Iterator[Step]:
@@ -225,6 +227,7 @@ class Protocolled(ABC):
         answers = self._series(study, supersede.ASKED)
         return supersede.earlier_results(answers, lambda series: self._instances(study, series))
 
+    @door("own", "our own DICOM objects")
     def missing(self, paths: list[Path]) -> list[Path]:
         """Return the paths of those DICOM files whose instance the archive does not list."""
         heads = [(path, pydicom.dcmread(path, stop_before_pixels=True)) for path in paths]
@@ -311,6 +314,7 @@ def too_much(name: str, limits: ArchiveLimits) -> CadError:
     )
 
 
+@door("out", "DICOM", owner="a new folder of ours")
 def keep_instance(content: bytes, uid: str, into: Path) -> None:
     """Write a received instance as ``<uid>.dcm``; write nothing where an equal file is there.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydicom.dataset import Dataset
 
+from cad.base.doors import door
 from cad.base.errors import CadError, install
 from cad.dicom.archive import interface
 from cad.dicom.archive.settings import ArchiveLimits
@@ -65,6 +66,7 @@ class WebArchive(interface.Protocolled):
         self._not_too_many(answers)
         return [Dataset.from_json(answer) for answer in answers]
 
+    @door("out", "DICOM", owner="a new folder of ours")
     def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
         arrived = set()
         with self._speaking():

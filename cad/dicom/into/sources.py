@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import kind_of, reading
 from cad.dicom.own import MANUFACTURER
@@ -30,6 +31,7 @@ MAX_RATIO = 100
 _SMALL = 2**20
 
 
+@door("in", "zip", bound="MAX_BYTES, MAX_MEMBERS, MAX_RATIO; import's child")
 def unpack(archive: Path, into: Path) -> None:
     """Unpack a zip archive into an empty folder.
 

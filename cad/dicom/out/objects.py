@@ -11,6 +11,7 @@ import pandas as pd
 from pydicom.dataset import Dataset
 from pydicom.uid import generate_uid
 
+from cad.base.doors import door
 from cad.base.files import JsonObject, plain
 from cad.dicom.out.source_images import SourceImages
 from cad.dicom.own import MANUFACTURER, SERIES
@@ -210,6 +211,7 @@ def say_who(dataset: Dataset, source: SourceImages, participant_id: str) -> None
         dataset.DeidentificationMethod = "pseudonym by cad import; UIDs kept"
 
 
+@door("own", "our own DICOM objects")
 def content(dataset: Dataset) -> bytes:
     """Return an object in the form of a DICOM file, as bytes."""
     stream = BytesIO()

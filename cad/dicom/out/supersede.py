@@ -15,6 +15,7 @@ from pathlib import Path
 import pydicom
 from pydicom.dataset import Dataset
 
+from cad.base.doors import door
 from cad.dicom.own import SERIES
 
 ASKED = ("SeriesInstanceUID", "Modality", "SeriesNumber", "SeriesDescription")
@@ -57,6 +58,7 @@ def is_report(dataset: Dataset) -> bool:
     return dataset.get("SOPClassUID") == SERIES["SR"][2] and _is_ours(dataset)
 
 
+@door("own", "our own DICOM objects")
 def sent_together(paths: Iterable[Path]) -> set[str]:
     """Return the SOPInstanceUIDs of DICOM files.
 

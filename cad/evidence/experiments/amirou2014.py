@@ -15,6 +15,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.settings import DecisionSettings
 from cad.base.terms.beside import table_beside
@@ -32,6 +33,7 @@ _HALF_WINDOW_S, _DEFLECTION_S = 0.12, 0.08
 _HISTORY = 8
 
 
+@door("own", "published data")
 def read_beats(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read the ECG records and return the features and the class of their beats.
 
@@ -209,6 +211,7 @@ def ecg(options: Options) -> Result:
     )
 
 
+@door("own", "published data")
 def covertype(options: Options) -> Result:
     """Reproduce [A14] Fig. 8c: cottonwood against Douglas fir, from the Covertype data of forests.
 

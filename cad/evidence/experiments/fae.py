@@ -9,6 +9,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import StratifiedKFold
 
+from cad.base.doors import door
 from cad.base.reading import reading
 from cad.base.terms.text import interval_text
 from cad.evidence.experiments import Options
@@ -42,6 +43,7 @@ def feature_sets(columns: list[str]) -> dict[str, list[str]]:
     return {"all": columns, "without size and shape": rest, "size and shape alone": size}
 
 
+@door("own", "published data")
 def men(options: Options) -> Result:
     """Compare the P-SVM with other learners on FAE's table of features of real men.
 

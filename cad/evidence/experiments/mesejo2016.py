@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, clone
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.settings import PipelineSettings, read_settings
 from cad.base.share import find
@@ -49,6 +50,7 @@ def learners() -> dict[str, BaseEstimator]:
     }
 
 
+@door("own", "published data")
 def read_lesions(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Read the colonoscopy lesions of Mesejo et al. 2016.
 

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import fetch_openml
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import write_atomic
 from cad.base.terms.beside import table_beside
@@ -213,6 +214,7 @@ class DataSet(NamedTuple):
     y: np.ndarray
 
 
+@door("own", "published data")
 def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataSet]:
     """Read the data sets of a folder with a ``manifest.csv``.
 
@@ -313,6 +315,7 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     return np.asarray((values[:, varying] - mean[varying]) / deviation[varying])
 
 
+@door("own", "published data")
 def _read(folder: Path, row: pd.Series, leaking: bool) -> DataSet:
     path = folder / str(row["file"])
     if not path.is_file():

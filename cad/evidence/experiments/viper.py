@@ -7,6 +7,7 @@ two of four groups of cases.
 import numpy as np
 import pandas as pd
 
+from cad.base.doors import door
 from cad.base.reading import reading
 from cad.base.terms.beside import table_beside
 from cad.evidence.experiments import Options
@@ -65,6 +66,7 @@ def in_blocks(rows: pd.DataFrame) -> str:
     return f"{np.mean(differences):+.3f} ({error:.3f})"
 
 
+@door("own", "published data")
 def readers(options: Options) -> Result:
     """Compare each sub-study's difference of AUC between the modalities with the published one.
 

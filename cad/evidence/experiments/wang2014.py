@@ -24,6 +24,7 @@ from sklearn import config_context
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
+from cad.base.doors import door
 from cad.base.files import write_atomic
 from cad.base.settings import PipelineSettings, read_settings
 from cad.base.share import find
@@ -419,6 +420,7 @@ def uci(options: Options) -> Result:
     return replace(result, remarks=[provenance(arrived, left_out), *result.remarks])
 
 
+@door("own", "published data")
 def _compare(options: Options, tables: Path, names: tuple[str, ...], records: str) -> Result:
     repeats = options.repeats or REPEATS
     folder = options.out / records

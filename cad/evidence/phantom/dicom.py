@@ -13,6 +13,7 @@ import numpy as np
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.uid import UID, ExplicitVRLittleEndian, MRImageStorage
 
+from cad.base.doors import door
 from cad.base.files import write_atomic
 from cad.evidence.phantom.protocols import Protocol
 from cad.evidence.phantom.simulator import Patient, present
@@ -225,6 +226,7 @@ def _image(
     return data
 
 
+@door("own", "our own DICOM objects")
 def _encoded(data: Dataset) -> bytes:
     meta = FileMetaDataset()
     meta.MediaStorageSOPClassUID = data.SOPClassUID

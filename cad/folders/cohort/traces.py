@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import (
     MAX_ARRAYS,
     check_inflation,
+    parquet_notes,
     read_array,
     read_bytes,
     read_json,
@@ -194,6 +196,7 @@ def _budget(whole: int) -> Spend:
     return spend
 
 
+@door("in", "tar", bound="MAX_ARRAYS")
 def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[tuple[str, bytes]]:
     """Yield the files in a packed file, each with its name and bytes; any other file as it is.
 
@@ -252,8 +255,6 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _words(content: bytes, spend: Spend) -> bytes:
     if content[:4] == b"PAR1":
-        from pyarrow.parquet import read_schema
-
         table = read_parquet(content)
         numbers = table.select_dtypes("floating")
         # Fractions are no ids, and the text of measurements would fill the memory.
@@ -262,7 +263,7 @@ def _words(content: bytes, spend: Spend) -> bytes:
         spend(MAX_ARRAYS, table.size * 8, len(text))  # its own size was compared when it was read
         footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
         # Notes on columns are packed in the footer once more.
-        return text.encode() + footer + bytes(read_schema(io.BytesIO(content)).serialize())
+        return text.encode() + footer + parquet_notes(content)
     if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return content + content.decode("utf-16", errors="replace").encode()
     if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):  # four bytes a letter

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cad.base.doors import door
 from cad.base.errors import CadError, MachineError
 from cad.base.files import flush_names, make_folder
 from cad.base.reading import MAX_IMAGE, check_file
@@ -87,6 +88,7 @@ class Inbox:
                 another = True
         return another
 
+    @door("in", "any", bound="the inbox's limits")
     @contextmanager
     def copied(self, source: Path) -> Iterator[Path]:
         """Copy a file into the node's folder, for :meth:`keep`; delete the copy if it is not kept.
@@ -174,6 +176,7 @@ class Inbox:
             return place
         return next(self.home.glob(f"{INCOMING}/*/{key}.dcm"), None)
 
+    @door("out", "DICOM", owner="the node's own folder")
     def _enter(
         self, path: Path, place: Path, head: instance.Head, digest: bytes, sender: str, peer: str
     ) -> int:

@@ -21,6 +21,7 @@ from pydicom.tag import Tag
 from pydicom.uid import UID as TransferSyntax
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, check_file, reading
 from cad.dicom.archive.interface import MODALITIES, UID
@@ -115,6 +116,7 @@ def require_whole(path: Path, sop_class: str) -> None:
                 raise CadError("the file ends before the pixels of its image", hint="send it again")
 
 
+@door("in", "DICOM", bound="MAX_IMAGE; the node's child")
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, int, TransferSyntax]]:
     """Open a file, and tell where its data set begins and how that is written."""
@@ -143,6 +145,7 @@ def _picked(stream: io.BufferedReader, at: int, syntax: TransferSyntax) -> Datas
     return read_dataset(short, syntax.is_implicit_VR, syntax.is_little_endian)
 
 
+@door("in", "DICOM", bound="the node's child")
 def deflated_head(path: Path) -> Head:
     """Read the header of an instance whose data set is deflated (compressed as a whole).
 
@@ -172,6 +175,7 @@ def _judged(found: Dataset) -> Head:
     return Head(study, uid, said["SOPClassUID"], modality, ours, said["PatientID"].strip())
 
 
+@door("in", "DICOM", bound="the node's child")
 def digest_of(path: Path) -> bytes:
     """Return the SHA-256 of a DICOM file without its file meta information.
 
@@ -217,6 +221,7 @@ def same_content(one: Path, other: Path) -> bool:
         return _plain(one) == _plain(other)
 
 
+@door("in", "DICOM", bound="the node's child")
 def _plain(path: Path) -> bytes:
     """Return a data set written plainly: pixels unpacked, implicit VR, lengths stated."""
     check_file(path, MAX_IMAGE)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import read_text
 from cad.hospital.node.names import KEY
@@ -124,6 +125,7 @@ class Queue:
         When a later version of the program wrote the queue.
     """
 
+    @door("own", "the node's queue")
     def __init__(self, path: Path) -> None:
         self.path = path
         # One connection for all threads: SQLite's own locks would make them fail instead of wait.

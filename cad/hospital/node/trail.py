@@ -7,6 +7,7 @@ The lines are those of ``cad predict --audit`` and ``cad report --send --audit``
 from collections.abc import Callable
 from pathlib import Path
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import JsonObject, flush_names
 from cad.base.version import __version__
@@ -141,6 +142,7 @@ class Trail:
             end = self.path.stat().st_size
             self._end = end, self._tail(end)
 
+    @door("own", "the node's audit trail")
     def _tail(self, end: int) -> bytes:
         """Return the bytes before a place of the trail; others may have added lines behind it."""
         with self.path.open("rb") as stream:

@@ -17,6 +17,7 @@ from pydicom.errors import InvalidDicomError
 from pydicom.filereader import _read_file_meta_info, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, read_bytes, reading
 from cad.mri.imaging.elements import Excerpt, excerpt
@@ -138,6 +139,7 @@ class NotDicom(CadError):
     """Say that a file is not DICOM at all; for a damaged DICOM file plain CadError is raised."""
 
 
+@door("in", "DICOM", bound="MAX_IMAGE; import's child")
 def read_header(path: Path, tags: Collection[int] = ()) -> pydicom.Dataset:
     """Read the header of a DICOM file, without pixels; the file may lack the preamble.
 
@@ -167,6 +169,7 @@ def read_header(path: Path, tags: Collection[int] = ()) -> pydicom.Dataset:
         return dataset
 
 
+@door("in", "DICOM", bound="MAX_IMAGE; import's child")
 def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydicom.Dataset:
     """Read a DICOM file with ``pydicom.dcmread``; ``options`` are passed on to it.
 
@@ -217,11 +220,13 @@ def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
     return extract._replace(state=state)
 
 
+@door("in", "DICOM", bound="MAX_IMAGE; import's child")
 def dataset_of(extract: Excerpt) -> pydicom.Dataset:
     """Return some elements of a file as a data set."""
     return pydicom.dcmread(BytesIO(b"".join([extract.start, *extract.kept.values()])))
 
 
+@door("in", "DICOM", bound="MAX_IMAGE; import's child")
 def _check_deflated(path: Path) -> None:
     """Refuse a deflated data set that swells, before pydicom inflates it at once."""
     packed = path.stat().st_size

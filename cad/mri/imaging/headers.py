@@ -13,6 +13,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, MIB, check_file, check_inflation, kind_of
 
@@ -32,6 +33,16 @@ _NRRD_BYTES = {
         "int64", "int64_t", "ulonglong", "unsigned long long", "unsigned long long int", "uint64",
         "uint64_t", "double"),
 }  # fmt: skip
+# Fields of the format (teem.sourceforge.net/nrrd/format.html), of each that is not skipped by it.
+_NRRD_FIELDS = {
+    "dimension", "type", "blocksize", "encoding", "endian", "content", "oldmin", "oldmax",
+    "datafile", "lineskip", "byteskip", "number", "sampleunits", "sizes", "spacings",
+    "thicknesses", "axismins", "axismaxs", "centers", "centerings", "labels", "units", "kinds",
+    "space", "spacedimension", "spaceunits", "spaceorigin", "spacedirections", "measurementframe",
+    "min", "max",
+}  # fmt: skip
+# The libraries put what they do not understand into messages of a fixed length, and write beyond.
+_LONGEST_FIELD, _LONGEST_NOTE = 250, 4000
 _PLAIN_NAME = re.compile(r"[^/\\%\s\x00-\x1f\x7f]+")
 _HINT = "convert it to NIfTI, or to MetaImage or NRRD in one file"
 
@@ -46,6 +57,7 @@ class _Voxels:
     packed: int | None
 
 
+@door("in", "MetaImage", bound="MAX_IMAGE")
 def check_own_voxels(path: Path) -> None:
     """Refuse a MetaImage or NRRD file whose voxels are elsewhere, or not as many as it says.
 
@@ -78,6 +90,7 @@ def check_own_voxels(path: Path) -> None:
     _check_packed(voxels)
 
 
+@door("in", "MetaImage", bound="MAX_IMAGE")
 def _check_packed(voxels: _Voxels) -> None:
     """Unpack, without keeping it, what must be exactly as many bytes as the header says."""
     unpacker, count = zlib.decompressobj(wbits=voxels.packed or 0), 0
@@ -106,6 +119,7 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
             raise CadError("a MetaImage header without ElementDataFile", file=path, hint=_HINT)
         key, equals, value = start[at:end].decode("latin-1").partition("=")
         at = end + 1
+        _check_line(path, key, value, _LONGEST_FIELD)
         if not equals or key.strip() in entries:
             raise CadError(f"no entry of a MetaImage header: {key.strip()[:60]!r}", file=path)
         entries[key.strip()] = value.strip()
@@ -129,10 +143,12 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
     entries: dict[str, str] = {}
     for line in head.decode("latin-1").splitlines()[1:]:
         if line.startswith("#") or ":=" in line:
+            _check_line(path, line, "", _LONGEST_NOTE)
             continue
         key, colon, value = line.partition(":")
         name = key.strip().lower().replace(" ", "")
-        if not colon or name in entries:
+        _check_line(path, key, value, _LONGEST_FIELD)
+        if not colon or name in entries or name not in _NRRD_FIELDS:
             raise CadError(f"no entry of an NRRD header: {key.strip()[:60]!r}", file=path)
         entries[name] = value.strip()
     _require(path, entries, "dimension", "3")
@@ -149,6 +165,18 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
     if not other and end is None:
         raise CadError("an NRRD header without an end", file=path, hint=_HINT)
     return _located(path, other, end.end() if end else 0, size, packed, inside=("",))
+
+
+def _check_line(path: Path, key: str, value: str, longest: int) -> None:
+    """Refuse a line of a header that is very long or holds what cannot be printed."""
+    line = (key + value).replace("\t", " ").removesuffix("\r")
+    if len(line) > longest or not line.isprintable():
+        raise CadError(
+            f"a line of the header is longer than {longest} characters or holds others than text: "
+            f"{key.strip()[:40]!r}",
+            file=path,
+            hint=_HINT,
+        )
 
 
 def _require(path: Path, entries: dict[str, str], key: str, *values: str) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import SimpleITK as sitk
 from isal import igzip
 
+from cad.base.doors import door
 from cad.base.errors import CadError, located
 from cad.base.files import JsonObject, write_atomic
 from cad.base.reading import MAX_IMAGE, MIB, check_inflation, read_json, reading
@@ -129,6 +130,7 @@ def read_label_map(path: Path) -> Volume:
     return volume.with_array(array)
 
 
+@door("in", "NIfTI", bound="MAX_IMAGE")
 def stored_normal(path: Path) -> np.ndarray:
     """Return the direction of a NIfTI file's third axis, along which its slices are stored.
 
@@ -147,6 +149,7 @@ def stored_normal(path: Path) -> np.ndarray:
     return np.asarray(axis / np.linalg.norm(axis))
 
 
+@door("in", "MetaImage", bound="MAX_IMAGE")
 def read_image(path: Path) -> Volume:
     """Read a 3-D NIfTI, NRRD or MetaImage file, with axes in the order of :func:`read_volume`.
 
@@ -179,6 +182,7 @@ def read_image(path: Path) -> Volume:
         return Volume.from_sitk(reader.Execute()).upright()
 
 
+@door("in", "MetaImage", bound="_HEADER_BYTES")
 def _require_place(path: Path) -> None:
     """Refuse a file whose header does not say, in mm, where it lies in the patient.
 
@@ -353,6 +357,7 @@ def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
     return float(value)
 
 
+@door("in", "NIfTI", bound="MAX_IMAGE")
 def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return voxels (x, y, z[, t]) and the voxel-to-LPS matrix in mm."""
     if not path.is_file():

@@ -13,6 +13,7 @@ from pydicom.encaps import generate_fragments
 from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, says its manual
 from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, check_inflation, reading
 from cad.mri.imaging.elements import PIXELS
@@ -67,6 +68,7 @@ class PixelReader:
             )
         return array
 
+    @door("in", "DICOM", bound="the header's own size; import's child")
     def _stored(self, frame: Frame) -> np.ndarray:
         """Return a file's pixels; pydicom is not asked where an earlier header was the same."""
         lying = frame.lying

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import JsonObject, flush_names, json_safe, make_folder, write_atomic
 from cad.base.reading import check_file, parse_json, read_bytes, reading
@@ -247,6 +248,7 @@ def _damaged(path: Path) -> DamagedTrail:
     )
 
 
+@door("own", "audit trail")
 @contextmanager
 def _held(path: Path) -> Iterator[int]:
     """Open a trail to append, one process at a time."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import flush_names, make_folder, state_of, typed, write_atomic
 from cad.base.reading import MAX_ARRAYS, parse_json, read_bytes, reading
@@ -202,6 +203,7 @@ def _line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str,
     }
 
 
+@door("own", "memory of a run")
 def _remembered(path: Path) -> dict[str, _Known]:
     """Return the last line of every study; lines that a power cut tore are passed over."""
     known: dict[str, _Known] = {}
@@ -236,6 +238,7 @@ class _Lines:
     A line that finds no room is left out: results say themselves what they are made from.
     """
 
+    @door("own", "memory of a run")
     def __init__(self, path: Path) -> None:
         make_folder(path.parent)
         self._stream = path.open("ab+", buffering=0)

@@ -7,6 +7,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from cad.base.doors import door
 from cad.base.settings import PipelineSettings
 from cad.base.version import __version__
 from cad.folders.cohort import StudyRef
@@ -136,6 +137,7 @@ def settings_key(settings: PipelineSettings) -> str:
     return json.dumps([RESULT_VERSION, __version__, made, content], sort_keys=True)
 
 
+@door("in", "any", bound="hashed by the block")
 def input_key(task: StudyTask) -> str:
     """Return a SHA-256 over all that a study's features depend on.
 

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from cad.base.doors import door
 from cad.base.errors import CadError, MachineError
 from cad.base.processes import Child, limit_memory
 from cad.run.execution.options import ExecutionOptions
@@ -198,6 +199,7 @@ class Worker:
         self.process.end()
 
 
+@door("own", "process")
 def busy_seconds(pid: int) -> float | None:
     """Return for how long a process has run, or was ready to run and waited for a processor.
 
@@ -259,6 +261,7 @@ def serve(connection: Connection[Any, Any]) -> None:
         connection.send(answer)
 
 
+@door("own", "process")
 def attempt(
     function: Callable[[Any], Any], task: Any, memory_limit: float
 ) -> tuple[Any, Fault | None, float, float]:
@@ -299,6 +302,7 @@ def attempt(
     return result, fault, time.perf_counter() - start, peak_mb()
 
 
+@door("own", "process")
 def peak_mb() -> float:
     """Return the largest resident memory that this process has had, megabytes.
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import JsonObject, parquet_bytes, write_atomic
 from cad.base.processes.limited import call_limited
@@ -400,6 +401,7 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
     return contents, hashlib.sha256(stated).hexdigest()
 
 
+@door("own", "arrays")
 def _npz(arrays: dict[str, np.ndarray]) -> bytes:
     """Return arrays as npz bytes; numpy stamps members 1980, so equal arrays give equal bytes."""
     stream = io.BytesIO()

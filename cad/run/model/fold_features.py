@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import JsonObject, write_atomic
 from cad.base.reading import read_array, reading
@@ -352,6 +353,7 @@ class FoldFeatures:
         elif self._stable:
             raise CadError("no region could be redrawn: nothing is known about stability")
 
+    @door("own", "arrays")
     def _t2(self, scale: NyulScale, names: list[str]) -> np.ndarray:
         """Return T2 columns on a scale, of all rows; cached where studies and scale are known."""
         # Scales of folds repeat (permutations, inner grids): their columns are kept.

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cad.base.doors import door
 from cad.base.errors import CadError, install
 from cad.base.files import as_given
 from cad.base.processes.limited import call_limited
@@ -308,6 +309,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+@door("in", "workbook", bound="child: 2 GB, 120 s")
 def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str]]], str]:
     """Return row number and cells of the rows of one sheet of a workbook, and which sheet it was.
 
@@ -382,6 +384,7 @@ def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
     return [(number, [*row, *([None] * (width - len(row)))][:width]) for number, row in rows]
 
 
+@door("in", "workbook", bound="child: 2 GB, 120 s")
 def _check_formulas(content: bytes, title: str) -> None:
     """Refuse a formula whose value was never computed: it would read as a missing cell."""
     from openpyxl import load_workbook

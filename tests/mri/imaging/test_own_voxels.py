@@ -205,3 +205,15 @@ def test_three_hundred_megabytes_behind_an_image_are_refused(tmp_path: Path, pac
     path.write_bytes(gzip.compress(content, 1) if packed else content)
     with pytest.raises(CadError, match="others follow"):
         read_image(path)
+
+
+@pytest.mark.parametrize("field", ["kinds", "space", "HeaderSize", "content", "no field"])
+@pytest.mark.parametrize("value", ["1" * 5000, "[" * 9000, "\x01", "x" * 251])
+def test_a_field_that_a_library_would_write_beyond_its_message_is_refused(
+    folder: Path, field: str, value: str
+):
+    """Each of the long ones had ended the process by a signal, inside the library."""
+    for path, head in ((folder / "x.nrrd", nrrd), (folder / "x.mha", meta)):
+        path.write_bytes(head(**{field: value}) + bytes(120))
+        with pytest.raises(CadError):
+            read_image(path)

@@ -1,0 +1,123 @@
+"""No function reads strangers' bytes or puts a file into place that is not a declared door."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cad
+from cad.base.doors import DOORS, door
+
+# What opens, parses or puts into place, however it is spelled.
+NAMES = {"open", "ZipFile", "load_workbook", "dcmread", "ImageFileReader", "read_schema"}
+METHODS = {
+    "read_text", "read_bytes", "write_text", "write_bytes", "from_filename", "GzipFile",
+    "dcmread", "fromfile", "memmap", "ReadImage", "WriteImage", "ImageFileReader",
+    "ImageSeriesReader", "ZipFile", "ParquetFile", "read_schema", "read_table", "input_stream",
+    "safe_load", "load_workbook", "fdopen", "read_csv", "read_excel", "read_feather", "read_pickle",
+    "imread", "save_as", "to_csv_file", "unpack_archive", "file_digest",
+}  # fmt: skip
+CALLS = {
+    ("json", "loads"), ("json", "load"), ("np", "load"), ("np", "save"), ("np", "savez"),
+    ("np", "loadtxt"), ("np", "genfromtxt"), ("os", "replace"), ("os", "open"), ("yaml", "load"),
+    ("nibabel", "load"), ("sqlite3", "connect"), ("tarfile", "open"), ("gzip", "open"),
+    ("pickle", "load"), ("pickle", "loads"), ("joblib", "load"), ("ElementTree", "parse"),
+    ("pd", "read_parquet"), ("pd", "read_json"), ("os", "umask"), ("igzip", "open"),
+}  # fmt: skip
+# A method that is called `open` and opens no file: an association with an archive.
+ASSOCIATIONS = {"cad/dicom/archive/dimse.py"}
+
+
+def primitive(call: ast.Call, file: str) -> str:
+    """Return what a call opens or parses with; empty where it does neither."""
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id if function.id in NAMES else ""
+    if not isinstance(function, ast.Attribute):
+        return ""
+    owner = function.value.id if isinstance(function.value, ast.Name) else ""
+    if (owner, function.attr) in CALLS or function.attr in METHODS:
+        return f"{owner}.{function.attr}"
+    if function.attr == "open" and file not in ASSOCIATIONS:
+        return f"{owner}.open"
+    return ""
+
+
+def is_door(function: ast.FunctionDef) -> bool:
+    calls = [item for item in function.decorator_list if isinstance(item, ast.Call)]
+    return any(isinstance(call.func, ast.Name) and call.func.id == "door" for call in calls)
+
+
+def undeclared(source: str, file: str) -> Iterator[str]:
+    """Yield every call that opens or parses outside of a declared function."""
+
+    def walk(node: ast.AST, declared: bool) -> Iterator[str]:
+        if isinstance(node, ast.FunctionDef):
+            declared = declared or is_door(node)
+        if isinstance(node, ast.Call) and not declared and (name := primitive(node, file)):
+            yield f"{file}:{node.lineno} {name}"
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, declared)
+
+    yield from walk(ast.parse(source), False)
+
+
+# A module's own database in memory, from its own schema.
+OF_THE_PACKAGE = ["cad/hospital/node/queue.py", "sqlite3.connect"]
+
+
+def test_every_call_that_opens_or_parses_is_behind_a_declared_door(repository: Path):
+    found = []
+    for path in sorted((repository / "cad").rglob("*.py")):
+        file = path.relative_to(repository).as_posix()
+        found += list(undeclared(path.read_text(encoding="utf-8"), file))
+    assert [text for text in found if not all(part in text for part in OF_THE_PACKAGE)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "json.loads(text)", "np.load(path)", "pd.read_csv(path)", "sitk.ReadImage(name)",
+        "reader = sitk.ImageFileReader()", "pydicom.dcmread(path)", "nibabel.load(path)",
+        "open(path, 'w')", "path.open('wb')", "path.read_text()", "path.write_bytes(b'')",
+        "os.replace(a, b)", "pickle.loads(data)", "sqlite3.connect(path)", "zipfile.ZipFile(path)",
+        "kind.from_filename(path)", "yaml.load(text, Loader)", "load_workbook(stream)",
+    ],
+)  # fmt: skip
+def test_a_new_door_that_is_not_declared_does_not_build(line: str):
+    inside = f"def read(path):\n    {line}\n"
+    assert len(list(undeclared(inside, "cad/new.py"))) == 1
+    assert len(list(undeclared(line, "cad/new.py"))) == 1
+    declared = f"@door('in', 'any', bound='MAX')\n{inside}"
+    assert list(undeclared(declared, "cad/new.py")) == []
+
+
+def load_all() -> None:
+    """Import every module of the package, so that its doors are declared."""
+    for module in pkgutil.walk_packages(cad.__path__, "cad."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+def test_a_door_says_what_bounds_it_or_whose_file_it_replaces():
+    for wrong in (
+        {"way": "in", "form": "JSON"}, {"way": "in", "form": "music", "bound": "MAX"},
+        {"way": "out", "form": "table"},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="door"):
+            door(**wrong)
+
+
+def test_every_door_of_strangers_bytes_is_in_the_fuzz_matrix():
+    from door_cases import CASES
+
+    load_all()
+    through = {name for case in CASES.values() for name in case.doors}
+    strangers = {name for name, declared in DOORS.items() if declared.way == "in"}
+    assert strangers - through == set(), "declare a case in tests/support/door_cases.py"
+    assert through - set(DOORS) == set()

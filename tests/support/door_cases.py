@@ -1,0 +1,396 @@
+"""What comes through every door of strangers' bytes: sound files, their damage, who reads them.
+
+The fuzz matrix (``tests/fuzz/test_doors.py``, ``benchmarks/doors.py``) is made of the table of
+doors (:data:`cad.base.doors.DOORS`) and these cases; a door without a case fails the build.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import re
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import SimpleITK as sitk
+from damage import BYTES, CSV, JSON, NIFTI, NPZ, PARQUET, YAML, ZIP, Boundary, Damage
+from dicom_files import write_series
+from forged import forged_bundle, made_bundle
+from fuzzing import odd_array
+from fuzzing_images import odd_dicom
+
+from cad.base.errors import CadError
+from cad.base.processes import limited
+from cad.base.reading import (
+    open_arrays,
+    parquet_names,
+    parse_parquet,
+    read_array,
+    read_frame,
+    read_json,
+    read_rows,
+    reading,
+    schema_bytes,
+)
+from cad.base.settings import PipelineSettings, read_settings
+from cad.base.share import shared
+from cad.dicom.into.sources import unpack
+from cad.folders.cohort.traces import members
+from cad.hospital.node import instance
+from cad.hospital.node.inbox import Inbox
+from cad.mri.imaging.frames import dataset_of, read_dataset, read_excerpt, read_header
+from cad.mri.imaging.nifti import read_image, read_label_map, stored_normal, write_volume
+from cad.mri.imaging.pixels import PixelReader
+from cad.mri.imaging.volume import Volume
+from cad.run.execution.task import input_key
+from cad.run.model.bundle import load_bundle
+from cad.run.tables.dialects import read_cells
+
+OUTSIDE = b"OUTSIDE-THE-SOURCE" * 40
+"""What lies beside a source, and must come out of nothing that reads the source."""
+POINTERS = (
+    "{top}/outside", "../outside", "/etc/passwd", "/proc/self/environ", "LIST", "link.raw",
+    "pipe.raw", "x%d.raw 1 3 1", "nothing.raw", "/dev/zero", ".", "other.raw", "other.raw 1 2",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """Hold the doors that a case goes through, and what makes its files and reads them."""
+
+    doors: tuple[str, ...]
+    make: Callable[[Path], Boundary]
+
+
+def _inside(read: Callable[[], object], name: str = "x") -> Callable[[], None]:
+    """Call a reader as its callers do: with a parser's errors turned into the project's own."""
+
+    def called() -> None:
+        with reading(name, "not readable"):
+            read()
+
+    return called
+
+
+def _json(root: Path) -> Boundary:
+    path = root / "x.json"
+    path.write_text('{"a": [1, 2.5, {"b": "text", "c": null}], "d": true, "e": {"f": [[]]}}')
+    return Boundary([(path, JSON)], lambda: read_json(path))
+
+
+def _settings(root: Path) -> Boundary:
+    path = Path(shutil.copy(shared("pipelines", "psvm.yaml"), root / "psvm.yaml"))
+    return Boundary([(path, YAML)], lambda: read_settings(PipelineSettings, path))
+
+
+def _table(root: Path) -> Boundary:
+    path = root / "x.csv"
+    path.write_text("participant_id,r1,'=x\n1,2,a\n2,3.5,\"b,c\"\n3,,'=1+1\n")
+
+    def read() -> None:
+        for reader in (read_frame, read_rows, read_cells):
+            try:
+                reader(path)
+            except CadError as error:
+                str(error).encode()
+
+    return Boundary([(path, CSV)], read)
+
+
+def _arrays(root: Path) -> Boundary:
+    path = root / "x.npz"
+    np.savez(path, a=np.arange(6.0), b=np.arange(4), c=np.array("text"), d=np.eye(3, dtype="f4"))
+
+    def read() -> None:
+        with open_arrays(path) as arrays:
+            dict(arrays)
+
+    return Boundary([(path, NPZ)], _inside(read))
+
+
+def _odd_npy(path: Path, rng: random.Random) -> None:
+    if rng.random() < 0.5:
+        BYTES(path, rng)
+        return
+    np.save(path, odd_array(np.arange(12.0).reshape(3, 4), rng))
+
+
+def _array(root: Path) -> Boundary:
+    path = root / "x.npy"
+    np.save(path, np.arange(12.0).reshape(3, 4))
+    return Boundary([(path, _odd_npy)], _inside(lambda: read_array(path)))
+
+
+def _parquet(root: Path) -> Boundary:
+    path = root / "x.parquet"
+    table = pd.DataFrame({"a": [1, 2], "b": ["x", None], "c": [0.5, np.nan], "d": [True, False]})
+    table.to_parquet(path, index=False)
+
+    def read() -> None:
+        content = path.read_bytes()
+        parquet_names(content)
+        schema_bytes(content)
+        parse_parquet(content)
+
+    return Boundary([(path, PARQUET)], _inside(read))
+
+
+def _workbook(root: Path) -> Boundary:
+    path = root / "x.xlsx"
+    table = pd.DataFrame({"participant_id": ["a", "b"], "r1": [1, 2], "x": [0.5, 0.25]})
+    table.to_excel(path, index=False)
+    return Boundary([(path, ZIP)], lambda: read_cells(path))
+
+
+def _image() -> sitk.Image:
+    made = sitk.GetImageFromArray(np.random.default_rng(0).integers(0, 4, (3, 4, 5)).astype("u1"))
+    made.SetSpacing((0.5, 0.5, 3.0))
+    return made
+
+
+def _nifti(root: Path) -> Boundary:
+    path = root / "x.nii.gz"
+    write_volume(path, Volume.from_sitk(_image()))
+
+    def read() -> None:
+        stored_normal(path)
+        read_label_map(path)
+
+    return Boundary([(path, NIFTI)], read)
+
+
+def _odd_header(path: Path, rng: random.Random) -> None:
+    """Another value of an entry, an entry twice or gone, another file of voxels; or bytes."""
+    content = path.read_bytes()
+    if rng.random() < 0.3:
+        BYTES(path, rng)
+        return
+    nrrd = content.startswith(b"NRRD")
+    end = content.find(b"\n\n") if nrrd else content.find(b"ElementDataFile")
+    lines = content[: max(end, 0)].decode("latin-1").splitlines()
+    sign = ":" if nrrd else "="
+    at = rng.randrange(len(lines) or 1)
+    kind = rng.randrange(6)
+    pointer = rng.choice(POINTERS).format(top=path.parent.parent)
+    value = rng.choice(("0", "-1", str(2**62), "", "3 3 3", "5 4 9999999", "MET_STRING", "nan",
+                        "True", "gzip", "\x00", "1" * 5000))  # fmt: skip
+    if lines and kind in (0, 1):
+        lines[at] = f"{lines[at].partition(sign)[0]}{sign} {value}"
+    elif lines and kind == 2:
+        lines.insert(at, lines[rng.randrange(len(lines))])
+    elif lines and kind == 3:
+        del lines[at]
+    elif kind == 4:
+        extra = ("HeaderSize", "line skip", "byte skip", "encoding", "CompressedData", "type")
+        lines.append(f"{rng.choice(extra)}{sign} {value}")
+    head = "\n".join(lines).encode("latin-1", "replace")
+    tail = content[max(end, 0) :]
+    if kind == 5:
+        head = re.sub(rb"(?m)^data file:.*\n?", b"", head)
+        tail = f"\ndata file: {pointer}\n\n".encode() if nrrd else (
+            f"ElementDataFile = {pointer}\n".encode())  # fmt: skip
+    elif not nrrd:
+        head += b"\n"
+    path.write_bytes(head + tail)
+
+
+def _headers(root: Path) -> Boundary:
+    source = root / "source"
+    source.mkdir()
+    (root / "outside").write_bytes(OUTSIDE)
+    (source / "link.raw").symlink_to(root / "outside")
+    (source / "other.raw").write_bytes(bytes(60))
+    files: list[tuple[Path, Damage]] = []
+    for suffix in (".mha", ".mhd", ".nrrd", ".nhdr"):
+        for packed in (False, True):
+            path = source / f"x{int(packed)}{suffix}"
+            sitk.WriteImage(_image(), str(path), useCompression=packed)
+            files.append((path, _odd_header))
+    paths = [path for path, _ in files]
+    sound = {path: path.read_bytes() for path in paths}
+
+    def read() -> None:
+        for path in paths:
+            if path.read_bytes() == sound[path]:
+                continue
+            array = read_image(path).array
+            bytes_read = array.astype("u1").tobytes()
+            if OUTSIDE[:18] in bytes_read or b"root:" in bytes_read:
+                raise AssertionError(f"bytes from outside the source: {path.name}")
+
+    return Boundary(files, read)
+
+
+def _dicom(root: Path) -> Boundary:
+    series = root / "series"
+    write_series(series, np.arange(2 * 8 * 8, dtype=np.int16).reshape(2, 8, 8))
+    path = sorted(series.glob("*.dcm"))[0]
+
+    def read() -> None:
+        read_header(path)
+        dataset = read_dataset(path)
+        part = read_excerpt(path, [0x00100020, 0x0020000D])
+        if part is not None:
+            dataset_of(part)
+        rows, columns = (int(dataset.get(name) or 0) for name in ("Rows", "Columns"))
+        frame: Any = SimpleNamespace(path=path, lying=None, tiles=0, index=0, rows=rows,
+                                     columns=columns)  # fmt: skip
+        PixelReader().plane(frame)
+
+    return Boundary([(path, odd_dicom)], _inside(read))
+
+
+def _node(root: Path) -> Boundary:
+    series = root / "series"
+    write_series(series, np.arange(2 * 8 * 8, dtype=np.int16).reshape(2, 8, 8))
+    path, other = sorted(series.glob("*.dcm"))[:2]
+    spool = SimpleNamespace(spool=root / "spool", check_room=lambda: None)
+
+    def read() -> None:
+        with Inbox.copied(spool, path) as copy:
+            instance.digest_of(copy)
+            instance.deflated_head(copy)
+            instance.same_content(copy, other)
+
+    return Boundary([(path, odd_dicom)], _inside(read))
+
+
+def _zip(root: Path) -> Boundary:
+    path, into = root / "studies.zip", root / "into"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"study/{number}.dcm", bytes(range(256)) * 4)
+    known = {entry.name for entry in root.iterdir()} | {"into"}
+
+    def read() -> None:
+        shutil.rmtree(into, ignore_errors=True)
+        into.mkdir()
+        try:
+            unpack(path, into)
+        finally:
+            if strange := {entry.name for entry in root.iterdir()} - known:
+                raise AssertionError(f"written outside: {strange}")
+
+    return Boundary([(path, ZIP)], read)
+
+
+def _packed(root: Path) -> Boundary:
+    names = {"x.zip": b"", "x.tar": b"", "x.gz": gzip.compress(b"text " * 50)}
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        info = tarfile.TarInfo("a/b.txt")
+        info.size = 10
+        tar.addfile(info, io.BytesIO(b"0123456789"))
+    names["x.tar"] = stream.getvalue()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("a.gz", names["x.gz"])
+        archive.writestr("b.tar", names["x.tar"])
+    names["x.zip"] = stream.getvalue()
+    for name, content in names.items():
+        (root / name).write_bytes(content)
+
+    def read() -> None:
+        for name in names:
+            with reading(name, "not readable"):
+                list(members(name, (root / name).read_bytes()))
+
+    return Boundary([(root / name, ZIP) for name in names], read)
+
+
+def _study(root: Path) -> Boundary:
+    folder = root / "sub-1" / "anat"
+    folder.mkdir(parents=True)
+    path = folder / "sub-1_T2w.nii.gz"
+    write_volume(path, Volume.from_sitk(_image()))
+    rois = pd.DataFrame({"roi_id": ["1"], "label": [1], "zone": ["PZ"]})
+    ref: Any = SimpleNamespace(folder=root / "sub-1", rois=rois, study_id="sub-1")
+    task: Any = SimpleNamespace(ref=ref, settings=PipelineSettings(name="x"))
+    return Boundary([(path, BYTES)], _inside(lambda: input_key(task)))
+
+
+def _bundle(root: Path) -> Boundary:
+    """Forged arrays and structures with right hashes."""
+    models = [made_bundle(root / name, name) for name in ("SoftExtraTrees", "OPAUC")]
+    files: list[tuple[Path, Damage]] = []
+    for model in models:
+        files += [(model / "weights.npz", forged_bundle), (model / "metadata.json", forged_bundle)]
+    hashes = {model: (model / "hashes.json").read_bytes() for model in models}
+
+    def read() -> None:
+        for model in models:
+            if (model / "hashes.json").read_bytes() == hashes[model]:
+                continue
+            q = load_bundle(model).probability(pd.DataFrame(np.eye(3) * 0.3, columns=list("abc")))
+            if not ((q >= 0) & (q <= 1)).all():
+                raise AssertionError(f"no probability: {q}")
+
+    def settle() -> None:
+        for model, content in hashes.items():
+            (model / "hashes.json").write_bytes(content)
+
+    return Boundary(files, read, settle=settle)
+
+
+READING, IMAGES = "cad.base.reading", "cad.mri.imaging"
+CASES: dict[str, Case] = {
+    "JSON": Case((f"{READING}.parse_json", f"{READING}.read_bytes"), _json),
+    "settings": Case(("cad.base.settings.read_settings",), _settings),
+    "table": Case((f"{READING}.read_frame",), _table),
+    "npz": Case((f"{READING}.open_arrays",), _arrays),
+    "npy": Case((f"{READING}.read_array",), _array),
+    "parquet": Case(
+        (f"{READING}.parse_parquet", f"{READING}.parquet_names", f"{READING}.schema_bytes"),
+        _parquet,
+    ),
+    "workbook": Case(
+        ("cad.run.tables.dialects.sheet_records", "cad.run.tables.dialects._check_formulas"),
+        _workbook,
+    ),
+    "NIfTI": Case((f"{IMAGES}.nifti._load", f"{IMAGES}.nifti.stored_normal"), _nifti),
+    "MetaImage and NRRD": Case(
+        (
+            f"{IMAGES}.nifti.read_image", f"{IMAGES}.nifti._require_place",
+            f"{IMAGES}.headers.check_own_voxels", f"{IMAGES}.headers._check_packed",
+        ),
+        _headers,
+    ),
+    "DICOM": Case(
+        (
+            f"{IMAGES}.frames.read_header", f"{IMAGES}.frames.read_dataset",
+            f"{IMAGES}.frames.dataset_of", f"{IMAGES}.frames._check_deflated",
+            f"{IMAGES}.pixels.PixelReader._stored",
+        ),
+        _dicom,
+    ),
+    "node": Case(
+        (
+            "cad.hospital.node.inbox.Inbox.copied", "cad.hospital.node.instance._opened",
+            "cad.hospital.node.instance.deflated_head", "cad.hospital.node.instance.digest_of",
+            "cad.hospital.node.instance._plain",
+        ),
+        _node,
+    ),
+    "zip": Case(("cad.dicom.into.sources.unpack",), _zip),
+    "packed": Case(("cad.folders.cohort.traces.members",), _packed),
+    "study": Case(("cad.run.execution.task.input_key",), _study),
+    "bundle": Case((), _bundle),
+}  # fmt: skip
+
+
+@contextmanager
+def in_this_process() -> Any:
+    """Let what is read in a child be read here, so that a fault is this process's."""
+    with mock.patch.dict(limited._state, limited=True):
+        yield
