@@ -361,7 +361,7 @@ CASES: dict[str, Case] = {
     "NIfTI": Case((f"{IMAGES}.nifti._load", f"{IMAGES}.nifti.stored_normal"), _nifti),
     "MetaImage and NRRD": Case(
         (
-            f"{IMAGES}.nifti.read_image", f"{IMAGES}.nifti._require_place",
+            f"{IMAGES}.nifti._stored_image", f"{IMAGES}.nifti._require_place",
             f"{IMAGES}.headers.check_own_voxels", f"{IMAGES}.headers._check_packed",
         ),
         _headers,

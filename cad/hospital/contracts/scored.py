@@ -10,12 +10,13 @@ import numpy as np
 import SimpleITK as sitk
 from scipy import ndimage
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import make_folder, write_atomic
 from cad.base.reading import MAX_IMAGE, read_bytes
 from cad.folders.cohort import StudyRef, read_cohort
 from cad.folders.run_folder.results import Results, read_results
-from cad.mri.imaging.nifti import read_label_map
+from cad.mri.imaging.nifti import read_grid, read_label_map
 from cad.mri.imaging.volume import Volume
 from cad.run.execution.options import HERE
 from cad.run.pipeline import predict_cohort
@@ -179,6 +180,7 @@ def candidates(labels: np.ndarray, probability: dict[int, float], patient: str =
     return values
 
 
+@door("out", "MetaImage", owner="the caller's folder, owned or new")
 def write_map(path: Path, volume: Volume, grid: Path) -> None:
     """Write a map as MHA on the grid of an image, whole or not at all.
 
@@ -192,7 +194,7 @@ def write_map(path: Path, volume: Volume, grid: Path) -> None:
         An image file; voxels of the map get the places of its voxels.
     """
     with tempfile.TemporaryDirectory(prefix="cad-map-") as folder:
-        reference = sitk.ReadImage(str(grid))
+        reference = read_grid(grid)
         on_grid = sitk.Resample(
             volume.to_sitk(), reference, sitk.Transform(), sitk.sitkNearestNeighbor, 0.0,
             sitk.sitkFloat32,

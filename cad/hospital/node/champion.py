@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import JsonObject, write_atomic
 from cad.base.reading import read_text
@@ -94,6 +95,7 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
     return {"champion": new_champions, "shadow": new_shadows, "back": back}
 
 
+@door("own", "the node's settings")
 def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
     """Return the file's text with other models; refuse one in which more would change."""
     text = read_text(config)

@@ -149,7 +149,6 @@ def stored_normal(path: Path) -> np.ndarray:
     return np.asarray(axis / np.linalg.norm(axis))
 
 
-@door("in", "MetaImage", bound="MAX_IMAGE")
 def read_image(path: Path) -> Volume:
     """Read a 3-D NIfTI, NRRD or MetaImage file, with axes in the order of :func:`read_volume`.
 
@@ -166,20 +165,46 @@ def read_image(path: Path) -> Volume:
     """
     if path.name.endswith((".nii", ".nii.gz")):
         return read_volume(path)
+    with reading(path, "not a readable image file", "copy or export it again"):
+        return Volume.from_sitk(_stored_image(path)).upright()
+
+
+def read_grid(path: Path) -> sitk.Image:
+    """Return an image as its file stores it, for what is to lie on the same voxels.
+
+    Parameters
+    ----------
+    path : Path
+        A file that :func:`read_image` reads.
+
+    Raises
+    ------
+    CadError
+        As :func:`read_image`.
+    """
+    if path.name.endswith((".nii", ".nii.gz")):
+        return read_stored(path).to_sitk()
+    with reading(path, "not a readable image file", "copy or export it again"):
+        return _stored_image(path)
+
+
+@door("in", "MetaImage", bound="MAX_IMAGE")
+def _stored_image(path: Path) -> sitk.Image:
+    """Return a MetaImage or NRRD file's image, once its header was held against the file."""
     if not path.is_file():
         raise CadError("no such image file", file=path)
-    with reading(path, "not a readable image file", "copy or export it again"):
-        _require_place(path)
-        check_own_voxels(path)
-        reader = sitk.ImageFileReader()
-        reader.SetFileName(str(path))
-        reader.ReadImageInformation()
-        size = reader.GetSize()
-        if len(size) != 3 or reader.GetNumberOfComponents() != 1:
-            raise CadError(f"expected 3 axes of numbers, found size {size}")
-        # Eight bytes a voxel are the most that there are.
-        check_inflation(path.stat().st_size, 8 * math.prod(size), MAX_IMAGE, "voxels")
-        return Volume.from_sitk(reader.Execute()).upright()
+    _require_place(path)
+    check_own_voxels(path)
+    reader = sitk.ImageFileReader()
+    reader.SetFileName(str(path))
+    reader.ReadImageInformation()
+    size = reader.GetSize()
+    if len(size) != 3 or reader.GetNumberOfComponents() != 1:
+        raise CadError(f"expected 3 axes of numbers, found size {size}")
+    # Eight bytes a voxel are the most that there are.
+    check_inflation(path.stat().st_size, 8 * math.prod(size), MAX_IMAGE, "voxels")
+    image: sitk.Image = reader.Execute()
+    return image
 
 
 @door("in", "MetaImage", bound="_HEADER_BYTES")
