@@ -15,7 +15,7 @@ from cad.base.errors import CadError, MachineError
 from cad.base.processes import use_one_thread
 from cad.run.execution.cluster import CONNECT_SECONDS, NO_MORE, client_of, on_cluster
 from cad.run.execution.options import ExecutionOptions
-from cad.run.execution.worker import Done, Result, Task, Worker, attempt
+from cad.run.execution.worker import Confined, Done, Result, Task, Worker, attempt
 
 Returned = TypeVar("Returned")
 
@@ -66,11 +66,19 @@ class Caller:
         Limits of each call. With ``jobs`` 0, functions are called in this process, without limits.
     kind : type
         The CadError of a call that has no answer.
+    confined : Confined, optional
+        What the process may open; all that this one may when not given.
     """
 
-    def __init__(self, options: ExecutionOptions, kind: type[CadError] = CadError) -> None:
+    def __init__(
+        self,
+        options: ExecutionOptions,
+        kind: type[CadError] = CadError,
+        confined: Confined | None = None,
+    ) -> None:
         self.options = options
         self.kind = kind
+        self.confined = confined
         self._worker: Worker | None = None
 
     def __enter__(self) -> Caller:
@@ -90,7 +98,7 @@ class Caller:
         """
         if self.options.jobs == 0:
             return function(*arguments)
-        self._worker = self._worker or Worker(_called, self.options)
+        self._worker = self._worker or Worker(_called, self.options, self.confined)
         done = self._worker.do((function, arguments))
         if self._worker.busy:  # it is gone; the next call starts another
             self._close()

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -22,6 +23,7 @@ from typing import Any, Generic, TypeVar
 from cad.base.doors import door
 from cad.base.errors import CadError, MachineError
 from cad.base.processes import Child, limit_memory
+from cad.base.processes.landlock import confine
 from cad.run.execution.options import ExecutionOptions
 
 Task = TypeVar("Task")
@@ -31,6 +33,25 @@ _START_SECONDS = 300.0
 _STARTS = 5
 # Where the system does not tell how long a process has had no processor, this share of all time.
 _UNKNOWN_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Confined:
+    """Hold what a worker process may open beside the program, where the kernel has Landlock.
+
+    Parameters
+    ----------
+    read : tuple of Path
+        Files and folders that it reads.
+    write : tuple of Path
+        Folders in which it makes, changes and removes files.
+    modules : tuple of str
+        Modules that it loads before.
+    """
+
+    read: tuple[Path, ...]
+    write: tuple[Path, ...]
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,10 +106,18 @@ class Worker:
         Function that the process calls with each task; importable by its name.
     options : ExecutionOptions
         Limits of time and memory of each task.
+    confined : Confined, optional
+        What the process may open; all that this one may when not given.
     """
 
-    def __init__(self, function: Callable[[Any], Any], options: ExecutionOptions) -> None:
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        options: ExecutionOptions,
+        confined: Confined | None = None,
+    ) -> None:
         self.function = function
+        self.confined = confined
         self.time_limit = options.time_limit
         self.options = options
         self.starts = 0
@@ -102,7 +131,7 @@ class Worker:
         self.ready = self.busy = False
         self._expect(max(_START_SECONDS, self.time_limit))
         with suppress(BrokenPipeError):  # it has died since; take() will say so
-            self.connection.send((self.function, self.options))
+            self.connection.send((self.function, self.options, self.confined))
 
     def idle(self) -> bool:
         """Tell whether the process waits for a task; one that has ended since does not."""
@@ -247,8 +276,13 @@ def serve(connection: Connection[Any, Any]) -> None:
         The pipe.
     """
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
-    function, options = connection.recv()
+    function, options, confined = connection.recv()
     limit_memory(options.memory_limit)
+    if confined is not None:
+        # What is loaded later could not note what it compiles.
+        for name in confined.modules:
+            import_module(name)
+        confine(confined.read, confined.write)
     connection.send("ready")
     while True:
         try:

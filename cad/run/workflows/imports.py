@@ -4,12 +4,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cad.base.processes import landlock
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.importer import ImportSummary, import_patient, import_source
 from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
 from cad.run.execution.progress import progress
 from cad.run.execution.task import StudyOutcome
+from cad.run.execution.worker import Confined
+
+# Loaded by the process that opens the source, before it can open nothing else.
+_LOADED = (
+    "cad.dicom.into.conversion", "cad.dicom.into.file_cohort", "cad.mri.imaging.pixels",
+    "scipy.ndimage", "pydicom.pixels", "nibabel",
+)  # fmt: skip
 
 
 def import_cohort(
@@ -65,7 +73,17 @@ def import_cohort(
 
             yield told
 
-    with Caller(options) as call:
+    # What parses the source's files opens nothing else, whatever they say.
+    read = () if patient is not None else (Path(source),)
+    confined = Confined(read, (out,), _LOADED)
+    with Caller(options, confined=confined) as call:
         if patient is not None:
-            return import_patient(source, aet, patient, out, rules, limits, call, watch)
-        return import_source(Path(source), out, rules, call, watch)
+            summary = import_patient(source, aet, patient, out, rules, limits, call, watch)
+        else:
+            summary = import_source(Path(source), out, rules, call, watch)
+    if not landlock.version():
+        summary.notes.append(
+            "the kernel has no Landlock: that nothing outside the source was opened rests on the "
+            "checks of each file alone"
+        )
+    return summary

@@ -1,0 +1,107 @@
+"""Import's processes open their source and their cohort, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+from import_cases import RULES, regions, write_patient
+
+from cad.base.errors import CadError
+from cad.base.processes import landlock
+from cad.base.processes.limited import call_limited
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.pool import Caller
+from cad.run.execution.worker import Confined
+
+SECRET = b"somebody else's"
+needs_landlock = pytest.mark.skipif(
+    not landlock.version(), reason="LANDLOCK ABSENT: this kernel confines no process"
+)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A source, a folder to write into, and a file of somebody else."""
+    for name in ("source", "out"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "source" / "own").write_bytes(b"own")
+    (tmp_path / "secret").write_bytes(SECRET)
+    (tmp_path / "source" / "link").symlink_to(tmp_path / "secret")
+    return tmp_path / "source", tmp_path / "out", tmp_path / "secret"
+
+
+@needs_landlock
+def test_a_confined_process_opens_its_folders_alone(places: tuple[Path, Path, Path]):
+    source, out, secret = places
+    options = ExecutionOptions(1, time_limit=60.0, memory_limit=4.0)
+    with Caller(options, confined=Confined((source,), (out,))) as call:
+        assert call(Path.read_bytes, source / "own") == b"own"
+        call(Path.write_bytes, out / "new", b"new")
+        for path in (secret, source / "link", Path("/root/.profile"), Path("/dev/mem")):
+            with pytest.raises(OSError, match=r"Permission|No such"):
+                call(Path.read_bytes, path)
+        for path in (secret, source / "own", source / "new", source.parent / "new"):
+            with pytest.raises(OSError, match="Permission denied"):
+                call(Path.write_bytes, path, b"new")
+    assert secret.read_bytes() == SECRET
+    with Caller(options) as free:
+        assert free(Path.read_bytes, secret) == SECRET
+
+
+@needs_landlock
+def test_a_limited_call_reads_the_folders_it_is_given(places: tuple[Path, Path, Path]):
+    source, _, secret = places
+    limits: dict[str, Any] = {"seconds": 9.0, "gigabytes": 2.0, "folders": [source]}
+    assert call_limited(Path.read_bytes, source / "own", **limits) == b"own"
+    with pytest.raises(OSError, match="Permission denied"):
+        call_limited(Path.read_bytes, secret, **limits)
+
+
+def forever() -> None:
+    while True:
+        pass
+
+
+def filled() -> int:
+    return len(np.ones(10**9)) + len(bytearray(8 * 10**9))
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"), [(forever, "processor time"), (filled, "more than 1 GB of memory")]
+)
+def test_a_limited_call_ends_at_its_limits(function: Callable[[], Any], problem: str):
+    with pytest.raises(CadError, match=problem):
+        call_limited(function, seconds=1.0, gigabytes=1.0)
+
+
+@pytest.mark.parametrize("pointer", ["{top}/secret.raw", "link.raw", "/etc/passwd", "/dev/zero"])
+def test_an_import_takes_no_byte_from_outside_its_source(
+    tmp_path: Path, main_here: Callable[..., Any], pointer: str
+):
+    """A mask whose header names another file: its study fails, the other is imported."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES + "rois: rois.mha\n")
+    source = tmp_path / "source"
+    for seed, (name, patient) in enumerate((("a", "P-001"), ("b", "P-002"))):
+        write_patient(source / name, patient, name, dce=False, seed=seed)
+        mask = regions(1).with_array(regions(1).array.astype(np.uint8))
+        sitk.WriteImage(mask.to_sitk(), str(source / name / "rois.mha"))
+    (tmp_path / "secret.raw").write_bytes(b"\x01" * mask.array.size)
+    (source / "a" / "link.raw").symlink_to(tmp_path / "secret.raw")
+    path = source / "a" / "rois.mha"
+    head = path.read_bytes().partition(b"ElementDataFile")[0]
+    head = head.replace(b"CompressedData = True", b"CompressedData = False")
+    path.write_bytes(head + f"ElementDataFile = {pointer.format(top=tmp_path)}\n".encode())
+    ended = main_here("import", source, tmp_path / "out", "--rules", rules, "--json")
+    assert ended.returncode == 1, ended.stderr
+    told = json.loads(ended.stdout)
+    assert told["added"] == ["sub-P002"]
+    assert any("rois.mha" in failure for failure in told["failures"])
+    assert not list((tmp_path / "out").rglob("sub-P001*rois*"))
+    assert ("Landlock" in str(told["notes"])) == (not landlock.version())
