@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import http.server
 import json
 import os
 import re
 import shutil
 import subprocess
+import threading
 import tomllib
 from pathlib import Path
 
@@ -111,3 +113,87 @@ def test_the_advisory_check_tells_clean_from_unchecked(
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == expected, done.stdout + done.stderr
+
+
+def test_the_bill_of_materials_has_the_hash_of_every_file(repository: Path, tmp_path: Path):
+    from sbom_hashes import with_hashes
+
+    lock = tomllib.loads((repository / "uv.lock").read_text(encoding="utf-8")) if (
+        repository / "uv.lock").is_file() else pytest.skip("LOCK FILE ABSENT")  # fmt: skip
+    components = [
+        {"name": package["name"], "version": package["version"]}
+        for package in lock["package"]
+        if package["name"] in ("numpy", "pydicom", "prostate-cad")
+    ]
+    bom = {"components": components}
+    assert with_hashes(bom, lock) == 1  # this project itself has no file there
+    for component in components:
+        hashes = [file["hashes"][0]["content"] for file in component["externalReferences"]]
+        assert all(re.fullmatch(r"[0-9a-f]{64}", text) for text in hashes)
+        assert len(hashes) == len(set(hashes)) > (-1 if component["name"] == "prostate-cad" else 1)
+
+
+class _Registry(http.server.BaseHTTPRequestHandler):
+    """A registry that wants a token from whoever asks, as the public ones do."""
+
+    def do_GET(self) -> None:
+        body = b'{"token": "anybody"}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_HEAD(self) -> None:
+        port = self.server.server_address[1]
+        allowed = self.headers.get("Authorization") == "Bearer anybody"
+        self.send_response(200 if allowed else 401)
+        if allowed and "without" not in self.path:
+            self.send_header("Docker-Content-Digest", f"sha256:{'ab' * 32}")
+        if not allowed:
+            realm = f"http://127.0.0.1:{port}/token"
+            asked = f'Bearer realm="{realm}",service="x",scope="repository:x:pull"'
+            self.send_header("WWW-Authenticate", asked)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_base_images_are_pinned_where_a_registry_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from pin_images import main
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    host = f"127.0.0.1:{server.server_address[1]}"
+    monkeypatch.setenv("PIN_IMAGES_PLAIN", host)
+    path = tmp_path / "Containerfile"
+    sound = f"FROM {host}/library/python:3.13-slim AS build\nRUN x\nFROM build\n"
+    path.write_text(sound)
+    assert main([str(path), "--check"]) == 1
+    assert main([str(path)]) == 0
+    assert f"python:3.13-slim@sha256:{'ab' * 32} AS build" in path.read_text()
+    assert path.read_text().endswith("\nFROM build\n")
+    assert main([str(path), "--check"]) == 0
+    for unknown in (sound.replace("python", "without"), sound.replace(host, "127.0.0.1:9")):
+        path.write_text(unknown)
+        assert main([str(path)]) == 2
+        assert path.read_text() == unknown
+    assert "nothing is known" in capsys.readouterr().out
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_image_is_built_of_the_source_alone(repository: Path):
+    ignored = (repository / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert ignored[1] == "*"  # all but what is named
+    named = {line[1:] for line in ignored if line.startswith("!")}
+    built = tomllib.loads((repository / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert named >= {name.strip("/") for name in built["targets"]["sdist"]["include"]}
+    assert not named & {".git", ".venv", "tests", "benchmarks"}
+
+
+def test_uv_is_pinned_where_an_image_is_built(repository: Path):
+    text = (repository / "Containerfile").read_text(encoding="utf-8")
+    assert re.search(r'"uv==\d+\.\d+\.\d+"', text)
