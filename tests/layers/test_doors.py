@@ -91,10 +91,10 @@ def test_every_call_that_opens_or_parses_is_behind_a_declared_door(repository: P
 )  # fmt: skip
 def test_a_new_door_that_is_not_declared_does_not_build(line: str):
     inside = f"def read(path):\n    {line}\n"
-    assert len(list(undeclared(inside, "cad/new.py"))) == 1
-    assert len(list(undeclared(line, "cad/new.py"))) == 1
+    assert len(list(undeclared(inside, "new.py"))) == 1
+    assert len(list(undeclared(line, "new.py"))) == 1
     declared = f"@door('in', 'any', bound='MAX')\n{inside}"
-    assert list(undeclared(declared, "cad/new.py")) == []
+    assert list(undeclared(declared, "new.py")) == []
 
 
 def load_all() -> None:
