@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from certificates import papers
+from orthanc import require_orthanc
 
 from cad.base.errors import CadError
 from cad.dicom.archive.client import connect
@@ -22,22 +23,11 @@ from cad.dicom.archive.settings import ArchiveLimits
 HERE = Path(__file__).resolve().parent
 
 
-def in_namespace() -> bool:
-    """Whether an archive can be started here: Orthanc installed, namespaces allowed."""
-    if not shutil.which("Orthanc", path=os.environ.get("PATH", "") + ":/usr/sbin"):
-        return False
-    probe = subprocess.run(
-        ["unshare", "--map-root-user", "--net", "true"], capture_output=True, check=False
-    )
-    return probe.returncode == 0
-
-
 def live(
     repository: Path, file: str = "live_archive.py", *more: str, only: str = "", **environment: str
 ) -> str:
     """Run a file of tests inside with_orthanc.sh; what it printed."""
-    if not in_namespace():
-        pytest.skip("ORTHANC ABSENT: run scripts/install_tools.sh (unshare is needed, too)")
+    require_orthanc()
     script = repository / "tests/support/with_orthanc.sh"
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -132,11 +122,24 @@ def test_the_script_says_how(repository: Path, capfd: pytest.CaptureFixture[str]
     assert "COMMAND" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize("missing", ["plugin", "program"])
+def test_an_archive_without_its_parts_is_skipped_by_a_loud_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str
+):
+    """Without the plugin the tests had failed, as if the program were wrong."""
+    if missing == "program":
+        monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    else:
+        require_orthanc()
+        monkeypatch.setenv("CAD_ORTHANC_DICOMWEB", str(tmp_path / "absent.so"))
+    with pytest.raises(pytest.skip.Exception, match=r"ABSENT: no real archive was asked"):
+        require_orthanc()
+
+
 @pytest.mark.slow
 def test_the_documented_round_trip(repository, tmp_path, capfd):
     """round_trip.py as docs/dicom.md calls it: SR and SEG are in the archive."""
-    if not in_namespace():
-        pytest.skip("ORTHANC ABSENT: run scripts/install_tools.sh (unshare is needed, too)")
+    require_orthanc()
     support = repository / "tests/support"
     steps = [sys.executable, support / "round_trip.py", "--model", "phantom-psvm", tmp_path / "out"]
     done = subprocess.run(

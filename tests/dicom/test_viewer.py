@@ -13,6 +13,7 @@ import numpy as np
 import ohif
 import pytest
 from dicom_cases import write_run
+from orthanc import require_orthanc
 from PIL import Image
 
 from cad.dicom.into.importer import import_source
@@ -30,7 +31,8 @@ def colour(picture: np.ndarray, places: list[list[float]]) -> np.ndarray:
 
 
 def test_the_viewer_overlays_segments_and_lists_measurements(repository: Path, tmp_path: Path):
-    absent = [tool for tool in ("npm", "Orthanc", "chromium") if not shutil.which(tool)]
+    require_orthanc()
+    absent = [tool for tool in ("npm", "chromium") if not shutil.which(tool)]
     if absent:
         pytest.skip(f"{', '.join(absent).upper()} ABSENT: OHIF was not opened")
     built = ohif.built_files(Path(os.environ.get("CAD_OHIF", repository / "build" / "ohif")))

@@ -19,6 +19,11 @@ for tool in Orthanc unshare ip; do
         exit 3
     fi
 done
+plugin=${CAD_ORTHANC_DICOMWEB:-/usr/share/orthanc/plugins/libOrthancDicomWeb.so}
+if [ ! -f "$plugin" ]; then
+    echo "with_orthanc.sh: Orthanc's DICOMweb plugin is not installed (Debian: orthanc-dicomweb): $plugin" >&2
+    exit 3
+fi
 if [ "${CAD_IN_NAMESPACE:-}" != yes ]; then
     CAD_IN_NAMESPACE=yes exec unshare --map-root-user --net --mount "$0" "$@"
 fi
@@ -42,7 +47,7 @@ cat > "$home/orthanc.json" <<JSON
   $encryption
   "StorageDirectory": "$home/storage",
   "IndexDirectory": "$home/index",
-  "Plugins": ["/usr/share/orthanc/plugins/libOrthancDicomWeb.so"],
+  "Plugins": ["$plugin"],
   "RemoteAccessAllowed": false,
   "AuthenticationEnabled": false,
   "LuaScripts": [${CAD_ORTHANC_LUA:+"\"$CAD_ORTHANC_LUA\""}],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from certificates import papers
 from live_node import count_arrivals
+from orthanc import require_orthanc
 
 HERE = Path(__file__).resolve().parent
 
@@ -20,8 +20,7 @@ def beside_orthanc(
     repository: Path, folder: Path, *command: object, seconds: int = 280, **more: str
 ) -> str:
     """Run a command beside an archive that counts what it is sent; what it printed."""
-    if not shutil.which("Orthanc", path=os.environ.get("PATH", "") + ":/usr/sbin"):
-        pytest.skip("ORTHANC ABSENT: run scripts/install_tools.sh (unshare is needed, too)")
+    require_orthanc()
     arrived, script = count_arrivals(folder)
     done = subprocess.run(
         [repository / "tests/support/with_orthanc.sh", sys.executable, *map(str, command)],
