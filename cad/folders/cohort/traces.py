@@ -10,10 +10,12 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from cad.base.doors import door
 from cad.base.errors import CadError
@@ -29,6 +31,7 @@ from cad.base.reading import (
 )
 from cad.base.transactions import is_ours
 from cad.base.transactions.lock import LOCK
+from cad.mri.imaging.elements import TooManyElements, data_set, elements
 
 _PIXELS = (".nii.gz", ".png")  # judged by name: what a picture shows is no text
 _LABEL = re.compile("sub-[A-Za-z0-9]+")
@@ -37,6 +40,18 @@ _UNKNOWN = b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"  # packed o
 _NO_IDENTITY = "SOPClassUID"
 _LEAST = 512  # bytes that a packed file counts for, or millions of empty ones take minutes
 _SHORTEST = 5  # a shorter PatientID would be found in any number
+_DICOM = 128  # where a DICOM file says that it is one
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+_LOOKED_AT, _MOSTLY = 4096, 0.7
+# Which of four bytes in a row are zero, in text without a mark.
+_BY_ZEROS: dict[tuple[bool, ...], str] = {
+    (False, True, False, True): "utf-16-le", (True, False, True, False): "utf-16-be",
+    (False, True, True, True): "utf-32-le", (True, True, True, False): "utf-32-be",
+}  # fmt: skip
+_ESCAPED = re.compile(rb"\\u([0-9a-fA-F]{4})")
 _UID = re.compile(rb"[0-9]+(?:\.[0-9]+){3,}")
 
 
@@ -264,8 +279,44 @@ def _words(content: bytes, spend: Spend) -> bytes:
         footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
         # Notes on columns are packed in the footer once more.
         return text.encode() + footer + parquet_notes(content)
-    if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return content + content.decode("utf-16", errors="replace").encode()
+    if content[_DICOM : _DICOM + 4] == b"DICM":
+        _check_whole(content)
+        return content
+    if encoding := _wide(content):
+        return content + content.decode(encoding, errors="replace").encode()
     if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):  # four bytes a letter
         return "\n".join(map(str, read_array(content).ravel())).encode(errors="replace")
-    return content
+    return content + _ESCAPED.sub(_spelled, content) if b"\\u" in content else content
+
+
+def _check_whole(content: bytes) -> None:
+    """Refuse a DICOM file in which a name may stand where nobody sees it: deflated, or cut off."""
+
+    def read(at: int, count: int) -> bytes:
+        return content[at : at + count]
+
+    at, syntax = data_set(read, len(content))
+    if syntax == DeflatedExplicitVRLittleEndian:
+        raise CadError("a deflated DICOM file, which is not unpacked")
+    with suppress(TooManyElements):
+        for _ in elements(read, len(content), at, syntax):
+            pass
+
+
+def _wide(content: bytes) -> str:
+    """Return the encoding of text of two or four bytes a letter; empty for any other content."""
+    for mark, encoding in _MARKS:
+        if content.startswith(mark):
+            return encoding
+    start = content[:_LOOKED_AT]
+    start = start[: len(start) // 4 * 4]
+    if not start:
+        return ""
+    # Of Latin letters all bytes but one are zero, and always the same ones.
+    zero = [start[place::4].count(0) * 4 / len(start) > _MOSTLY for place in range(4)]
+    return _BY_ZEROS.get(tuple(zero), "")
+
+
+def _spelled(match: re.Match[bytes]) -> bytes:
+    """Return the letter that JSON spells by its number."""
+    return chr(int(match[1], 16)).encode("utf-8", errors="replace")
