@@ -53,11 +53,15 @@ def tried(kind: str, inputs: int) -> tuple[str, int, Counter[str], float]:
         heard, told = os.pipe()
         pid = os.fork()
         if not pid:
+            code = 1
             try:
                 os.close(heard)
                 draw(kind, first, inputs, told)
+                code = 0
+            except BaseException as error:
+                os.write(told, f"FOUND outside of the reader: {error!r:.200}\n".encode())
             finally:
-                os._exit(0)
+                os._exit(code)
         os.close(told)
         reached = first - 1
         with os.fdopen(heard, errors="replace") as lines:
@@ -70,10 +74,11 @@ def tried(kind: str, inputs: int) -> tuple[str, int, Counter[str], float]:
         if code < 0:
             found[f"{signal.Signals(-code).name} (input {reached})"] += 1
         elif reached < inputs - 1:
-            found[f"its process ended at input {reached}"] += 1
-        first = reached + 1
-        if code >= 0:
+            found[f"its process ended by exit code {code} (input {reached})"] += 1
+        if reached < first:  # not even one was begun
+            found["the case itself does not work"] += 1
             break
+        first = reached + 1
     return kind, inputs, found, time.monotonic() - start
 
 
