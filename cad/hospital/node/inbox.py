@@ -188,7 +188,7 @@ class Inbox:
             os.chmod(path, 0o600)
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
-            make_folder(place.parent)
+            make_folder(place.parent, mode=0o700)
             os.replace(path, place)
             flush_names(place.parent)
         now = time.time()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -245,3 +246,15 @@ def test_a_counter_that_cannot_count_on_is_damage(inbox, images, column: str, va
     inbox.queue = _sound_queue(path)
     inbox.take_stock()
     assert only(inbox).state == states.RECEIVING
+
+
+def test_folders_of_studies_are_the_nodes_own_whatever_the_umask_is(inbox, images):
+    before = os.umask(0)
+    try:
+        keep(inbox, images[0])
+    finally:
+        os.umask(before)
+    places = [inbox.home / "incoming", *(inbox.home / "incoming").rglob("*")]
+    assert len(places) > 2
+    for place in places:
+        assert place.stat().st_mode & 0o077 == 0, place
