@@ -14,6 +14,7 @@ from cad.hospital.node.queue import DamagedQueue, QueueError
 from cad.hospital.node.settings import WatchSettings
 
 SENDER = "folder"
+_MOST_TRIES = 3
 
 
 class Watcher:
@@ -34,6 +35,8 @@ class Watcher:
         self._secret = node_key(inbox.home)
         self._quiet: dict[str, tuple[int, int, float]] = {}
         self._told: dict[str, str] = {}
+        # How often a file, as it is now, has taken longer than its limit.
+        self._slow: dict[str, tuple[tuple[int, int], int]] = {}
 
     def look(self) -> bool:
         """Look through the folder once, and take each new file that has stopped changing.
@@ -100,11 +103,29 @@ class Watcher:
         still[key] = (*now, since)  # should it have to wait
         try:
             taken = self._take(path, key, now)
-        except MachineError:  # each try takes seconds of a process
+        except MachineError as error:  # each try takes seconds of a process
             still[key] = (*now, time.monotonic())
-            raise
+            if not self._is_parked(key, now, error):
+                raise
+            return False
         self.inbox.queue.see(key, *now)
         return taken
+
+    def _is_parked(self, key: str, now: tuple[int, int], error: MachineError) -> bool:
+        """Tell whether a file has used up its tries; it is looked at again once it changes.
+
+        Only what takes longer than its limit is counted: memory may be there again soon.
+        """
+        if "time limit" not in error.problem:
+            return False
+        state, tries = self._slow.get(key, (now, 0))
+        tries = tries + 1 if state == now else 1
+        self._slow[key] = (now, tries)
+        if tries < _MOST_TRIES:
+            return False
+        self.inbox.queue.see(key, *now)
+        tell("file parked", sender=SENDER, file=key, tries=tries)
+        return True
 
     def _take(self, path: Path, key: str, now: tuple[int, int]) -> bool:
         """Take one file; what is no DICOM, or not wanted, is left alone and said once."""

@@ -12,7 +12,7 @@ import pydicom
 import pytest
 from dicom_files import IDENTIFYING, edit, write_seg, write_series
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, MachineError
 from cad.base.settings import read_settings
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.hospital.node import queue as states
@@ -258,3 +258,32 @@ def test_folders_of_studies_are_the_nodes_own_whatever_the_umask_is(inbox, image
     assert len(places) > 2
     for place in places:
         assert place.stat().st_mode & 0o077 == 0, place
+
+
+@pytest.mark.parametrize(
+    ("problem", "looks"),
+    [
+        ("took longer than the time limit of 1 s of processor time", 3),
+        ("no process could start", 9),
+    ],
+)
+def test_a_file_that_takes_too_long_is_parked_after_three_tries(
+    inbox, images, tmp_path, monkeypatch, problem: str, looks: int
+):
+    """A machine short of memory parks nothing; a file that has changed is looked at again."""
+    tries = []
+
+    def too_long(path: Path, *_: object) -> int:
+        tries.append(path)
+        raise MachineError(problem)
+
+    for path in images[1:]:
+        path.unlink()
+    monkeypatch.setattr(inbox, "keep", too_long)
+    watcher = Watcher(WatchSettings(folder=tmp_path / "in", quiet_seconds=1e-6), inbox)
+    for _ in range(9 + 1):  # the first look only sees it
+        assert not watcher.look()
+    assert len(tries) == looks
+    monkeypatch.undo()
+    edit(images[0], ImageComments="exported again")
+    assert [watcher.look() for _ in range(2)] == [False, True]
