@@ -65,6 +65,13 @@ class ImageSettings(Section):
         bring the frames of the dynamic series in line with each other
     registration
         align ADC and DCE to T2 by rigid mutual information
+    displacement
+        how far ADC, high b and DCE lie beside T2 in the slice: not measured; said; or mended, which
+        moves them back. With registration it is not measured
+    mend_from_mm
+        smallest displacement that is mended, mm; 0 mends all, so that no result hangs on a limit
+    withdraw_from_mm
+        no decision is stated where the 95 % range of a displacement reaches this, mended or not, mm
     """
 
     t2_standardisation: Literal["none", "zscore", "reference", "nyul"] = "zscore"
@@ -76,6 +83,9 @@ class ImageSettings(Section):
     whole_numbers: bool = False
     frame_motion: Literal["none", "translation"] = "none"
     registration: Literal["none", "rigid"] = "none"
+    displacement: Literal["none", "said", "mended"] = "mended"
+    mend_from_mm: float = Field(0.0, ge=0)
+    withdraw_from_mm: float = Field(10.0, ge=0)
 
 
 class PerfusionSettings(Section):

@@ -18,7 +18,9 @@ from cad.dicom.into.rules import ImportRules, Match
 from cad.dicom.into.sources import SourceStudy, by_series
 from cad.mri.imaging import nifti
 from cad.mri.imaging.diffusion import HIGH_B, trace
-from cad.mri.imaging.frames import Frame
+from cad.mri.imaging.displacement import SAID_MM
+from cad.mri.imaging.displacement_search import remember
+from cad.mri.imaging.frames import Frame, read_header
 from cad.mri.imaging.makers import maker
 from cad.mri.imaging.phases import order_phases, read_phases
 from cad.mri.imaging.pixels import PixelReader, read_stack
@@ -27,6 +29,7 @@ from cad.mri.imaging.stacks import Stack, stacks_of
 from cad.mri.imaging.study import Roi
 from cad.mri.imaging.study_files import diffusion_path, image_path, read_study, vfa_path
 from cad.mri.imaging.units import in_unit
+from cad.mri.imaging.vendor import CSA_TAGS, phase_encoding_positive
 
 
 @dataclass
@@ -110,9 +113,10 @@ def read_back(
     CadError
         When it cannot be read, or is not plausible.
     """
-    found = read_study(build, study_id, participant_id, rois)
-    require_plausible(found, ranges)
-    return [*found.missing_notes, *found.notes]
+    study = remember(read_study(build, study_id, participant_id, rois))
+    require_plausible(study, ranges)
+    beside = [d.sentence for d in study.displacements if d.size_mm >= SAID_MM]
+    return [*study.missing_notes, *study.notes, *beside]
 
 
 class _Job:
@@ -367,6 +371,7 @@ class _Job:
             "EchoTime": None if head.echo_time is None else round(head.echo_time / 1000, 9),
             "FlipAngle": head.flip_angle,
             "MagneticFieldStrength": head.field_strength,
+            **_phase_encoding(head),
             # Free text, as of models and stations, stays behind: it may name somebody.
             "Manufacturer": maker(head.manufacturer) or None,
             # A date says who somebody is: it is kept where the patient's id is.
@@ -395,6 +400,23 @@ def is_there(target: Path, build: Path, have: Path | None) -> bool:
         Where the study is built, and its folder in the cohort; None for a new study.
     """
     return have is not None and (have / target.relative_to(build)).is_file()
+
+
+def _phase_encoding(head: Frame) -> dict[str, str]:
+    """Return the sidecar's entry on phase encoding, by an axis of the NIfTI file; {} if unknown.
+
+    Rows of the image run along the file's i, columns along its j. Which of the two senses it is
+    only Siemens' private header says.
+    """
+    axis = {"ROW": "i", "COL": "j", "COLUMN": "j"}.get(head.phase_encoding.upper())
+    if axis is None:
+        return {}
+    if maker(head.manufacturer) != "Siemens":
+        return {"PhaseEncodingAxis": axis}
+    positive = phase_encoding_positive(read_header(head.path, CSA_TAGS))
+    if positive is None:
+        return {"PhaseEncodingAxis": axis}
+    return {"PhaseEncodingDirection": axis if positive else f"{axis}-"}
 
 
 def _instances(stacks: list[Stack]) -> set[str]:

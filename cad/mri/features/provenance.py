@@ -25,10 +25,10 @@ from cad.mri.imaging.study_files import b1_path, image_path
 
 PREFIX = "provenance_"
 # Voxel sizes may differ from training by this factor before it is said. How many voxels a region
-# has, how purely its own, and how many have a value is a matter of the region; how far frames were
-# moved back is one of the patient.
+# has, how purely its own, and how many have a value is a matter of the region; how far frames or
+# images were moved back is one of the patient.
 _TOLERANCE = 1.25
-_OF_REGION = ("voxels", "purity", "valid", "moved")
+_OF_REGION = ("voxels", "purity", "valid", "moved", "displaced", "displaced_most", "mended")
 _TABLES = table_beside(__file__)
 _COMPARED: dict[str, str] = dict(_TABLES["study"])
 PROVENANCE: set[str] = set()
@@ -173,6 +173,25 @@ def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]
                 f"{title}: {float(value):.3g}, trained on {usual[0]:.3g} to {usual[1]:.3g}"
             )
     return notes
+
+
+def displaced_from(row: Mapping[str, Any], limit_mm: float) -> str:
+    """Name the images of a region's study that lie too far beside T2; empty where none does.
+
+    Parameters
+    ----------
+    row : mapping
+        The region's provenance columns; others are not read.
+    limit_mm : float
+        Displacement from which an image lies too far, mm: it is held against the upper end of the
+        95 % range of what was measured.
+    """
+    parts = []
+    for image in MODALITIES:
+        most = row.get(f"{PREFIX}{image.name}_displaced_most")
+        if most is not None and most >= limit_mm:  # NaN is not
+            parts.append(f"{image.short} may lie {most:.1f} mm beside T2")
+    return "; ".join(parts)
 
 
 def check_columns(names: Iterable[str]) -> None:

@@ -190,6 +190,7 @@ def _modality(
         result.unscaled = unscaled
     columns = measure(prepared, regions, settings.features)
     how = _provenance(prepared, drawn, regions, settings)
+    how |= _displaced(study, name, drawn)
     provenance = pd.DataFrame(how).add_prefix(PREFIX)
     result.provenance = pd.concat([result.provenance, provenance], axis=1)
     if name != "dce":
@@ -233,6 +234,17 @@ def _provenance(
     say(f"{name}_voxels", [d.voxels for d in drawn])
     say(f"{name}_purity", [d.purity for d in drawn])
     say(f"{name}_valid", _valid(prepared, regions, settings.features))
+    return columns
+
+
+def _displaced(study: Study, name: str, drawn: list[Drawn]) -> dict[str, list[str | float | None]]:
+    """Say how far the modality lay beside T2, and how far it was moved back, mm."""
+    columns: dict[str, list[str | float | None]] = {}
+    for displacement in study.displacements:
+        if displacement.name == name:
+            columns[f"{name}_displaced"] = [displacement.size_mm] * len(drawn)
+            columns[f"{name}_displaced_most"] = [displacement.most_mm] * len(drawn)
+            columns[f"{name}_mended"] = [study.mended_mm.get(name, 0.0)] * len(drawn)
     return columns
 
 

@@ -79,6 +79,7 @@ class Frame:
     - ``real``: scaling of stored numbers to the values that a viewer shows (real-world value
       mapping, else rescale)
     - ``precise``: scaling of stored numbers to the scanner's signal (Philips scales what is shown)
+    - ``phase_encoding``: ``ROW``, ``COL`` (in enhanced objects ``COLUMN``), or empty
     - ``lying``: how the pixels lie; None where pydicom has to find them
     """
 
@@ -111,6 +112,7 @@ class Frame:
     b_value: float | None
     direction: tuple[float, ...] | None
     frame_uid: str
+    phase_encoding: str
     position: tuple[float, ...] | None
     orientation: tuple[float, ...] | None
     pixel_spacing: tuple[float, ...] | None

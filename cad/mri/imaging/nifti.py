@@ -131,8 +131,8 @@ def read_label_map(path: Path) -> Volume:
 
 
 @door("in", "NIfTI", bound="MAX_IMAGE")
-def stored_normal(path: Path) -> np.ndarray:
-    """Return the direction of a NIfTI file's third axis, along which its slices are stored.
+def stored_axes(path: Path) -> np.ndarray:
+    """Return the directions of a NIfTI file's three axes, in the order in which it stores them.
 
     Parameters
     ----------
@@ -141,12 +141,12 @@ def stored_normal(path: Path) -> np.ndarray:
 
     Returns
     -------
-    ndarray, shape (3,)
-        Unit vector, LPS.
+    ndarray, shape (3, 3)
+        Columns are unit vectors, LPS; along the third the slices are stored.
     """
     with reading(path, "not a readable NIfTI file", "copy or export it again"):
-        axis = (RAS_TO_LPS @ _image_class(path).from_filename(path).affine)[:3, 2]
-    return np.asarray(axis / np.linalg.norm(axis))
+        axes = (RAS_TO_LPS @ _image_class(path).from_filename(path).affine)[:3, :3]
+    return np.asarray(axes / np.linalg.norm(axes, axis=0))
 
 
 def read_image(path: Path) -> Volume:

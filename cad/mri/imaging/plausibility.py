@@ -11,6 +11,7 @@ the likely cause and the way out.
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from cad.base.reading import read_json, reading
 from cad.base.terms.beside import table_beside
 from cad.base.terms.modality import MODALITIES
 from cad.mri.imaging import belonging
+from cad.mri.imaging.displacement_search import displacements
 from cad.mri.imaging.geometry import resample_mask
 from cad.mri.imaging.study import Protocol, Study
 from cad.mri.imaging.volume import Dynamic, Volume
@@ -59,6 +61,7 @@ _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 m
 _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
 _TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
 _MIDDLE = (0.25, 0.75)
+_SAME_PLACE_MM = 1.0  # what lies less beside T2 is judged as it lies
 _PROSTATE, _REGIONS = " in the prostate", " in the regions"
 RANGES_FILE = "plausible.json"
 
@@ -151,6 +154,10 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
     beside = {
         f"{name}_placed": (-math.inf, math.inf) for name in ("adc", "dce", "gland") if registered
     }
+    if registered:
+        for name in ("adc", "hbv", "dce"):
+            beside[f"{name}_displaced"] = (0.0, math.inf)
+            beside[f"{name}_unsure"] = (0.0, math.inf)
     path = next((p / RANGES_FILE for p in folder.parents[:2] if (p / RANGES_FILE).is_file()), None)
     if path is None:
         return beside
@@ -207,20 +214,41 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
+    # What displacement explains is no fault: images are judged as they lie, and where T2 shows what
+    # they show. A gland may move with full bladder or bowel while the bones around it do not.
+    mended = dict(images)
+    measured = {displacement.name: displacement for displacement in displacements(study)}
+    for name, displacement in measured.items():
+        yield f"{name}_displaced", displacement.size_mm, ""
+        yield f"{name}_unsure", displacement.uncertainty_mm, ""
+        yield f"{name}_shared", displacement.after, ""
+        if name in images and displacement.size_mm >= _SAME_PLACE_MM:
+            mended[name] = displacement.mend(images[name])
     # Without contrast agent too little tells a gland from what lies behind it.
     if study.gland is not None and study.dce is not None:
         gains = belonging.gland_placed(study.gland, images.values())
+        if mended != images:
+            elsewhere = belonging.gland_placed(study.gland, mended.values())
+            gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
         yield from ((f"gland_{kind}", gain, "") for kind, gain in gains.items())
     if study.t2w is None:
         return
     mirrors = []
     for name, image in images.items():
         gains = belonging.better_placed(study.t2w, image, distorted=name == "adc")
+        if mended[name] is not image:
+            elsewhere = belonging.better_placed(study.t2w, mended[name])
+            gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
+        if name in measured:
+            # Around the gland, each in its own best place: whole images are mirrored about their
+            # middle, where no gland need be.
+            gains["mirrored"] = measured[name].mirrored
+            gains["turned_near"] = measured[name].turned
         mirrors.append(gains["mirrored"])
         yield from ((f"{name}_{kind}", gain, "") for kind, gain in gains.items())
     if len(mirrors) > 1:  # what both say of T2 needs less of each
         yield "t2w_mirrored", max(mirrors), ""
-    yield from _stated(adc_like_t2w=belonging.like_t2(study))
+    yield from _stated(adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc"))))
 
 
 def t1_default_problem(

@@ -9,6 +9,8 @@ from cad.base.errors import CadError
 from cad.base.settings import ImageSettings
 from cad.base.terms.modality import HBV
 from cad.mri.imaging.diffusion import fit_adc, high_b
+from cad.mri.imaging.displacement import SAID_MM
+from cad.mri.imaging.displacement_search import displacements, mend
 from cad.mri.imaging.frame_motion import still_frames
 from cad.mri.imaging.registration import Registration, align_study
 from cad.mri.imaging.study import Study
@@ -55,8 +57,29 @@ def prepare_study(
         except CadError as error:
             out.notes.append(f"frames of the dynamic series not moved: {error.problem}")
     if settings.registration == "none":
-        return out, []
+        return _mended(study, out, settings), []
     if out.t2w is None:
         out.notes.append("not registered: the study has no T2 image")
         return out, []
     return align_study(out)
+
+
+def _mended(read: Study, out: Study, settings: ImageSettings) -> Study:
+    """Say how far images lie beside T2, and move back what the settings want moved."""
+    if settings.displacement == "none":
+        return out
+    measured = displacements(read)
+    moved = []
+    for displacement in measured:
+        words = displacement.sentence
+        if settings.displacement == "mended" and displacement.size_mm >= settings.mend_from_mm:
+            moved.append(displacement)
+            words += ": moved back"
+        if displacement.most_mm >= settings.withdraw_from_mm:
+            words += "; no decision is stated (images.registration: rigid may align it)"
+        if displacement.size_mm >= SAID_MM:
+            out.notes.append(words)
+    mended = mend(out, moved)
+    mended.displacements = tuple(measured)
+    mended.mended_mm = {displacement.name: displacement.size_mm for displacement in moved}
+    return mended

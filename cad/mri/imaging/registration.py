@@ -4,6 +4,7 @@ The moving image is not resampled: its origin and direction change, so that ever
 measured value and regions are mapped to it by geometry alone.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -78,8 +79,8 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
     Returns
     -------
     aligned : Study
-        Copy of the study with new origin and direction of ``adc``, ``diffusion``, ``dce``,
-        ``vfa``, ``b1``; its notes say by how much each was moved.
+        Copy of the study with new origin and direction of ``adc``, ``dce`` and what moves with them
+        (:func:`moved_together`); its notes say by how much each was moved.
     registrations : list of Registration
         One each for ADC map and dynamic series, as far as the study has them.
 
@@ -97,17 +98,42 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
         if study.adc is not None:
             aligned = register_rigid(study.adc, study.t2w, region, "adc")
             done.append(aligned)
-            out.adc = aligned.apply(study.adc)
-            # Images of one series move with its map: they were acquired in the same minutes.
-            out.diffusion = [(b, aligned.apply(v)) for b, v in study.diffusion]
+            moved_together(out, "adc", aligned.apply)
         if study.dce is not None:
             aligned = register_rigid(dce_reference(study.dce), study.t2w, region, "dce")
             done.append(aligned)
-            out.dce = replace(study.dce, grid=aligned.apply(study.dce.grid))
-            out.vfa = [(a, aligned.apply(v)) for a, v in study.vfa]
-            out.b1 = None if study.b1 is None else aligned.apply(study.b1)
+            moved_together(out, "dce", aligned.apply)
     out.notes += [r.note for r in done]
     return out, done
+
+
+def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) -> None:
+    """Move an image of a study, in place, and all that was acquired or drawn on its series.
+
+    Parameters
+    ----------
+    study : Study
+        Changed: with ``adc`` its diffusion images move, and a high-b image on its grid; with
+        ``dce`` the flip-angle images, the transmit field, and a vessel mask on its grid.
+    name : str
+        ``adc``, ``hbv`` or ``dce``.
+    move : callable
+        Gives an image in its new place.
+    """
+    if name == "adc" and study.adc is not None:
+        # Images of one series move with its map: they were acquired in the same minutes.
+        study.diffusion = [(b, move(volume)) for b, volume in study.diffusion]
+        if study.hbv is not None and study.hbv.same_grid(study.adc):
+            study.hbv = move(study.hbv)
+        study.adc = move(study.adc)
+    if name == "hbv" and study.hbv is not None:
+        study.hbv = move(study.hbv)
+    if name == "dce" and study.dce is not None:
+        if study.vessel is not None and study.vessel.same_grid(study.dce.grid):
+            study.vessel = move(study.vessel)
+        study.vfa = [(angle, move(volume)) for angle, volume in study.vfa]
+        study.b1 = None if study.b1 is None else move(study.b1)
+        study.dce = replace(study.dce, grid=move(study.dce.grid))
 
 
 def dce_reference(dynamic: Dynamic) -> Volume:

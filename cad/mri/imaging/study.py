@@ -6,6 +6,7 @@ import numpy as np
 
 from cad.base.errors import CadError
 from cad.base.terms.modality import MODALITIES
+from cad.mri.imaging.displacement import Displacement
 from cad.mri.imaging.volume import Dynamic, Volume
 
 
@@ -59,6 +60,9 @@ class Protocol:
         Maker, as listed in :mod:`cad.mri.imaging.makers`.
     date : str
         Date of the study, as the sidecar states it.
+    phase_encoding : tuple of 3 floats or None
+        Unit vector (LPS) of the phase-encoding direction, along which echo-planar images are
+        displaced; of its two senses either, where the sidecar states the axis only.
     """
 
     repetition_time: float | None = None
@@ -70,6 +74,7 @@ class Protocol:
     instance_numbers: tuple[int, ...] = ()
     scanner: str = ""
     date: str = ""
+    phase_encoding: tuple[float, float, float] | None = None
 
 
 @dataclass
@@ -105,6 +110,10 @@ class Study:
     frames_moved_mm : float or None
         Largest distance by which motion correction shifted a dynamic frame; None where the frames
         were not aligned.
+    displacements : tuple of Displacement
+        How far images lie beside T2, as it was measured for images of this study.
+    mended_mm : dict of str to float
+        How far images were moved back to T2, mm, by name of the image.
     protocols : dict of str to Protocol
         How each image was acquired, by the modality's name (``t2w``, ``adc``, ...).
     notes : list of str
@@ -126,6 +135,8 @@ class Study:
     gland: Volume | None = None
     vessel: Volume | None = None
     frames_moved_mm: float | None = None
+    displacements: tuple[Displacement, ...] = ()
+    mended_mm: dict[str, float] = field(default_factory=dict)
     protocols: dict[str, Protocol] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

@@ -36,7 +36,7 @@ from cad.mri.imaging.makers import maker
 from cad.mri.imaging.nifti import read_sidecar, read_volume, sidecar_path
 from cad.mri.imaging.study import Protocol, Roi, Study
 from cad.mri.imaging.units import in_unit
-from cad.mri.imaging.volume import Dynamic, Volume
+from cad.mri.imaging.volume import Dynamic, Volume, triple
 
 # Beyond these no body coil at 1.5 or 3 T goes; a voxel there holds no measurement.
 LEAST = 0.3
@@ -100,6 +100,7 @@ _PLACES = {
     "vessel": ("masks", "vessel"),
 }
 _SAME_AXIS = 0.99
+_AXES = {"i": 0, "j": 1, "k": 2}
 _FOLDERS = {folder for folder, _ in _PLACES.values()}
 
 
@@ -350,7 +351,9 @@ def _protocol(path: Path, grid: Volume) -> Protocol:
     images = entries.get("InstanceNumbers")
     whole = images if isinstance(images, list) else []
     # Numbers come in the file's order of slices, which need not be the order they are read in.
-    along = float(nifti.stored_normal(path) @ np.asarray(grid.direction)[:, 2]) if whole else 0.0
+    along = (
+        float(nifti.stored_axes(path)[:, 2] @ np.asarray(grid.direction)[:, 2]) if whole else 0.0
+    )
     whole = whole[:: -1 if along < 0 else 1] if abs(along) > _SAME_AXIS else []
     return Protocol(
         repetition,
@@ -362,7 +365,25 @@ def _protocol(path: Path, grid: Volume) -> Protocol:
         instance_numbers=tuple(n for n in whole if isinstance(n, int)),
         scanner=maker(entries.get("Manufacturer")),
         date=str(entries.get("StudyDate") or ""),
+        phase_encoding=_phase_encoding(entries, path),
     )
+
+
+def _phase_encoding(entries: JsonObject, path: Path) -> tuple[float, float, float] | None:
+    """Return the phase-encoding direction (LPS) that a sidecar states by an axis of its file."""
+    stated = entries.get("PhaseEncodingDirection") or entries.get("PhaseEncodingAxis")
+    if stated is None:
+        return None
+    axis = _AXES.get(str(stated).rstrip("-"))
+    if axis is None:
+        raise CadError(
+            f"PhaseEncodingDirection {stated!r}; expected i, j or k, or with a minus sign i-, j-, "
+            "k-",
+            file=sidecar_path(path),
+            hint="correct the sidecar, or remove the entry",
+        )
+    sign = -1.0 if str(stated).endswith("-") else 1.0
+    return triple(sign * nifti.stored_axes(path)[:, axis])
 
 
 def _required_image(path: Path) -> Volume:

@@ -257,6 +257,29 @@ def _csa(dataset: Dataset) -> dict[str, list[str]]:
         return csa_header(content) if isinstance(content, bytes) else {}
 
 
+def phase_encoding_positive(dataset: Dataset) -> bool | None:
+    """Tell in which sense Siemens encoded phase: along growing rows or columns, or against it.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header read with :data:`CSA_TAGS`.
+
+    Returns
+    -------
+    bool or None
+        None where the CSA image header does not say it.
+    """
+    content = private(dataset, 0x0029, _CSA, 0x10)
+    if not isinstance(content, bytes):
+        return None
+    try:
+        stated = csa_header(content).get("PhaseEncodingDirectionPositive", [])
+    except (ValueError, struct.error):
+        return None
+    return {"0": False, "1": True}.get(stated[0]) if stated else None
+
+
 def mosaic_normal(dataset: Dataset) -> np.ndarray:
     """Return the direction in which the slices of a mosaic follow each other (LPS unit vector).
 

@@ -108,7 +108,8 @@ def decide_regions(
     results : DataFrame, shape (n, ...)
         ``probability, belief``; ``readers_mean``; ``truth``: 1 or 0 by histology, NaN where
         histology does not tell. Optional: ``reader_values``, the readers' probabilities as text;
-        ``unlike``, how the region differs from the training cohort; ``p_benign, p_malignant``,
+        ``unlike``, how the region differs from the training cohort; ``displaced``, which image lies
+        too far beside T2; ``p_benign, p_malignant``,
         conformal p-values; ``model``, the name of the model that scored it.
     lower, upper : ndarray, shape (n,)
         Thresholds of each row: benign below the first, malignant above the second.
@@ -158,6 +159,8 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
         if _text(row, "unlike") not in ("", LIKE):
             against.append("the region is unlike the training cohort")
         against += _set_against(model, plausible)
+        if _text(row, "displaced"):
+            against.append(row["displaced"])
         if model == "benign" and not values and unseen(row.get("confidence")):
             against.append(UNSEEN)
         # A biopsy may miss a lesion and a tool may miss cancer: a person has to look at both.

@@ -15,6 +15,7 @@ from cad.learning.evaluation.folds.crossval import OutOfFold
 from cad.learning.evaluation.folds.null import PermutationNull
 from cad.learning.evaluation.summary import Given, Summary, summarise
 from cad.learning.joint_model import JointModel
+from cad.mri.features.provenance import displaced_from
 from cad.run.model.outcome import with_given
 from cad.run.stages.aggregate import Aggregated
 from cad.run.stages.load import Loaded
@@ -152,6 +153,9 @@ def judge(
         results = with_given(results, summary.rows)
     for name in scored:  # rows of an earlier model's table come after the cohort's
         results[name] = scored[name].to_numpy()[:rows]
+    far = settings.images.withdraw_from_mm
+    measured = aggregated.provenance.iloc[:rows].to_dict("records")
+    results["displaced"] = [displaced_from(row, far) for row in measured]
     return results, summary
 
 

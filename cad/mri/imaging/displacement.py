@@ -1,0 +1,112 @@
+"""Displacement: how far an image of a study lies beside T2 in the slice, and its way back.
+
+Echo-planar images (ADC, high b) are displaced along their phase-encoding direction, and a patient
+moves between series. The image is not resampled to be mended: its origin changes, every voxel keeps
+its value.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cad.base.terms.modality import short_name
+from cad.mri.imaging.volume import Volume, triple
+
+SAID_MM = 2.0
+"""What lies less beside T2 is not worth a sentence: as much is the size of a voxel."""
+
+
+@dataclass(frozen=True, eq=False)
+class Displacement:
+    """Hold how far one image lies beside T2.
+
+    Parameters
+    ----------
+    name : str
+        The image: ``adc``, ``hbv`` or ``dce``.
+    shift_mm : tuple of 2 floats
+        How far its content lies from where T2 shows it, mm along the x and y axes of its grid.
+    error_mm : tuple of 2 floats
+        Standard errors of both, mm.
+    slices_mm : tuple of float
+        Shift of each compared slice along the axis of the displacement, mm.
+    axis : int
+        That axis: 0 for x, 1 for y. It is the phase-encoding axis where that is known, else the
+        axis along which the image lies farther away.
+    phase_known : bool
+        Whether the phase-encoding axis is known.
+    before, after : float
+        Information (nats) shared with T2 as the image lies, and in its best place.
+    mirrored, turned : float
+        ln(a / b): a is the information shared in the best place, b the same of the image mirrored,
+        or turned (upside down, head for feet, a quarter), each in its own best place. Below 0 the
+        image fits T2 better so.
+    fixed, moving : Volume
+        The images that were compared.
+    """
+
+    name: str
+    shift_mm: tuple[float, float]
+    error_mm: tuple[float, float]
+    slices_mm: tuple[float, ...]
+    axis: int
+    phase_known: bool
+    before: float
+    after: float
+    mirrored: float
+    turned: float
+    fixed: Volume
+    moving: Volume
+
+    @property
+    def size_mm(self) -> float:
+        """Return how far the image lies beside T2, mm."""
+        return float(np.hypot(self.shift_mm[0], self.shift_mm[1]))
+
+    @property
+    def uncertainty_mm(self) -> float:
+        """Return the larger standard error of the two axes, mm."""
+        return max(self.error_mm)
+
+    @property
+    def most_mm(self) -> float:
+        """Return how far the image may lie beside T2, mm: the upper end of the 95 % range."""
+        return self.size_mm + 1.96 * self.uncertainty_mm
+
+    @property
+    def sentence(self) -> str:
+        """Return one sentence for the patient's page: how far, which way, how surely."""
+        named = short_name(self.name)
+        towards = _towards(np.asarray(self.moving.direction) @ np.array([*self.shift_mm, 0.0]))
+        along = "x" if self.axis == 0 else "y"
+        if not self.phase_known:
+            encoded = "phase-encoding direction not known"
+        elif abs(self.shift_mm[self.axis]) >= abs(self.shift_mm[1 - self.axis]):
+            encoded = "along its phase-encoding direction"
+        else:
+            encoded = "across its phase-encoding direction"
+        low = min(self.slices_mm)
+        high = max(self.slices_mm)
+        return (
+            f"{named} lies {self.size_mm:.1f} mm (± {self.most_mm - self.size_mm:.1f}) beside T2, "
+            f"{towards}, {encoded}; {low:.1f} to {high:.1f} mm along {along} from slice to slice"
+        )
+
+    def mend(self, image: Volume) -> Volume:
+        """Return an image of the same series in its mended place: same voxels, other origin."""
+        x, y = self.shift_mm
+        back = np.asarray(self.moving.direction) @ np.array([x, y, 0.0])
+        return replace(image, origin=triple(np.array(image.origin) - back))
+
+
+def _towards(vector: np.ndarray) -> str:
+    """Return in words where a shift in the patient (LPS, mm) leads, its larger part first."""
+    words = (("right", "left"), ("front", "back"), ("feet", "head"))
+    order = np.argsort(-np.abs(vector))
+    largest = abs(float(vector[order[0]]))
+    parts = []
+    for axis in order[:2]:
+        part = float(vector[axis])
+        if abs(part) >= 0.35 * largest:
+            parts.append(words[axis][part > 0])
+    return f"towards {' and '.join(parts)}"

@@ -1,0 +1,400 @@
+"""The search for a displacement: where in the slice an image shares most information with T2.
+
+Images are compared in a box around the gland or, without a gland mask, around the regions. Slices
+are independent looks: leaving out one after the other gives the uncertainty, and each slice's best
+place says how even the displacement is from slice to slice.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from scipy.ndimage import gaussian_filter
+
+from cad.base.errors import CadError
+from cad.mri.imaging import geometry
+from cad.mri.imaging.displacement import Displacement
+from cad.mri.imaging.registration import dce_reference, moved_together
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.volume import Volume
+
+# How far is searched, and the steps of the search: coarse on every second voxel, then fine.
+REACH_MM = 16.0
+_FINE_MM = 1.0
+_COARSE_MM = 2.0
+# Steps by which a mirrored or turned image is shifted: an image so stored is displaced, too.
+_TURNED_REACH = 8
+_NEAR = 4  # steps from the peak; what lies beyond is another peak
+# The box around the gland. Around regions alone it must be wide enough to hold the gland.
+_GLAND_MARGIN_MM = 8.0
+_REGIONS_MARGIN_MM = 35.0
+_GLAND_SLICES = 1
+_REGIONS_SLICES = 3
+# T2 is finer than what it is compared with.
+_SMOOTHING_MM = 0.5
+_BINS = 16
+# Where the program cannot know better: the least standard error that the search has in simulated
+# men, whose displacement is known (docs/displacement.md).
+_FLOOR_MM = 0.3
+# Fewer voxels say nothing about 16 x 16 pairs of levels.
+_LEAST_VOXELS = 2000
+
+
+def displacements(study: Study) -> list[Displacement]:
+    """Return how far ADC, high-b image and dynamic series of a study lie beside its T2 image.
+
+    Parameters
+    ----------
+    study : Study
+        Study with its images as they were read. What was measured for the same images before is
+        returned again.
+
+    Returns
+    -------
+    list of Displacement
+        One for each image that can be compared, in the order ``adc``, ``hbv``, ``dce``. Empty
+        without a T2 image, or without gland mask and regions. A high-b image on the grid of the
+        ADC map is of one acquisition with it and not measured by itself.
+    """
+    if study.t2w is None or (study.gland is None and study.roi_map is None):
+        return []
+    images: dict[str, Volume] = {}
+    if study.adc is not None:
+        images["adc"] = study.adc
+    if study.hbv is not None and (study.adc is None or not study.hbv.same_grid(study.adc)):
+        images["hbv"] = study.hbv
+    if study.dce is not None:
+        images["dce"] = study.dce.grid
+    results = []
+    for name, image in images.items():
+        result = _remembered(study, name, image)
+        if result is None:
+            try:
+                result = _measure(study, name, image)
+            except CadError:  # too little is covered: plausibility and regions say what it is
+                continue
+        results.append(result)
+    return results
+
+
+def remember(study: Study) -> Study:
+    """Return the study with its displacements measured, so that they are measured once only."""
+    return replace(study, displacements=tuple(displacements(study)))
+
+
+def mend(study: Study, which: list[Displacement]) -> Study:
+    """Return a study with images moved to where T2 shows what they show.
+
+    Parameters
+    ----------
+    study : Study
+        Not changed.
+    which : list of Displacement
+        Displacements of its images that are to be mended.
+    """
+    out = replace(study, notes=list(study.notes))
+    for displacement in which:
+        moved_together(out, displacement.name, displacement.mend)
+    return out
+
+
+def measure(
+    fixed: Volume, moving: Volume, around: Volume, *, gland: bool, axis: int | None = None
+) -> Displacement:
+    """Measure how far ``moving`` lies beside ``fixed`` in the slices of ``moving``.
+
+    Parameters
+    ----------
+    fixed, moving : Volume
+        The T2 image and another image, in one frame of reference.
+    around : Volume
+        Mask; images are compared in a box around its voxels that are not zero.
+    gland : bool
+        True where the mask is the whole gland, False where it is of regions in it.
+    axis : int, optional
+        Phase-encoding axis of ``moving``: 0 for x, 1 for y.
+
+    Raises
+    ------
+    CadError
+        Where the images share too few voxels in the box.
+    """
+    box = _box(moving, around, gland)
+    reach = round(REACH_MM / _FINE_MM)
+    wide = _widened(box, reach)
+    smooth = [0.0, _SMOOTHING_MM / fixed.spacing[1], _SMOOTHING_MM / fixed.spacing[0]]
+    blurred = fixed.with_array(gaussian_filter(fixed.array.astype(np.float32), smooth))
+    reference = _levels(geometry.resample_image(blurred, box).array, slice(None))
+    inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
+    levels = _levels(geometry.resample_image(moving, wide).array, inside)
+    counted = (reference < _BINS) & (levels[inside] < _BINS)
+    if counted.sum() < _LEAST_VOXELS:
+        raise CadError(
+            f"only {int(counted.sum())} voxels around the prostate are covered by both images",
+            hint="check the field of view of the series",
+        )
+
+    def table(x: int, y: int, every: int = 1) -> np.ndarray:
+        """Return joint counts by slice, were the image displaced by x and y steps."""
+        rows = slice(reach + y, reach + y + reference.shape[1], every)
+        columns = slice(reach + x, reach + x + reference.shape[2], every)
+        return _joint(reference[:, ::every, ::every], levels[:, rows, columns])
+
+    steps = np.arange(-reach, reach + 1, round(_COARSE_MM / _FINE_MM))
+    far = _coarse(table, steps)
+    best, x, y = _best(far.sum(axis=2), steps)
+    x, y, near = _fine(table, reach, x, y)
+    whole = near.sum(axis=2)
+    shift = _peak(_information(whole), x, y)
+    error = _jackknife(near, far, steps, x, y, shift)
+    side = axis if axis is not None else int(abs(shift[1]) > abs(shift[0]))
+    return Displacement(
+        name="",
+        shift_mm=(float(shift[0]), float(shift[1])),
+        error_mm=(float(error[0]), float(error[1])),
+        slices_mm=_by_slice(table, reach, x, y, side),
+        axis=side,
+        phase_known=axis is not None,
+        before=float(_information(table(0, 0).sum(axis=0))),
+        after=float(_information(whole).max()),
+        mirrored=_gain(best, reference, [levels[:, :, ::-1]], reach),
+        turned=_gain(best, reference, _turned(levels), reach),
+        fixed=fixed,
+        moving=moving,
+    )
+
+
+def phase_axis(direction: tuple[float, float, float] | None, image: Volume) -> int | None:
+    """Return the axis of an image along which phase was encoded: 0 for x, 1 for y; None if unknown.
+
+    Parameters
+    ----------
+    direction : tuple of 3 floats or None
+        Unit vector of the phase-encoding axis, LPS.
+    image : Volume
+        The image.
+    """
+    if direction is None:
+        return None
+    along = np.abs(np.asarray(direction) @ np.asarray(image.direction))
+    nearest = int(np.argmax(along))
+    return nearest if nearest < 2 else None
+
+
+def _measure(study: Study, name: str, image: Volume) -> Displacement:
+    if study.t2w is None:
+        raise CadError("displacement needs a T2 image", patient=study.participant_id)
+    mask = study.gland if study.gland is not None else study.roi_map
+    if mask is None:
+        raise CadError("displacement needs a gland mask or regions", patient=study.participant_id)
+    moving = image
+    if study.dce is not None and name == "dce":
+        moving = dce_reference(study.dce)
+    protocol = study.protocols.get(name)
+    axis = None if protocol is None else phase_axis(protocol.phase_encoding, image)
+    result = measure(study.t2w, moving, mask, gland=study.gland is not None, axis=axis)
+    return replace(result, name=name, moving=image)
+
+
+def _remembered(study: Study, name: str, image: Volume) -> Displacement | None:
+    for result in study.displacements:
+        if result.name == name and result.moving is image and result.fixed is study.t2w:
+            return result
+    return None
+
+
+def _box(image: Volume, around: Volume, gland: bool) -> Volume:
+    """Return the grid of comparison: the image's slices and axes, steps of 1 mm in the slice."""
+    margin = _GLAND_MARGIN_MM if gland else _REGIONS_MARGIN_MM
+    beyond = _GLAND_SLICES if gland else _REGIONS_SLICES
+    voxels = np.argwhere(around.array != 0)[:, ::-1]
+    if not len(voxels):
+        raise CadError("the mask that says where to compare is empty")
+    places = image.patient_to_index(around.index_to_patient(voxels.astype(float)))
+    spacing = np.array(image.spacing)
+    low = places.min(axis=0) - np.array([margin, margin, 0.0]) / spacing
+    high = places.max(axis=0) + np.array([margin, margin, 0.0]) / spacing
+    low[2] = max(np.floor(low[2]) - beyond, 0.0)
+    high[2] = min(np.ceil(high[2]) + beyond, image.shape[0] - 1.0)
+    count = np.floor((high - low) * spacing / np.array([_FINE_MM, _FINE_MM, spacing[2]]) + 0.5) + 1
+    if not (count > 0).all():
+        raise CadError("image and mask share no slice")
+    empty = np.zeros(count.astype(int)[::-1], np.float32)
+    grid = image.beginning_at(empty, low)
+    return replace(grid, spacing=(_FINE_MM, _FINE_MM, image.spacing[2]))
+
+
+def _widened(box: Volume, reach: int) -> Volume:
+    n_z, n_y, n_x = box.shape
+    empty = np.zeros((n_z, n_y + 2 * reach, n_x + 2 * reach), np.float32)
+    return box.beginning_at(empty, np.array([-reach, -reach, 0.0]))
+
+
+def _levels(values: np.ndarray, among: slice | tuple[slice, ...]) -> np.ndarray:
+    """Return each value's level, of 16 of equally many of some; 16 where nothing was measured."""
+    some = values[among]
+    ordered = np.sort(some[np.isfinite(some)])
+    if not len(ordered):
+        return np.full(values.shape, _BINS, np.int32)
+    edges = ordered[np.arange(1, _BINS) * (len(ordered) - 1) // _BINS]
+    levels = np.searchsorted(edges, values).astype(np.int32)
+    levels[~np.isfinite(values)] = _BINS
+    return levels
+
+
+def _joint(reference: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Return how often levels meet in each slice, shape (n_z, 16, 16)."""
+    side = _BINS + 1
+    n_z = len(reference)
+    first = np.arange(n_z, dtype=np.int32)[:, None, None] * side**2
+    flat = (first + reference * side + levels).ravel()
+    counts = np.bincount(flat, minlength=n_z * side**2).reshape(n_z, side, side)
+    return counts[:, :_BINS, :_BINS]
+
+
+def _information(counts: np.ndarray) -> np.ndarray:
+    """Return the mutual information (nats) of tables of joint counts, over their last two axes."""
+    total = np.maximum(counts.sum(axis=(-2, -1), keepdims=True), 1)
+    joint = counts / total
+    alone = joint.sum(axis=-1, keepdims=True) * joint.sum(axis=-2, keepdims=True)
+    ratio = np.divide(joint, alone, out=np.ones_like(joint), where=joint > 0)
+    return np.asarray((joint * np.log(ratio)).sum(axis=(-2, -1)))
+
+
+def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
+    """Return joint counts on a coarse lattice of shifts, shape (n_y, n_x, n_z, 16, 16)."""
+    every = round(_COARSE_MM / _FINE_MM)
+    rows = [[table(int(x), int(y), every) for x in steps] for y in steps]
+    return np.array(rows, np.int32)
+
+
+def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
+    """Return the largest information of tables on a lattice of shifts, and the shift (x, y)."""
+    shared = _information(tables)
+    row, column = divmod(int(shared.argmax()), shared.shape[1])
+    return float(shared.max()), int(steps[column]), int(steps[row])
+
+
+def _turned(levels: np.ndarray) -> list[np.ndarray]:
+    """Return the levels upside down, head for feet, both, and a quarter turned either way."""
+    upside_down = levels[:, ::-1]
+    quarters = [np.rot90(levels, turn, axes=(1, 2)) for turn in (1, 3)]
+    return [upside_down, levels[::-1], upside_down[::-1], *quarters]
+
+
+def _gain(best: float, reference: np.ndarray, others: list[np.ndarray], reach: int) -> float:
+    """Return ln(a / b), where b is the most that T2 shares with other levels in any near place."""
+    every = round(_COARSE_MM / _FINE_MM)
+    most = 0.0
+    for levels in others:
+        # A quarter turn changes sides: T2 and the other are cut about their common middle.
+        size_y = min(reference.shape[1], levels.shape[1] - 2 * reach)
+        size_x = min(reference.shape[2], levels.shape[2] - 2 * reach)
+        cut = _middle(reference, size_y, size_x)[:, ::every, ::every]
+        wide = _middle(levels, size_y + 2 * reach, size_x + 2 * reach)
+        for y in range(-_TURNED_REACH, _TURNED_REACH + 1, every):
+            rows = slice(reach + y, reach + y + size_y, every)
+            for x in range(-_TURNED_REACH, _TURNED_REACH + 1, every):
+                columns = slice(reach + x, reach + x + size_x, every)
+                shared = float(_information(_joint(cut, wide[:, rows, columns]).sum(axis=0)))
+                most = max(most, shared)
+    return float(np.log(best / most)) if best > 0 and most > 0 else np.inf
+
+
+def _middle(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
+    y = (array.shape[1] - size_y) // 2
+    x = (array.shape[2] - size_x) // 2
+    return array[:, y : y + size_y, x : x + size_x]
+
+
+def _fine(
+    table: Callable[..., np.ndarray], reach: int, x: int, y: int
+) -> tuple[int, int, np.ndarray]:
+    """Climb to the best step, and return it with the tables of the 5 x 5 steps around it."""
+    seen: dict[tuple[int, int], np.ndarray] = {}
+
+    def at(column: int, row: int) -> np.ndarray:
+        if (column, row) not in seen:
+            seen[column, row] = table(column, row)
+        return seen[column, row]
+
+    while True:
+        x = min(max(x, 2 - reach), reach - 2)
+        y = min(max(y, 2 - reach), reach - 2)
+        rows = [np.stack([at(x + i, y + j) for i in range(-2, 3)]) for j in range(-2, 3)]
+        near = np.stack(rows)
+        shared = _information(near.sum(axis=2))
+        row, column = divmod(int(shared.argmax()), shared.shape[1])
+        next_x = min(max(x + column - 2, 2 - reach), reach - 2)
+        next_y = min(max(y + row - 2, 2 - reach), reach - 2)
+        if next_x == x and next_y == y:  # the peak, or the border of what is searched
+            return x, y, near
+        x = next_x
+        y = next_y
+
+
+def _peak(shared: np.ndarray, x: int, y: int) -> np.ndarray:
+    """Return the place (mm along x, y) of the peak of 5 x 5 values around step (x, y)."""
+    row, column = divmod(int(shared.argmax()), shared.shape[1])
+    along_x = _vertex(shared[row], column)
+    along_y = _vertex(shared[:, column], row)
+    return np.array([x + along_x - 2, y + along_y - 2]) * _FINE_MM
+
+
+def _vertex(values: np.ndarray, at: int) -> float:
+    """Return the place of the maximum of a parabola through a value and its neighbours."""
+    if not 0 < at < len(values) - 1:
+        return float(at)
+    before = float(values[at - 1])
+    after = float(values[at + 1])
+    bend = before - 2 * float(values[at]) + after
+    return at if bend >= 0 else at + 0.5 * (before - after) / bend
+
+
+def _jackknife(
+    near: np.ndarray, far: np.ndarray, steps: np.ndarray, x: int, y: int, shift: np.ndarray
+) -> np.ndarray:
+    """Return the standard errors (mm along x, y) of the peak, from leaving out slice by slice.
+
+    Without a slice the images may fit best somewhere else altogether: then the place on the coarse
+    lattice counts.
+    """
+    count = near.shape[2]
+    whole_near = near.sum(axis=2)
+    whole_far = far.sum(axis=2)
+    squares = np.zeros(2)
+    for k in range(count):
+        _, other_x, other_y = _best(whole_far - far[:, :, k], steps)
+        if max(abs(other_x - x), abs(other_y - y)) <= _NEAR:
+            place = _peak(_information(whole_near - near[:, :, k]), x, y)
+        else:
+            place = np.array([other_x, other_y]) * _FINE_MM
+        squares += (place - shift) ** 2
+    return np.asarray(np.sqrt(squares * (count - 1) / count + _FLOOR_MM**2))
+
+
+def _by_slice(
+    table: Callable[..., np.ndarray], reach: int, x: int, y: int, axis: int
+) -> tuple[float, ...]:
+    """Return the best shift (mm) of each slice, with its neighbours, along one axis.
+
+    A slice alone has too few voxels for a table of its own: it is held against the table of all
+    slices in their common best place.
+    """
+    common = table(x, y).sum(axis=0) + 0.5
+    joint = common / common.sum()
+    gain = np.log(joint / (joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)))
+    here = (x, y)[axis]
+    steps = np.arange(max(here - 6, -reach), min(here + 6, reach) + 1)
+    lines = []
+    for step in steps:
+        counts = table(int(step), y) if axis == 0 else table(x, int(step))
+        voxels = np.maximum(counts.sum(axis=(1, 2)), 1)
+        lines.append((counts * gain).sum(axis=(1, 2)) / voxels)
+    padded = np.pad(np.array(lines), ((0, 0), (1, 1)), mode="edge")
+    smooth = (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / 3
+    shifts = []
+    for line in smooth.T:
+        at = int(line.argmax())
+        shifts.append(float(steps[0] + _vertex(line, at)) * _FINE_MM)
+    return tuple(shifts)

@@ -1,0 +1,321 @@
+"""Displacement: a known shift is measured to fractions of a voxel, with an honest error; mended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+from scipy.spatial.transform import Rotation
+
+from cad.base.errors import CadError
+from cad.base.settings import ImageSettings
+from cad.folders.cohort import read_cohort
+from cad.mri.features.provenance import displaced_from
+from cad.mri.imaging.displacement import Displacement
+from cad.mri.imaging.displacement_search import (
+    _jackknife,
+    _joint,
+    _peak,
+    _vertex,
+    displacements,
+    measure,
+    phase_axis,
+    remember,
+)
+from cad.mri.imaging.frame_headers import TAGS, frames_of
+from cad.mri.imaging.frames import read_header
+from cad.mri.imaging.geometry import resample_image
+from cad.mri.imaging.nifti import sidecar_path, write_sidecar, write_volume
+from cad.mri.imaging.plausibility import implausible
+from cad.mri.imaging.prepare import prepare_study
+from cad.mri.imaging.study import Protocol, Roi, Study
+from cad.mri.imaging.study_files import image_path, read_study
+from cad.mri.imaging.vendor import CSA_TAGS, csa_header, phase_encoding_positive
+from cad.mri.imaging.volume import Volume, triple
+
+TILT = Rotation.from_euler("x", -14, degrees=True).as_matrix()
+
+
+def scene() -> Volume:
+    """Smooth structures of some mm on a tilted grid, finer than the image that is compared."""
+    rng = np.random.default_rng(3)
+    array = gaussian_filter(rng.normal(size=(12, 160, 160)), (0.8, 5, 5))
+    array = 100 + 300 * (array - array.min()) / np.ptp(array)
+    return Volume(array.astype(np.float32), (0.7, 0.7, 3.6), (-56.0, -50.0, -20.0), TILT)
+
+
+def other_contrast(fixed: Volume, shift: tuple[float, float]) -> Volume:
+    """The same object on coarser voxels, its content moved by a shift (mm along x and y)."""
+    place = fixed.index_to_patient(np.array([4.0, 3.0, 0.0]))
+    grid = Volume(np.zeros((12, 52, 50), np.float32), (2.0, 2.0, 3.6), triple(place), TILT)
+    back = TILT @ np.array([shift[0], shift[1], 0.0])
+    source = replace(grid, origin=triple(np.array(grid.origin) - back))
+    seen = np.nan_to_num(resample_image(fixed, source).array, nan=200.0)
+    noise = np.random.default_rng(5).normal(scale=15, size=seen.shape)
+    return grid.with_array((np.sin(seen / 60) * 200 + 400 + noise).astype(np.float32))
+
+
+def gland_of(fixed: Volume) -> Volume:
+    inside = np.zeros(fixed.shape, bool)
+    inside[3:9, 50:110, 48:112] = True
+    return fixed.with_array(inside)
+
+
+@pytest.mark.parametrize("shift", [(0.0, 0.0), (3.3, -4.6), (-5.0, 0.7), (0.4, 7.0)])
+def test_a_known_shift_is_measured(shift: tuple[float, float]) -> None:
+    fixed = scene()
+    result = measure(fixed, other_contrast(fixed, shift), gland_of(fixed), gland=True)
+    np.testing.assert_allclose(result.shift_mm, shift, atol=0.3)
+    assert np.abs(np.array(result.shift_mm) - shift).max() <= 3 * result.uncertainty_mm
+    assert result.after >= result.before
+    np.testing.assert_allclose(result.slices_mm, shift[result.axis], atol=1.0)
+
+
+def test_where_images_share_nothing_the_error_says_so() -> None:
+    fixed = scene()
+    moving = other_contrast(fixed, (0.0, 0.0))
+    noise = moving.with_array(np.random.default_rng(1).permuted(moving.array.ravel()).reshape(
+        moving.shape))  # fmt: skip
+    sure = measure(fixed, moving, gland_of(fixed), gland=True)
+    unsure = measure(fixed, noise, gland_of(fixed), gland=True)
+    assert sure.uncertainty_mm < 0.5
+    assert unsure.uncertainty_mm > 1.0
+    assert unsure.after < 0.1 * sure.after
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_order_of_storage_changes_nothing(axis: int) -> None:
+    fixed, shift = scene(), (2.6, -3.1)
+    moving = other_contrast(fixed, shift)
+    mask = gland_of(fixed)
+    straight = measure(fixed, moving, mask, gland=True)
+    turned = np.array(TILT)
+    turned[:, axis] *= -1
+    other = measure(fixed.turned(turned), moving.turned(turned), mask, gland=True)
+    places = []
+    for result in (straight, other):
+        x, y = result.shift_mm
+        places.append(np.asarray(result.moving.direction) @ [x, y, 0.0])
+    # The box begins at a voxel's edge of its own: steps of 1 mm fall elsewhere.
+    np.testing.assert_allclose(places[0], places[1], atol=0.15)
+
+
+def test_mending_brings_every_voxel_back_and_changes_none() -> None:
+    fixed, shift = scene(), (3.0, -4.0)
+    moving = other_contrast(fixed, shift)
+    exact = replace(measure(fixed, moving, gland_of(fixed), gland=True), shift_mm=shift)
+    mended = exact.mend(moving)
+    assert mended.array is moving.array
+    still = other_contrast(fixed, (0.0, 0.0))
+    # A voxel shows in its new place what T2 has there: the shift was along the grid's own axes.
+    moved = np.array(moving.origin) - np.array(mended.origin)
+    np.testing.assert_allclose(TILT.T @ moved, [3.0, -4.0, 0.0], atol=1e-9)
+    again = measure(fixed, mended, gland_of(fixed), gland=True)
+    assert again.size_mm < 0.4
+    assert exact.size_mm == 5.0
+    assert still.same_grid(moving)
+
+
+def test_a_mirrored_and_a_turned_image_are_told_whatever_their_displacement() -> None:
+    fixed = scene()
+    moving = other_contrast(fixed, (4.0, 2.0))
+    mask = gland_of(fixed)
+    straight = measure(fixed, moving, mask, gland=True)
+    assert straight.mirrored > 0.3
+    assert straight.turned > 0.3
+    middle = fixed.patient_to_index(mask.index_to_patient(np.array([79.5, 79.5, 5.5])))
+    np.testing.assert_allclose(middle, [79.5, 79.5, 5.5])
+    for array_axis, name in ((2, "mirrored"), (1, "turned"), (0, "turned")):
+        # Stored mirrored about the middle of what is compared.
+        centre = moving.patient_to_index(fixed.index_to_patient(np.array([79.5, 79.5, 5.5])))
+        flipped = moving.with_array(np.flip(moving.array, array_axis))
+        offset = np.zeros(3)
+        axis = 2 - array_axis
+        offset[axis] = 2 * centre[axis] - (moving.shape[array_axis] - 1)
+        flipped = replace(flipped, origin=triple(moving.index_to_patient(offset)))
+        result = measure(fixed, flipped, mask, gland=True)
+        assert getattr(result, name) < -0.2, name
+
+
+def test_the_peak_is_that_of_a_parabola() -> None:
+    x = np.arange(5.0)
+    assert _vertex(10 - (x - 1.7) ** 2, 2) == pytest.approx(1.7)
+    assert _vertex(np.array([3.0, 2.0, 1.0]), 0) == 0.0  # at the border there is none
+    assert _vertex(np.array([1.0, 1.0, 1.0]), 1) == 1.0
+    surface = -((x[None, :] - 2.25) ** 2) - 2 * (x[:, None] - 1.8) ** 2
+    np.testing.assert_allclose(_peak(surface, 10, -4), [10.25, -4.2])
+
+
+def test_joint_counts_by_hand() -> None:
+    reference = np.array([[[0, 1], [1, 16]]], np.int32)
+    levels = np.array([[[2, 3], [3, 5]]], np.int32)
+    counts = _joint(reference, levels)
+    assert counts.sum() == 3  # where T2 was not measured nothing is counted
+    assert counts[0, 0, 2] == 1
+    assert counts[0, 1, 3] == 2
+
+
+def test_slices_that_agree_leave_the_floor_of_the_error_only() -> None:
+    fixed = scene()
+    moving = other_contrast(fixed, (1.0, 1.0))
+    result = measure(fixed, moving, gland_of(fixed), gland=True)
+    one = np.zeros((5, 5, 1, 16, 16))
+    for j in range(5):
+        for i in range(5):
+            far = abs(i - 2) + abs(j - 2)
+            one[j, i, 0] = np.eye(16) * (10 - far) + far
+    alike = np.repeat(one, 4, axis=2)
+    steps = np.arange(-4, 6, 2)
+    error = _jackknife(alike, alike, steps, 0, 0, np.zeros(2))
+    np.testing.assert_allclose(error, 0.3)
+    # One slice alone holds the peak: without it the first place of the lattice is as good, -8 mm
+    # where that is another peak, -2 mm where it is the near one's border.
+    alone = np.ones_like(alike)
+    alone[2, 2, 0] = np.eye(16) * 16
+    for lattice, gone in ((np.arange(-8, 9, 4), 8.0), (steps, 2.0)):
+        jumped = _jackknife(alone, alone, lattice, 0, 0, np.zeros(2))
+        np.testing.assert_allclose(jumped, np.sqrt(0.75 * gone**2 + 0.09))
+    assert min(result.error_mm) >= 0.3
+
+
+def study(shift: tuple[float, float], **others: object) -> Study:
+    fixed = scene()
+    adc = other_contrast(fixed, shift)
+    label = np.zeros(fixed.shape, np.uint8)
+    label[5:7, 70:85, 70:85] = 1
+    made = Study(
+        "sub-1", "sub-1", t2w=fixed, adc=adc, roi_map=fixed.with_array(label),
+        rois=[Roi("1", 1)], gland=gland_of(fixed),
+        diffusion=[(50.0, adc), (800.0, adc)],
+    )  # fmt: skip
+    return replace(made, **others)
+
+
+def test_a_study_is_mended_from_the_stated_size_on() -> None:
+    near, far = study((1.0, 0.5)), study((4.0, -3.0))
+    left, _ = prepare_study(near, ImageSettings(mend_from_mm=2.0))
+    assert left.adc is near.adc
+    assert left.mended_mm == {}
+    small, _ = prepare_study(near, ImageSettings())
+    assert 0.7 < small.mended_mm["adc"] < 1.6
+    assert small.notes == []  # less than a voxel is no sentence
+    mended, _ = prepare_study(far, ImageSettings())
+    assert mended.adc is not None
+    assert far.adc is not None
+    gap = TILT.T @ (np.array(mended.adc.origin) - np.array(far.adc.origin))
+    np.testing.assert_allclose(gap, [-4.0, 3.0, 0.0], atol=0.4)
+    # The images that the map was fitted from move with it.
+    assert all(image.same_grid(mended.adc) for _, image in mended.diffusion)
+    assert mended.mended_mm["adc"] == pytest.approx(5.0, abs=0.4)
+    assert mended.notes[-1].endswith("moved back")
+    withdrawn, _ = prepare_study(far, ImageSettings(withdraw_from_mm=5.0))
+    assert "no decision is stated" in withdrawn.notes[-1]
+    said, _ = prepare_study(far, ImageSettings(displacement="said"))
+    assert said.adc is far.adc
+    assert "mm (±" in said.notes[-1]
+    assert "moved back" not in said.notes[-1]
+    silent, _ = prepare_study(far, ImageSettings(displacement="none"))
+    assert silent.notes == []
+    assert silent.displacements == ()
+
+
+def test_a_displacement_is_measured_once() -> None:
+    measured = remember(study((4.0, 0.0)))
+    assert displacements(measured)[0] is measured.displacements[0]
+    other = replace(measured, adc=other_contrast(scene(), (0.0, 0.0)))
+    assert displacements(other)[0].size_mm < 0.5  # of another image it is measured anew
+
+
+def test_without_a_mask_or_t2_nothing_is_measured() -> None:
+    assert displacements(study((4.0, 0.0), t2w=None)) == []
+    assert displacements(study((4.0, 0.0), gland=None, roi_map=None)) == []
+    bare = study((0.0, 0.0))
+    assert bare.roi_map is not None
+    empty = replace(bare, gland=bare.roi_map.with_array(np.zeros(bare.roi_map.shape, bool)))
+    assert displacements(empty) == []
+
+
+def test_the_sentence_says_how_far_and_which_way() -> None:
+    result = replace(made(shift=(-4.0, 0.2), direction=np.eye(3)), phase_known=True)
+    assert "ADC lies 4.0 mm (± 1.0) beside T2, towards right" in result.sentence
+    assert "along its phase-encoding direction" in result.sentence
+    assert "-5.0 to -3.0 mm along x" in result.sentence
+    across = replace(result, shift_mm=(0.1, 4.0))
+    assert "towards back" in across.sentence
+    assert "across its phase-encoding direction" in across.sentence
+
+
+def made(shift: tuple[float, float], direction: np.ndarray) -> Displacement:
+    image = Volume(np.zeros((2, 3, 4), np.float32), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0), direction)
+    return Displacement(
+        name="adc", shift_mm=shift, error_mm=(0.5, 0.3), slices_mm=(-5.0, -3.0), axis=0,
+        phase_known=False, before=0.1, after=0.2, mirrored=1.0, turned=1.0, fixed=image,
+        moving=image,
+    )  # fmt: skip
+
+
+def test_a_decision_is_withdrawn_where_the_range_reaches_the_limit() -> None:
+    row = {"provenance_adc_displaced": 9.0, "provenance_adc_displaced_most": 10.1}
+    assert displaced_from(row, 10.0) == "ADC may lie 10.1 mm beside T2"
+    assert displaced_from(row, 10.2) == ""
+    assert displaced_from({"provenance_adc_displaced_most": np.nan}, 10.0) == ""
+    assert displaced_from({"provenance_adc_displaced_most": 10.0}, 10.0) != ""
+
+
+def test_phase_encoding_is_read_from_a_sidecar(tmp_path: Path) -> None:
+    man = study((0.0, 0.0))
+    assert man.adc is not None
+    path = image_path(tmp_path, "sub-1", "adc")
+    write_volume(path, man.adc)
+    for stated, axis, sign in (("i", 0, 1), ("j-", 1, -1)):
+        write_sidecar(path, {"PhaseEncodingDirection": stated, "Units": "um2/s"})
+        protocol = read_study(tmp_path, "sub-1", "sub-1", []).protocols["adc"]
+        np.testing.assert_allclose(protocol.phase_encoding, sign * TILT[:, axis], atol=1e-6)
+        assert phase_axis(protocol.phase_encoding, man.adc) == axis
+    write_sidecar(path, {"PhaseEncodingDirection": "up"})
+    with pytest.raises(CadError, match="PhaseEncodingDirection 'up'"):
+        read_study(tmp_path, "sub-1", "sub-1", [])
+    assert sidecar_path(path).is_file()
+    assert phase_axis(None, man.adc) is None
+    assert phase_axis(triple(TILT[:, 2]), man.adc) is None
+
+
+def test_the_phase_axis_is_the_one_of_the_displacement() -> None:
+    fixed = scene()
+    known = study((4.0, 0.0), protocols={"adc": Protocol(phase_encoding=triple(TILT[:, 1]))})
+    assert displacements(known)[0].axis == 1
+    assert displacements(known)[0].phase_known
+    assert displacements(study((4.0, 0.0)))[0].axis == 0
+    assert fixed.shape == (12, 160, 160)
+
+
+def test_siemens_says_the_sense_in_its_private_header(shared_data: Path) -> None:
+    """dcm2niix states j- for these files, whose rows it turns round: here that is j."""
+    path = shared_data / "zoo/siemens-mosaic/ep2d_Asc_2" / "IM-0001-0001.dcm"
+    assert frames_of(read_header(path, TAGS), path)[0].phase_encoding == "COL"
+    header = read_header(path, CSA_TAGS)
+    assert phase_encoding_positive(header) is True
+    name = b"PhaseEncodingDirectionPositive"
+    content = next(e.value for e in header if isinstance(e.value, bytes) and name in e.value)
+    assert csa_header(content)["PhaseEncodingDirectionPositive"] == ["1"]
+
+
+def test_real_men_are_displaced_as_their_scanner_does(real_import: tuple[Path, object]) -> None:
+    """ProstateX-0218: phase encoded along columns, ADC some mm behind T2; none is refused."""
+    by_name = {}
+    for ref in read_cohort(real_import[0]).studies():
+        rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+        man = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+        by_name[ref.participant_id] = man
+        assert implausible(man) == []
+    adc, dce = displacements(by_name["sub-ProstateX0218"])
+    assert (adc.axis, adc.phase_known) == (1, True)
+    assert 3.0 < adc.shift_mm[1] < 6.0
+    assert abs(adc.shift_mm[0]) < 1.5
+    assert 5.0 < dce.size_mm < 12.0
+    (other,) = displacements(by_name["sub-ProstateX0000"])
+    assert (other.axis, other.phase_known) == (0, True)
+    assert other.size_mm < 2.5
