@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -390,6 +391,68 @@ def test_prostatex_findings(tmp_path: Path, rules: Path):
     )
     error = only_failure(import_source(source, tmp_path / "other", rules))
     assert "finding 1 at 500 5 6 mm lies outside the T2 image" in error.problem
+
+
+FINDINGS = "ProstateX-Findings-Train.csv"
+
+
+def test_two_findings_of_one_id_are_two_regions(tmp_path: Path, rules: Path):
+    source = tmp_path / "in"
+    write_patient(source / "P-001", "P-001")
+    lines = [
+        "ProxID,fid,pos,zone,ClinSig",
+        "P-001,1,5 5 6,PZ,TRUE",
+        "P-001,1,13 13 9,PZ,FALSE",
+        "P-001,2,13 5 6,TZ,FALSE",
+        "P-001,2,13 5 6,TZ,FALSE",  # the same finding again
+    ]
+    (source / FINDINGS).write_text("\n".join(lines) + "\n")
+    rules.write_text(rules.read_text() + "findings: {radius: 2}\n")
+    out = tmp_path / "out"
+    summary = import_source(source, out, rules)
+    assert summary.failures == []
+    rows = table(out, "rois")[["roi_id", "label", "zone", "histology"]]
+    assert rows.to_dict("split")["data"] == [
+        ["1", "1", "PZ", "malignant"],
+        ["1_2", "2", "PZ", "benign"],
+        ["2", "3", "TZ", "benign"],
+    ]
+    assert any("two findings are called 1" in note for note in summary.notes)
+    assert any("finding 2 is listed twice" in note for note in summary.notes)
+    assert read_cohort(out).problems == []
+    lines[4] = "P-001,2,13 5 6,TZ,TRUE"
+    (source / FINDINGS).write_text("\n".join(lines) + "\n")
+    error = only_failure(import_source(source, tmp_path / "other", rules))
+    assert "finding 2 at 13 5 6 mm is listed twice, with different zone or ClinSig" in error.problem
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_findings_table_beside_an_archive_is_read(tmp_path: Path, rules: Path, whole: bool):
+    folder = tmp_path / "in"
+    write_patient(tmp_path / "unpacked" / "P-001", "P-001")
+    folder.mkdir()
+    shutil.make_archive(str(folder / "P-001"), "zip", tmp_path / "unpacked")
+    (folder / FINDINGS).write_text("ProxID,fid,pos,zone,ClinSig\nP-001,1,5 5 6,PZ,TRUE\n")
+    (folder / "scores.csv").write_text(
+        "patient_id,roi_id,reader_id,scale,score\nP-001,1,r1,likert5,4\n"
+    )
+    rules.write_text(rules.read_text() + "findings: {radius: 3}\n")
+    out = tmp_path / "out"
+    summary = import_source(folder / "P-001.zip" if whole else folder, out, rules)
+    assert summary.failures == []
+    assert list(table(out, "rois")["roi_id"]) == ["1"]
+    assert list(table(out, "scores")["score"]) == ["4"]
+
+
+def test_a_text_that_is_named_dcm_is_named(tmp_path: Path, rules: Path):
+    source = tmp_path / "in"
+    write_patient(source / "P-001", "P-001")
+    (source / "P-001" / "notes.dcm").write_text("see the report\n" * 40)
+    (source / "P-001" / "notes").write_text("see the report\n" * 40)
+    summary = import_source(source, tmp_path / "out", rules)
+    (error,) = summary.failures
+    assert "its name says DICOM, its content is none" in error.problem
+    assert Path(error.file).name == "notes.dcm"
 
 
 def test_a_persons_points_go_before_a_detectors_regions(tmp_path: Path, rules: Path):

@@ -330,11 +330,12 @@ class _Import:
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
         """Read the score file beside the study, else the one at the top of the source."""
         path = study.beside(self.rules.scores)
-        top = study.top / self.rules.scores
         # A table at the top names patients, not studies: of two studies of one man it would score
         # the regions of both.
-        if path is None and top.is_file() and self.count[study.patient_id] == 1:
-            path = top
+        if path is None and self.count[study.patient_id] == 1:
+            places = study.tables if isinstance(study, SourceStudy) else (study.top,)
+            at_top = (folder / self.rules.scores for folder in places)
+            path = next((table for table in at_top if table.is_file()), None)
         if path is None:
             return []
         rows = read_scores(path, study.patient_id, place.participant_id)

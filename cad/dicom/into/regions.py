@@ -225,11 +225,11 @@ def _findings(
 ) -> Labelled | None:
     """Return balls around the points of a table of findings; None without a row or a table."""
     rule = rules.findings
-    path = next(study.top.rglob(rule.file), None) if rule else None
+    path = _findings_table(study, rule.file) if rule else None
     if rule is None or path is None:
         return None
     table = read_rows(path, ("ProxID", "fid", "pos"))
-    rows = [row for row in table if row["ProxID"] == study.patient_id]
+    rows = _distinct([row for row in table if row["ProxID"] == study.patient_id], path, notes)
     with reading(path, "not a table of findings"):
         points = [np.array([float(v) for v in row["pos"].split()]).reshape(3) for row in rows]
     if not rows:
@@ -237,7 +237,7 @@ def _findings(
     z, y, x = np.indices(grid.shape)
     places = grid.index_to_patient(np.stack([x, y, z], axis=-1))
     labels = np.zeros(grid.shape, np.uint16)
-    ids = _neutral([whole_cell(row["fid"]) for row in rows], rules, notes)
+    ids = _neutral(_unique([whole_cell(row["fid"]) for row in rows], notes), rules, notes)
     rois = []
     for label, (row, point) in enumerate(zip(rows, points, strict=True), start=1):
         inside = np.linalg.norm(places - point, axis=-1) <= rule.radius
@@ -253,6 +253,52 @@ def _findings(
         zone = zone if zone in _ZONES else "n/a"
         rois.append(Roi(ids[label - 1], label, zone, histology, isup))
     return Labelled(grid.with_array(labels), rois)
+
+
+def _findings_table(study: SourceStudy, name: str) -> Path | None:
+    """Return a table of findings: in the study's own tree, else beside the archives it came in."""
+    inside = next(study.top.rglob(name), None)
+    if inside is not None:
+        return inside
+    beside = (folder / name for folder in study.tables)
+    return next((path for path in beside if path.is_file()), None)
+
+
+def _distinct(rows: list[dict[str, str]], path: Path, notes: list[str]) -> list[dict[str, str]]:
+    """Return findings without those that are listed twice, which must say the same."""
+    distinct: list[dict[str, str]] = []
+    for row in rows:
+        place = (whole_cell(row["fid"]), row["pos"].split())
+        alike = [r for r in distinct if (whole_cell(r["fid"]), r["pos"].split()) == place]
+        if not alike:
+            distinct.append(row)
+            continue
+        said = (alike[0].get("zone", ""), alike[0].get("ClinSig", ""))
+        if said != (row.get("zone", ""), row.get("ClinSig", "")):
+            raise CadError(
+                f"finding {row['fid']} at {row['pos']} mm is listed twice, with different zone or "
+                "ClinSig",
+                file=path,
+                roi=row["fid"],
+                hint="keep the row that is right",
+            )
+        notes.append(f"finding {row['fid']} is listed twice in {path.name}: taken once")
+    return distinct
+
+
+def _unique(ids: list[str], notes: list[str]) -> list[str]:
+    """Return ids in which a later finding of an id that is taken gets a number behind it."""
+    taken: list[str] = []
+    for name in ids:
+        number = 1
+        free = name
+        while free in taken or (free != name and free in ids):
+            number += 1
+            free = f"{name}_{number}"
+        if free != name:
+            notes.append(f"two findings are called {name} at different places: one is ROI {free}")
+        taken.append(free)
+    return taken
 
 
 def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volume, list[Roi]]:

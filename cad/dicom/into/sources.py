@@ -118,13 +118,15 @@ class SourceStudy:
         Folders that hold nothing but this study, innermost first; mask and score files count
         when they lie in one of them.
     top : Path
-        Folder that was searched.
+        Folder that was searched; of a zip archive the folder into which it was unpacked.
     damaged : frozenset of Path
         Folders that hold a file which could not be read: a series there may be incomplete.
     patients : frozenset of str
         Every PatientID that its images and objects carry; a sound study has one.
     unusable : tuple of CadError
         Series of a kind that cannot be read with certainty, and why.
+    given : Path or None
+        Folder of the source as the user named it, where tables lie beside zip archives.
     """
 
     uid: str
@@ -135,6 +137,14 @@ class SourceStudy:
     damaged: frozenset[Path]
     patients: frozenset[str] = frozenset()
     unusable: tuple[CadError, ...] = ()
+    given: Path | None = None
+
+    @property
+    def tables(self) -> tuple[Path, ...]:
+        """Return the folders at whose top a table of all patients may lie, nearest first."""
+        if self.given is None or self.given == self.top:
+            return (self.top,)
+        return (self.top, self.given)
 
     @property
     def patient_id(self) -> str:
@@ -233,7 +243,8 @@ def find_studies(
             for error in series.values()
             if not listing.studies.get(uid)
         ]
-        found += _studies(root, listing)
+        given = source if source.is_dir() else source.parent
+        found += [replace(study, given=given) for study in _studies(root, listing)]
     # Sessions are numbered in this order: a man's earlier study gets the smaller number.
     return sorted(found, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
 

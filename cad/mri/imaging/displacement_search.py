@@ -36,8 +36,8 @@ _BINS = 16
 # Where the program cannot know better: the least standard error that the search has in simulated
 # men, whose displacement is known (docs/displacement.md).
 _FLOOR_MM = 0.3
-# Fewer voxels say nothing about 16 x 16 pairs of levels.
-_LEAST_VOXELS = 2000
+# Of fewer voxels a peak among 33 x 33 shifts is chance.
+_LEAST_VOXELS = 5000
 
 
 def displacements(study: Study) -> list[Displacement]:
@@ -128,9 +128,11 @@ def measure(
     inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
     levels = _levels(geometry.resample_image(moving, wide).array, inside)
     counted = (reference < _BINS) & (levels[inside] < _BINS)
-    if counted.sum() < _LEAST_VOXELS:
+    # Of the image's own voxels: steps of 1 mm are interpolated between them.
+    voxels = counted.sum() * _FINE_MM**2 / (moving.spacing[0] * moving.spacing[1])
+    if voxels < _LEAST_VOXELS:
         raise CadError(
-            f"only {int(counted.sum())} voxels around the prostate are covered by both images",
+            f"only {voxels:.0f} voxels around the prostate are covered by both images",
             hint="check the field of view of the series",
         )
 

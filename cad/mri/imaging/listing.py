@@ -23,6 +23,7 @@ from cad.mri.imaging.frames import (
 from cad.mri.imaging.pixels import decoded
 
 _NOT_DICOM = re.compile(r"\.(nii|gz|csv|tsv|json|md|txt|ya?ml|png|jpe?g|pdf|xml|html?|zip|nrrd)$")
+_NAMED_DICOM = (".dcm", ".dicom")
 _DIRECTORY = "1.2.840.10008.1.3.10"
 _DRAWN = ("SEG", "RTSTRUCT")
 
@@ -82,7 +83,7 @@ class Listing:
 
 
 def list_files(paths: Iterable[Path]) -> Listing:
-    """Read every header once; files that are not DICOM are passed over.
+    """Read every header once; files that are not DICOM are passed over, unless named ``.dcm``.
 
     Parameters
     ----------
@@ -104,8 +105,12 @@ def list_files(paths: Iterable[Path]) -> Listing:
         try:
             with reading(path, "damaged DICOM header"):
                 _place(listing, path, twins)
-        except NotDicom:
-            continue
+        except NotDicom as error:
+            # Any file may lie beside images; one that claims to be an image must be one.
+            if path.suffix.lower() in _NAMED_DICOM:
+                said = "its name says DICOM, its content is none"
+                hint = "export it again, or remove or rename it"
+                listing.unreadable.append(CadError(said, file=error.file or path, hint=hint))
         except (CadError, OSError) as error:
             listing.unreadable.append(as_problem(error).at(file=path))
     return listing
