@@ -291,12 +291,12 @@ def recalibrate(
 
 @app.command(rich_help_panel=DATA)
 def predict(
-    model: Annotated[
-        list[str],
-        typer.Option("--model", help="Model folder or name; repeat it for studies it cannot take."),
-    ],
     cohort: common.Cohort,
     out: common.Out,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Model folder or name; repeat it for studies it cannot take."),
+    ] = None,
     decision: Annotated[
         str | None, typer.Option("--decision", help="Costs: a file, or a name in configs/decision.")
     ] = None,
@@ -322,14 +322,15 @@ def predict(
     """Write probabilities per region and reports per patient for new studies.
 
     Regions of the cohort are scored with trained models; each study by the first model whose
-    images it has. All results are written to the folder of --out, the cohort is not changed.
+    images it has. Without --model the released models are taken, those of more images first. All results are written to the folder of --out, the cohort is not changed.
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     common.load_ahead(out, options)
+    from cad.run.model.released import released_models
     from cad.run.pipeline import predict_cohort
 
     summary = predict_cohort(
-        model,
+        model or released_models(),
         cohort,
         out,
         options,

@@ -138,6 +138,18 @@ def test_what_contradicts_is_said_in_words(case: dict[str, Any], words: str, apa
     assert found["apart"] == apart
 
 
+def test_a_far_displacement_withdraws_a_decision_and_only_that() -> None:
+    why = "ADC may lie 12.0 mm beside T2"
+    for probability, word in ((0.9, "malignant"), (0.05, "benign")):
+        far = decide_one({**row(probability), "displaced": why})
+        near = decide_one({**row(probability), "displaced": ""})
+        assert (far["decision"], far["decision_model"]) == ("refer", word)
+        assert far["decision_reason"] == why
+        assert (near["decision"], near["decision_reason"]) == (word, "")
+    undecided = decide_one({**row(0.3), "displaced": why})
+    assert (undecided["decision"], undecided["decision_reason"]) == ("refer", "")
+
+
 def test_a_patient_is_benign_only_when_everything_is() -> None:
     benign, sure = row(0.05), row(0.9, (4, 5), roi="2")
     disputed, nothing = row(0.03, (4, 5, 4, 3), roi="3"), row(None)

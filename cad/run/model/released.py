@@ -1,0 +1,28 @@
+"""The models that travel with the project, in the order in which a study is offered to them."""
+
+from cad.base.errors import CadError
+from cad.base.reading import read_json
+from cad.base.share import shared
+
+
+def released_models() -> list[str]:
+    """Return the names of the released models: first those that measure more images.
+
+    A study is scored by the first model whose images it has: one with a dynamic series by the model
+    that was trained with it, one without by the next.
+
+    Raises
+    ------
+    CadError
+        When the installation brings no model.
+    """
+    images: dict[str, int] = {}
+    for folder in sorted(shared("models").iterdir()):
+        metadata = folder / "metadata.json"
+        if metadata.is_file():
+            images[folder.name] = len(read_json(metadata)["modalities"])
+    if not images:
+        raise CadError(
+            "this installation of cad brings no model", file=shared("models"), hint="name --model"
+        )
+    return sorted(images, key=lambda name: (-images[name], name))
