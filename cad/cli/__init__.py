@@ -311,6 +311,10 @@ def predict(
         ),
     ] = False,
     audit: common.Audit = None,
+    tell: Annotated[
+        str | None,
+        typer.Option("--tell", help="Command that gets new failures as JSON on standard input."),
+    ] = None,
     jobs: common.Jobs = 1,
     scheduler: common.Scheduler = None,
     no_resume: common.NoResume = False,
@@ -322,13 +326,16 @@ def predict(
     """Write probabilities per region and reports per patient for new studies.
 
     Regions of the cohort are scored with trained models; each study by the first model whose
-    images it has. Without --model the released models are taken, those of more images first. All results are written to the folder of --out, the cohort is not changed.
+    images it has. Without --model the released models are taken, those of more images first. All
+    results are written to the folder of --out, the cohort is not changed.
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     common.load_ahead(out, options)
+    from cad.folders.run_folder.known_failures import failures_before
     from cad.run.model.released import released_models
     from cad.run.pipeline import predict_cohort
 
+    before = failures_before(out)
     summary = predict_cohort(
         model or released_models(),
         cohort,
@@ -344,7 +351,24 @@ def predict(
         from cad.run.audit.entries import audit_prediction, caller
 
         audit_prediction(audit, out, caller())
-    common.finish(summary, as_json)
+    common.finish(summary, as_json, before, tell)
+
+
+@app.command(rich_help_panel=DATA)
+def acknowledge(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    study: Annotated[str, typer.Argument(help="Patient or study that failed.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why nothing is to be done about it.")],
+) -> None:
+    """Acknowledge what failed of a study: predict no longer ends with 1 for it.
+
+    The failures of today and the reason are kept in acknowledged.csv of the run folder. The same
+    study failing for another reason is a new failure.
+    """
+    from cad.folders.run_folder.known_failures import acknowledge as settle
+
+    settled = settle(run, study, reason)
+    common.say(f"{len(settled)} failures of {study} acknowledged")
 
 
 @app.command(rich_help_panel=DATA)

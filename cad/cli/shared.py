@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +19,12 @@ from cad.base.share import find
 
 if TYPE_CHECKING:
     from cad.dicom.archive.settings import ArchiveLimits
+    from cad.folders.run_folder.known_failures import SortedFailures
+    from cad.folders.run_folder.tables import Failure
     from cad.run.execution.options import ExecutionOptions
     from cad.run.stages.emit import Emitted
+
+_TELL_SECONDS = 60
 
 
 def _existing(folder: Path) -> Path:
@@ -226,7 +232,9 @@ def share(*, loops: bool = False) -> bool:
     return ours and share_loaded(loops=loops)
 
 
-def finish(summary: Emitted, as_json: bool) -> None:
+def finish(
+    summary: Emitted, as_json: bool, before: Sequence[Failure] = (), tell: str | None = None
+) -> None:
     """Print the summary of a run; exit with code 1 when a study failed.
 
     Parameters
@@ -235,11 +243,36 @@ def finish(summary: Emitted, as_json: bool) -> None:
         Result of the run.
     as_json : bool
         Print JSON instead of text.
+    before : sequence of Failure
+        What failed in the run before in the same folder.
+    tell : str, optional
+        Command that gets new failures as JSON on its standard input.
     """
-    say(json.dumps(summary.as_dict(), indent=1) if as_json else summary.as_text(asked.verbose))
-    # The exit code tells a script what the last line tells a person.
-    if summary.failures:
+    from cad.folders.run_folder.known_failures import sort_failures
+
+    kinds = sort_failures(summary.out, summary.failures, before)
+    if as_json:
+        say(json.dumps({**summary.as_dict(), "failures_by_kind": kinds.as_dict()}, indent=1))
+    else:
+        lines = [f"failures: {kinds.words}"] if kinds.known or kinds.acknowledged else []
+        say("\n".join([*lines, summary.as_text(asked.verbose)]))
+    if tell and kinds.new:
+        _tell(tell, summary.out, kinds)
+    # The exit code tells a script what the last line tells a person; what somebody has
+    # acknowledged needs nobody's eye again.
+    if kinds.new or kinds.known:
         raise typer.Exit(1)
+
+
+def _tell(command: str, out: Path, kinds: SortedFailures) -> None:
+    """Run a site's own command with the new failures; one that fails is said, and no more."""
+    content = json.dumps({"out": str(out), **kinds.as_dict()})
+    try:
+        subprocess.run(  # noqa: S603 - the user's own command, split into words, no shell
+            shlex.split(command), input=content, text=True, check=True, timeout=_TELL_SECONDS
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        say(f"the command of --tell failed: {error}", err=True)
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -37,6 +37,7 @@ STARTS = {
     "train": ["pipeline.yaml", "--cohort", "cohort", "-o", "out"],
     "predict": ["--model", "model", "--cohort", "cohort", "-o", "out"],
     "report": ["run"],
+    "acknowledge": ["run", "nobody", "--reason", "no T2"],
     "compare": ["pipeline.yaml", "pipeline.yaml", "--cohort", "cohort", "-o", "out"],
     "suggest": ["--model", "model", "--cohort", "cohort", "-o", "out"],
     "recalibrate": ["--model", "model", "--cohort", "cohort", "-o", "out"],

@@ -60,6 +60,8 @@ class RunFolder:
     complete = _File(".complete", "cad.run.stages.emit")
     # The regions to have read next.
     suggestions = _File("suggestions.csv", "cad.run.workflows.suggest")
+    # The failures that somebody has acknowledged, each with a reason.
+    acknowledged = _File("acknowledged.csv", "cad.folders.run_folder.known_failures")
     # The comparison of models or pipelines.
     comparison = _File("comparison.json", "cad.run.workflows.compare")
 

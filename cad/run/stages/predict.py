@@ -48,7 +48,7 @@ _TRANSDUCTIVE = (
 )
 _OTHER_MODEL = (
     "add the images, draw the region where all of them show it, or name a second --model that was "
-    "trained without them"
+    "trained without them (without --model the released ones are taken in order)"
 )
 
 

@@ -1,0 +1,151 @@
+"""Which failures of a run are new, which were there before, and which somebody has acknowledged.
+
+A run into the same folder night after night finds the same study wanting each time. A failure is
+known where ``failures.csv`` of the run before has it, with the same reason; it is acknowledged
+where ``acknowledged.csv`` has it. Another reason of the same study is another failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import CONTROL, write_csv
+from cad.base.reading import read_rows
+from cad.folders.run_folder.folder import RunFolder
+from cad.folders.run_folder.tables import Failure, read_failures
+
+_KEY = ("participant_id", "study_id", "roi_id", "reason")
+_COLUMNS = [*_KEY, "because", "when"]
+
+
+@dataclass(frozen=True)
+class SortedFailures:
+    """Hold the failures of a run, each in one of three lists.
+
+    Parameters
+    ----------
+    new : list of Failure
+        Failures that the run before did not have.
+    known : list of Failure
+        Failures that it had, too, and nobody has acknowledged.
+    acknowledged : list of Failure
+        Failures that somebody has acknowledged with a reason.
+    """
+
+    new: list[Failure]
+    known: list[Failure]
+    acknowledged: list[Failure]
+
+    @property
+    def words(self) -> str:
+        """Return how many failures are of each kind, in words; empty without any failure."""
+        kinds = (("new", self.new), ("known", self.known), ("acknowledged", self.acknowledged))
+        return ", ".join(f"{len(failures)} {kind}" for kind, failures in kinds if failures)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the new failures, and how many of the others there are, for JSON."""
+        return {
+            "new": [asdict(failure) for failure in self.new],
+            "known": len(self.known),
+            "acknowledged": len(self.acknowledged),
+        }
+
+
+def failures_before(root: Path) -> list[Failure]:
+    """Return the failures that a run folder holds; none where there is no such folder yet.
+
+    Parameters
+    ----------
+    root : Path
+        The run folder, before a run begins.
+    """
+    folder = RunFolder(root)
+    return read_failures(folder) if folder.failures.is_file() else []
+
+
+def sort_failures(
+    root: Path, failures: Sequence[Failure], before: Sequence[Failure]
+) -> SortedFailures:
+    """Tell new failures from known and acknowledged ones.
+
+    Parameters
+    ----------
+    root : Path
+        The run folder.
+    failures : sequence of Failure
+        What failed now.
+    before : sequence of Failure
+        What failed in the run before, from :func:`failures_before`.
+    """
+    settled = {tuple(row[name] for name in _KEY) for row in _acknowledged(root)}
+    earlier = {_key(failure) for failure in before}
+    kinds = SortedFailures([], [], [])
+    for failure in failures:
+        if _key(failure) in settled:
+            kinds.acknowledged.append(failure)
+        elif _key(failure) in earlier:
+            kinds.known.append(failure)
+        else:
+            kinds.new.append(failure)
+    return kinds
+
+
+def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
+    """Acknowledge what failed of a patient or study, so that a run no longer ends with 1 for it.
+
+    Parameters
+    ----------
+    root : Path
+        The run folder.
+    name : str
+        ``sub-XXX`` or the study's id. All its failures of today are acknowledged, with their
+        reasons: a new reason is a new failure.
+    because : str
+        Why, for whoever reads ``acknowledged.csv``.
+
+    Returns
+    -------
+    list of Failure
+        What was acknowledged.
+
+    Raises
+    ------
+    CadError
+        When nothing of that name has failed, or no reason is given.
+    """
+    folder = RunFolder(root)
+    if not because.strip() or CONTROL.search(because):
+        raise CadError("a failure is acknowledged with a reason of one line", hint="--reason TEXT")
+    failures = failures_before(root)
+    chosen = [failure for failure in failures if name in (failure.participant_id, failure.study_id)]
+    if not chosen:
+        listed = sorted({failure.study_id for failure in failures})
+        raise CadError(
+            f"no failure of {name}",
+            file=folder.failures,
+            hint=f"failed have {', '.join(listed[:10])}" if listed else "nothing failed",
+        )
+    rows = _acknowledged(root)
+    there = {tuple(row[key] for key in _KEY) for row in rows}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for failure in chosen:
+        if _key(failure) not in there:
+            entry = dict(zip(_KEY, _key(failure), strict=True))
+            rows.append({**entry, "because": because.strip(), "when": now})
+    write_csv(folder.acknowledged, pd.DataFrame(rows), _COLUMNS)
+    return chosen
+
+
+def _key(failure: Failure) -> tuple[str, ...]:
+    return (failure.participant_id, failure.study_id, failure.roi_id, failure.reason)
+
+
+def _acknowledged(root: Path) -> list[dict[str, str]]:
+    path = RunFolder(root).acknowledged
+    return list(read_rows(path, _COLUMNS)) if path.is_file() else []
