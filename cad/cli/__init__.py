@@ -132,6 +132,14 @@ def import_command(
     explain: Annotated[
         bool, typer.Option("--explain", help="Show series and rules; write nothing.")
     ] = False,
+    new_rules: Annotated[
+        Path | None,
+        typer.Option("--new-rules", help="Write a rules file to start from; import nothing."),
+    ] = None,
+    take: Annotated[
+        list[str] | None,
+        typer.Option("--take", help="Decide for --new-rules: ROLE=SERIES, such as adc=12."),
+    ] = None,
     patient: Annotated[
         str | None, typer.Option("--patient", help="PatientID to fetch from an archive.")
     ] = None,
@@ -159,10 +167,19 @@ def import_command(
             seen = explain_source(Path(source), file, call)
         common.show(seen.as_dict(), as_json, lambda _: seen.as_text())
         return
+    if new_rules is not None:
+        from cad.dicom.into.explain import decisions, write_rules
+        from cad.run.execution.pool import Caller
+
+        with Caller(options) as call:
+            undecided = write_rules(Path(source), new_rules, decisions(take or []), call)
+        common.show(undecided, as_json, lambda _: _questions(new_rules, undecided))
+        return
     if out is None or file is None:
         raise CadError(
             "an import needs a cohort folder and --rules",
-            hint="`cad import SOURCE --explain` writes a rules file to start from",
+            hint="`cad import SOURCE --new-rules FILE` writes a rules file to start from, "
+            "`--explain` shows one",
         )
     from cad.base.processes import use_one_thread
 
@@ -175,6 +192,17 @@ def import_command(
     common.show(summary.as_dict(), as_json, lambda _: summary.as_text())
     if summary.failures:
         raise typer.Exit(1)
+
+
+def _questions(rules: Path, undecided: dict[str, list[str]]) -> str:
+    """Return what a person has still to decide about a new rules file, as text."""
+    if not undecided:
+        return f"{rules}: check every line, then import with it"
+    lines = [f"{rules}: an import refuses it until these are decided"]
+    for role, candidates in undecided.items():
+        lines.append(f"which series is {role}? (--take {role}=SERIES, or edit the file)")
+        lines += [f"  {candidate}" for candidate in candidates]
+    return "\n".join(lines)
 
 
 @app.command("check", rich_help_panel=DATA)

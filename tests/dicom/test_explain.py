@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from dicom_files import edit, write_seg, write_series
 from import_cases import RULES, regions, voxels, write_patient, write_rois
 from typer.testing import CliRunner
 
+from cad.base.errors import CadError
 from cad.cli import app
-from cad.dicom.into.explain import explain_source
+from cad.dicom.into.explain import decisions, explain_source, write_rules
 from cad.dicom.into.importer import import_source
 
 
@@ -82,3 +84,52 @@ def test_the_phases_of_one_dynamic_series_are_one_line(tmp_path: Path):
     assert "  series 16 'twist_7'" in text
     assert text.count("image: ") == 2
     assert text.rstrip().endswith(explain_source(tmp_path / "in").starter.rstrip())
+
+
+@pytest.mark.reference
+def test_where_two_series_could_be_the_adc_map_a_person_decides(shared_data: Path, tmp_path: Path):
+    """ProstateX-0218: free water measures 3.1 in one of its two maps, 2.0 in the other."""
+    source, rules = shared_data / "prostatex" / "ProstateX-0218", tmp_path / "rules.yaml"
+    undecided = write_rules(source, rules)
+    assert list(undecided) == ["adc"]
+    waters = {}
+    for line in undecided["adc"]:
+        number = int(re.findall(r"series (\d+)", line)[0])
+        waters[number] = int(re.findall(r"brightest water (\d+)", line)[0])
+    assert set(waters) == {12, 21}
+    assert 2900 < waters[12] < 3300
+    assert 1800 < waters[21] < 2300
+    with pytest.raises(CadError, match="do not decide which series is adc") as caught:
+        import_source(source, tmp_path / "out", rules)
+    assert "--take adc=SERIES" in caught.value.hint
+    with pytest.raises(CadError, match="there already"):
+        write_rules(source, rules)
+    decided = tmp_path / "decided.yaml"
+    assert write_rules(source, decided, {"adc": 12}) == {}
+    summary = import_source(source, tmp_path / "out", decided)
+    assert summary.failures == []
+    assert any("adc from series 12" in note for note in summary.notes)
+
+
+def test_a_decision_names_a_candidate(tmp_path: Path):
+    write_patient(tmp_path / "in" / "P-001", "P-001")
+    assert write_rules(tmp_path / "in", tmp_path / "rules.yaml") == {}
+    with pytest.raises(CadError, match="series 99 could not be t2w"):
+        write_rules(tmp_path / "in", tmp_path / "more.yaml", {"t2w": 99})
+    assert not (tmp_path / "more.yaml").exists()
+    with pytest.raises(CadError, match="series 1 could not be hbv"):
+        write_rules(tmp_path / "in", tmp_path / "more.yaml", {"hbv": 1})
+    assert decisions(["adc=12", "t2w=3"]) == {"adc": 12, "t2w": 3}
+    for wrong in ("adc", "adc=x", "dce=3", "=3"):
+        with pytest.raises(CadError, match="no ROLE=SERIES"):
+            decisions([wrong])
+
+
+def test_what_the_command_writes_imports(tmp_path: Path):
+    write_patient(tmp_path / "in" / "P-001", "P-001")
+    rules = str(tmp_path / "rules.yaml")
+    done = CliRunner().invoke(app, ["import", str(tmp_path / "in"), "--new-rules", rules])
+    assert done.exit_code == 0, done.output
+    assert "check every line" in done.output
+    words = ["import", str(tmp_path / "in"), str(tmp_path / "out"), "--rules", rules]
+    assert CliRunner().invoke(app, words).exit_code == 0

@@ -6,14 +6,16 @@ A rules file to start from is guessed from what the series of a source say of th
 import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from cad.base.errors import CadError
+from cad.base.files import write_atomic
 from cad.base.reading import reading
 from cad.base.settings import read_settings
 from cad.base.terms.beside import page_beside
@@ -24,6 +26,7 @@ from cad.mri.imaging.diffusion import HIGH_B
 from cad.mri.imaging.frames import Frame, printable, read_dataset
 from cad.mri.imaging.listing import as_problem
 from cad.mri.imaging.phases import CLOCKS, order_phases
+from cad.mri.imaging.pixels import read_stack
 from cad.mri.imaging.stacks import Stack, stacks_of
 
 _T2 = re.compile(r"t2", re.IGNORECASE)
@@ -34,29 +37,41 @@ _DYNAMIC = re.compile(r"dyn|dce|twist|perf|lava|thrive|disco", re.IGNORECASE)
 # Numbers in a description tell phases of one series apart, not kinds of series.
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _MANY = 5
+# Roles that one image fills: where two kinds of series could, a person decides.
+_ONE_IMAGE = ("t2w", "adc", "hbv")
+_LEAST_WATER_ML = 2.0
 _SECONDS = re.compile(r"TT=([0-9.]+)s")
 
 
-def starter_rules(studies: Iterable[SourceStudy]) -> str:
+def starter_rules(studies: Iterable[SourceStudy], take: Mapping[str, int] | None = None) -> str:
     """Return a proposal for an import rules file, guessed from the series of a source.
 
     A person has to check every guess. Series whose descriptions differ only in numbers share one
-    rule.
+    rule. Where two kinds of series of one study could be the same image, the file says so under
+    ``undecided``, and an import refuses it until a person has decided.
 
     Parameters
     ----------
     studies : iterable of SourceStudy
         The studies of the source (:func:`cad.dicom.into.sources.find_studies`).
+    take : mapping of str to int, optional
+        A person's decisions: by ``t2w``, ``adc`` or ``hbv``, the number of a series to take.
 
     Returns
     -------
     str
         YAML of :class:`cad.dicom.into.rules.ImportRules`.
+
+    Raises
+    ------
+    CadError
+        For a decision that names no candidate.
     """
     kinds: dict[str, list[list[Frame]]] = defaultdict(list)
     for study in studies:
         for frames in by_series(study.slices):
             kinds[NUMBER.sub("#", frames[0].description)].append(frames)
+    undecided: dict[str, list[str]] = {}
     rules: dict[str, object] = {"name": "my cohort", "site": "my hospital", "labels": "pseudonym"}
     taken: set[str] = set()
     for name, test in _TESTS.items():
@@ -65,6 +80,10 @@ def starter_rules(studies: Iterable[SourceStudy]) -> str:
             for kind, part in kinds.items()
             if kind not in taken and test(part[0][0].description, part)
         ]
+        if take and name in take:
+            found = _decided(name, take[name], found, kinds)
+        elif name in _ONE_IMAGE and (rivals := _rivals(found, kinds)):
+            undecided[name] = [_candidate(frames) for kind in rivals for frames in kinds[kind]]
         if not found:
             continue
         if name != "diffusion":  # one series may hold every b-value
@@ -75,7 +94,87 @@ def starter_rules(studies: Iterable[SourceStudy]) -> str:
         elif name == "diffusion":
             matches = [{**match, "exclude": "adc"} for match in matches]
         rules[name] = matches if name != "dce" else _dynamic(matches, kinds[found[0]])
-    return yaml.safe_dump(rules, sort_keys=False, allow_unicode=True)
+    if undecided:
+        rules = {"undecided": undecided, **rules}
+    return yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=200)
+
+
+def _rivals(found: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
+    """Return the kinds of which some study has a series of another one, too."""
+    owners = {kind: {frames[0].study_uid for frames in kinds[kind]} for kind in found}
+    rivals = []
+    for kind in found:
+        others = [owners[other] for other in found if other != kind]
+        if any(owners[kind] & theirs for theirs in others):
+            rivals.append(kind)
+    return rivals
+
+
+def _decided(
+    name: str, number: int, found: list[str], kinds: dict[str, list[list[Frame]]]
+) -> list[str]:
+    """Return the kind of which a person named a series, and those that no study has beside it."""
+    rivals = _rivals(found, kinds) or found
+    numbers = {frames[0].series_number: kind for kind in rivals for frames in kinds[kind]}
+    if number not in numbers:
+        listed = ", ".join(str(n) for n in sorted(numbers)[:20])
+        raise CadError(f"series {number} could not be {name}", hint=f"candidates: {listed or '-'}")
+    chosen = numbers[number]
+    others = [
+        kind for kind in found if kind != chosen and kind not in _rivals([kind, chosen], kinds)
+    ]
+    return [chosen, *others]
+
+
+def _candidate(frames: list[Frame]) -> str:
+    """Return one line on a series that could be an image: what tells it from the others."""
+    head = frames[0]
+    try:
+        stacks = stacks_of(frames)
+    except CadError as error:
+        return f"series {head.series_number} {printable(head.description)!r}: {error.problem}"
+    images = "; ".join(dict.fromkeys(_image(stack) for stack in stacks[:3]))
+    clock = "" if head.acquisition_time is None else f", taken at {_clock_words(head)}"
+    name = f", {printable(head.sequence_name)}" if head.sequence_name else ""
+    water = _free_water(stacks[0]) if _ADC.search(head.description) else None
+    said = "" if water is None else f", brightest water {water:.0f} (free water at 37 C: 3000)"
+    return (
+        f"series {head.series_number} {printable(head.description)!r}: {images}{name}{clock}{said}"
+    )
+
+
+def _clock_words(head: Frame) -> str:
+    seconds = int(head.acquisition_time or 0)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def _free_water(stack: Stack) -> float | None:
+    """Return the median of the largest bright region of an ADC map; None where there is none.
+
+    A bladder holds free water, whose diffusion at body temperature is known: a map on another
+    scale, or one whose high b-values sink into noise, shows another number.
+    """
+    from scipy import ndimage  # slow to load
+
+    try:
+        values = read_stack(stack).array.astype(float)
+    except CadError:
+        return None
+    positive = values[values > 0]
+    if not positive.size:
+        return None
+    smooth = ndimage.median_filter(values, (1, 3, 3))
+    bright = smooth >= 0.8 * np.percentile(smooth[values > 0], 99.5)
+    labels, count = ndimage.label(bright)
+    if not count:
+        return None
+    sizes = np.bincount(labels.ravel())
+    sizes[0] = 0
+    voxel = float(np.prod(stack.spacing)) / 1000.0
+    largest = int(sizes.argmax())
+    if sizes[largest] * voxel < _LEAST_WATER_ML:
+        return None
+    return float(np.median(values[labels == largest]))
 
 
 def _dynamic(matches: list[dict[str, object]], series: list[list[Frame]]) -> dict[str, object]:
@@ -367,3 +466,70 @@ def _kind(one: SeriesSeen) -> tuple[object, ...]:
     """Return what the phases of one dynamic series share: all but numbers in their text."""
     texts = (NUMBER.sub("#", text) for text in (one.description, *one.near_misses))
     return (*texts, one.image_type, one.images, one.taken_by, one.problem, one.units)
+
+
+def write_rules(
+    source: Path, rules: Path, take: Mapping[str, int] | None = None, call: Call = here
+) -> dict[str, list[str]]:
+    """Write a rules file for a source; what the source does not decide stands in it as undecided.
+
+    Parameters
+    ----------
+    source : Path
+        Folder or zip archive.
+    rules : Path
+        File to write; must not be there.
+    take : mapping of str to int, optional
+        Decisions: by ``t2w``, ``adc`` or ``hbv``, the number of a series.
+    call : callable
+        As of :func:`explain_source`.
+
+    Returns
+    -------
+    dict of str to list of str
+        Roles that two kinds of series meet, with a line on each candidate; empty where the file can
+        be used as it is.
+
+    Raises
+    ------
+    CadError
+        When the file is there, the source holds no DICOM image, or a decision names no candidate.
+    """
+    if rules.exists():
+        raise CadError("the rules file is there already", file=rules, hint="name another one")
+    if not source.exists():
+        raise CadError("no such folder or archive", file=source)
+    failures: list[CadError] = []
+    with tempfile.TemporaryDirectory(prefix="cad-rules-") as scratch:
+        studies = find_studies(source, Path(scratch), failures, [], call)
+        if not studies:
+            raise CadError("no DICOM image found", file=source)
+        text = starter_rules(studies, take)
+    write_atomic(rules, text.encode())
+    settings = read_settings(ImportRules, rules)
+    return {role: list(lines) for role, lines in settings.undecided.items()}
+
+
+def decisions(words: Iterable[str]) -> dict[str, int]:
+    """Return decisions such as ``adc=12`` by role.
+
+    Parameters
+    ----------
+    words : iterable of str
+        ROLE=SERIES, of the roles ``t2w``, ``adc`` and ``hbv``.
+
+    Raises
+    ------
+    CadError
+        For another form.
+    """
+    taken: dict[str, int] = {}
+    for word in words:
+        role, _, number = word.partition("=")
+        if role not in _ONE_IMAGE or not number.isdecimal():
+            raise CadError(
+                f"--take {word!r} is no ROLE=SERIES",
+                hint=f"a role of {', '.join(_ONE_IMAGE)} and a series number, such as adc=12",
+            )
+        taken[role] = int(number)
+    return taken

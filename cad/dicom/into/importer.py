@@ -154,6 +154,14 @@ def import_owned(
         as :func:`unwatched`; none is shown by default.
     """
     settings = read_settings(ImportRules, rules)
+    if settings.undecided:
+        role, candidates = next(iter(settings.undecided.items()))
+        raise CadError(
+            f"the rules do not decide which series is {role}: {' | '.join(candidates)}",
+            file=rules,
+            hint=f"leave one match under {role} and remove {role} from undecided, or write the "
+            f"file again with --new-rules and --take {role}=SERIES",
+        )
     if not source.exists():
         raise CadError("no such folder or archive", file=source)
     summary = ImportSummary()

@@ -338,6 +338,9 @@ class ImportRules(Section):
         masks with one lesion each, where nothing is drawn beside the series
     findings
         lesions given as points
+    undecided
+        images that two kinds of series could be, each with a line on every candidate; an import
+        refuses the file until a person has left one and removed the entry
     files
         image files instead of DICOM
     zones
@@ -376,6 +379,7 @@ class ImportRules(Section):
     detector: DetectorRule | None = None
     outlines: OutlinesRule | None = None
     findings: FindingsRule | None = None
+    undecided: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     files: FilesRule | None = None
     zones: ZonesRule | None = None
     scores: str = "scores.csv"

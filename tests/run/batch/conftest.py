@@ -8,6 +8,9 @@ import pytest
 
 QUICK = """
 name: quick
+# On voxels as large as these a region of the fewest voxels that count may lose one when its image
+# is moved by less than a voxel.
+images: {displacement: said}
 features: {modalities: [t2w, adc], families: [intensity, histogram]}
 learner: {name: ProbabilisticSVC}
 validate: {bootstraps: 0}

@@ -12,6 +12,9 @@ from cad.run.pipeline import run_pipeline, train_model
 
 QUICK = """
 name: quick
+# On voxels as large as these a region of the fewest voxels that count may lose one when its image
+# is moved by less than a voxel.
+images: {displacement: said}
 features: {families: [intensity, semiquantitative], texture: {bins: 16}}
 learner: {name: ProbabilisticSVC, params: {C: 1.0}}
 validate: {bootstraps: 50}
