@@ -103,13 +103,32 @@ def simulate(
         float | None,
         typer.Option("--prevalence", help="Share of men with significant cancer, up to .73."),
     ] = None,
+    readers: Annotated[
+        int, typer.Option("--readers", min=1, max=100, help="Readers who score every region.")
+    ] = 4,
+    displacement: Annotated[
+        float,
+        typer.Option(
+            "--displacement", min=0.0, max=15.0, help="Largest shift of ADC and DCE in slices, mm."
+        ),
+    ] = 0.0,
+    no_gas: Annotated[
+        bool, typer.Option("--no-gas", help="No gas that distorts diffusion images.")
+    ] = False,
+    motion: Annotated[
+        float, typer.Option("--motion", min=0.0, max=20.0, help="Factor on how far men move.")
+    ] = 1.0,
     jobs: common.Jobs = 1,
 ) -> None:
     """Write a simulated cohort of any size."""
     from cad.evidence.phantom import latent_auc
     from cad.evidence.phantom import simulate as simulate_cohort
+    from cad.evidence.phantom.simulator import Variation
 
-    simulate_cohort(out, patients=patients, seed=seed, jobs=jobs, prevalence=prevalence)
+    variation = Variation(readers, displacement, not no_gas, motion)
+    simulate_cohort(
+        out, patients=patients, seed=seed, jobs=jobs, prevalence=prevalence, variation=variation
+    )
     common.say(f"wrote {patients} simulated patients to {out}")
     try:
         common.say(f"AUC that the latent malignancy allows: {latent_auc(out):.3f}")

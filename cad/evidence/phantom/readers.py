@@ -1,4 +1,4 @@
-"""Four simulated readers: what they see of the latent, and the score they give.
+"""Simulated readers: what they see of the latent, and the score they give.
 
 A reader sees the region's conspicuous severity, errs together with the others (the image shows all
 of them the same misleading detail) and on his own, leans to one side, and cuts the result into the
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from cad.base.errors import CadError
 from cad.base.terms.beside import table_beside
 from cad.evidence.phantom.findings import TrueRegion
 
@@ -68,7 +69,44 @@ def conspicuity(region: TrueRegion) -> float:
     return float(np.clip(0.4 + region.radius / 12.0, 0.55, 1.0))
 
 
-def score(rng: np.random.Generator, regions: list[TrueRegion]) -> pd.DataFrame:
+def panel(count: int) -> tuple[Reader, ...]:
+    """Return a panel of readers: the four, fewer of them, or more whose skill is drawn.
+
+    Parameters
+    ----------
+    count : int
+        Number of readers, at least 1. Reader 5 and those after him are the same in every panel.
+
+    Raises
+    ------
+    CadError
+        For fewer than one.
+    """
+    if count < 1:
+        raise CadError(f"a panel has at least one reader, asked for {count}")
+    readers = list(READERS[:count])
+    for number in range(len(READERS) + 1, count + 1):
+        rng = np.random.default_rng(number)
+        readers.append(
+            Reader(
+                reader_id=f"r{number}",
+                expert=False,
+                error=float(rng.uniform(0.26, 0.60)),
+                shared=float(rng.uniform(0.8, 1.0)),
+                bias=float(rng.normal(0, 0.2)),
+                spread=float(rng.uniform(0.9, 1.15)),
+                missing=float(rng.uniform(0.01, 0.08)),
+            )
+        )
+    return tuple(readers)
+
+
+def score(
+    rng: np.random.Generator,
+    regions: list[TrueRegion],
+    readers: tuple[Reader, ...] = READERS,
+    more: np.random.Generator | None = None,
+) -> pd.DataFrame:
     """Draw the scores that every reader gives to one patient's regions.
 
     Parameters
@@ -77,6 +115,10 @@ def score(rng: np.random.Generator, regions: list[TrueRegion]) -> pd.DataFrame:
         Source of the random draws.
     regions : list of TrueRegion
         Numbered from 1.
+    readers : tuple of Reader
+        The panel, from :func:`panel`. The four draw the same scores in every panel.
+    more : Generator, optional
+        Source of the draws of readers beyond the four.
 
     Returns
     -------
@@ -89,10 +131,13 @@ def score(rng: np.random.Generator, regions: list[TrueRegion]) -> pd.DataFrame:
         seen = conspicuity(region)
         visible = NORMAL_LATENT + seen * (region.latent - NORMAL_LATENT)
         common = rng.normal(0, COMMON_ERROR) * (2.0 - seen)
-        for reader in READERS:
-            percept = visible + reader.bias + reader.shared * common + rng.normal(0, reader.error)
+        for reader in (*READERS, *readers[len(READERS) :]):
+            draws = rng if reader in READERS or more is None else more
+            percept = visible + reader.bias + reader.shared * common + draws.normal(0, reader.error)
             middle = CUTS[1]
             cut = int(np.searchsorted(CUTS, middle + reader.spread * (percept - middle)))
-            skipped = rng.random() < reader.missing
-            rows.append((str(number), reader.reader_id, SCALE, np.nan if skipped else cut + 1.0))
+            skipped = draws.random() < reader.missing
+            if reader in readers:
+                given = np.nan if skipped else cut + 1.0
+                rows.append((str(number), reader.reader_id, SCALE, given))
     return pd.DataFrame(rows, columns=["roi_id", "reader_id", "scale", "score"])

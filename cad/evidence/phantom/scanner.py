@@ -143,7 +143,11 @@ def diffusion_images(
 
 
 def dynamic_images(
-    view: View, protocol: Protocol, injection: Injection, rng: np.random.Generator
+    view: View,
+    protocol: Protocol,
+    injection: Injection,
+    rng: np.random.Generator,
+    motion: float = 1.0,
 ) -> tuple[Dynamic, list[tuple[float, Volume]]]:
     """Return the dynamic series and flip-angle images on one grid.
 
@@ -160,6 +164,8 @@ def dynamic_images(
         Arrival and strength of the contrast agent.
     rng : Generator
         Source of the random noise and motion.
+    motion : float
+        Factor on how far the patient moves between frames.
 
     Returns
     -------
@@ -179,7 +185,7 @@ def dynamic_images(
     )
     sd = protocol.noise[2] * _DCE_LEVEL
     weight = shares * level * density
-    moved = draw_motion(rng, times) / np.array(view.grid.spacing[:2])
+    moved = motion * draw_motion(rng, times) / np.array(view.grid.spacing[:2])
     gain = 1.0 + rng.normal(0, params.FRAME_SD, len(times)) * (protocol.noise[2] > 0)
     frames = np.empty((len(times), *view.grid.shape), np.uint16)
     for i in range(len(times)):

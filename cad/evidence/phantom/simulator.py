@@ -17,7 +17,7 @@ from cad.evidence.phantom.findings import TrueRegion, case_mix, draw_cloud, draw
 from cad.evidence.phantom.outlines import draw_outlines, true_labels
 from cad.evidence.phantom.params import UNEXPLAINED
 from cad.evidence.phantom.protocols import FULL, LIGHT, Protocol
-from cad.evidence.phantom.readers import READERS, conspicuity, score
+from cad.evidence.phantom.readers import READERS, conspicuity, panel, score
 from cad.evidence.phantom.scanner import diffusion_images, draw_injection, dynamic_images, t2_image
 from cad.evidence.phantom.scene import Scene, View, draw_fields, draw_gas, draw_placement
 from cad.folders.cohort import COHORT, write_tables
@@ -29,6 +29,32 @@ from cad.mri.imaging.volume import Volume
 # A voxel with at least this share of a region counts as nothing but the region.
 PURE = 0.95
 LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
+
+
+@dataclass(frozen=True)
+class Variation:
+    """Say how simulated men differ, beyond the protocols of their sites.
+
+    Parameters
+    ----------
+    readers : int
+        Readers who score every region; the first four also outline it.
+    displacement_mm : float
+        Diffusion images and dynamic series are each displaced in the slice by a random shift of up
+        to this length, as echo-planar distortion and patients' motion do.
+    gas : bool
+        Whether gas in the rectum distorts diffusion images of some men.
+    motion : float
+        Factor on how far men move between and during series.
+    """
+
+    readers: int = 4
+    displacement_mm: float = 0.0
+    gas: bool = True
+    motion: float = 1.0
+
+
+USUAL = Variation()
 
 
 @dataclass(frozen=True)
@@ -94,6 +120,7 @@ def simulate(
     light: bool = False,
     jobs: int = 1,
     prevalence: float | None = None,
+    variation: Variation = USUAL,
 ) -> None:
     """Write a simulated cohort.
 
@@ -112,14 +139,16 @@ def simulate(
         Number of processes.
     prevalence : float, optional
         Expected share of men with significant cancer; without it 36 of 49, as in a clinical study.
+    variation : Variation
+        Readers, displacement, gas and motion. What it does not change is as without it.
 
     Raises
     ------
     CadError
-        For a folder that holds something, fewer than one patient, or a prevalence that cannot be
-        simulated.
+        For a folder that holds something, fewer than one patient, or less than one
+        reader, or a prevalence that cannot be simulated.
     """
-    write_cohort(out, patients, seed, LIGHT if light else FULL, jobs, prevalence)
+    write_cohort(out, patients, seed, LIGHT if light else FULL, jobs, prevalence, variation)
 
 
 def write_cohort(
@@ -129,6 +158,7 @@ def write_cohort(
     protocols: tuple[Protocol, ...],
     jobs: int = 1,
     prevalence: float | None = None,
+    variation: Variation = USUAL,
 ) -> None:
     """Write a simulated cohort for given protocols; on an error no folder is left.
 
@@ -144,6 +174,8 @@ def write_cohort(
         Number of processes.
     prevalence : float, optional
         Expected share of men with significant cancer.
+    variation : Variation
+        How men differ.
 
     Raises
     ------
@@ -153,6 +185,7 @@ def write_cohort(
     """
     if patients < 1:
         raise CadError(f"a cohort has at least one patient, asked for {patients}")
+    readers_of_all = panel(variation.readers)
     with claimed(out, COHORT), stage(out) as scratch:
         if not all(is_ours(path.name) for path in out.iterdir()):
             raise CadError(
@@ -160,15 +193,15 @@ def write_cohort(
             )
         build = scratch / "cohort"
         made = Parallel(n_jobs=jobs)(
-            delayed(_write_patient)(build, seed, index, protocols, prevalence)
+            delayed(_write_patient)(build, seed, index, protocols, prevalence, variation)
             for index in range(patients)
         )
         tables = [pd.concat([rows[k] for rows in made], ignore_index=True) for k in range(4)]
         people, rois, scores, latent = tables
         readers = pd.DataFrame(
             {
-                "reader_id": [r.reader_id for r in READERS],
-                "expert": [int(r.expert) for r in READERS],
+                "reader_id": [r.reader_id for r in readers_of_all],
+                "expert": [int(r.expert) for r in readers_of_all],
             }
         )
         write_tables(
@@ -220,6 +253,7 @@ def make_patient(
     *,
     even: bool = False,
     prevalence: float | None = None,
+    variation: Variation = USUAL,
 ) -> Patient:
     """Make one simulated patient in memory.
 
@@ -233,9 +267,13 @@ def make_patient(
         Leave out texture, so that a measurement can be checked against the tissue's parameter.
     prevalence : float, optional
         Expected share of men with significant cancer in the patient's cohort.
+    variation : Variation
+        How men differ.
     """
-    streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(7)
-    body, finding, reading, scene_rng, noise, plan, hand = map(np.random.default_rng, streams)
+    # What a variation draws comes last: without it every man is as he was.
+    streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(9)
+    generators = map(np.random.default_rng, streams)
+    body, finding, reading, scene_rng, noise, plan, hand, more, beside = generators
     protocol = protocols[int(body.integers(len(protocols)))]
     anatomy = build_anatomy(body)
     count, cancers = case_mix(seed, index, prevalence)
@@ -243,7 +281,9 @@ def make_patient(
     scene = _scene(scene_rng, anatomy, regions, protocol)
     if even:
         scene = replace(scene, fields=np.zeros_like(scene.fields))
-    views = _views(plan, scene, protocol)
+    if not variation.gas:
+        scene = replace(scene, gas=None)
+    views = _views(plan, scene, protocol, variation, beside)
     zones = _zones(views[0])
     gland = zones.with_array(zones.array > 0)
     drawn = draw_outlines(hand, views, regions, gland.array)
@@ -252,7 +292,7 @@ def make_patient(
     injection = draw_injection(scene_rng)
     gain = float(np.exp(scene_rng.normal(0, 0.35)))
     adc, diffusion = diffusion_images(views[1], protocol, noise)
-    dce, vfa = dynamic_images(views[2], protocol, injection, noise)
+    dce, vfa = dynamic_images(views[2], protocol, injection, noise, variation.motion)
     study_id = f"sub-{index + 1:04d}"
     study = Study(
         study_id,
@@ -268,7 +308,9 @@ def make_patient(
         gland=gland,
         vessel=_vessel(views[2]),
     )
-    scores = score(reading, regions)
+    scores = score(reading, regions, panel(variation.readers), more)
+    named = {reader.reader_id for reader in panel(variation.readers)}
+    outlines = {name: labels for name, labels in outlines.items() if name in named}
     truth = views[0].volume(true_labels(views[0], regions))
     pure = views[2].volume(true_labels(views[2], regions, PURE))
     return Patient(study, protocol.site, regions, scores, outlines, zones, truth, pure)
@@ -293,10 +335,20 @@ def _scene(
     )
 
 
-def _views(rng: np.random.Generator, scene: Scene, protocol: Protocol) -> list[View]:
+def _views(
+    rng: np.random.Generator,
+    scene: Scene,
+    protocol: Protocol,
+    variation: Variation,
+    beside: np.random.Generator,
+) -> list[View]:
     """Plan T2, diffusion and dynamic series; the patient moves a little before the last two."""
     shifts = rng.uniform(-2, 2, (3, 3))
-    moved = rng.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]])
+    moved = rng.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]]) * variation.motion
+    for series in (1, 2):
+        angle = beside.uniform(0, 2 * np.pi)
+        length = beside.uniform(0, variation.displacement_mm)
+        moved[series, :2] += length * np.array([np.cos(angle), np.sin(angle)])
     return [
         View(scene, grid, shift, move, protocol.supersample)
         for grid, shift, move in zip(
@@ -347,9 +399,10 @@ def _write_patient(
     index: int,
     protocols: tuple[Protocol, ...],
     prevalence: float | None,
+    variation: Variation,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Write one study; returns its rows of participants, rois, scores and latent."""
-    patient = make_patient(seed, index, protocols, prevalence=prevalence)
+    patient = make_patient(seed, index, protocols, prevalence=prevalence, variation=variation)
     name = patient.study.participant_id
     write_study(out / name, patient.study)
     for reader, labels in patient.outlines.items():

@@ -18,12 +18,12 @@ from cad.mri.imaging.registration import dce_reference, moved_together
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# How far is searched, and the steps of the search: coarse on every second voxel, then fine.
-REACH_MM = 16.0
+# How far is searched, and the steps of the search: coarse on every third voxel, then fine.
+REACH_MM = 15.0
 _FINE_MM = 1.0
-_COARSE_MM = 2.0
+_COARSE_MM = 3.0
 # Steps by which a mirrored or turned image is shifted: an image so stored is displaced, too.
-_TURNED_REACH = 8
+_TURNED_REACH = 9
 _NEAR = 4  # steps from the peak; what lies beyond is another peak
 # The box around the gland. Around regions alone it must be wide enough to hold the gland.
 _GLAND_MARGIN_MM = 8.0
@@ -144,9 +144,13 @@ def measure(
 
     steps = np.arange(-reach, reach + 1, round(_COARSE_MM / _FINE_MM))
     far = _coarse(table, steps)
-    best, x, y = _best(far.sum(axis=2), steps)
+    _, x, y = _best(far.sum(axis=2), steps)
     x, y, near = _fine(table, reach, x, y)
     whole = near.sum(axis=2)
+    # On the voxels that a mirrored and turned image is compared on: fewer share more by chance.
+    every = round(_COARSE_MM / _FINE_MM)
+    thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
+    best = float(_information(np.array(thin)).max())
     shift = _peak(_information(whole), x, y)
     error = _jackknife(near, far, steps, x, y, shift)
     side = axis if axis is not None else int(abs(shift[1]) > abs(shift[0]))
@@ -294,13 +298,30 @@ def _gain(best: float, reference: np.ndarray, others: list[np.ndarray], reach: i
         size_x = min(reference.shape[2], levels.shape[2] - 2 * reach)
         cut = _middle(reference, size_y, size_x)[:, ::every, ::every]
         wide = _middle(levels, size_y + 2 * reach, size_x + 2 * reach)
-        for y in range(-_TURNED_REACH, _TURNED_REACH + 1, every):
-            rows = slice(reach + y, reach + y + size_y, every)
-            for x in range(-_TURNED_REACH, _TURNED_REACH + 1, every):
-                columns = slice(reach + x, reach + x + size_x, every)
-                shared = float(_information(_joint(cut, wide[:, rows, columns]).sum(axis=0)))
-                most = max(most, shared)
+
+        def shared(x: int, y: int, cut: np.ndarray = cut, wide: np.ndarray = wide) -> float:
+            rows = slice(reach + y, reach + y + every * cut.shape[1], every)
+            columns = slice(reach + x, reach + x + every * cut.shape[2], every)
+            counts = _joint(cut, wide[:, rows, columns][:, : cut.shape[1], : cut.shape[2]])
+            return float(_information(counts.sum(axis=0)))
+
+        steps = range(-_TURNED_REACH, _TURNED_REACH + 1, every)
+        most = max(most, _highest(shared, steps))
     return float(np.log(best / most)) if best > 0 and most > 0 else np.inf
+
+
+def _highest(shared: Callable[[int, int], float], steps: range) -> float:
+    """Return the most that images share on a lattice of shifts, refined around its best place."""
+    most = -np.inf
+    place = (0, 0)
+    for y in steps:
+        for x in steps:
+            here = shared(x, y)
+            if here > most:
+                most = here
+                place = (x, y)
+    around = range(1 - steps.step, steps.step)
+    return max(shared(place[0] + i, place[1] + j) for j in around for i in around)
 
 
 def _middle(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:

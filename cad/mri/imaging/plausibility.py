@@ -227,7 +227,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     # Without contrast agent too little tells a gland from what lies behind it.
     if study.gland is not None and study.dce is not None:
         gains = belonging.gland_placed(study.gland, images.values())
-        if mended != images:
+        if mended != images and _doubtful("gland", gains):
             elsewhere = belonging.gland_placed(study.gland, mended.values())
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
         yield from ((f"gland_{kind}", gain, "") for kind, gain in gains.items())
@@ -236,7 +236,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     mirrors = []
     for name, image in images.items():
         gains = belonging.better_placed(study.t2w, image, distorted=name == "adc")
-        if mended[name] is not image:
+        if mended[name] is not image and _doubtful(name, gains):
             elsewhere = belonging.better_placed(study.t2w, mended[name])
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
         if name in measured:
@@ -249,6 +249,11 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     if len(mirrors) > 1:  # what both say of T2 needs less of each
         yield "t2w_mirrored", max(mirrors), ""
     yield from _stated(adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc"))))
+
+
+def _doubtful(name: str, gains: Mapping[str, float]) -> bool:
+    """Tell whether an image, as it lies, is not where the usual ranges want it."""
+    return any(gain < RANGES[f"{name}_{kind}"][0] for kind, gain in gains.items())
 
 
 def t1_default_problem(
