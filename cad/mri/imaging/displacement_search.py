@@ -122,9 +122,10 @@ def measure(
     box = _box(moving, around, gland)
     reach = round(REACH_MM / _FINE_MM)
     wide = _widened(box, reach)
-    smooth = [0.0, _SMOOTHING_MM / fixed.spacing[1], _SMOOTHING_MM / fixed.spacing[0]]
-    blurred = fixed.with_array(gaussian_filter(fixed.array.astype(np.float32), smooth))
-    reference = _levels(geometry.resample_image(blurred, box).array, slice(None))
+    # Blurred in the box's own steps of 1 mm: the whole of T2 would take longer than the search.
+    seen = geometry.resample_image(fixed, box).array
+    smooth = _SMOOTHING_MM / _FINE_MM
+    reference = _levels(gaussian_filter(seen, [0.0, smooth, smooth]), slice(None))
     inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
     levels = _levels(geometry.resample_image(moving, wide).array, inside)
     counted = (reference < _BINS) & (levels[inside] < _BINS)
@@ -136,11 +137,13 @@ def measure(
             hint="check the field of view of the series",
         )
 
+    places = _places(reference)
+
     def table(x: int, y: int, every: int = 1) -> np.ndarray:
         """Return joint counts by slice, were the image displaced by x and y steps."""
         rows = slice(reach + y, reach + y + reference.shape[1], every)
         columns = slice(reach + x, reach + x + reference.shape[2], every)
-        return _joint(reference[:, ::every, ::every], levels[:, rows, columns])
+        return _joint(places[:, ::every, ::every], levels[:, rows, columns])
 
     steps = np.arange(-reach, reach + 1, round(_COARSE_MM / _FINE_MM))
     far = _coarse(table, steps)
@@ -163,8 +166,8 @@ def measure(
         phase_known=axis is not None,
         before=float(_information(table(0, 0).sum(axis=0))),
         after=float(_information(whole).max()),
-        mirrored=_gain(best, reference, [levels[:, :, ::-1]], reach),
-        turned=_gain(best, reference, _turned(levels), reach),
+        mirrored=_gain(best, places, [levels[:, :, ::-1]], reach),
+        turned=_gain(best, places, _turned(levels), reach),
         fixed=fixed,
         moving=moving,
     )
@@ -241,21 +244,27 @@ def _levels(values: np.ndarray, among: slice | tuple[slice, ...]) -> np.ndarray:
     some = values[among]
     ordered = np.sort(some[np.isfinite(some)])
     if not len(ordered):
-        return np.full(values.shape, _BINS, np.int32)
+        return np.full(values.shape, _BINS)
     edges = ordered[np.arange(1, _BINS) * (len(ordered) - 1) // _BINS]
-    levels = np.searchsorted(edges, values).astype(np.int32)
+    levels = np.searchsorted(edges, values)
     levels[~np.isfinite(values)] = _BINS
     return levels
 
 
-def _joint(reference: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def _places(reference: np.ndarray) -> np.ndarray:
+    """Return where in tables of joint counts each voxel's level of T2 and slice begin."""
+    side = _BINS + 1
+    slices = np.arange(len(reference))[:, None, None]
+    return np.asarray(slices * side**2 + reference * side, np.intp)
+
+
+def _joint(places: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Return how often levels meet in each slice, shape (n_z, 16, 16)."""
     side = _BINS + 1
-    n_z = len(reference)
-    first = np.arange(n_z, dtype=np.int32)[:, None, None] * side**2
-    flat = (first + reference * side + levels).ravel()
-    counts = np.bincount(flat, minlength=n_z * side**2).reshape(n_z, side, side)
-    return counts[:, :_BINS, :_BINS]
+    n_z = len(places)
+    # The sum has the type that bincount counts by: another one would be copied each time.
+    counts = np.bincount((places + levels).ravel(), minlength=n_z * side**2)
+    return counts.reshape(n_z, side, side)[:, :_BINS, :_BINS]
 
 
 def _information(counts: np.ndarray) -> np.ndarray:
@@ -288,15 +297,15 @@ def _turned(levels: np.ndarray) -> list[np.ndarray]:
     return [upside_down, levels[::-1], upside_down[::-1], *quarters]
 
 
-def _gain(best: float, reference: np.ndarray, others: list[np.ndarray], reach: int) -> float:
+def _gain(best: float, places: np.ndarray, others: list[np.ndarray], reach: int) -> float:
     """Return ln(a / b), where b is the most that T2 shares with other levels in any near place."""
     every = round(_COARSE_MM / _FINE_MM)
     most = 0.0
     for levels in others:
         # A quarter turn changes sides: T2 and the other are cut about their common middle.
-        size_y = min(reference.shape[1], levels.shape[1] - 2 * reach)
-        size_x = min(reference.shape[2], levels.shape[2] - 2 * reach)
-        cut = _middle(reference, size_y, size_x)[:, ::every, ::every]
+        size_y = min(places.shape[1], levels.shape[1] - 2 * reach)
+        size_x = min(places.shape[2], levels.shape[2] - 2 * reach)
+        cut = _middle(places, size_y, size_x)[:, ::every, ::every]
         wide = _middle(levels, size_y + 2 * reach, size_x + 2 * reach)
 
         def shared(x: int, y: int, cut: np.ndarray = cut, wide: np.ndarray = wide) -> float:
