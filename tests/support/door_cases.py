@@ -50,7 +50,7 @@ from cad.folders.cohort.traces import members
 from cad.hospital.node import instance
 from cad.hospital.node.inbox import Inbox
 from cad.mri.imaging.frames import dataset_of, read_dataset, read_excerpt, read_header
-from cad.mri.imaging.nifti import read_image, read_label_map, stored_normal, write_volume
+from cad.mri.imaging.nifti import read_image, read_label_map, stored_axes, write_volume
 from cad.mri.imaging.pixels import PixelReader
 from cad.mri.imaging.volume import Volume
 from cad.run.execution.task import input_key
@@ -164,7 +164,7 @@ def _nifti(root: Path) -> Boundary:
     write_volume(path, Volume.from_sitk(_image()))
 
     def read() -> None:
-        stored_normal(path)
+        stored_axes(path)
         read_label_map(path)
 
     return Boundary([(path, NIFTI)], read)
@@ -358,7 +358,7 @@ CASES: dict[str, Case] = {
         ("cad.run.tables.dialects.sheet_records", "cad.run.tables.dialects._check_formulas"),
         _workbook,
     ),
-    "NIfTI": Case((f"{IMAGES}.nifti._load", f"{IMAGES}.nifti.stored_normal"), _nifti),
+    "NIfTI": Case((f"{IMAGES}.nifti._load", f"{IMAGES}.nifti.stored_axes"), _nifti),
     "MetaImage and NRRD": Case(
         (
             f"{IMAGES}.nifti._stored_image", f"{IMAGES}.nifti._require_place",
