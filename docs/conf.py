@@ -26,7 +26,7 @@ project_copyright = f"2026, {author}"
 version = release = __version__
 
 extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc"]
-exclude_patterns = ["reproduction/**"]
+exclude_patterns = ["reproduction/**", "notebooks/**"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 suppress_warnings = ["myst.header"]  # a page may start below a heading of its own level

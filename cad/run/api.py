@@ -18,6 +18,7 @@ from cad.base.errors import CadError
 from cad.base.files import JsonObject
 from cad.base.settings import PipelineSettings, read_settings
 from cad.base.share import find
+from cad.base.terms.measures import MEASURES
 from cad.folders import cohort as cohorts
 from cad.folders.cohort import Cohort
 from cad.folders.run_folder import RunFolder
@@ -229,9 +230,11 @@ def _truth(name: str, values: ArrayLike, n: int, isup_min: int | None = None) ->
     return np.where(np.isnan(truth), np.nan, truth >= isup_min)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Validation:
     """Hold the result of a cross-validation that leaves whole patients out.
+
+    Its text is short; a notebook shows its table, reliability and ROC.
 
     Parameters
     ----------
@@ -264,14 +267,38 @@ class Validation:
     @cached_property
     def metrics(self) -> JsonObject:
         """Return the content of a run's ``metrics.json``, made when first asked for."""
-        return self.summarised().as_dict()
+        return self._summary.as_dict()
+
+    @cached_property
+    def _summary(self) -> Summary:
+        return self.summarised()
+
+    def __repr__(self) -> str:
+        predicted = int(np.isfinite(self.probability).sum())
+        lines = [
+            f"Validation: {predicted} of {len(self.probability)} regions predicted in "
+            f"{len(self.folds.folds)} folds"
+        ]
+        validated = self.comparison[self.comparison["learner"] == "learner"]
+        for against, rows in validated.groupby("against", sort=False):
+            values = ", ".join(
+                f"{MEASURES[row.measure].title} {row.value:.{MEASURES[row.measure].digits}f}"
+                for row in rows.itertuples()
+            )
+            lines.append(f"against {against} ({rows['n'].max()} regions): {values}")
+        return "\n".join([*lines, self.sentence])
+
+    def _repr_html_(self) -> str:
+        from cad.run.reports.notebook import validation_html
+
+        return validation_html(self.sentence, self.notes, self.comparison, self._summary)
 
 
 def validate(
     learner: Any,
     X: Any,
     y: ArrayLike,
-    patients: ArrayLike,
+    patients: ArrayLike | str,
     *,
     eta: ArrayLike | None = None,
     truth: ArrayLike | None = None,
@@ -289,11 +316,12 @@ def validate(
     learner : estimator or pipeline
         Unfitted; all its steps are fitted anew in each fold, without the left-out patients.
     X : array or DataFrame, shape (n, d)
-        Features, one row per region.
+        Features, one row per region; a DataFrame of pandas or polars.
     y : array, shape (n,)
         Labels from 0 to 1, soft or hard. Rows of NaN get a probability, but train no model.
-    patients : array, shape (n,)
-        Patient of every region.
+    patients : array, shape (n,), or str
+        Patient of every region; or the name of the column of ``X`` that holds them, which is no
+        feature then.
     eta : array, shape (n,), optional
         Spread of the readers, for learners that use it.
     truth : array, shape (n,), optional
@@ -336,6 +364,10 @@ def validate(
     >>> sorted(set(found.comparison["learner"]))
     ['constant', 'learner']
     """
+    X = _pandas(X)
+    readers = _pandas(readers)
+    if isinstance(patients, str):
+        X, patients = _taken_out(X, patients)
     check_columns(getattr(X, "columns", ()))
     p = _numbers("y", y)
     owner = _patients(patients, len(p))
@@ -375,6 +407,23 @@ def validate(
         return replace(whole(), disagreement=disagreement)
 
     return Validation(made.probability, beside.table, beside.sentence, made, notes, summarised)
+
+
+def _pandas(table: Any) -> Any:
+    """Return a DataFrame of another library as one of pandas; anything else unchanged."""
+    if isinstance(table, pd.DataFrame) or not hasattr(table, "to_pandas"):
+        return table
+    return table.to_pandas()
+
+
+def _taken_out(X: Any, name: str) -> tuple[pd.DataFrame, pd.Series]:
+    """Return a table without its column of patients, and that column."""
+    if not isinstance(X, pd.DataFrame) or name not in X:
+        raise CadError(
+            f"patients is {name!r}, and X has no column of that name",
+            hint="give the patient of every region, or the name of a column of X",
+        )
+    return X.drop(columns=name), X[name]
 
 
 def _patients(patients: ArrayLike, n: int) -> np.ndarray:

@@ -1,0 +1,58 @@
+"""A validation as a notebook shows it: its sentence, figures and table, in one piece of HTML."""
+
+import base64
+from collections.abc import Sequence
+
+import pandas as pd
+
+from cad.base.terms.measures import MEASURES
+from cad.base.terms.text import interval_text
+from cad.learning.evaluation.summary import Summary
+from cad.run.reports.figures import draw_figures
+from cad.run.reports.pages import template
+
+SHOWN = ("reliability", "roc")
+"""Figures that a notebook shows; a run folder has all."""
+
+
+def validation_html(
+    sentence: str, notes: Sequence[str], comparison: pd.DataFrame, metrics: Summary
+) -> str:
+    """Return a validation as HTML that a notebook can show.
+
+    Everything that comes from the user's table or names is escaped. A figure is an image of its
+    own, so that no style of the notebook changes it.
+
+    Parameters
+    ----------
+    sentence : str
+        Which learner is best.
+    notes : sequence of str
+        What the numbers are to be read with.
+    comparison : DataFrame
+        ``table`` of :class:`cad.learning.evaluation.folds.paired.Rivals`.
+    metrics : Summary
+        Measures of the validation.
+    """
+    drawn = draw_figures(metrics, None)
+    figures = []
+    for name in SHOWN:
+        if name in drawn:
+            title, caption, svg = drawn[name]
+            figures.append((title, caption, base64.b64encode(svg.encode()).decode()))
+    heads = comparison[["against", "measure"]].drop_duplicates().itertuples(index=False)
+    columns = [(against, measure) for against, measure in heads]
+    rows = []
+    for learner, part in comparison.groupby("learner", sort=False):
+        cells = {(row.against, row.measure): _cell(row) for row in part.itertuples()}
+        rows.append((str(learner), [cells.get(column, "–") for column in columns]))
+    titles = [f"{MEASURES[measure].title} to {against}" for against, measure in columns]
+    return template("validation.html.j2").render(
+        sentence=sentence, notes=list(notes), figures=figures, titles=titles, rows=rows
+    )
+
+
+def _cell(row: object) -> str:
+    """Return a value, marked where the difference to the validated learner is beyond chance."""
+    text = interval_text(row.value, MEASURES[row.measure].digits)  # type: ignore[attr-defined]
+    return f"{text} *" if row.beyond_chance else text  # type: ignore[attr-defined]

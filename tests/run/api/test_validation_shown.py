@@ -1,0 +1,85 @@
+"""What a validation says of itself, as text and in a notebook, and which tables it takes."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import polars
+import pytest
+
+import cad
+from cad.base.errors import CadError
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    """Return 48 regions of 16 patients: two features, labels, truth and the patient's name."""
+    rng = np.random.default_rng(1)
+    latent = rng.normal(size=48)
+    return pd.DataFrame(
+        {
+            "adc": latent + rng.normal(0, 0.5, 48),
+            "t2": rng.normal(size=48),
+            "p": np.clip(np.round(2 + 1.2 * latent), 0, 4) / 4,
+            "truth": (latent + rng.normal(0, 0.5, 48) > 0).astype(float),
+            "patient": [f"p{k // 3}" for k in range(48)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def result(table: pd.DataFrame) -> cad.Validation:
+    rivals = {"<script>alert(1)</script>": cad.learners.PlattSVC()}
+    return cad.validate(
+        cad.learners.ProbabilisticSVC(C=1.0), table[["adc", "t2", "patient"]], table["p"],
+        "patient", truth=table["truth"], rivals=rivals, folds=4,
+    )  # fmt: skip
+
+
+def test_its_text_is_short_and_has_the_measures(result: cad.Validation) -> None:
+    lines = repr(result).splitlines()
+    assert lines[0] == "Validation: 48 of 48 regions predicted in 4 folds"
+    assert len(lines) == 4
+    row = result.comparison.query("learner == 'learner' and against == 'histology'")
+    auc = float(row.set_index("measure")["value"]["auc"])
+    assert f"AUC {auc:.3f}" in lines[2]
+    assert lines[-1] == result.sentence
+    assert "float64" not in repr(result)
+
+
+def test_a_notebook_shows_table_reliability_and_roc(result: cad.Validation) -> None:
+    html = result._repr_html_()
+    titles = re.findall(r'<img alt="([^"]+)"', html)
+    assert titles == ["Reliability", "ROC"]
+    assert html.count("data:image/svg+xml;base64,") == 2
+    rows = re.findall(r'<th scope="row">(.*?)</th>', html)
+    assert set(rows) >= {"learner", "constant"}
+    assert "<script>" not in html
+    assert "&lt;script&gt;alert(1)" in html
+
+
+def test_patients_by_the_name_of_their_column(table: pd.DataFrame, result: cad.Validation) -> None:
+    features = table[["adc", "t2"]]
+    by_values = cad.validate(
+        cad.learners.ProbabilisticSVC(C=1.0), features, table["p"], table["patient"], folds=4
+    )
+    np.testing.assert_array_equal(by_values.probability, result.probability)
+    with pytest.raises(CadError, match="no column of that name"):
+        cad.validate(cad.learners.PlattSVC(), features, table["p"], "patients")
+
+
+def test_tables_of_polars_and_numpy(table: pd.DataFrame, result: cad.Validation) -> None:
+    frame = polars.DataFrame({name: table[name].to_list() for name in table})
+    learner = cad.learners.ProbabilisticSVC(C=1.0)
+    of_polars = cad.validate(
+        learner, frame.select("adc", "t2", "patient"), frame["p"], "patient",
+        truth=frame["truth"], readers=frame.select("p"), folds=4,
+    )  # fmt: skip
+    np.testing.assert_array_equal(of_polars.probability, result.probability)
+    of_numpy = cad.validate(
+        learner, table[["adc", "t2"]].to_numpy(), table["p"].to_numpy(),
+        table["patient"].to_numpy(), folds=4,
+    )  # fmt: skip
+    np.testing.assert_array_equal(of_numpy.probability, result.probability)
