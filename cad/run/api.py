@@ -25,7 +25,7 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import read_probabilities
 from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
 from cad.learning.evaluation.folds.disagreement import measure_disagreement
-from cad.learning.evaluation.folds.paired import Rivals, compare_with_rivals
+from cad.learning.evaluation.folds.paired import Rivals, RivalTable, compare_with_rivals
 from cad.learning.evaluation.statements.promise import broken_promises
 from cad.learning.evaluation.summary import Summary, summarise
 from cad.learning.labels.agreement import AgreementReaders, agreement_notes, reader_agreement
@@ -40,6 +40,7 @@ from cad.run.model.bundle import Bundle, load_bundle
 from cad.run.model.table_model import save_table_model
 from cad.run.pipeline import aggregate_cohort, predict_cohort
 from cad.run.stages.aggregate import Table
+from cad.run.tables.saving import Validated, save_validation
 
 __all__ = [
     "Belief", "Bundle", "CadError", "Cohort", "Table", "Validation", "consensus",
@@ -255,6 +256,8 @@ class Validation:
         nothing to the others.
     summarised : callable
         Returns what ``metrics`` holds.
+    validated : Validated
+        What was validated, for :meth:`save`.
     """
 
     probability: np.ndarray
@@ -263,6 +266,7 @@ class Validation:
     folds: OutOfFold
     notes: list[str]
     summarised: Callable[[], Summary]
+    validated: Validated
 
     @cached_property
     def metrics(self) -> JsonObject:
@@ -272,6 +276,32 @@ class Validation:
     @cached_property
     def _summary(self) -> Summary:
         return self.summarised()
+
+    def save(self, out: str | Path) -> Path:
+        """Write the run folder that ``cad table validate`` writes; nothing is fitted again.
+
+        Parameters
+        ----------
+        out : str or Path
+            Folder: probabilities, decisions at the standard costs, measures, ``validation.md`` with
+            checklists, figures and an index page.
+
+        Returns
+        -------
+        Path
+            The index page.
+
+        Raises
+        ------
+        CadError
+            When the folder holds something else.
+        """
+        rivals: RivalTable = {
+            "reference": "learner",
+            "sentence": self.sentence,
+            "table": self.comparison.to_dict("records"),
+        }
+        return save_validation(self.validated, self.folds, rivals, Path(out))
 
     def __repr__(self) -> str:
         predicted = int(np.isfinite(self.probability).sum())
@@ -406,7 +436,28 @@ def validate(
     def summarised() -> Summary:
         return replace(whole(), disagreement=disagreement)
 
-    return Validation(made.probability, beside.table, beside.sentence, made, notes, summarised)
+    validated = Validated(
+        X=X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X)).add_prefix("column_"),
+        y=p,
+        eta=np.full(len(p), np.nan) if eta is None else np.broadcast_to(eta, len(p)).astype(float),
+        believed=believed,
+        truth=known,
+        patients=owner.tolist(),
+        readers=readers,
+        learner=_class_of(learner),
+        n_folds=folds,
+        seed=seed,
+        notes=notes,
+    )
+    return Validation(
+        made.probability, beside.table, beside.sentence, made, notes, summarised, validated
+    )
+
+
+def _class_of(learner: Any) -> str:
+    """Return the class of a learner, of a pipeline the class of its last step."""
+    last = learner[-1] if hasattr(learner, "steps") else learner
+    return type(last).__name__
 
 
 def _pandas(table: Any) -> Any:

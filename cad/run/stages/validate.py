@@ -74,7 +74,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         When no region has a label, or sites are left out and a patient has none.
     """
     start = time.perf_counter()
-    table, source = aggregated.table, aggregated.source
+    table = aggregated.table
     if not table.labelled.any():
         raise CadError(
             "no region has a score or a histology to learn from",
@@ -86,7 +86,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
     groups = left_out_together(loaded, aggregated)
     folds = out_of_fold(
         make_estimator(loaded.settings),
-        source,
+        aggregated.source,
         table.y,
         groups=groups,
         eta=table.spread,
@@ -95,6 +95,38 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         n_jobs=loaded.options.processes,
         keep_estimators=True,
     )
+    judged = judge_folds(loaded, aggregated, folds, measuring=measuring)
+    return replace(judged, timings={"validate": time.perf_counter() - start})
+
+
+def judge_folds(
+    loaded: Loaded,
+    aggregated: Aggregated,
+    folds: OutOfFold,
+    *,
+    rivals: RivalTable | None = None,
+    measuring: Sequence[Failure] = (),
+) -> Judged:
+    """Judge the probabilities of folds that are fitted already.
+
+    Parameters
+    ----------
+    loaded, aggregated : Loaded, Aggregated
+        The run so far.
+    folds : OutOfFold
+        Predictions of every row of ``aggregated.table``. Without the folds' estimators nothing is
+        explained.
+    rivals : RivalTable, optional
+        Comparison with other learners on the same folds, where it is made already.
+    measuring : sequence of Failure
+        As for :func:`validate`.
+
+    Returns
+    -------
+    Judged
+        Probabilities, decisions and measures.
+    """
+    table, source = aggregated.table, aggregated.source
     lacks = _lacking(loaded, aggregated)
     # Imputed medians gave these rows a probability, which a prediction would refuse: a validation
     # that counted them would promise more than the model does.
@@ -131,7 +163,8 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         null=_null(loaded, aggregated, ~nowhere),
     )
     men, of_men = _measured_men(loaded, aggregated, risk)
-    rivals = _rivals(loaded, aggregated, folds, groups)
+    if rivals is None:
+        rivals = _rivals(loaded, aggregated, folds, left_out_together(loaded, aggregated))
     truth = table.labels["truth"].to_numpy(float)
     summary = replace(
         summary,
@@ -159,7 +192,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
             *_broken_promises(aggregated, rivals),
             *drawn_notes(make_estimator(loaded.settings), int(table.labelled.sum())),
         ],
-        timings={"validate": time.perf_counter() - start},
+        timings={},
         thresholds=thresholds,
         lower=np.full(own, thresholds[0]),
         upper=np.full(own, thresholds[1]),
@@ -358,7 +391,7 @@ def _explained(
     keys: pd.DataFrame,
 ) -> list[ExplanationRow]:
     rows = fold.rows[says[fold.rows]]
-    if not len(rows):
+    if not len(rows) or fold.estimator is None:
         return []
     # Explained against the rows that the fold learned from: all rows would tell of the tested.
     training = np.setdiff1d(labelled, fold.rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,9 @@ import pytest
 
 import cad
 from cad.base.errors import CadError
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.records import read_metrics
+from cad.folders.run_folder.tables import read_probabilities
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +87,29 @@ def test_tables_of_polars_and_numpy(table: pd.DataFrame, result: cad.Validation)
         table["patient"].to_numpy(), folds=4,
     )  # fmt: skip
     np.testing.assert_array_equal(of_numpy.probability, result.probability)
+
+
+def test_it_is_saved_as_a_run_without_fitting_again(
+    table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = pd.DataFrame({"anna": table["p"], "ben": np.roll(table["p"], 3)})
+    result = cad.validate(
+        cad.learners.ProbabilisticSVC(C=1.0), table[["adc", "t2"]], table["p"], table["patient"],
+        truth=table["truth"], readers=readers, folds=4,
+    )  # fmt: skip
+    monkeypatch.setattr(cad.learners.ProbabilisticSVC, "fit", None)
+    page = result.save(tmp_path / "run")
+    assert page == RunFolder(tmp_path / "run").page("index.html")
+    folder = RunFolder(tmp_path / "run")
+    saved = read_probabilities(folder)
+    np.testing.assert_allclose(saved["belief"], result.probability, rtol=0, atol=1e-15)
+    assert saved["participant_id"].tolist() == table["patient"].tolist()
+    assert set(saved["decision"]) <= {"malignant", "refer", "benign"}
+    text = folder.validation.read_text()
+    assert "## TRIPOD+AI" in text
+    assert result.sentence in page.read_text().replace("&#39;", "'")
+    assert read_metrics(folder)["readers"].keys() == {"anna", "ben"}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(CadError):
+        result.save(tmp_path / "mine")
