@@ -34,7 +34,7 @@ main()
 """
 ASKED = ["--patient", "patient", "--scores", "r1,r2", "--ignore", "note"]
 QUICK = ["--learner", "PlattSVC", "--folds", "2"]
-BELIEF = "probability"
+BELIEF = "belief"
 BARE = ["--patient", "patient", "--scores", "r1,r2", "--ignore", "note,isup"]
 
 

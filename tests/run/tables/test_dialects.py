@@ -139,14 +139,14 @@ def test_thousands_are_no_decimals_unless_the_user_says_so(tmp_path: Path) -> No
     assert regions.X["adc"].iloc[0] == 1.5
 
 
-def test_grades_are_numbers_and_words(tmp_path: Path) -> None:
-    cells = ["0", "1", "2", "ISUP 4", "GGG 3", "n/a", "5.0", "benign"] * 5
+def test_grades_are_numbers_ranges_and_words(tmp_path: Path) -> None:
+    cells = ["0", "1", "2", ">=2", "<=1", "ISUP 4", "GGG 3", "n/a", "5.0", "benign"] * 4
     path = tmp_path / "table.csv"
     path.write_text(csv(FRAME.assign(cancer=cells)))
     regions = read_regions(path, Columns("patient", ("r1",), histology="cancer", isup_min=2,
                                          ignored=("r2",)))  # fmt: skip
-    expected = ["0", "1", "2", "4", "3", "", "5", "0"]
-    assert regions.rois["isup"].tolist()[:8] == expected
+    expected = ["0", "1", "2", ">=2", "<=1", "4", "3", "", "5", "0"]
+    assert regions.rois["isup"].tolist()[:10] == expected
 
 
 def test_a_preset_takes_what_its_program_measures_and_nothing_else(tmp_path: Path) -> None:

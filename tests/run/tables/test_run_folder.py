@@ -76,7 +76,7 @@ def test_both_doors_give_the_same_probabilities(
     np.testing.assert_allclose(got[BELIEF], expected.probability, rtol=0, atol=1e-12)
 
 
-BELIEF = "probability"
+BELIEF = "belief"
 
 
 def _with_holes(features: pd.DataFrame) -> pd.DataFrame:
