@@ -212,7 +212,7 @@ def test_what_comes_from_the_table_is_shown_as_text(table: Path, tmp_path: Path)
     assert done.exit_code == 0, done.exception
     card = (model / "README.md").read_text()
     assert "<script>" not in card
-    assert r"a\|b\*c\_d" in card
+    assert r"a\|b\*c_d" in card
     scored = predicted(table, model, tmp_path / "out.csv")
     assert len(scored) == 60
     text = (tmp_path / "out.csv").read_text()
