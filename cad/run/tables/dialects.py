@@ -43,6 +43,7 @@ _POINTS = re.compile(r"[+-]?[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 _COMMAS = re.compile(r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 _HEAD_NUMBER = re.compile(r"[+-]?[0-9]*(?:[.,][0-9]+)?(?:[eE][+-]?[0-9]+)?(?<=[0-9])")
+_GZIP = b"\x1f\x8b"
 _ZIP, _PARQUET, _OLD_EXCEL = b"PK\x03\x04", b"PAR1", b"\xd0\xcf\x11\xe0"
 # What reading a workbook may take in its child process.
 _SHEET_SECONDS, _SHEET_GIGABYTES = 120.0, 2.0
@@ -144,6 +145,8 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
                 seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl",
             )  # fmt: skip
             notes.append(note)
+        elif content.startswith(_GZIP):
+            raise CadError("a file packed by gzip", hint="unpack it (gunzip), and give the table")
         elif content.startswith(_OLD_EXCEL):
             raise CadError(
                 "a workbook of the old Excel format (.xls), which is not read",

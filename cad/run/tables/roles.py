@@ -201,7 +201,13 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
 
 
 def _of_pyradiomics(name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in PYRADIOMICS_FEATURES)
+    if name.startswith("diagnostics"):
+        return False
+    # The name of the image may stand before, as in ADC_original_firstorder_Mean.
+    return any(
+        fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*_{pattern}")
+        for pattern in PYRADIOMICS_FEATURES
+    )
 
 
 def _single(names: Sequence[str], name: str, option: str) -> str:

@@ -741,6 +741,12 @@ ODD: list[Odd] = [
         " CSV)",
     ),
     Odd(
+        "a packed table",
+        lambda f: b"\x1f\x8b\x08\x00" + bytes(60),
+        suffix=".csv.gz",
+        says="a file packed by gzip (unpack it (gunzip), and give the table)",
+    ),
+    Odd(
         "a zip archive",
         lambda f: b"PK\x03\x04" + bytes(60),
         suffix=".xlsx",

@@ -151,12 +151,14 @@ def test_grades_are_numbers_ranges_and_words(tmp_path: Path) -> None:
 
 def test_a_preset_takes_what_its_program_measures_and_nothing_else(tmp_path: Path) -> None:
     frame = FRAME.rename(columns={"adc": "original_glcm_Id", "t2": "wavelet-LLH_glrlm_RunEntropy"})
+    frame["ADC_original_firstorder_Mean"] = FRAME["ktrans"]
     frame = frame.assign(**{"diagnostics_Versions_PyRadiomics": "v3.0.1", "Image": "a.nii.gz"})
     path = tmp_path / "table.csv"
     path.write_text(csv(frame))
     columns = Columns("patient", ("r*",), histology="cancer", preset="pyradiomics")
     regions = read_regions(path, columns)
-    assert list(regions.X) == ["original_glcm_Id", "wavelet-LLH_glrlm_RunEntropy"]
+    expected = ["original_glcm_Id", "wavelet-LLH_glrlm_RunEntropy", "ADC_original_firstorder_Mean"]
+    assert list(regions.X) == expected
     note = "left out by --preset: ktrans, diagnostics_Versions_PyRadiomics, Image"
     assert note in regions.notes
 
