@@ -114,10 +114,11 @@ def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> 
     table = np.array(columns)[:, np.isfinite(columns).all(axis=0)]
     if table.shape[-1] == 0:
         raise CadError("no region has p, eta and q")
-    mean, width, found = table[:, np.lexsort((table[2], table[0]))]
-    inside = np.abs(found - mean) <= width + 1e-12
+    mean, width, predicted = table[:, np.lexsort((table[2], table[0]))]
+    inside = np.abs(predicted - mean) <= width + 1e-12
     rank = np.arange(len(mean))
-    low, high = np.clip(mean - width, 0, 1), np.clip(mean + width, 0, 1)
+    low = np.clip(mean - width, 0, 1)
+    high = np.clip(mean + width, 0, 1)
     ax = _axes(ax)
     ax.vlines(rank, low, high, color=figures.LINE, linewidth=3, label="readers, p ± η")
     ax.plot(rank, mean, "_", color=figures.DIM, markersize=5)
@@ -125,8 +126,15 @@ def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> 
         (inside, figures.MAIN, "o", "inside, |q − p| ≤ η"),
         (~inside, figures.SECOND, "x", "outside"),
     ):
-        ax.plot(rank[which], found[which], marker, color=colour, markersize=4, linestyle="none",
-                label=f"{which.sum()} {text}")  # fmt: skip
+        ax.plot(
+            rank[which],
+            predicted[which],
+            marker,
+            color=colour,
+            markersize=4,
+            linestyle="none",
+            label=f"{which.sum()} {text}",
+        )
     ax.set(ylim=(-0.02, 1.02), xlabel="regions, ordered by the readers' mean", ylabel="probability")
     ax.legend(loc="upper left")
     return ax

@@ -56,8 +56,8 @@ class CadError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments are lost by the default reduction, and errors cross processes.
-        said = (self.problem, self.hint, self.file, self.patient, self.roi, self.place)
-        return (_rebuild, (type(self), *said))
+        fields = (self.problem, self.hint, self.file, self.patient, self.roi, self.place)
+        return (_rebuild, (type(self), *fields))
 
     def at(self, *, file: object = "", patient: object = "", roi: object = "") -> CadError:
         """Return a copy of the error with a file, patient and region.

@@ -53,8 +53,8 @@ def find(folder: str, name: str, suffix: str = "") -> Path:
     given = Path(name)
     if given.is_file() if suffix else given.is_dir():
         return given
-    own = shared(folder) / f"{name.removesuffix(suffix)}{suffix}"
-    if given.name == name and own.exists():
-        return own
-    known = sorted(p.name.removesuffix(suffix) for p in shared(folder).glob(f"*{suffix}"))
-    raise CadError(f"no such path or name in {folder}: {name}", hint=f"known: {', '.join(known)}")
+    ours = shared(folder) / f"{name.removesuffix(suffix)}{suffix}"
+    if given.name == name and ours.exists():
+        return ours
+    names = sorted(p.name.removesuffix(suffix) for p in shared(folder).glob(f"*{suffix}"))
+    raise CadError(f"no such path or name in {folder}: {name}", hint=f"known: {', '.join(names)}")

@@ -31,12 +31,12 @@ def audit_verify(
     """
     from cad.run.audit.trail import verify
 
-    found = verify(file, last)
-    lines = [*found.problems, f"{found.lines} lines, last hash {found.last}"]
-    if found.torn and not found.problems:
+    outcome = verify(file, last)
+    lines = [*outcome.problems, f"{outcome.lines} lines, last hash {outcome.last}"]
+    if outcome.torn and not outcome.problems:
         lines.append(
-            f"then {found.torn} bytes of a line that a kill cut short: no part of the trail"
+            f"then {outcome.torn} bytes of a line that a kill cut short: no part of the trail"
         )
-    show(asdict(found), as_json, lambda _: "\n".join(lines))
-    if found.problems:
+    show(asdict(outcome), as_json, lambda _: "\n".join(lines))
+    if outcome.problems:
         raise typer.Exit(1)

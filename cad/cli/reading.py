@@ -49,7 +49,7 @@ def reading(
     else:
         from cad.hospital.reader_study.study import ReadingSettings, write_reading
 
-        ids = tuple(part.strip() for part in readers.split(",") if part.strip())
+        ids = tuple(word.strip() for word in readers.split(",") if word.strip())
         settings = ReadingSettings(ids, scale, seed, wash_out, outlines)
         lines = write_reading(cohort, out, settings, with_tool, order)
     say("\n".join(lines))

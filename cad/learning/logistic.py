@@ -42,6 +42,14 @@ def fit_logistic(
     mean, precision : ndarray, shape (k,), or float
         Mean and precision (1 / variance) of each coefficient's normal prior; precision 0 is no
         prior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.linspace(-2, 2, 41)
+    >>> y = 1 / (1 + np.exp(-(0.5 + 2.0 * x)))
+    >>> fit_logistic(np.column_stack([np.ones(41), x]), y).round(3).tolist()
+    [0.5, 2.0]
     """
     times = np.ones((1, len(y))) if weight is None else weight
     centre = np.broadcast_to(np.asarray(mean, dtype=float), design.shape[1])
@@ -52,7 +60,9 @@ def fit_logistic(
         softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))  # a sixth of logaddexp's time
         return _sum(w, softplus - y * z) + _sum(prior, (b - centre) ** 2) / 2
 
-    going, b, w = np.arange(len(times)), beta.copy(), times
+    going = np.arange(len(times))
+    b = beta.copy()
+    w = times
     z = offset + b @ design.T
     current = loss(b, z, w)
     for _ in range(100):
@@ -64,7 +74,9 @@ def fit_logistic(
         beta[going] = b - step  # the last step is a whole one: it squares an error that is tiny
         if not more.any():
             break
-        going, w, step = going[more], w[more], step[more]
+        going = going[more]
+        w = w[more]
+        step = step[more]
         b, z, current = _halved(
             partial(loss, w=w), current[more], (b[more], z[more]), (step, step @ design.T)
         )
@@ -75,13 +87,13 @@ def fit_logistic(
 def _halved(
     loss: Callable[..., np.ndarray],
     current: np.ndarray,
-    at: tuple[np.ndarray, np.ndarray],
+    start: tuple[np.ndarray, np.ndarray],
     step: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return b, z and loss after a step, which is halved where the loss would rise."""
     length = np.ones((len(current), 1))
     for _ in range(_HALVINGS):
-        b, z = (part - length * turn for part, turn in zip(at, step, strict=True))
+        b, z = (before - length * turn for before, turn in zip(start, step, strict=True))
         value = loss(b, z)
         if not (far := value > current).any():
             break
@@ -97,16 +109,21 @@ def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _newton_steps(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Return the solutions, shape (draws, k); the shortest where a Hessian is singular."""
     k = gradient.shape[1]
-    step, good = np.empty_like(gradient), np.zeros(len(gradient), dtype=bool)
+    step = np.empty_like(gradient)
+    good = np.zeros(len(gradient), dtype=bool)
     if k == 1:
         good = hessian[:, 0, 0] > 0
         step[good] = gradient[good] / hessian[good, 0]
     elif k == 2:  # by hand: resamples ask for thousands
-        a, b, d = hessian[:, 0, 0], hessian[:, 0, 1], hessian[:, 1, 1]
+        a = hessian[:, 0, 0]
+        b = hessian[:, 0, 1]
+        d = hessian[:, 1, 1]
         determinant = a * d - b * b
         good = determinant > _SINGULAR * a * d
-        adjugate = np.stack([d * gradient[:, 0] - b * gradient[:, 1],
-                             a * gradient[:, 1] - b * gradient[:, 0]], axis=1)  # fmt: skip
+        adjugate = np.stack(
+            [d * gradient[:, 0] - b * gradient[:, 1], a * gradient[:, 1] - b * gradient[:, 0]],
+            axis=1,
+        )
         step[good] = adjugate[good] / determinant[good, None]
     for i in np.flatnonzero(~good):
         step[i] = np.linalg.lstsq(hessian[i], gradient[i], rcond=None)[0]

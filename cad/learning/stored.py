@@ -171,7 +171,8 @@ def check_declared(
     CadError
         Naming the class, the attribute, what was found and what was declared.
     """
-    name, attributes = type(estimator).__name__, vars(estimator)
+    name = type(estimator).__name__
+    attributes = vars(estimator)
     needed = {key for key, rule in declared.items() if isinstance(rule, Inside) or rule.needed}
     allowed = {*declared, *parameters, "n_features_in_", "feature_names_in_"}
     if missing := sorted((needed | parameters) - set(attributes)):
@@ -219,10 +220,12 @@ def _check_values(where: str, array: np.ndarray, rule: Numbers, lengths: dict[st
         return
     if not np.isfinite(array).all():
         raise CadError(f"{where} holds NaN or infinity")
-    least, most = array.min(), array.max()
+    least = array.min()
+    most = array.max()
     if least < rule.low or most > rule.high:
-        raise CadError(f"{where} holds {least:g} to {most:g}, declared are {rule.low:g} to "
-                       f"{rule.high:g}")  # fmt: skip
+        raise CadError(
+            f"{where} holds {least:g} to {most:g}, declared are {rule.low:g} to {rule.high:g}"
+        )
     if rule.below and most >= lengths[rule.below]:
         raise CadError(f"{where} holds {most}, declared are places below {lengths[rule.below]}")
 

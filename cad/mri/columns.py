@@ -87,6 +87,11 @@ def column_name(image: str, channel: str, statistic: str) -> str:
     ----------
     image, channel, statistic : str
         Modality, map or filter response, and statistic, such as ``t2w``, ``intensity``, ``median``.
+
+    Examples
+    --------
+    >>> column_name("t2w", "intensity", "median"), column_name("", "size", "volume")
+    ('t2w_intensity_median', 'size_volume')
     """
     return "_".join(word for word in (image, channel, statistic) if word)
 
@@ -104,6 +109,12 @@ def columns_of(features: FeatureSettings) -> dict[str, Column]:
     dict of str to Column
         In the order in which the table stores them. A study without an image has none of the
         image's columns.
+
+    Examples
+    --------
+    >>> columns = columns_of(FeatureSettings(modalities=("adc",), families=("intensity",)))
+    >>> columns["adc_intensity_median"].unit
+    '1e-6 mm2/s'
     """
     columns = [*_REGION]
     for image in features.modalities:
@@ -197,7 +208,13 @@ def units_of(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, s
 
 
 def filter_name(chosen: FilterSettings) -> str:
-    """Return the text that names a filter in its columns: ``log3mm``, ``wavelet_db3_llh_1``."""
+    """Return the text that names a filter in its columns: ``log3mm``, ``wavelet_db3_llh_1``.
+
+    Examples
+    --------
+    >>> filter_name(FilterSettings(kind="log", sigma_mm=3.0))
+    'log3mm'
+    """
     if chosen.kind == "wavelet":
         turned = "_turned" if chosen.rotations else ""
         return f"wavelet_{chosen.wavelet}_{(chosen.bands or '').lower()}_{chosen.level}{turned}"
@@ -209,6 +226,11 @@ def snake(name: str) -> str:
     """Return a CamelCase name of pyradiomics in snake_case.
 
     ``GrayLevelNonUniformity`` becomes ``gray_level_non_uniformity``.
+
+    Examples
+    --------
+    >>> snake("GrayLevelNonUniformity")
+    'gray_level_non_uniformity'
     """
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 

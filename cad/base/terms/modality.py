@@ -69,8 +69,8 @@ def modality(name: str) -> Modality:
     for entry in MODALITIES:
         if entry.name == name:
             return entry
-    known = ", ".join(entry.name for entry in MODALITIES)
-    raise CadError(f"no modality is called {name!r}", hint=f"known are {known}")
+    names = ", ".join(entry.name for entry in MODALITIES)
+    raise CadError(f"no modality is called {name!r}", hint=f"known are {names}")
 
 
 def short_name(name: str) -> str:

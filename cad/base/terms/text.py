@@ -36,8 +36,8 @@ def interval_text(part: object, digits: int = 3) -> str:
     """
     if isinstance(part, float | int):
         part = {"value": part}
-    found: Mapping[str, Any] = part if isinstance(part, Mapping) else vars(part) if part else {}
-    value, lower, upper = (_fixed(found.get(key), digits) for key in ("value", "lower", "upper"))
+    numbers: Mapping[str, Any] = part if isinstance(part, Mapping) else vars(part) if part else {}
+    value, lower, upper = (_fixed(numbers.get(key), digits) for key in ("value", "lower", "upper"))
     return value if "–" in (value, lower, upper) else f"{value} [{lower}, {upper}]"
 
 

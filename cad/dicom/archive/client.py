@@ -55,8 +55,8 @@ def check_address(address: str, aet: str) -> None:
         Naming the address or the title.
     """
     if "://" in address:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        url = urlsplit(address)
+        if url.scheme not in ("http", "https") or not url.hostname:
             raise CadError(f"not an http or https address: {address}")
         return
     host, _, port = address.rpartition(":")
@@ -96,10 +96,10 @@ def fetch_patient(
     if not patient_id.strip() or set(patient_id) & set("*?\\"):
         raise CadError(f"a PatientID without wildcards is needed, found {patient_id!r}")
     series = archive.find(patient_id)
-    other = [s for s in series if s.patient_id.strip() != patient_id.strip()]
-    if other:
+    foreign = [s for s in series if s.patient_id.strip() != patient_id.strip()]
+    if foreign:
         raise CadError(
-            f"the archive answered with studies of another patient: {other[0].patient_id!r}",
+            f"the archive answered with studies of another patient: {foreign[0].patient_id!r}",
             hint="nothing was imported; tell the archive's administrator",
         )
     if not series:
@@ -110,7 +110,7 @@ def fetch_patient(
         folder = into / f"study-{number}"
         try:
             folder.mkdir()
-            archive.fetch([one for one in series if one.study_uid == uid], folder)
+            archive.fetch([listed for listed in series if listed.study_uid == uid], folder)
             complete.append(folder)
         except CadError as error:
             failures.append(error)

@@ -45,8 +45,8 @@ class Conversation:
 
     def find(self, patient_id: str) -> list[interface.FoundSeries]:
         """Return the MR, SEG and RTSTRUCT series of a patient, given the PatientID."""
-        found: list[interface.FoundSeries] = self._ask([], "find", patient_id)
-        return found
+        series: list[interface.FoundSeries] = self._ask([], "find", patient_id)
+        return series
 
     def recent(self, since: str, match: dict[str, str]) -> interface.Recent:
         """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
@@ -98,12 +98,12 @@ class Conversation:
         CadError
             When not every file was proved to be stored; lists which were stored, sent, or not sent.
         """
-        wanted = list(paths)
+        files = list(paths)
         steps = list[interface.Step]()
         try:
-            self._ask(steps, "store", wanted, same_patient)
+            self._ask(steps, "store", files, same_patient)
         except CadError as error:
-            raise interface.not_all_stored(error, wanted, steps) from error
+            raise interface.not_all_stored(error, files, steps) from error
         return [f"{step.path.name}: {step.remark}" for step in steps if step.remark]
 
     def missing(self, paths: list[Path]) -> list[Path]:
@@ -126,17 +126,17 @@ class Conversation:
         """
         self._ask([], "commit", paths, number)
 
-    def _ask(self, steps: list[interface.Step], what: str, *given: Any) -> Any:
+    def _ask(self, steps: list[interface.Step], operation: str, *arguments: Any) -> Any:
         """Let a new process do one thing; every step of it gets the whole time anew."""
         # Libraries log on standard error what an archive sends.
         process = Child(__name__, quiet=True)
         try:
-            process.connection.send((self.address, self.aet, self.limits, what, given))
+            process.connection.send((self.address, self.aet, self.limits, operation, arguments))
             seconds = _START_SECONDS
             while True:
                 if not process.connection.poll(seconds):
                     raise CadError(
-                        f"archive at {self.address}: {what} took longer than "
+                        f"archive at {self.address}: {operation} took longer than "
                         f"{self.limits.study_seconds:g} s and was ended",
                         hint="try again, or raise `study_seconds` in the archive's limits",
                     )
@@ -167,10 +167,10 @@ def serve(connection: Connection[Any, Any]) -> None:
     connection : Connection
         Pipe to its parent process, which sends the request and gets the result.
     """
-    address, aet, limits, what, given = connection.recv()
+    address, aet, limits, operation, arguments = connection.recv()
     limit_memory(limits.memory_gigabytes)
     with suppress(BrokenPipeError):
-        connection.send(_attempt(connection, address, aet, limits, what, given))
+        connection.send(_attempt(connection, address, aet, limits, operation, arguments))
 
 
 def _attempt(
@@ -178,16 +178,16 @@ def _attempt(
     address: str,
     aet: str,
     limits: ArchiveLimits,
-    what: str,
-    given: tuple[Any, ...],
+    operation: str,
+    arguments: tuple[Any, ...],
 ) -> CadError | tuple[Any]:
     """Return the result in a tuple, or the error; send None when ready, and steps."""
     try:
         with interface.understood(f"archive at {address}"):
             archive = protocol(address, aet, limits)
             connection.send(None)
-            result = getattr(archive, what)(*given)
-            if what != "store":
+            result = getattr(archive, operation)(*arguments)
+            if operation != "store":
                 return (result,)
             for step in result:
                 connection.send(step)

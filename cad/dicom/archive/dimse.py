@@ -71,8 +71,8 @@ class Kept:
             self.refused.append(CadError(f"could not be written: {error.strerror}", file=self.into))
             return _OUT_OF_RESOURCES
         except Exception as error:  # a damaged dataset may break the reader anywhere
-            what = f"damaged ({type(error).__name__})"
-            self.refused.append(CadError(f"the archive returned an instance that is {what}"))
+            problem = f"damaged ({type(error).__name__})"
+            self.refused.append(CadError(f"the archive returned an instance that is {problem}"))
             return _CANNOT_UNDERSTAND
         self.arrived.add(uid)
         return SUCCESS
@@ -91,7 +91,7 @@ class Kept:
 
 
 @contextmanager
-def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iterator[Received]:
+def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) -> Iterator[Received]:
     """Listen as the destination of one C-MOVE until the block ends.
 
     Only the archive may call, under its own title, and only instances that were asked for are kept.
@@ -105,7 +105,7 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iter
         The archive's application entity title.
     limits : ArchiveLimits
         Time and data that the archive may take.
-    kept : Kept
+    instances : Kept
         Saves the instances.
 
     Yields
@@ -126,7 +126,7 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iter
     for kind in FETCHED:
         entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
     received = Received(limits)
-    handlers = [*received.handlers, (evt.EVT_C_STORE, kept.store)]
+    handlers = [*received.handlers, (evt.EVT_C_STORE, instances.store)]
     encryption = answering(limits.tls) if limits.tls is not None else None
     try:
         server = listen(entity, (move.host, move.port), handlers, encryption, lambda *_, **__: None)
@@ -249,20 +249,20 @@ class DimseArchive(interface.Protocolled):
         with self.open([*STORED, FIND] if storing else [FIND]) as self._association:
             yield
 
-    def _studies(self, wanted: dict[str, str], told: Iterable[str] = ()) -> list[Dataset]:
-        keys = dict.fromkeys(("PatientID", "StudyInstanceUID", *told), "")
-        return self._ask(_query("STUDY", **{**keys, **wanted}))
+    def _studies(self, filters: dict[str, str], fields: Iterable[str] = ()) -> list[Dataset]:
+        keys = dict.fromkeys(("PatientID", "StudyInstanceUID", *fields), "")
+        return self._ask(_query("STUDY", **{**keys, **filters}))
 
-    def _series(self, study: str, told: Iterable[str]) -> list[Dataset]:
-        return self._ask(_query("SERIES", StudyInstanceUID=study, **dict.fromkeys(told)))
+    def _series(self, study: str, fields: Iterable[str]) -> list[Dataset]:
+        return self._ask(_query("SERIES", StudyInstanceUID=study, **dict.fromkeys(fields)))
 
     def _instances(self, study: str, series: str, instance: str = "") -> set[str]:
         query = _query(
             "IMAGE", StudyInstanceUID=study, SeriesInstanceUID=series, SOPInstanceUID=instance
         )
-        return {str(one.SOPInstanceUID) for one in self._ask(query)}
+        return {str(answer.SOPInstanceUID) for answer in self._ask(query)}
 
-    def check(self, status: Dataset, what: str, allowed: tuple[int, ...]) -> None:
+    def check(self, status: Dataset, operation: str, allowed: tuple[int, ...]) -> None:
         """Check the status of an answer.
 
         Parameters
@@ -282,12 +282,12 @@ class DimseArchive(interface.Protocolled):
         # pynetdicom gives an empty data set for a timeout and for a lost connection alike.
         if not status or "Status" not in status:
             raise CadError(
-                f"{self.name}: no answer to {what} within {self.limits.answer_seconds:g} s, or "
-                "the connection was lost",
+                f"{self.name}: no answer to {operation} within "
+                f"{self.limits.answer_seconds:g} s, or the connection was lost",
                 hint="try again, or raise `answer_seconds` in the archive's limits",
             )
         if status.Status not in allowed:
-            raise CadError(f"{self.name}: {what} failed with status {status.Status:#06x}")
+            raise CadError(f"{self.name}: {operation} failed with status {status.Status:#06x}")
 
     @contextmanager
     def open(
@@ -381,41 +381,41 @@ class DimseArchive(interface.Protocolled):
         )
 
     def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
-        kept = Kept(series, into)
+        instances = Kept(series, into)
         query = _query(
             "SERIES", StudyInstanceUID=series.study_uid, SeriesInstanceUID=series.series_uid
         )
         if self.limits.move is not None:
-            self._move(query, kept, self.limits.move)
-            return kept.count()
-        with self.open([GET], receive=FETCHED, handler=kept.store) as association:
-            self._follow(association.send_c_get(query, GET), "C-GET", kept)
-        return kept.count()
+            self._move(query, instances, self.limits.move)
+            return instances.count()
+        with self.open([GET], receive=FETCHED, handler=instances.store) as association:
+            self._follow(association.send_c_get(query, GET), "C-GET", instances)
+        return instances.count()
 
-    def _move(self, query: Dataset, kept: Kept, move: Move) -> None:
+    def _move(self, query: Dataset, instances: Kept, move: Move) -> None:
         """Let the archive send a series to us, at the place that it knows."""
         with (
-            destination(move, self.aet, self.limits, kept) as received,
+            destination(move, self.aet, self.limits, instances) as received,
             self.open([MOVE]) as association,
         ):
             try:
-                self._follow(association.send_c_move(query, move.aet, MOVE), "C-MOVE", kept)
+                self._follow(association.send_c_move(query, move.aet, MOVE), "C-MOVE", instances)
             finally:
                 if received.too_much:
                     raise interface.too_much(self.name, self.limits)
 
-    def _follow(self, answers: Iterator[Any], what: str, kept: Kept) -> None:
+    def _follow(self, answers: Iterator[Any], operation: str, instances: Kept) -> None:
         """Follow the archive's account of what it sends, to its end."""
         for status, _ in answers:
-            if kept.refused:  # the archive reports our refusal as its failure
+            if instances.refused:  # the archive reports our refusal as its failure
                 continue
-            self.check(status, what, allowed=(*PENDING, SUCCESS, *_WARNINGS))
+            self.check(status, operation, allowed=(*PENDING, SUCCESS, *_WARNINGS))
             failed = status.get("NumberOfFailedSuboperations") or 0
             if failed:
                 hint = "does it know `move`'s title, host and port, and is --aet its own title?"
                 raise CadError(
                     f"{self.name}: {failed} instances could not be sent",
-                    hint=hint if what == "C-MOVE" else "",
+                    hint=hint if operation == "C-MOVE" else "",
                 )
 
     @door("own", "our own DICOM objects")
@@ -424,17 +424,17 @@ class DimseArchive(interface.Protocolled):
 
         The archive reports the outcome later, by N-EVENT-REPORT.
         """
-        asked = Dataset()
-        asked.TransactionUID = number
-        asked.ReferencedSOPSequence = []
+        request = Dataset()
+        request.TransactionUID = number
+        request.ReferencedSOPSequence = []
         for path in paths:
-            found = pydicom.dcmread(path, stop_before_pixels=True)
+            header = pydicom.dcmread(path, stop_before_pixels=True)
             item = Dataset()
-            item.ReferencedSOPClassUID = found.SOPClassUID
-            item.ReferencedSOPInstanceUID = found.SOPInstanceUID
-            asked.ReferencedSOPSequence.append(item)
+            item.ReferencedSOPClassUID = header.SOPClassUID
+            item.ReferencedSOPInstanceUID = header.SOPInstanceUID
+            request.ReferencedSOPSequence.append(item)
         with self.open([COMMITMENT]) as association:
-            status, _ = association.send_n_action(asked, 1, COMMITMENT, _COMMITMENT_INSTANCE)
+            status, _ = association.send_n_action(request, 1, COMMITMENT, _COMMITMENT_INSTANCE)
             self.check(status, "N-ACTION", allowed=(SUCCESS,))
 
     def _send(self, dataset: Dataset, path: Path) -> str:

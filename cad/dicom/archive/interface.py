@@ -93,14 +93,14 @@ class Protocolled(ABC):
 
     def find(self, patient_id: str) -> list[FoundSeries]:
         """Return the MR, SEG and RTSTRUCT series of a patient, given the PatientID."""
-        found = []
+        series = []
         with self._speaking():
             for study in self._studies({"PatientID": patient_id}):
                 owner = str(study.get("PatientID", patient_id))
                 # A query reads * and ? of an id as wild cards (PS3.4 C.2.2.2.4): others may match.
                 if owner.strip() == patient_id.strip():
-                    found += self._of_interest(owner, str(study.StudyInstanceUID))
-        return found
+                    series += self._of_interest(owner, str(study.StudyInstanceUID))
+        return series
 
     def recent(self, since: str, match: dict[str, str]) -> Recent:
         """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
@@ -116,8 +116,8 @@ class Protocolled(ABC):
         """
         series: Recent = {}
         with self._speaking():
-            wanted = {"StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
-            for study in self._studies(wanted, match):
+            filters = {"StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
+            for study in self._studies(filters, match):
                 uid = str(study.get("StudyInstanceUID", ""))
                 try:
                     with understood(self.name):
@@ -137,7 +137,7 @@ class Protocolled(ABC):
     def _of_interest(self, owner: str, study: str) -> list[FoundSeries]:
         if not UID.fullmatch(study):
             raise CadError(f"{self.name}: a study whose name is no UID: {study[:64]!r}")
-        found = []
+        listed = []
         for series in self._series(study, _COUNTED):
             if str(series.get("StudyInstanceUID", study)) != study:
                 raise CadError(f"{self.name}: asked for series of {study}, got another study's")
@@ -149,8 +149,8 @@ class Protocolled(ABC):
                     count = len(self._instances(study, uid))
                 if not UID.fullmatch(uid) or not 0 <= int(count) < _MOST:
                     raise CadError(f"{self.name}: a series {uid[:64]!r} of {count} instances")
-                found.append(FoundSeries(owner, study, uid, modality, int(count)))
-        return found
+                listed.append(FoundSeries(owner, study, uid, modality, int(count)))
+        return listed
 
     def fetch(self, series: Iterable[FoundSeries], into: Path) -> None:
         """Fetch series and write each of their instances as a file.
@@ -167,14 +167,14 @@ class Protocolled(ABC):
         CadError
             When the number of instances that arrived is not the one that the archive listed.
         """
-        for index, one in enumerate(series, start=1):
+        for index, listed in enumerate(series, start=1):
             target = into / f"{index:04d}"
             target.mkdir(parents=True)
-            arrived = self._fetch(one, target)
-            if arrived != one.instances:
+            arrived = self._fetch(listed, target)
+            if arrived != listed.instances:
                 raise CadError(
-                    f"the archive returned part of a study: {arrived} of {one.instances} "
-                    f"instances of series {one.series_uid}",
+                    f"the archive returned part of a study: {arrived} of {listed.instances} "
+                    f"instances of series {listed.series_uid}",
                     hint="try again; nothing of the study was imported",
                 )
 
@@ -202,16 +202,16 @@ class Protocolled(ABC):
         CadError
             For the first file that is refused or not proved to be stored; later ones are not sent.
         """
-        known: dict[str, list[Dataset]] = {}
+        studies: dict[str, list[Dataset]] = {}
         paths = list(paths)
         together = supersede.sent_together(paths)
         with self._speaking(storing=True):
             for path in paths:
                 dataset = pydicom.dcmread(path)
                 study = str(dataset.StudyInstanceUID)
-                if study not in known:
-                    known[study] = self._studies({"StudyInstanceUID": study}, IDENTITY)
-                file_under(dataset, known[study], same_patient)
+                if study not in studies:
+                    studies[study] = self._studies({"StudyInstanceUID": study}, IDENTITY)
+                file_under(dataset, studies[study], same_patient)
                 before = self._earlier(study) if supersede.is_report(dataset) else []
                 named = ", ".join(supersede.supersede(dataset, before, together))
                 yield Step(path)
@@ -219,8 +219,8 @@ class Protocolled(ABC):
                     remark = self._send(dataset, path)
                 except CadError as error:
                     raise error.at(file=path) from error.__cause__
-                said = (remark, f"supersedes {named}" if named else "")
-                yield Step(path, True, "; ".join(filter(None, said)))
+                remarks = (remark, f"supersedes {named}" if named else "")
+                yield Step(path, True, "; ".join(filter(None, remarks)))
 
     def _earlier(self, study: str) -> list[supersede.Earlier]:
         """Return the results of ours that the archive has of a study."""
@@ -278,11 +278,11 @@ class Protocolled(ABC):
         """Hold a connection to ask over, and to store where that is wanted."""
 
     @abstractmethod
-    def _studies(self, wanted: dict[str, str], told: Iterable[str] = ()) -> list[Dataset]:
+    def _studies(self, filters: dict[str, str], fields: Iterable[str] = ()) -> list[Dataset]:
         """Return the studies that have these values, each with its patient, UID and these keys."""
 
     @abstractmethod
-    def _series(self, study: str, told: Iterable[str]) -> list[Dataset]:
+    def _series(self, study: str, fields: Iterable[str]) -> list[Dataset]:
         """Return the series of a study."""
 
     @abstractmethod
@@ -355,16 +355,16 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
     CadError
         Naming what was asked for and what came.
     """
-    for keyword, wanted in (
+    for keyword, expected in (
         ("PatientID", series.patient_id),
         ("StudyInstanceUID", series.study_uid),
         ("SeriesInstanceUID", series.series_uid),
     ):
-        found = str(dataset.get(keyword, "") or "")
-        if found.strip() != wanted.strip():
+        received = str(dataset.get(keyword, "") or "")
+        if received.strip() != expected.strip():
             raise CadError(
-                f"the archive returned an instance of another {keyword}: asked for {wanted!r}, "
-                f"received {found!r}",
+                f"the archive returned an instance of another {keyword}: asked for {expected!r}, "
+                f"received {received!r}",
                 hint="nothing of the study was imported; tell the archive's administrator",
             )
     syntax = dataset.file_meta.TransferSyntaxUID if hasattr(dataset, "file_meta") else None
@@ -408,15 +408,15 @@ def file_under(
         raise CadError(
             f"the archive has the study {uid} {len(answers)} times", hint="nothing was sent"
         )
-    own = str(dataset.get("PatientID", ""))
+    ours = str(dataset.get("PatientID", ""))
     theirs = str(answers[0].get("PatientID", ""))
     if same_patient is not None:
-        same = same_patient(own, theirs)
+        same = same_patient(ours, theirs)
     else:
-        same = dataset.get("PatientIdentityRemoved") == "YES" or own.strip() == theirs.strip()
+        same = dataset.get("PatientIdentityRemoved") == "YES" or ours.strip() == theirs.strip()
     if not same:
         raise CadError(
-            f"the archive assigns the study {uid} to a patient who is not {own!r}",
+            f"the archive assigns the study {uid} to a patient who is not {ours!r}",
             hint="nothing was sent; find out whose study this is",
         )
     dataset.decode()  # in its own character set, before the archive's text joins it
@@ -449,9 +449,12 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
         ("sent, but not proved to be stored", [p for p in paths if p in begun]),
         ("not sent", [p for p in paths if p not in stored | begun]),
     )
-    said = [f"{word}: {', '.join(p.name for p in part) or 'none'}" for word, part in groups]
+    lists = []
+    for word, files in groups:
+        names = ", ".join(path.name for path in files)
+        lists.append(f"{word}: {names or 'none'}")
     whole = CadError(
-        "; ".join([error.problem, *said]),
+        "; ".join([error.problem, *lists]),
         hint=error.hint or "send them again: what is stored already is stored once",
         file=error.file,
     )
@@ -497,8 +500,8 @@ def understood(name: str) -> Iterator[None]:
     except CadError:
         raise
     except Exception as error:  # an answer may break the libraries that read it anywhere
-        said = "".join(c if c.isprintable() else "?" for c in str(error))[:200]
+        words = "".join(c if c.isprintable() else "?" for c in str(error))[:200]
         raise CadError(
-            f"{name}: its answer cannot be understood: {type(error).__name__}: {said}",
+            f"{name}: its answer cannot be understood: {type(error).__name__}: {words}",
             hint="tell the archive's administrator",
         ) from error

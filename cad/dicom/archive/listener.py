@@ -65,7 +65,12 @@ class Server(ThreadedAssociationServer):
     request_queue_size = 128
 
     def __init__(
-        self, *given: Any, tls: ssl.SSLContext | None, refused: Refused, places: int, **more: Any
+        self,
+        *arguments: Any,
+        tls: ssl.SSLContext | None,
+        refused: Refused,
+        places: int,
+        **keywords: Any,
     ) -> None:
         self._tls = tls
         self.say = refused
@@ -73,7 +78,7 @@ class Server(ThreadedAssociationServer):
         self._lock = threading.Lock()
         self._door = dict[int, socket.socket]()
         self._places = Counter[str]()
-        super().__init__(*given, **more)
+        super().__init__(*arguments, **keywords)
 
     def get_request(self) -> Any:
         """Take the next connection; called by the standard library's server, which hides errors."""
@@ -93,10 +98,10 @@ class Server(ThreadedAssociationServer):
                 if self._tls is not None:
                     request = _encrypted(request, self._tls)
                 request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                asked = _first_message(request, until)
-                caller = self._admitted(asked)
+                first_message = _first_message(request, until)
+                caller = self._admitted(first_message)
             with self._place(caller):
-                _Begun(request, client_address, self, asked)
+                _Begun(request, client_address, self, first_message)
         except _TurnedAway as turned:
             self.say(address, **turned.facts)
             with suppress(OSError):
@@ -124,11 +129,11 @@ class Server(ThreadedAssociationServer):
                 self._door.pop(id(lifeline), None)
             lifeline.close()
 
-    def _admitted(self, asked: bytes) -> str:
+    def _admitted(self, first_message: bytes) -> str:
         """Return the title of a caller that may have an association."""
         # Bytes that are no ASCII must not raise: they are no title of the list either.
         called, caller = (
-            asked[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
+            first_message[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
         )
         # The words of a stranger go nowhere: his address tells whose settings are to be changed.
         named = {"sender": caller} if caller in self.ae.require_calling_aet else {}
@@ -170,8 +175,8 @@ class Server(ThreadedAssociationServer):
 class _Begun(RequestHandler):
     """Hand a connection whose first message has come to pynetdicom, and stay until its end."""
 
-    def __init__(self, request: Any, address: Any, server: Server, asked: bytes) -> None:
-        self._asked = asked
+    def __init__(self, request: Any, address: Any, server: Server, first_message: bytes) -> None:
+        self._asked = first_message
         super().__init__(request, address, server)
 
     def handle(self) -> None:
@@ -189,19 +194,20 @@ class _Begun(RequestHandler):
         # Its thread reads on until it is told; the spooled file below would be written again.
         association.dul.kill_dul()
         association.dul.join(idle)
-        left = [getattr(association.dimse.message, "_data_set_file", None)]
-        left += [
-            getattr(one, "_dataset_file", None) for _, one in association.dimse.msg_queue.queue
+        unfinished = [getattr(association.dimse.message, "_data_set_file", None)]
+        unfinished += [
+            getattr(message, "_dataset_file", None)
+            for _, message in association.dimse.msg_queue.queue
         ]
-        for file in filter(None, left):
+        for file in filter(None, unfinished):
             file.close()
             Path(file.name).unlink(missing_ok=True)
 
     def _not_kept(self, error: OSError) -> None:
         """Say why what comes cannot be spooled; the caller, who is cut off, is not told."""
         server: Any = self.server
-        said = f"what comes cannot be written: {os.strerror(error.errno or 0)}"
-        server.say(str(self.client_address[0]), reason=said)
+        reason = f"what comes cannot be written: {os.strerror(error.errno or 0)}"
+        server.say(str(self.client_address[0]), reason=reason)
 
 
 def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], None]) -> None:
@@ -234,9 +240,11 @@ def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], No
 class _Line(AssociationSocket):
     """Read one connection for pynetdicom, which itself waits for any length, for ever."""
 
-    def __init__(self, association: Any, connection: Any, asked: bytes, idle: float) -> None:
+    def __init__(
+        self, association: Any, connection: Any, first_message: bytes, idle: float
+    ) -> None:
         super().__init__(association, client_socket=connection)
-        self._asked = asked
+        self._asked = first_message
         self._idle = idle
         self._since = time.monotonic()
         self._came = 0
@@ -332,13 +340,13 @@ def _first_message(request: socket.socket, until: float) -> bytes:
     return content
 
 
-def _read(connection: socket.socket, most: int, until: float) -> bytes:
+def _read(connection: socket.socket, limit: int, until: float) -> bytes:
     """Return what comes before a moment."""
-    left = until - time.monotonic()
-    if left <= 0:
+    seconds = until - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError("too slow")
-    connection.settimeout(left)
-    return connection.recv(most)
+    connection.settimeout(seconds)
+    return connection.recv(limit)
 
 
 def _words(error: Exception) -> str:
@@ -384,9 +392,15 @@ def listen(
         Running already.
     """
     entity.maximum_pdu_size = PDU_BYTES
-    more: dict[str, Any] = {"tls": tls, "refused": refused, "places": entity.maximum_associations}
+    keywords: dict[str, Any] = {
+        "tls": tls,
+        "refused": refused,
+        "places": entity.maximum_associations,
+    }
     entity.maximum_associations = len(entity.require_calling_aet) * entity.maximum_associations
-    server: Any = entity.make_server(address, evt_handlers=handlers, server_class=Server, **more)
+    server: Any = entity.make_server(
+        address, evt_handlers=handlers, server_class=Server, **keywords
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     made: Server = server
     return made

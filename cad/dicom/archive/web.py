@@ -48,17 +48,19 @@ class WebArchive(interface.Protocolled):
         self._client.set_http_retry_params(retry=False)
         self._errors = RequestException
 
-    def _studies(self, wanted: dict[str, str], told: Iterable[str] = ()) -> list[Dataset]:
-        found = self._client.search_for_studies(search_filters=wanted, fields=list(told) or None)
-        return self._datasets(found)
+    def _studies(self, filters: dict[str, str], fields: Iterable[str] = ()) -> list[Dataset]:
+        answers = self._client.search_for_studies(
+            search_filters=filters, fields=list(fields) or None
+        )
+        return self._datasets(answers)
 
-    def _series(self, study: str, told: Iterable[str]) -> list[Dataset]:
-        return self._datasets(self._client.search_for_series(study, fields=list(told)))
+    def _series(self, study: str, fields: Iterable[str]) -> list[Dataset]:
+        return self._datasets(self._client.search_for_series(study, fields=list(fields)))
 
     def _instances(self, study: str, series: str, instance: str = "") -> set[str]:
-        wanted = {"SOPInstanceUID": instance} if instance else None
-        answers = self._client.search_for_instances(study, series, search_filters=wanted)
-        return {str(one.get("SOPInstanceUID", "")) for one in self._datasets(answers)}
+        filters = {"SOPInstanceUID": instance} if instance else None
+        answers = self._client.search_for_instances(study, series, search_filters=filters)
+        return {str(answer.get("SOPInstanceUID", "")) for answer in self._datasets(answers)}
 
     def _datasets(self, answers: Any) -> list[Dataset]:
         if not isinstance(answers, list):
@@ -100,9 +102,9 @@ class WebArchive(interface.Protocolled):
                 yield
             except self._errors as error:
                 code = getattr(getattr(error, "response", None), "status_code", None)
-                what = f"HTTP {code}" if code is not None else type(error).__name__
+                problem = f"HTTP {code}" if code is not None else type(error).__name__
                 raise CadError(
-                    f"{self.name}: {what}", hint="check address, rights and network"
+                    f"{self.name}: {problem}", hint="check address, rights and network"
                 ) from error
 
 
@@ -111,12 +113,12 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
     from requests import Session
     from requests.adapters import HTTPAdapter
 
-    left = limits.study_gigabytes * 1e9
+    room = limits.study_gigabytes * 1e9
 
     def spend(count: float) -> None:
-        nonlocal left
-        left -= count
-        if left < 0:
+        nonlocal room
+        room -= count
+        if room < 0:
             raise interface.too_much(name, limits)
 
     class Limited(HTTPAdapter):
@@ -124,8 +126,8 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
 
         def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
             if limits.tls is not None and limits.tls.name:
-                wanted = limits.tls.name
-                kwargs |= {"assert_hostname": wanted, "server_hostname": wanted}
+                host = limits.tls.name
+                kwargs |= {"assert_hostname": host, "server_hostname": host}
             super().init_poolmanager(*args, **kwargs)
 
         def send(self, *args: Any, **kwargs: Any) -> Any:
@@ -142,7 +144,7 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
                 )
             announced = answer.headers.get("Content-Length", "0")
             # Too much by its own word: refused before a byte of it is taken.
-            if announced.isdigit() and float(announced) > left:
+            if announced.isdigit() and float(announced) > room:
                 spend(float(announced))
             stream = answer.raw.stream
 
@@ -177,10 +179,8 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
     CadError
         When it does not, with the archive's failure reason where it gives one.
     """
-    stored, failed = (
-        {str(item.get("ReferencedSOPInstanceUID", "")) for item in answer.get(name, [])}
-        for name in ("ReferencedSOPSequence", "FailedSOPSequence")
-    )
+    stored = _named(answer, "ReferencedSOPSequence")
+    failed = _named(answer, "FailedSOPSequence")
     # Named in both sequences it is not safely stored.
     if uid in stored - failed:
         return
@@ -192,3 +192,8 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
     raise CadError(
         f"{url}: the archive does not list the object as stored{''.join(reasons[:1])}", file=path
     )
+
+
+def _named(answer: Dataset, sequence: str) -> set[str]:
+    """Return the UIDs of the objects that a sequence of an answer names."""
+    return {str(item.get("ReferencedSOPInstanceUID", "")) for item in answer.get(sequence, [])}

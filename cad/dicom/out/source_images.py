@@ -85,8 +85,9 @@ def source_images(folder: Path, study_id: str, participant_id: str) -> SourceIma
             patient=participant_id,
             hint="import the T2 series as single images, or as an enhanced object of its own",
         )
-    return SourceImages(volume, [_enhanced(volume, planes, uids[0], sidecar, patient_id)],
-                        patient_id, planes)  # fmt: skip
+    return SourceImages(
+        volume, [_enhanced(volume, planes, uids[0], sidecar, patient_id)], patient_id, planes
+    )
 
 
 def _enhanced(
@@ -95,16 +96,20 @@ def _enhanced(
     """Return the header of a multi-frame object whose frame k lies at z index ``planes[k]``."""
     header = _header(volume, 0, uid, sidecar, patient_id)
     header.NumberOfFrames = len(planes)
-    shared, orientation, measures = Dataset(), Dataset(), Dataset()
+    shared = Dataset()
+    orientation = Dataset()
+    measures = Dataset()
     orientation.ImageOrientationPatient = header.ImageOrientationPatient
     for keyword in ("PixelSpacing", "SliceThickness", "SpacingBetweenSlices"):
         setattr(measures, keyword, getattr(header, keyword))
         delattr(header, keyword)
-    shared.PlaneOrientationSequence, shared.PixelMeasuresSequence = [orientation], [measures]
+    shared.PlaneOrientationSequence = [orientation]
+    shared.PixelMeasuresSequence = [measures]
     header.SharedFunctionalGroupsSequence = [shared]
     header.PerFrameFunctionalGroupsSequence = []
     for z in planes:
-        group, position = Dataset(), Dataset()
+        group = Dataset()
+        position = Dataset()
         place = volume.index_to_patient(np.array([0, 0, z]))
         position.ImagePositionPatient = [_decimal(v) for v in place]
         group.PlanePositionSequence = [position]
@@ -117,7 +122,8 @@ def _header(volume: Volume, z: int, uid: str, sidecar: JsonObject, patient_id: s
     header = Dataset()
     header.file_meta = FileMetaDataset()
     header.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    header.PatientID, header.PatientName = patient_id, f"{patient_id}^"
+    header.PatientID = patient_id
+    header.PatientName = f"{patient_id}^"
     header.PatientBirthDate = header.PatientSex = ""
     header.StudyInstanceUID = sidecar["StudyInstanceUID"]
     header.StudyDate = header.StudyTime = header.StudyID = ""
@@ -130,7 +136,8 @@ def _header(volume: Volume, z: int, uid: str, sidecar: JsonObject, patient_id: s
     header.SOPClassUID = sidecar.get("SOPClassUID", _CLASSIC)
     header.SOPInstanceUID = uid
     header.InstanceNumber = z + 1
-    header.Rows, header.Columns = volume.shape[1], volume.shape[2]
+    header.Rows = volume.shape[1]
+    header.Columns = volume.shape[2]
     x, y, thickness = volume.spacing
     header.PixelSpacing = [_decimal(y), _decimal(x)]
     header.SliceThickness = header.SpacingBetweenSlices = _decimal(thickness)

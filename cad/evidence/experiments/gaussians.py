@@ -41,7 +41,8 @@ class Gaussians:
 
     def posterior(self, X: np.ndarray) -> np.ndarray:
         """Return the true probability of the positive class at points, shape (n,) ([N14] (16))."""
-        low, high = np.array(self.negative, float), np.array(self.positive, float)
+        low = np.array(self.negative, float)
+        high = np.array(self.positive, float)
         gap = ((X - low) ** 2).sum(axis=1) - ((X - high) ** 2).sum(axis=1)
         return np.asarray(expit(gap / (2 * self.sigma**2)))
 

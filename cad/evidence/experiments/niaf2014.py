@@ -36,7 +36,8 @@ METHODS = (*SCALES, "SVM", "F-SVM")
 BASELINES = ("logistic on soft labels", "kernel ridge on p")
 COST = 100.0
 GAMMA = 0.5  # 1 / (2 sigma^2) with the paper's sigma = 1
-N_TRAIN, N_TEST = 100, 1000
+N_TRAIN = 100
+N_TEST = 1000
 SEEDS = 100  # the repetitions of [N14] Fig. 6
 # The paper's text says variance, its figures fit a standard deviation.
 TABLE1_READINGS = {"standard deviation .3": 0.3, "variance .3": float(np.sqrt(0.3))}
@@ -219,7 +220,8 @@ def paired_p(
     wide = rows.pivot(index="seed", columns="method", values=measure)
     gap = (wide[method] - wide[other]) * (1 if better == "higher" else -1)
     gap = gap.fillna(-1 - gap.abs().max()).fillna(-1).to_numpy()
-    wins, decided = int((gap > 0).sum()), int((gap != 0).sum())
+    wins = int((gap > 0).sum())
+    decided = int((gap != 0).sum())
     if decided == 0:
         return 1.0, 1.0
     return (
@@ -260,7 +262,8 @@ def compare_methods(
     rows = []
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
-        X, X_test = data.draw(N_TRAIN, rng), data.draw(N_TEST, rng)
+        X = data.draw(N_TRAIN, rng)
+        X_test = data.draw(N_TEST, rng)
         p = label(noisy(data.posterior(X), amplitude, rng), rng)
         # Without noise: a method is to find the true probabilities, not those that it was told.
         test = X_test, data.posterior(X_test)
@@ -293,8 +296,10 @@ def outlier(options: Options) -> Result:
     figure = Figure(figsize=(9, 4))
     rows = []
     for axes, (name, model) in zip(figure.subplots(1, 2), models.items(), strict=True):
-        low, high = points.min(axis=0) - 0.3, points.max(axis=0) + 0.3
-        x, side = np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120)
+        low = points.min(axis=0) - 0.3
+        high = points.max(axis=0) + 0.3
+        x = np.linspace(low[0], high[0], 120)
+        side = np.linspace(low[1], high[1], 120)
         grid = np.stack(np.meshgrid(x, side), axis=-1).reshape(-1, 2)
         f = model.decision_function(grid).reshape(120, 120)
         styles = ["dashed", "solid", "dashed"]
@@ -331,15 +336,15 @@ def table1(options: Options) -> Result:
         ``repeats`` is the number of seeds.
     """
     seeds = options.repeats or SEEDS
-    parts = []
+    tables = []
     for reading, sigma in TABLE1_READINGS.items():
         rows = compare_methods(Gaussians((-0.5,), (0.5,), sigma), 0.0, TABLE1_ETA, seeds)
-        parts.append(medians(rows, ["method"]).assign(reading=reading))
-    table = pd.concat([*parts, _PUBLISHED["table1"]], ignore_index=True)
+        tables.append(medians(rows, ["method"]).assign(reading=reading))
+    table = pd.concat([*tables, _PUBLISHED["table1"]], ignore_index=True)
     order = ["reading", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
     return Result.of_words(
         _WORDS["table1"],
-        {"Measures": table[order], "Other methods relative to the P-SVM": _ratios(parts)},
+        {"Measures": table[order], "Other methods relative to the P-SVM": _ratios(tables)},
         {"Estimated probabilities, seed 0, standard deviation .3": _figure4()},
         n=N_TRAIN,
         n_test=N_TEST,
@@ -356,14 +361,15 @@ def table2(options: Options) -> Result:
         ``repeats`` is the number of seeds.
     """
     seeds = options.repeats or SEEDS
-    parts, tests = [], []
+    tables = []
+    tests = []
     for name, (negative, positive) in TABLE2_MEANS.items():
         data = Gaussians(negative, positive, float(np.sqrt(0.7)))
         for eta in TABLE2_ETAS:
             rows = compare_methods(data, TABLE2_NOISE, eta, seeds)
-            parts.append(medians(rows, ["method"]).assign(means=name, eta=eta))
+            tables.append(medians(rows, ["method"]).assign(means=name, eta=eta))
             tests += _tests(rows, name, eta)
-    table = pd.concat([*parts, _PUBLISHED["table2"]], ignore_index=True)
+    table = pd.concat([*tables, _PUBLISHED["table2"]], ignore_index=True)
     order = ["means", "eta", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
     return Result.of_words(
         _WORDS["table2"],
@@ -409,8 +415,10 @@ def _tests(rows: pd.DataFrame, means: str, eta: float) -> list[dict[str, object]
 def _papers_test() -> pd.DataFrame:
     """Return [N14] IV's sign test of the P-SVM over 100 resamples of seed 0's test points."""
     rng = np.random.default_rng(0)
-    X, X_test = TABLE2.draw(N_TRAIN, rng), TABLE2.draw(N_TEST, rng)
-    p, target = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng), TABLE2.posterior(X_test)
+    X = TABLE2.draw(N_TRAIN, rng)
+    X_test = TABLE2.draw(N_TEST, rng)
+    p = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng)
+    target = TABLE2.posterior(X_test)
     truth = (target > 0.5).astype(float)
     # Of points r and their probabilities; larger is better.
     better: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
@@ -419,9 +427,9 @@ def _papers_test() -> pd.DataFrame:
         "Err": lambda r, q: -alignment_error(target[r], q),
     }
 
-    def test(name: str, own: np.ndarray, other: np.ndarray) -> float:
+    def test(name: str, ours: np.ndarray, other: np.ndarray) -> float:
         return paper_sign_test(
-            lambda r: (better[name](r, own[r]), better[name](r, other[r])), N_TEST
+            lambda r: (better[name](r, ours[r]), better[name](r, other[r])), N_TEST
         )
 
     rows = []
@@ -440,10 +448,10 @@ def _papers_test() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _ratios(parts: list[pd.DataFrame]) -> pd.DataFrame:
+def _ratios(tables: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            "reading": part["reading"].iloc[0],
+            "reading": rows["reading"].iloc[0],
             "method": other,
             "against": method,
             **{
@@ -451,8 +459,8 @@ def _ratios(parts: list[pd.DataFrame]) -> pd.DataFrame:
                 for name in ("Err", "KL", "KL one-sided")
             },
         }
-        for part in parts
-        for values in (part.set_index("method"),)
+        for rows in tables
+        for values in (rows.set_index("method"),)
         for method in SCALES
         for other in ("SVM", "F-SVM")
     )
@@ -503,8 +511,8 @@ def _crossing(model: Any, y: float) -> float:
     """Return where the frontier crosses a horizontal line, nearest to x = 0; NaN if nowhere."""
     x = np.linspace(-2, 2, 2001)
     f = model.decision_function(np.column_stack([x, np.full(len(x), y)]))
-    at = x[:-1][np.diff(np.sign(f)) != 0]
-    return float(at[np.abs(at).argmin()]) if len(at) else float("nan")
+    crossing = x[:-1][np.diff(np.sign(f)) != 0]
+    return float(crossing[np.abs(crossing).argmin()]) if len(crossing) else float("nan")
 
 
 def noise(options: Options) -> Result:
@@ -517,11 +525,11 @@ def noise(options: Options) -> Result:
     """
     seeds = options.repeats or SEEDS
     etas = np.clip(AMPLITUDES, ETA, WIDEST_ETA).tolist()
-    parts = [
+    tables = [
         compare_methods(TABLE2, amplitude, eta, seeds).assign(amplitude=amplitude)
         for amplitude, eta in zip(AMPLITUDES, etas, strict=True)
     ]
-    table = medians(pd.concat(parts, ignore_index=True), ["amplitude", "method"])
+    table = medians(pd.concat(tables, ignore_index=True), ["amplitude", "method"])
     return Result.of_words(
         _WORDS["noise"],
         {"Measures": table, "Order of the methods": _orders(table, "amplitude")},
@@ -542,7 +550,7 @@ def proportion(options: Options) -> Result:
         ``repeats`` is the number of seeds.
     """
     seeds = options.repeats or SEEDS
-    parts = []
+    tables = []
     for share in PROPORTIONS:
 
         def some_soft(p: np.ndarray, rng: np.random.Generator, share: float = share) -> np.ndarray:
@@ -550,8 +558,8 @@ def proportion(options: Options) -> Result:
             return np.where(soft, p, (p > 0.5).astype(float))
 
         rows = compare_methods(TABLE2, TABLE2_NOISE, TABLE2_NOISE, seeds, some_soft)
-        parts.append(rows.assign(share=share))
-    table = medians(pd.concat(parts, ignore_index=True), ["share", "method"])
+        tables.append(rows.assign(share=share))
+    table = medians(pd.concat(tables, ignore_index=True), ["share", "method"])
     return Result.of_words(
         _WORDS["proportion"],
         {"Measures": table, "Order of the methods": _orders(table, "share")},
@@ -574,8 +582,8 @@ def discrete(options: Options) -> Result:
     seeds = options.repeats or SEEDS
     continuous = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds)
     rounded = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds, lambda p, rng: five_levels(p))
-    parts = [continuous.assign(labels="continuous"), rounded.assign(labels="five levels")]
-    table = medians(pd.concat(parts, ignore_index=True), ["labels", "method"])
+    both = [continuous.assign(labels="continuous"), rounded.assign(labels="five levels")]
+    table = medians(pd.concat(both, ignore_index=True), ["labels", "method"])
     tables = {"Measures": table, "Order of the methods": _orders(table, "labels")}
     return Result.of_words(_WORDS["discrete"], tables, last=seeds - 1)
 
@@ -583,10 +591,10 @@ def discrete(options: Options) -> Result:
 def _orders(table: pd.DataFrame, by: str) -> pd.DataFrame:
     """Return the paper's methods from best to worst for every measure, level and scale."""
     rows = []
-    for level, part in table.groupby(by, sort=False):
+    for level, of_level in table.groupby(by, sort=False):
         for method, scale in SCALES.items():
             row: dict[str, object] = {by: level, "scale": scale}
-            compared = part[part["method"].isin([method, "SVM", "F-SVM"])]
+            compared = of_level[of_level["method"].isin([method, "SVM", "F-SVM"])]
             for measure, way in _BETTER.items():
                 ranked = compared.dropna(subset=measure).sort_values(
                     measure, ascending=way == "lower", kind="stable"
@@ -599,8 +607,8 @@ def _orders(table: pd.DataFrame, by: str) -> pd.DataFrame:
 def _plot(table: pd.DataFrame, by: str, label: str) -> Figure:
     figure = Figure(figsize=(10, 6))
     for axes, measure in zip(figure.subplots(2, 2).ravel(), _BETTER, strict=True):
-        for method, part in table.groupby("method", sort=False):
-            axes.plot(part[by], part[measure], "o-", ms=3, color=COLOURS[str(method)], label=method)
+        for method, rows in table.groupby("method", sort=False):
+            axes.plot(rows[by], rows[measure], "o-", ms=3, color=COLOURS[str(method)], label=method)
         axes.set_xlabel(label)
         axes.set_ylabel(measure if measure != "Err" else "alignment error")
         axes.spines[["top", "right"]].set_visible(False)

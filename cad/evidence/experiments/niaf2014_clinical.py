@@ -27,7 +27,8 @@ from cad.run.model.estimator import make_estimator
 from cad.run.pipeline import aggregate_cohort
 from cad.run.stages.aggregate import Table
 
-PATIENTS, SEED = 49, 0
+PATIENTS = 49
+SEED = 0
 GRID = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}
 # Where groups of patients are left out instead of each one, the search is as short.
 SHORT_GRID = {"C": [1.0, 10.0], "gamma": [0.00003, 0.0003]}
@@ -38,7 +39,8 @@ SOFT: dict[str, str] = _TABLES["soft"]
 """Learners of the same soft labels without tubes."""
 METHODS = {"P-SVM": "ProbabilisticSVC", "SVM": "PlattSVC", "F-SVM": "FuzzySVC", **SOFT}
 SHIPPED = "P-SVM as shipped (pipelines/psvm.yaml)"
-TUNED, PAPER = "everybody tuned", "everybody at σ = 2⁵, C = 2¹³"
+TUNED = "everybody tuned"
+PAPER = "everybody at σ = 2⁵, C = 2¹³"
 # Tables III and IV: one reader, the declared expert. Tables V and VI: all readers.
 READINGS = {"expert": ("III", "IV"), "all": ("V", "VI")}
 ETA: dict[str, float | str] = {"expert": 0.125, "all": "adaptive"}
@@ -79,7 +81,8 @@ def clinical(options: Options) -> Result:
             if block == TUNED:
                 tuned[readers] = q["P-SVM"]
     on_truth, learned = _on_truth(cohort, tuned, options)
-    table, widths = pd.DataFrame([*rows, on_truth]), _widths(cohort, options)
+    table = pd.DataFrame([*rows, on_truth])
+    widths = _widths(cohort, options)
     simulated = read_cohort(cohort).simulated
     groups = f"{options.repeats} groups of patients (grid {SHORT_GRID})"
     return Result.of_words(
@@ -115,7 +118,7 @@ def _block(
             params = {k: v for k, v in paper.learner.params.items() if k in ("C", "gamma")}
             learner = paper.learner.model_copy(update={"name": METHODS[method], "params": params})
             chosen[method] = paper.model_copy(update={"learner": learner})
-    return {m: _out_of_fold(own, regions, options) for m, own in chosen.items()}
+    return {m: _out_of_fold(candidate, regions, options) for m, candidate in chosen.items()}
 
 
 def _rows(
@@ -167,34 +170,35 @@ def _on_truth(
     return {"table": ON_TRUTH, "method": "P-SVM", **row}, pd.DataFrame(rows)
 
 
-def _swapped_p(table: Table, target: str, own: OutOfFold, other: OutOfFold) -> dict[str, float]:
+def _swapped_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> dict[str, float]:
     """Return the p-value of each measure when the two learners are swapped in random patients."""
     t = table.labels[target].to_numpy(float)
     truth = np.where(np.isfinite(t), t > 0.5, np.nan)
-    if own is other:
+    if ours is other:
         return {f"p ({name})": 1.0 for name in _TESTED}
     pairs = compare_learners(
-        {"own": own.probability, "other": other.probability},
+        {"own": ours.probability, "other": other.probability},
         truth,
         table.groups,
         target=t,
-        centred={"own": own.centred, "other": other.centred},
+        centred={"own": ours.centred, "other": other.centred},
         measures=tuple(_NAMES[name] for name in _TESTED),
         resamples=SWAPS,
     ).set_index("measure")
     return {f"p ({name})": float(pairs.at[_NAMES[name], "p_permutation"]) for name in _TESTED}
 
 
-def _papers_p(table: Table, target: str, own: OutOfFold, other: OutOfFold) -> dict[str, float]:
+def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> dict[str, float]:
     """Return [N14] IV's sign test over resampled regions that the P-SVM is better, by measure."""
     t = table.labels[target].to_numpy(float)
-    known = np.isfinite(t) & np.isfinite(own.probability) & np.isfinite(other.probability)
-    t = t[known]
-    pair = [(made.probability[known], made.centred[known]) for made in (own, other)]
+    judged = np.isfinite(t) & np.isfinite(ours.probability) & np.isfinite(other.probability)
+    t = t[judged]
+    pair = [(made.probability[judged], made.centred[judged]) for made in (ours, other)]
 
     def test(name: str) -> float:
         def values(rows: np.ndarray) -> tuple[float, float]:
-            measure, sign = MEASURES[_NAMES[name]], _TESTED[name]
+            measure = MEASURES[_NAMES[name]]
+            sign = _TESTED[name]
             first, second = (sign * measure(_cases(t[rows], q[rows], z[rows])) for q, z in pair)
             return first, second
 
@@ -282,7 +286,7 @@ def _tuned(base: PipelineSettings, learner: str, options: Options) -> PipelineSe
     params = LEARNERS[learner]().get_params()
     short = options.repeats is not None
     grid = SHORT_GRID if short else GRID
-    part = base.learner.model_copy(
+    tuned = base.learner.model_copy(
         update={
             "name": learner,
             "params": {},
@@ -290,14 +294,14 @@ def _tuned(base: PipelineSettings, learner: str, options: Options) -> PipelineSe
             "inner_folds": SHORT_FOLDS if short else base.learner.inner_folds,
         }
     )
-    return base.model_copy(update={"learner": part})
+    return base.model_copy(update={"learner": tuned})
 
 
 def _measure(table: Table, target: str, made: OutOfFold) -> dict[str, object]:
-    known = table.labels[target].notna().to_numpy() & np.isfinite(made.probability)
-    t = table.labels[target].to_numpy(float)[known]
-    cases = _cases(t, made.probability[known], made.centred[known])
-    group = table.groups[known]
+    judged = table.labels[target].notna().to_numpy() & np.isfinite(made.probability)
+    t = table.labels[target].to_numpy(float)[judged]
+    cases = _cases(t, made.probability[judged], made.centred[judged])
+    group = table.groups[judged]
     ends = bootstrap(lambda weight: _values(cases, weight), group, 1000, 0)
     point = _values(cases, np.ones((1, len(t))))[0]
     return {
@@ -322,13 +326,13 @@ def _cases(t: np.ndarray, q: np.ndarray, centred: np.ndarray) -> Cases:
 
 
 def _finding(table: pd.DataFrame) -> str:
-    parts = []
+    sentences = []
     for (name, block), rows in table.dropna(subset="settings").groupby(["table", "settings"]):
         if name in ("III", "V"):
             kl = rows.set_index("method")["KL"].str.split(" ").str[0].astype(float)
-            parts.append(
+            sentences.append(
                 f"Table {name}, {block}: two-sided KL {kl['P-SVM']:.3g} of the P-SVM against "
                 f"{kl['SVM']:.3g} of the SVM and {kl['F-SVM']:.3g} of the F-SVM; lowest: "
                 f"{kl.idxmin()}."
             )
-    return " ".join(parts)
+    return " ".join(sentences)

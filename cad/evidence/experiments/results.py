@@ -57,7 +57,8 @@ class Result:
             Values to fill in, by name.
         """
         remarks = [remark.format(**values) for remark in words.get("remarks", [])]
-        title, setup = words["title"].format(**values), words["setup"].format(**values)
+        title = words["title"].format(**values)
+        setup = words["setup"].format(**values)
         return cls(title, setup, tables, figures or {}, remarks)
 
     def write(self, out: Path, name: str) -> Path:
@@ -70,18 +71,18 @@ class Result:
         name : str
             Stem of every file name; tables and figures also get a number.
         """
-        parts = [f"# {self.title}", "", self.setup, ""]
+        lines = [f"# {self.title}", "", self.setup, ""]
         for i, (caption, table) in enumerate(self.tables.items(), start=1):
             file = f"{name}-{i}.csv"
             write_csv(out / file, table, list(table.columns))
-            parts += [f"**{caption}** ([{file}]({file}))", "", to_markdown(table)]
+            lines += [f"**{caption}** ([{file}]({file}))", "", to_markdown(table)]
         for i, (caption, figure) in enumerate(self.figures.items(), start=1):
             file = f"{name}-{i}.png"
             write_atomic(out / file, png(figure))
-            parts += [f"![{caption}]({file})", "", f"*{caption}*", ""]
-        parts += [f"- {remark}" for remark in self.remarks]
+            lines += [f"![{caption}]({file})", "", f"*{caption}*", ""]
+        lines += [f"- {remark}" for remark in self.remarks]
         page = out / f"{name}.md"
-        write_atomic(page, ("\n".join(parts).rstrip() + "\n").encode())
+        write_atomic(page, ("\n".join(lines).rstrip() + "\n").encode())
         return page
 
 

@@ -71,9 +71,9 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     count = image.shape[1]
     source = np.clip(np.arange(count)[None, :, None] - step, 0, count - 1)
     low = np.minimum(source.astype(int), count - 2)
-    part = source - low
-    moved = np.take_along_axis(image, low, 1) * (1 - part)
-    moved += np.take_along_axis(image, low + 1, 1) * part
+    fraction = source - low
+    moved = np.take_along_axis(image, low, 1) * (1 - fraction)
+    moved += np.take_along_axis(image, low + 1, 1) * fraction
     return np.asarray(moved * (1 - np.gradient(step, axis=1)))
 
 

@@ -241,8 +241,8 @@ def _encoded(data: Dataset) -> bytes:
     return stream.getvalue()
 
 
-def _uid(*parts: object) -> str:
-    digest = hashlib.sha256("/".join(map(str, ("cad simulate", *parts))).encode()).digest()
+def _uid(*words: object) -> str:
+    digest = hashlib.sha256("/".join(map(str, ("cad simulate", *words))).encode()).digest()
     return f"2.25.{int.from_bytes(digest[:15], 'big')}"
 
 

@@ -110,8 +110,8 @@ def fine_grid(times: np.ndarray) -> np.ndarray:
     ndarray
         Seconds, at most ``FINE_STEP`` apart.
     """
-    parts = int(np.ceil((times[1] - times[0]) / FINE_STEP))
-    return np.linspace(times[0], times[-1], (len(times) - 1) * parts + 1)
+    n_steps = int(np.ceil((times[1] - times[0]) / FINE_STEP))
+    return np.linspace(times[0], times[-1], (len(times) - 1) * n_steps + 1)
 
 
 def spoiled_gradient_echo(

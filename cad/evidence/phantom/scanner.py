@@ -194,8 +194,8 @@ def dynamic_images(
             now, np.array(1.0), repetition, protocol.flip
         )
         clean = gain[i] * np.bincount(voxels, signal, n) * sensitivity
-        here = (float(moved[i, 1]), float(moved[i, 0]))
-        frames[i] = _stored(acquire(clean.reshape(view.grid.shape), sd, rng, here))
+        offset = (float(moved[i, 1]), float(moved[i, 0]))
+        frames[i] = _stored(acquire(clean.reshape(view.grid.shape), sd, rng, offset))
     vfa = []
     for flip in protocol.flips:
         signal = weight * physics.spoiled_gradient_echo(t1, np.array(1.0), repetition, flip)
@@ -243,13 +243,13 @@ def _kinetics(
         column["vp"][gland],
     )
     # Around the gland one curve a tissue is enough.
-    for other in np.unique(names[~gland]):
-        here = (names == other) & ~gland
-        tissue = view.scene.tissues[str(other)]
-        if other in ("artery", "vein"):
-            curves[here] = np.interp(times, fine, blood if other == "artery" else venous)
+    for name in np.unique(names[~gland]):
+        of_tissue = (names == name) & ~gland
+        tissue = view.scene.tissues[str(name)]
+        if name in ("artery", "vein"):
+            curves[of_tissue] = np.interp(times, fine, blood if name == "artery" else venous)
         else:
-            curves[here] = physics.extended_tofts(
+            curves[of_tissue] = physics.extended_tofts(
                 times, fine, later, *(np.array([v]) for v in (tissue.ktrans, tissue.ve, tissue.vp))
             )
     return voxel, share, column["t1"], column["density"], curves

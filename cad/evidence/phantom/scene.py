@@ -129,8 +129,10 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     short, long = (kernel(length) for length in params.TEXTURE_MM)
     uneven = np.sqrt(1 - params.TEXTURE_LONG) * short + np.sqrt(params.TEXTURE_LONG) * long
     # Both are filters of the same white noise: their correlation adds to the variance.
-    alike = float((short * long).sum() / np.sqrt((short**2).sum() * (long**2).sum()))
-    uneven /= np.sqrt(1 + 2 * np.sqrt(params.TEXTURE_LONG * (1 - params.TEXTURE_LONG)) * alike)
+    correlation = float((short * long).sum() / np.sqrt((short**2).sum() * (long**2).sum()))
+    uneven /= np.sqrt(
+        1 + 2 * np.sqrt(params.TEXTURE_LONG * (1 - params.TEXTURE_LONG)) * correlation
+    )
     filters = [uneven, uneven, uneven, uneven, kernel(params.SEPTA_MM)]
     noise = rng.standard_normal((5, *size), dtype=np.float32)
     made = [irfftn(rfftn(w) * k, size) for w, k in zip(noise, filters, strict=True)]
@@ -249,9 +251,9 @@ class View:
 
         ``numbers`` are shape numbers: 0 is fat, i + 1 is ``shapes[i]`` of the scene.
         """
-        wanted = np.zeros(len(self.scene.shapes) + 1, np.float32)
-        wanted[numbers] = 1.0
-        return self.average(wanted)
+        is_counted = np.zeros(len(self.scene.shapes) + 1, np.float32)
+        is_counted[numbers] = 1.0
+        return self.average(is_counted)
 
     def field(self, which: int) -> np.ndarray:
         """Return one of the scene's random fields, interpolated at the voxels: (z, y, x).
@@ -315,9 +317,9 @@ def _linear_weights(axis: np.ndarray, origin: float, size: int) -> np.ndarray:
     """Return weights (n_axis, size) of linear interpolation on a lattice that repeats."""
     position = (axis - origin) / TEXTURE_STEP
     lower = np.floor(position).astype(int)
-    part = (position - lower).astype(np.float32)
+    fraction = (position - lower).astype(np.float32)
     out = np.zeros((len(axis), size), np.float32)
     rows = np.arange(len(axis))
-    out[rows, lower % size] += 1.0 - part
-    out[rows, (lower + 1) % size] += part
+    out[rows, lower % size] += 1.0 - fraction
+    out[rows, (lower + 1) % size] += fraction
     return out

@@ -140,8 +140,8 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
                 (x, shape.centre[0], reach),
             )
         )
-        part = out[window]
-        if not part.size:
+        cut = out[window]
+        if not cut.size:
             continue
         near_z = z[window[0], None, None]
         near_y = y[window[1], None]
@@ -151,6 +151,6 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
             allowed = np.zeros(len(shapes) + 1, bool)
             for other, earlier in enumerate(shapes[: number - 1], start=1):
                 allowed[other] = earlier.zone in shape.within
-            inside &= allowed[part]
-        part[inside] = number
+            inside &= allowed[cut]
+        cut[inside] = number
     return out

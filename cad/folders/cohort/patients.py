@@ -83,7 +83,9 @@ class Patients:
     """
 
     def __init__(self, root: Path, labels: Literal["id", "pseudonym"], known: set[str]) -> None:
-        self.root, self.labels, self.known = root, labels, known
+        self.root = root
+        self.labels = labels
+        self.known = known
         self.studies: dict[str, Place] = {}
         self.sources: dict[str, str | None] = {}
         for folder in sorted(p for p in root.glob("sub-*") if p.name in known and p.is_dir()):
@@ -98,7 +100,8 @@ class Patients:
                 entries = read_json(sidecar)
             except CadError:
                 continue
-            uid, source = entries.get("StudyInstanceUID"), entries.get("SourcePatientID")
+            uid = entries.get("StudyInstanceUID")
+            source = entries.get("SourcePatientID")
             if uid:
                 session = home.name if home.name.startswith("ses-") else None
                 self.studies[str(uid)] = Place(participant, session, home)
@@ -127,11 +130,11 @@ class Patients:
         label = "sub-" + re.sub(r"[^A-Za-z0-9]", "", patient_id)
         if label == "sub-":
             raise CadError(f"PatientID {patient_id!r} has no letter or digit for a label")
-        known = self.sources.get(label, patient_id)
-        if known != patient_id:
+        source = self.sources.get(label, patient_id)
+        if source != patient_id:
             raise CadError(
                 f"two source patients would both be {label}: PatientID {patient_id!r} and "
-                f"{'one of unknown source' if known is None else repr(known)}",
+                f"{'one of unknown source' if source is None else repr(source)}",
                 hint="set labels: pseudonym in the rules, or import into another cohort",
             )
         return label
@@ -252,7 +255,8 @@ class Patients:
         CadError
             When it is gone and the cohort has patients by its pseudonyms, or was changed.
         """
-        path, check = self.root / KEY_FILE, self.root / CHECK_FILE
+        path = self.root / KEY_FILE
+        check = self.root / CHECK_FILE
         # A new key would make the same man another patient: one in training, one in test.
         otherwise = "the next study of one of them would become another patient"
         hint = "bring the key back from a backup, import into another cohort, remove by sub-P…"

@@ -26,18 +26,18 @@ def twins(refs: Iterable[StudyRef]) -> list[CadError]:
     list of CadError
         One error for each pair of patients, to report; empty when there is none.
     """
-    seen: dict[str, list[StudyRef]] = defaultdict(list)
+    by_voxels: dict[str, list[StudyRef]] = defaultdict(list)
     for ref in refs:
         for kind in ("t2w", "adc"):
             path = image_path(ref.folder, ref.study_id, kind)
             try:
                 if path.is_file():
-                    seen[voxel_hash(read_volume(path))].append(ref)
+                    by_voxels[voxel_hash(read_volume(path))].append(ref)
             except (CadError, OSError):
                 continue
     pairs = {
         (first.participant_id, other.participant_id): other
-        for first, *others in seen.values()
+        for first, *others in by_voxels.values()
         for other in others
         if other.participant_id != first.participant_id
     }

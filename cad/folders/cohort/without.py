@@ -40,8 +40,8 @@ def strangers(cohort: Cohort, patients: Collection[str]) -> list[str]:
     list of str
         ``sub-XXX``, sorted.
     """
-    known = set(cohort.participants["participant_id"])
-    return [patient for patient in labels_of(patients) if patient not in known]
+    participants = set(cohort.participants["participant_id"])
+    return [patient for patient in labels_of(patients) if patient not in participants]
 
 
 def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
@@ -57,15 +57,15 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
     if not patients:
         return cohort
 
-    def rest(table: pd.DataFrame) -> pd.DataFrame:
+    def others_of(table: pd.DataFrame) -> pd.DataFrame:
         return table[~table["participant_id"].isin(patients)].reset_index(drop=True)
 
     # Another digest, or a run that is resumed would keep results made with these patients.
     return replace(
         cohort,
-        participants=rest(cohort.participants),
-        rois=rest(cohort.rois),
-        scores=rest(cohort.scores),
+        participants=others_of(cohort.participants),
+        rois=others_of(cohort.rois),
+        scores=others_of(cohort.scores),
         problems=[problem for problem in cohort.problems if problem.patient not in patients],
         digest=hashlib.sha256("\n".join([cohort.digest, *sorted(patients)]).encode()).hexdigest(),
     )

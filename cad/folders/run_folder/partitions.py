@@ -55,7 +55,7 @@ def read_partitions(root: Path) -> pd.DataFrame:
     """
     folders = _runs(root)
     wanted = [*KEYS, *columns_stated(_same_settings(folders))]
-    parts: list[pd.DataFrame] = []
+    tables: list[pd.DataFrame] = []
     owner: dict[str, RunFolder] = {}
     for folder in folders:
         features = _read(folder.features, wanted)
@@ -71,9 +71,9 @@ def read_partitions(root: Path) -> pd.DataFrame:
             owner[patient] = folder
         region = ["participant_id", "roi_id"]
         labels = _read(folder.labels, [*region, *LABELS])
-        parts.append(features.merge(labels, on=region, how="left"))
-    order = [*(name for name in wanted if any(name in part for part in parts)), *LABELS]
-    joined = pd.concat(parts, ignore_index=True)[order]
+        tables.append(features.merge(labels, on=region, how="left"))
+    order = [*(name for name in wanted if any(name in table for table in tables)), *LABELS]
+    joined = pd.concat(tables, ignore_index=True)[order]
     pa.default_memory_pool().release_unused()  # it keeps as much as the joined table takes
     return joined
 
@@ -112,9 +112,9 @@ def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
                     hint=f"run again with {section}.{key} one of {', '.join(good)}",
                 )
     for folder in others:
-        own = read_record(folder)["settings"]
+        stated = read_record(folder)["settings"]
         for section in _SHARED:
-            for key, value in own[section].items():
+            for key, value in stated[section].items():
                 if settings[section].get(key) != value:
                     raise CadError(
                         f"{section}.{key} is {value}, and {settings[section].get(key)} in "

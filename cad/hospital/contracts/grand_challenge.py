@@ -30,7 +30,8 @@ IMAGES = {
     "hbv": "transverse-hbv-prostate-mri",
 }
 """Folder of each image; the last may be missing."""
-READERS_MASK, DETECTION_MAP = "prostate-lesion-segmentation", "cspca-detection-map"
+READERS_MASK = "prostate-lesion-segmentation"
+DETECTION_MAP = "cspca-detection-map"
 LIKELIHOOD = "cspca-case-level-likelihood.json"
 _STEM = "case_1"
 _CORNERS = np.ones((3, 3, 3), bool)

@@ -23,7 +23,8 @@ from cad.base.files import write_atomic
 from cad.base.reading import MAX_YAML, read_bytes
 from cad.folders.cohort.patients import SECRET
 
-KEY_FILE, REASON_FILE = "node.key", "reason.txt"
+KEY_FILE = "node.key"
+REASON_FILE = "reason.txt"
 _HEX = 16
 KEY = "[0-9a-f]" * _HEX
 """What a key looks like: as a regular expression, and as SQL's GLOB."""
@@ -72,7 +73,7 @@ def is_key(name: str) -> bool:
     return re.fullmatch(KEY, name) is not None
 
 
-def study_folder(home: Path, part: str, key: str) -> Path:
+def study_folder(home: Path, section: str, key: str) -> Path:
     """Return the folder of a study: ``home/part/key``.
 
     Parameters
@@ -91,7 +92,7 @@ def study_folder(home: Path, part: str, key: str) -> Path:
     """
     if not is_key(key):
         raise CadError(f"{key!r} is no study's key: that is {_HEX} digits of 0-9 and a-f")
-    return home / part / key
+    return home / section / key
 
 
 def wording(error: BaseException) -> dict[str, str]:
@@ -110,7 +111,8 @@ def wording(error: BaseException) -> dict[str, str]:
     """
     if isinstance(error, CadError):
         problem, hint = _words(error.place)
-        code, reason = error.place, _filled(problem, error.problem)
+        code = error.place
+        reason = _filled(problem, error.problem)
         return {"code": code, "reason": reason, "hint": _filled(hint, error.hint)}
     if isinstance(error, OSError) and error.errno:
         code = errno.errorcode.get(error.errno, "OSError")
@@ -129,7 +131,7 @@ def _words(place: str) -> tuple[str, str]:
     for call in _calls(module):  # the outermost one of a line comes first
         name = ast.unparse(call.func).rpartition(".")[2]
         if call.lineno == int(line) and (name[:1].isupper() or name == "kind"):
-            hint = next((one.value for one in call.keywords if one.arg == "hint"), None)
+            hint = next((keyword.value for keyword in call.keywords if keyword.arg == "hint"), None)
             return _constant(call.args[0]), _constant(hint) if hint is not None else ""
     return "…", ""
 
@@ -152,18 +154,18 @@ def _constant(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
-        return "".join(_constant(part) for part in node.values)
+        return "".join(_constant(value) for value in node.values)
     if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
         return _STATUS if _constant(node.format_spec) == "#06x" else "…"
     return "…"
 
 
-def _filled(words: str, said: str) -> str:
+def _filled(words: str, sentence: str) -> str:
     """Return the program's words with the statuses that an error says there."""
     if _STATUS not in words:
         return words
     pattern = re.escape(words).replace(_STATUS, "(0x[0-9a-f]{4})").replace("…", ".*?")
-    match = re.match(pattern, said, flags=re.DOTALL)
+    match = re.match(pattern, sentence, flags=re.DOTALL)
     for status in match.groups() if match is not None else ():
         words = words.replace(_STATUS, status, 1)
     return words

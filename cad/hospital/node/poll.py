@@ -37,11 +37,13 @@ class Poller:
     """
 
     def __init__(self, settings: PollSettings, archive: ArchiveSettings, inbox: Inbox) -> None:
-        self.settings, self.inbox = settings, inbox
+        self.settings = settings
+        self.inbox = inbox
         address = settings.address or archive.address
         limits = settings.limits or archive.limits
         self.archive = connect(address, settings.aet or archive.aet, limits)
-        self._secret, self._next = node_key(inbox.home), 0.0
+        self._secret = node_key(inbox.home)
+        self._next = 0.0
         self._scratch = inbox.home / INCOMING / FETCHING
 
     def look(self) -> bool:
@@ -71,8 +73,8 @@ class Poller:
         """Fetch what is new of one study."""
         if isinstance(series, CadError):
             raise series
-        seen = self.inbox.queue.seen
-        new = [one for one in series if not seen(self._name(one), one.instances, 0)]
+        is_seen = self.inbox.queue.seen
+        new = [listed for listed in series if not is_seen(self._name(listed), listed.instances, 0)]
         return bool(new) and self._take(new)
 
     @contextmanager
@@ -97,8 +99,8 @@ class Poller:
             shutil.rmtree(self._scratch, ignore_errors=True)
         if lost:
             raise lost[0]
-        for one in series:
-            self.inbox.queue.see(self._name(one), one.instances, 0)
+        for listed in series:
+            self.inbox.queue.see(self._name(listed), listed.instances, 0)
         return any(taken)
 
     def _keep(self, path: Path, lost: list[MachineError]) -> bool:

@@ -28,7 +28,10 @@ from cad.hospital.node.names import wording
 from cad.hospital.node.queue import QueueError
 
 VERIFICATION = "1.2.840.10008.1.1"
-_SUCCESS, _OUT_OF_RESOURCES, _DUPLICATE, _CANNOT_UNDERSTAND = 0x0000, 0xA700, 0x0111, 0xC000
+_SUCCESS = 0x0000
+_OUT_OF_RESOURCES = 0xA700
+_DUPLICATE = 0x0111
+_CANNOT_UNDERSTAND = 0xC000
 _PROCESSING_FAILURE = 0x0110
 _LOOK_BYTES = 2**24  # after so many of them it is asked whether there is room for more
 _LAST_ANSWER = 0.5  # seconds for an acknowledgement to leave after its instance is safe
@@ -53,14 +56,17 @@ class Receiver:
 
     def __init__(self, inbox: Inbox, promised: Promised = lambda number, objects: None) -> None:
         self._promised = promised
-        self.settings, self.inbox = inbox.settings.receiver, inbox
+        self.settings = inbox.settings.receiver
+        self.inbox = inbox
         self.refused = 0
-        self._busy, self._stopping = 0, False
+        self._busy = 0
+        self._stopping = False
         self._change = threading.Condition()
         # By association, which the library drops without telling us.
         self._left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         # The library writes what comes to the disk, there.
-        tempfile.tempdir, _config.STORE_RECV_CHUNKED_DATASET = str(inbox.spool), True
+        tempfile.tempdir = str(inbox.spool)
+        _config.STORE_RECV_CHUNKED_DATASET = True
         entity = AE(ae_title=self.settings.aet)
         entity.require_called_aet = True
         entity.require_calling_aet = list(self.settings.callers)
@@ -74,10 +80,12 @@ class Receiver:
         if inbox.settings.archive.commitment:  # there the archive has the role of the SCP
             entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
         handlers = [
-            (evt.EVT_CONN_OPEN, self._opened), (evt.EVT_DATA_RECV, self._came),
-            (evt.EVT_C_ECHO, lambda event: _SUCCESS), (evt.EVT_C_STORE, self._store),
+            (evt.EVT_CONN_OPEN, self._opened),
+            (evt.EVT_DATA_RECV, self._came),
+            (evt.EVT_C_ECHO, lambda event: _SUCCESS),
+            (evt.EVT_C_STORE, self._store),
             (evt.EVT_N_EVENT_REPORT, self._reported),
-        ]  # fmt: skip
+        ]
         encryption = answering(files) if (files := self.settings.tls) else None
         where = self.settings.host, self.settings.port
         self._entity = entity
@@ -92,7 +100,8 @@ class Receiver:
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
         silence(self._entity, self._server)
-        tempfile.tempdir, _config.STORE_RECV_CHUNKED_DATASET = None, False
+        tempfile.tempdir = None
+        _config.STORE_RECV_CHUNKED_DATASET = False
 
     def _store(self, event: evt.Event) -> int:
         with self._change:
@@ -109,7 +118,8 @@ class Receiver:
 
     def _keep(self, event: evt.Event) -> int:
         association: Any = event.assoc
-        sender, request = association.requestor.ae_title, cast(C_STORE, event.request)
+        sender = association.requestor.ae_title
+        request = cast(C_STORE, event.request)
         if self._left.get(association, -1.0) < 0:  # cut: nobody can be told that it is safe
             return _OUT_OF_RESOURCES
         announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
@@ -121,8 +131,10 @@ class Receiver:
         except DuplicateInstance as error:
             return self._refuse(sender, error, _DUPLICATE)
         except Exception as error:
-            known = isinstance(error, CadError)
-            return self._refuse(sender, error, _CANNOT_UNDERSTAND if known else _PROCESSING_FAILURE)
+            understood = isinstance(error, CadError)
+            return self._refuse(
+                sender, error, _CANNOT_UNDERSTAND if understood else _PROCESSING_FAILURE
+            )
         return _SUCCESS
 
     def _reported(self, event: evt.Event) -> tuple[int, None]:
@@ -130,13 +142,13 @@ class Receiver:
         sender = event.assoc.requestor.ae_title
         try:
             with reading(f"what {sender} reports", "not readable as DICOM"):
-                said = event.event_information
-                kept = said.get("ReferencedSOPSequence") or []
-                objects = {str(item.ReferencedSOPInstanceUID): 0 for item in kept}
-                for item in said.get("FailedSOPSequence") or []:
+                report = event.event_information
+                stored = report.get("ReferencedSOPSequence") or []
+                objects = {str(item.ReferencedSOPInstanceUID): 0 for item in stored}
+                for item in report.get("FailedSOPSequence") or []:
                     reason = int(item.get("FailureReason") or _PROCESSING_FAILURE)
                     objects[str(item.ReferencedSOPInstanceUID)] = reason
-                number = str(said.TransactionUID)
+                number = str(report.TransactionUID)
             self._promised(number, objects)
         except Exception as error:
             return self._refuse(sender, error, _PROCESSING_FAILURE), None

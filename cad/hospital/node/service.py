@@ -52,7 +52,8 @@ _PAUSE = 0.5  # seconds between looks at the queue
 _TROUBLE = 5.0  # seconds until a step is tried again that the machine refused
 _CLOCK_SECONDS = 60.0  # by more than that nobody sets a clock that is right
 _SWEEP_SECONDS = 3600.0
-_HOUR, _DAY = 3600.0, 86400.0
+_HOUR = 3600.0
+_DAY = 86400.0
 
 
 def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool = False) -> int:
@@ -85,9 +86,9 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     warnings.simplefilter("ignore")
     threading.excepthook = _said_of_a_thread
     connect(settings.archive.address, settings.archive.aet, settings.archive.limits)  # usable?
-    part = settings.studies
-    limits = ExecutionOptions(1, time_limit=part.time_limit, memory_limit=part.memory_limit)
-    computers = [Caller(limits) for _ in range(part.jobs)]
+    studies = settings.studies
+    limits = ExecutionOptions(1, time_limit=studies.time_limit, memory_limit=studies.memory_limit)
+    computers = [Caller(limits) for _ in range(studies.jobs)]
     computers[0](ready, settings)
     make_folder(settings.home, mode=0o700)
     trouble = ""
@@ -136,15 +137,26 @@ class Node:
             self._set_clock()
             self.trail = Trail(settings, self.queue, new=new_trail)
             undo.pop_all()
-        watch, poll = settings.watch, settings.poll
+        watch = settings.watch
+        poll = settings.poll
         self.watcher = Watcher(watch, self.inbox) if watch else None
         self.poller = Poller(poll, settings.archive, self.inbox) if poll else None
         self.receiver = Receiver(self.inbox, self.promised)
         self.page = StatusPage(settings, self.queue, self.receiver)
-        self.stop, self.code, self._swept = threading.Event(), 0, 0.0
+        self.stop = threading.Event()
+        self.code = 0
+        self._swept = 0.0
         host, port = self.receiver.address
-        tell("started", version=__version__, host=host, port=port, page=self.page.port, again=again,
-             found=came, gone=gone)  # fmt: skip
+        tell(
+            "started",
+            version=__version__,
+            host=host,
+            port=port,
+            page=self.page.port,
+            again=again,
+            found=came,
+            gone=gone,
+        )
 
     def run(self, computers: list[Caller]) -> int:
         """Start all threads and wait until a signal or a fault ends the node.
@@ -162,7 +174,7 @@ class Node:
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: self.stop.set())
         steps: list[Callable[[], bool]] = [self.complete_one, self.send_one, self.sweep]
-        steps += [one.look for one in (self.watcher, self.poller) if one is not None]
+        steps += [source.look for source in (self.watcher, self.poller) if source is not None]
         for step in (*steps, *map(self._computing, computers)):
             self._thread(step)
         self.stop.wait()
@@ -244,16 +256,17 @@ class Node:
         self._later(entry, self.settings.studies.quiet_seconds, error)
 
     def _complete(self, entry: Entry) -> None:
-        now, studies = time.time(), self.settings.studies
+        now = time.time()
+        studies = self.settings.studies
         if studies.count:
             there = images_in_archive(self.settings.archive, self.inbox.head(entry.key))
-            here = self.queue.count_of(entry.key, "MR")
-            if here < there:
+            arrived = self.queue.count_of(entry.key, "MR")
+            if arrived < there:
                 short = CadError(
                     "the archive has more images of the study than have come",
                     hint="send the study again",
                 )
-                tell("incomplete", study=entry.key, here=here, there=there)
+                tell("incomplete", study=entry.key, here=arrived, there=there)
                 if now - entry.changed > studies.wait_hours * _HOUR:
                     self._failed(entry, short)
                 else:
@@ -270,7 +283,8 @@ class Node:
             made, seconds = call(compute, self.settings, *places)
             if made:
                 self.trail.predicted(entry, places[1])
-            took, state = round(seconds, 2), states.SENDING if made else states.AWAITING
+            took = round(seconds, 2)
+            state = states.SENDING if made else states.AWAITING
             if self.queue.settle(entry, state, time.time(), computed=took):
                 tell("computed", study=entry.key, seconds=took, state=state)
             if made:
@@ -332,10 +346,11 @@ class Node:
         self._later(entry, self._patience(entry), error)
 
     def _done(self, entry: Entry, sent: int, returned: int) -> None:
-        now, work = time.time(), self.inbox.work(entry.key)
+        now = time.time()
+        work = self.inbox.work(entry.key)
         lost = without_probability(work)
-        said = self._said(entry, lost) if lost is not None else {}
-        if self.queue.settle(entry, states.DONE, now, returned=returned, **said):
+        problem = self._problem_of(entry, lost) if lost is not None else {}
+        if self.queue.settle(entry, states.DONE, now, returned=returned, **problem):
             tell("done", study=entry.key, sent=sent, seconds=round(now - entry.changed, 1))
 
     def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
@@ -350,11 +365,15 @@ class Node:
         wait = max(self.settings.archive.commitment_seconds, self._patience(entry))
         now = time.time()
         if self.queue.settle(
-            entry, entry.state, now, due=now + wait, attempts=entry.attempts,
+            entry,
+            entry.state,
+            now,
+            due=now + wait,
+            attempts=entry.attempts,
             returned=entry.returned + sent,
             reason="stored; the archive has not promised to keep it yet",
             hint="it reports to receiver.aet at receiver.port: it has to know both",
-        ):  # fmt: skip
+        ):
             tell("asked", study=entry.key, sent=sent, wait=round(wait, 1), tries=entry.attempts)
 
     def promised(self, number: str, answered: dict[str, int]) -> None:
@@ -394,27 +413,35 @@ class Node:
 
     def _patience(self, entry: Entry) -> float:
         """Return the seconds until the next try: twice as many each time, up to a limit."""
-        part = self.settings.archive
-        wait: float = min(part.retry_seconds * 2.0 ** min(entry.attempts - 1, 30), part.retry_most)
+        archive = self.settings.archive
+        wait: float = min(
+            archive.retry_seconds * 2.0 ** min(entry.attempts - 1, 30), archive.retry_most
+        )
         return wait
 
     def _failed(self, entry: Entry, error: Exception) -> None:
         if self.stop.is_set():  # the process was ended under it: the next start computes it
             return
-        said = self._said(entry, error)
-        if self.queue.settle(entry, states.FAILED, time.time(), **said):
-            tell("failed", study=entry.key, code=wording(error)["code"], **said)
+        problem = self._problem_of(entry, error)
+        if self.queue.settle(entry, states.FAILED, time.time(), **problem):
+            tell("failed", study=entry.key, code=wording(error)["code"], **problem)
 
     def _later(
         self, entry: Entry, wait: float, error: Exception, state: str = "", **values: int
     ) -> None:
-        said = self._said(entry, error)
-        more = {"due": time.time() + wait, "attempts": entry.attempts, **said, **values}
+        problem = self._problem_of(entry, error)
+        more = {"due": time.time() + wait, "attempts": entry.attempts, **problem, **values}
         if self.queue.settle(entry, state or entry.state, time.time(), **more):
-            tell("waits", study=entry.key, wait=round(wait, 1), tries=entry.attempts,
-                 code=wording(error)["code"], **said)  # fmt: skip
+            tell(
+                "waits",
+                study=entry.key,
+                wait=round(wait, 1),
+                tries=entry.attempts,
+                code=wording(error)["code"],
+                **problem,
+            )
 
-    def _said(self, entry: Entry, error: Exception) -> dict[str, str]:
+    def _problem_of(self, entry: Entry, error: Exception) -> dict[str, str]:
         """Return what may be said of an error; all of it stays in the study's own folder."""
         with suppress(OSError):
             text = f"{wording(error)['code']}\n{error}\n".encode(errors="replace")
@@ -445,9 +472,12 @@ class Node:
         """Put the queue's times right at the start, and when the clock was set."""
         ahead = time.time() - time.monotonic()
         if abs(ahead - self._clock) > _CLOCK_SECONDS:
-            part = self.settings
-            longest = max(part.studies.quiet_seconds, part.archive.retry_most,
-                          part.archive.commitment_seconds)  # fmt: skip
+            settings = self.settings
+            longest = max(
+                settings.studies.quiet_seconds,
+                settings.archive.retry_most,
+                settings.archive.commitment_seconds,
+            )
             if wrong := self.queue.put_right(time.time(), longest + _CLOCK_SECONDS):
                 tell("clock", studies=wrong)
         self._clock = ahead

@@ -26,7 +26,9 @@ from cad.hospital.node.settings import NodeSettings
 
 _MEN = 100  # the last, over whom drift is told
 _HOUR = 3600.0
-_SECONDS, _CONNECTIONS = 10.0, 16  # for a request, however it drips; at once
+# for a request, however it drips; at once
+_SECONDS = 10.0
+_CONNECTIONS = 16
 _HOSTS = ("127.0.0.1", "localhost")
 _PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
 
@@ -34,10 +36,13 @@ _PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=
 class _Server(ThreadingHTTPServer):
     """Serve at most so many requests at once, each for at most so long."""
 
-    daemon_threads, request_queue_size = True, 4 * _CONNECTIONS  # a full queue costs seconds
+    # a full queue costs seconds
+    daemon_threads = True
+    request_queue_size = 4 * _CONNECTIONS
 
     def __init__(self, *given: Any) -> None:
-        self._lock, self._open = threading.Lock(), list[socket.socket]()
+        self._lock = threading.Lock()
+        self._open = list[socket.socket]()
         super().__init__(*given)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -75,7 +80,9 @@ class StatusPage:
     """
 
     def __init__(self, settings: NodeSettings, queue: Queue, receiver: Receiver) -> None:
-        self.settings, self.queue, self.receiver = settings, queue, receiver
+        self.settings = settings
+        self.queue = queue
+        self.receiver = receiver
         answers = {"/": self._page, "/metrics": self._metrics, "/health": self._health}
 
         class Handler(BaseHTTPRequestHandler):
@@ -128,8 +135,8 @@ class StatusPage:
             self.receiver.inbox.check_spool()
         except OSError as error:
             status = f"nothing can be received: {wording(error)['code']}"
-        said = {"status": status, "version": __version__, "studies": self.queue.counts()}
-        return "application/json", json.dumps(said) + "\n"
+        health = {"status": status, "version": __version__, "studies": self.queue.counts()}
+        return "application/json", json.dumps(health) + "\n"
 
     def _men(self) -> tuple[dict[str, float], dict[str, str]]:
         """Return what drift shows first in the last men: decided and cancers, beside the promise.
@@ -138,32 +145,37 @@ class StatusPage:
         its results cannot be read: they are swept, damaged, or half in a backup.
         """
         men = list[tuple[str, float | None, float | None]]()  # decision, truth, probability
-        shares, unread = list[float](), dict[str, str]()
+        shares = list[float]()
+        unread = dict[str, str]()
         for entry in self.queue.latest((states.DONE,), _MEN):
             run = RunFolder(study_folder(self.settings.home, STUDIES, entry.key) / RUN)
             try:
                 rows = read_rows(run.patients, ("probability", "decision", "truth"))
-                men += [(row["decision"], _chance(row["truth"]), _chance(row["probability"]))
-                        for row in rows if row["decision"]]  # fmt: skip
+                men += [
+                    (row["decision"], _chance(row["truth"]), _chance(row["probability"]))
+                    for row in rows
+                    if row["decision"]
+                ]
                 share = _chance(read_json(run.metrics)["patient_level"]["promised_share"])
                 shares += [] if share is None else [share]
             except Exception as error:  # whatever its files hold, the others are shown
                 unread[entry.key] = wording(error)["code"]
-        both = [(truth, chance) for _, truth, chance in men
-                if truth is not None and chance is not None]  # fmt: skip
+        both = [
+            (truth, chance) for _, truth, chance in men if truth is not None and chance is not None
+        ]
         decided = sum(decision in ("benign", "malignant") for decision, *_ in men)
-        found = {"all": float(len(men)), "decided": float(decided)}
+        counts = {"all": float(len(men)), "decided": float(decided)}
         if shares:
-            found["decided as promised"] = len(men) * sum(shares) / len(shares)
+            counts["decided as promised"] = len(men) * sum(shares) / len(shares)
         if both:
-            found |= {
+            counts |= {
                 "with histology": float(len(both)),
                 "with cancer": sum(truth for truth, _ in both),
                 "with cancer as promised": sum(chance for _, chance in both),
             }
         if unread:
-            found["with results that cannot be read"] = float(len(unread))
-        return found, unread
+            counts["with results that cannot be read"] = float(len(unread))
+        return counts, unread
 
     def _metrics(self) -> tuple[str, str]:
         text = self._filled("metrics.txt", refused=self.receiver.refused, last=_MEN)

@@ -31,7 +31,8 @@ class Watcher:
     """
 
     def __init__(self, settings: WatchSettings, inbox: Inbox) -> None:
-        self.settings, self.inbox = settings, inbox
+        self.settings = settings
+        self.inbox = inbox
         self._secret = node_key(inbox.home)
         self._quiet: dict[str, tuple[int, int, float]] = {}
         self._told: dict[str, str] = {}
@@ -57,12 +58,14 @@ class Watcher:
         folder = self.settings.folder
         if not folder.is_dir():
             raise CadError("no such folder to watch", file=folder)
-        taken, still = False, dict[str, tuple[int, int, float]]()
+        taken = False
+        still = dict[str, tuple[int, int, float]]()
         told = dict[str, str]()
 
         def waits(path: Path, error: Exception) -> None:
             """Say once why a file or folder has to wait; it is tried again the next time."""
-            key, code = self._key(path), wording(error)["code"]
+            key = self._key(path)
+            code = wording(error)["code"]
             if self._told.get(key) != code:
                 tell("file waits", sender=SENDER, file=key, code=code)
             told[key] = code
@@ -81,7 +84,8 @@ class Watcher:
                     raise
                 except Exception as error:
                     waits(path, error)
-        self._quiet, self._told = still, told
+        self._quiet = still
+        self._told = told
         return taken
 
     def _key(self, path: Path) -> str:
@@ -91,7 +95,8 @@ class Watcher:
         """Take one file if it is new and at rest; tell whether anything of it was new."""
         if kind_of(path):  # a pipe would be waited on for ever
             return False
-        key, now = self._key(path), state_of(path)
+        key = self._key(path)
+        now = state_of(path)
         if self.inbox.queue.seen(key, *now):
             return False
         size, changed, since = self._quiet.get(key, (-1, -1, 0.0))

@@ -21,8 +21,15 @@ from cad.hospital.node.service import QUEUE
 from cad.hospital.node.trail import FILE
 from cad.run.audit.trail import append
 
-_OURS = {INCOMING, STUDIES, WATCH, KEY_FILE, FILE, f"{FILE}.key",
-         *(QUEUE + end for end in ("", "-wal", "-shm", "-journal"))}  # fmt: skip
+_OURS = {
+    INCOMING,
+    STUDIES,
+    WATCH,
+    KEY_FILE,
+    FILE,
+    f"{FILE}.key",
+    *(QUEUE + end for end in ("", "-wal", "-shm", "-journal")),
+}
 """What a node keeps in its folder, besides what it locks, puts aside, or names in its settings."""
 
 
@@ -45,7 +52,8 @@ class NodeHome:
     def __init__(self, home: Path) -> None:
         if not (home / QUEUE).is_file():
             raise CadError(f"no node's folder: it has no {QUEUE}", file=home)
-        self.home, self.name = home, str(home)
+        self.home = home
+        self.name = str(home)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -83,24 +91,24 @@ class NodeHome:
         try:
             for half in (FETCHING, SPOOL):
                 shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
-            gone, _ = self._sorted(names, same)
-            if gone and (self.home / FILE).is_file():  # first: after a kill nobody knew them
-                queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": gone}))
-            self._unwatch(gone, names)
-            for study in gone:
+            keys, _ = self._sorted(names, same)
+            if keys and (self.home / FILE).is_file():  # first: after a kill nobody knew them
+                queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": keys}))
+            self._unwatch(keys, names)
+            for study in keys:
                 queue.forget(study)  # first: after a kill the files in incoming tell whose it was
                 sweep_study(self.home, queue, study)
-            kept = queue.instances()  # of others: a kill leaves an empty folder without rows
+            instances = queue.instances()  # of others: a kill leaves an empty folder without rows
             for place in self._places(INCOMING):
-                if place.name not in kept and not any(place.iterdir()):
+                if place.name not in instances and not any(place.iterdir()):
                     place.rmdir()
-            if gone:
+            if keys:
                 queue.shrink()
                 for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # it has rows of before
                     damaged.unlink()
         finally:
             queue.close()
-        return len(gone)
+        return len(keys)
 
     def _unwatch(self, studies: Sequence[str], names: Names) -> None:
         """Remove what is kept of these studies, and of the man, for comparisons and drift.
@@ -171,11 +179,11 @@ class NodeHome:
             if place not in theirs
         ]
 
-    def _places(self, part: str, *, ours: bool = True) -> list[Path]:
+    def _places(self, section: str, *, ours: bool = True) -> list[Path]:
         """Return the folders of studies in a part of the home, or else what somebody put there."""
         return [
             place
-            for place in sorted((self.home / part).glob("*"))
+            for place in sorted((self.home / section).glob("*"))
             if (is_key(place.name) and place.is_dir() and not place.is_symlink()) is ours
         ]
 

@@ -4,7 +4,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError
@@ -89,12 +88,15 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     """
     key = _key(folder / KEY)
     exports = [read_export(path, key) for path in paths]
-    new = pd.DataFrame([row for e in exports for row in _rows(e, key)], columns=COLUMNS)
+    rows: list[tuple[object, ...]] = []
+    for export in exports:
+        rows += _rows(export, key)
+    new = pd.DataFrame(rows, columns=COLUMNS)
     # Between reading the scores and writing them nobody else does.
     with owned(root), owned(folder):
         cohort = read_cohort(root)
-        rows = cohort.rois[WHO[:2]].itertuples(index=False, name=None)
-        place = {tuple(row): k for k, row in enumerate(rows)}
+        regions = cohort.rois[WHO[:2]].itertuples(index=False, name=None)
+        place = {tuple(region): k for k, region in enumerate(regions)}
         for patient, roi in new[WHO[:2]].itertuples(index=False, name=None):
             if (patient, roi) not in place:
                 raise CadError(
@@ -104,23 +106,25 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
                     roi=roi,
                 )
         readings = joined(_collected(folder / READINGS), new)
-        at = [place.get(tuple(row), len(place)) for row in readings[WHO[:2]].to_numpy()]
+        order = [place.get(tuple(row), len(place)) for row in readings[WHO[:2]].to_numpy()]
         readings = (
-            readings.assign(at=at)
-            .sort_values(["reader_id", "session", "at"], kind="stable")
-            .drop(columns="at")
+            readings.assign(order=order)
+            .sort_values(["reader_id", "session", "order"], kind="stable")
+            .drop(columns="order")
         )
         twice = readings[contradictory(readings)]
         sure = readings.drop(twice.index).drop_duplicates(SAME)
         path = root / "scores.tsv"
         fresh = sure.merge(new[SAME].drop_duplicates())
-        text, kept = merged(table_text(path, "\t"), fresh[fresh["condition"] == ALONE], path)
+        text, against_table = merged(
+            table_text(path, "\t"), fresh[fresh["condition"] == ALONE], path
+        )
         maps = outline_maps(cohort, list(zip(paths, exports, strict=True)), key)
         write_atomic(folder / READINGS, _tsv(readings).encode())
         _commit(root, text, maps)
     drawn = [f"corrected outlines: {name}" for name in maps]
-    against = [*_contradictions(twice), *kept]
-    return [*_said(readings, key), *drawn, *against, *_compared(sure, cohort.rois)]
+    against = [*_contradictions(twice), *against_table]
+    return [*_progress(readings, key), *drawn, *against, *_compared(sure, cohort.rois)]
 
 
 def _collected(path: Path) -> pd.DataFrame:
@@ -146,7 +150,9 @@ def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
         Readings that were collected before, and new ones, one row each: ``participant_id, roi_id,
         reader_id, session, condition, scale, score, milliseconds, note``.
     """
-    every = pd.concat([table for table in (before, new) if len(table)] or [new], ignore_index=True)
+    # An empty table says nothing, and pandas would mix its types into the other's.
+    filled = [table for table in (before, new) if len(table)]
+    every = pd.concat(filled, ignore_index=True) if filled else new
     every = every.sort_values("milliseconds", kind="stable")
     every = every.drop_duplicates([*SAME, "note"], keep="last")
     return every[(every["note"] != MISSING) | ~every.duplicated(SAME, keep=False)]
@@ -171,12 +177,15 @@ def contradictory(readings: pd.DataFrame) -> pd.Series:
 
 def _contradictions(twice: pd.DataFrame) -> list[str]:
     """Name every reading that was exported with two scores; neither is a score of the cohort."""
-    return [
-        f"contradictory: reader {reader}, session {session}, {patient} region {roi} has scores "
-        f"{' and '.join(f'{score:g}' for score in dict.fromkeys(rows['score']))}: {READINGS} keeps "
-        "both, scores.tsv stays as it was; two people need two reader ids"
-        for (patient, roi, reader, session), rows in twice.groupby([*WHO, "session"], sort=False)
-    ]
+    lines = []
+    for (patient, roi, reader, session), rows in twice.groupby([*WHO, "session"], sort=False):
+        scores = " and ".join(f"{score:g}" for score in rows["score"].unique())
+        lines.append(
+            f"contradictory: reader {reader}, session {session}, {patient} region {roi} has scores "
+            f"{scores}: {READINGS} keeps both, scores.tsv stays as it was; two people need two "
+            "reader ids"
+        )
+    return lines
 
 
 def _commit(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
@@ -224,7 +233,7 @@ def read_export(path: Path, key: JsonObject) -> JsonObject:
 
 
 def _planned(
-    content: JsonObject, key: JsonObject, part: str
+    content: JsonObject, key: JsonObject, table: str
 ) -> Iterator[tuple[JsonObject, str, str]]:
     """Yield each reading or outline of an export with its name and the condition of its case.
 
@@ -233,39 +242,39 @@ def _planned(
     CadError
         For one without its fields, of a case or region that is not the session's, or given twice.
     """
-    who = (content.get("reader"), content.get("session"))
+    session = (content.get("reader"), content.get("session"))
     planned = {(s["reader"], s["session"]): dict(s["cases"]) for s in key["sessions"]}
-    if type(who[1]) is not int or who not in planned:
-        raise CadError(f"reader {who[0]}, session {who[1]} is not in this study")
-    of, fields, more = _FIELDS[part]
-    seen = set()
-    for one in content.get(part, []):
-        if not isinstance(one, dict) or set(one) - more != fields:
-            title = "an outline" if of else "a reading"
+    if type(session[1]) is not int or session not in planned:
+        raise CadError(f"reader {session[0]}, session {session[1]} is not in this study")
+    prefix, fields, optional = _FIELDS[table]
+    read = set()
+    for entry in content.get(table, []):
+        if not isinstance(entry, dict) or set(entry) - optional != fields:
+            title = "an outline" if prefix else "a reading"
             raise CadError(f"{title} has {', '.join(sorted(fields))}", hint=AGAIN)
-        code = one["case"]
-        roi = one["roi"]
+        code = entry["case"]
+        roi = entry["roi"]
         name = f"{code}, region {roi}"
-        if code not in planned[who] or roi not in key["cases"][code]["rois"]:
-            raise CadError(f"{of}{name} is not in this session", hint=AGAIN)
-        if (code, roi) in seen:
-            raise CadError(f"{of}{name} stands twice", hint=AGAIN)
-        seen.add((code, roi))
-        yield one, name, planned[who][code]
+        if code not in planned[session] or roi not in key["cases"][code]["rois"]:
+            raise CadError(f"{prefix}{name} is not in this session", hint=AGAIN)
+        if (code, roi) in read:
+            raise CadError(f"{prefix}{name} stands twice", hint=AGAIN)
+        read.add((code, roi))
+        yield entry, name, planned[session][code]
 
 
 def _require_readings(content: JsonObject, key: JsonObject) -> None:
     """Check the readings of an export against the study's key."""
-    for one, name, condition in _planned(content, key, "readings"):
-        if one["condition"] != condition:
-            raise CadError(f"{one['case']} was planned {condition}", hint=AGAIN)
+    for entry, name, condition in _planned(content, key, "readings"):
+        if entry["condition"] != condition:
+            raise CadError(f"{entry['case']} was planned {condition}", hint=AGAIN)
         for field in ("score", "milliseconds"):
-            if type(one[field]) not in (int, float) or not 0 <= one[field] <= _LARGEST:
+            if type(entry[field]) not in (int, float) or not 0 <= entry[field] <= _LARGEST:
                 raise CadError(f"{name}: {field} is no number that a page writes", hint=AGAIN)
-        note = one.get("note", "")
+        note = entry.get("note", "")
         if not isinstance(note, str) or len(note) > NOTE:
             raise CadError(f"{name}: the note is no text of {NOTE} characters at most", hint=AGAIN)
-        check_score(key["scale"], float(one["score"]))
+        check_score(key["scale"], float(entry["score"]))
 
 
 def _require_outlines(content: JsonObject, key: JsonObject) -> None:
@@ -273,11 +282,11 @@ def _require_outlines(content: JsonObject, key: JsonObject) -> None:
     outlines = content.get("outlines", [])
     if not isinstance(outlines, list) or (outlines and not key.get("outlines")):
         raise CadError("this reader study asks for no outlines", hint=AGAIN)
-    for one, name, condition in _planned(content, key, "outlines"):
+    for outline, name, condition in _planned(content, key, "outlines"):
         if condition != ALONE:
-            text = f"{one['case']} showed the tool: its outlines are no opinion of the reader's"
+            text = f"{outline['case']} showed the tool: its outlines are no opinion of the reader's"
             raise CadError(text, hint=AGAIN)
-        if not is_placed(one):
+        if not is_placed(outline):
             text = f"the outline of {name} has voxels outside of what the page showed"
             raise CadError(text, hint=AGAIN)
 
@@ -350,39 +359,40 @@ def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:
     lines = text.rstrip("\r\n").replace("\r\n", "\n").split("\n")
     head = lines[0].split("\t")
     column = {name: head.index(name) for name in COLUMNS if name in head}
-    known = {}
+    line_of = {}
     for k, line in enumerate(lines[1:], start=1):
         cells = line.split("\t")
         if len(cells) != len(head):
             raise CadError(f"line {k + 1} has {len(cells)} cells of {len(head)}", file=path)
-        known[tuple(as_given(cells[column[c]]) for c in WHO)] = k
-    kept = []
+        line_of[tuple(as_given(cells[column[c]]) for c in WHO)] = k
+    conflicts = []
     for row in new.itertuples(index=False):
-        who = (row.participant_id, row.roi_id, row.reader_id)
+        reading = (row.participant_id, row.roi_id, row.reader_id)
         values = {
-            "participant_id": who[0],
-            "roi_id": harmless(who[1]),
-            "reader_id": harmless(who[2]),
+            "participant_id": reading[0],
+            "roi_id": harmless(reading[1]),
+            "reader_id": harmless(reading[2]),
             "scale": row.scale,
             "score": f"{row.score:g}",
         }
-        if who not in known:
-            known[who] = len(lines)
+        if reading not in line_of:
+            line_of[reading] = len(lines)
             lines.append("\t".join(values.get(name, MISSING) for name in head))
             continue
-        cells = lines[known[who]].split("\t")
+        cells = lines[line_of[reading]].split("\t")
         before = cells[column["score"]]
         scale = cells[column["scale"]]
         if before in (MISSING, ""):
             for name, value in values.items():
                 cells[column[name]] = value
-            lines[known[who]] = "\t".join(cells)
+            lines[line_of[reading]] = "\t".join(cells)
         elif scale != row.scale or float(before) != row.score:
-            kept.append(
-                f"contradictory: {path.name} has {scale} {before} by reader {who[2]} of {who[0]} "
-                f"region {who[1]} and keeps it, the export says {row.scale} {row.score:g}"
+            conflicts.append(
+                f"contradictory: {path.name} has {scale} {before} by reader {reading[2]} of "
+                f"{reading[0]} region {reading[1]} and keeps it, the export says {row.scale} "
+                f"{row.score:g}"
             )
-    return end.join([*lines, ""]), kept
+    return end.join([*lines, ""]), conflicts
 
 
 def _tsv(readings: pd.DataFrame) -> str:
@@ -390,15 +400,16 @@ def _tsv(readings: pd.DataFrame) -> str:
     return str(each_cell(shown, harmless).to_csv(sep="\t", index=False, lineterminator="\n"))
 
 
-def _said(readings: pd.DataFrame, key: JsonObject) -> list[str]:
-    given = readings.drop_duplicates([*WHO, "session"]).value_counts(["reader_id", "session"])
+def _progress(readings: pd.DataFrame, key: JsonObject) -> list[str]:
+    counts = readings.drop_duplicates([*WHO, "session"]).value_counts(["reader_id", "session"])
     lines = []
-    for one in sorted(key["sessions"], key=lambda s: (s["reader"], s["session"])):
-        regions = sum(len(key["cases"][code]["rois"]) for code, _ in one["cases"])
-        n = int(given.get((one["reader"], one["session"]), 0))
+    for session in sorted(key["sessions"], key=lambda s: (s["reader"], s["session"])):
+        regions = sum(len(key["cases"][code]["rois"]) for code, _ in session["cases"])
+        n = int(counts.get((session["reader"], session["session"]), 0))
         state = "complete" if n == regions else f"{regions - n} missing"
         lines.append(
-            f"reader {one['reader']}, session {one['session']}: {n} of {regions} regions, {state}"
+            f"reader {session['reader']}, session {session['session']}: {n} of {regions} regions, "
+            f"{state}"
         )
     return lines
 
@@ -416,19 +427,15 @@ def _compared(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
     truth = malignant(rois, LabelSettings().isup_min)
     names = sorted(set(readings["reader_id"]))
     wide = wide.reindex(index=keys)
-    ratings = np.array(
-        [
-            [wide.get((c, r), pd.Series(np.nan, keys)).to_numpy() for r in names]
-            for c in (ALONE, WITH_TOOL)
-        ]
-    )
+    columns = pd.MultiIndex.from_product([(ALONE, WITH_TOOL), names])
+    ratings = wide.reindex(columns=columns).to_numpy().T.reshape(2, len(names), len(keys))
     try:
-        found = obuchowski_rockette(truth, ratings, rois["participant_id"].to_numpy(str))
+        comparison = obuchowski_rockette(truth, ratings, rois["participant_id"].to_numpy(str))
     except CadError as error:
         return [f"with and without the tool: not compared, {error.problem}"]
-    alone, tool = found.treatment_aucs
+    alone, tool = comparison.treatment_aucs
     return [
-        f"with the tool AUC {tool:.3f}, alone {alone:.3f}: difference {found.difference:.3f} "
-        f"[{found.lower:.3f}, {found.upper:.3f}], p {found.p:.3g}, {found.n} regions, "
-        f"{len(names)} readers (Obuchowski–Rockette)"
+        f"with the tool AUC {tool:.3f}, alone {alone:.3f}: difference {comparison.difference:.3f} "
+        f"[{comparison.lower:.3f}, {comparison.upper:.3f}], p {comparison.p:.3g}, "
+        f"{comparison.n} regions, {len(names)} readers (Obuchowski–Rockette)"
     ]

@@ -53,11 +53,11 @@ def outline_maps(
     refs = {ref.study_id: ref for ref in cohort.studies()}
     groups: dict[tuple[str, str], list[JsonObject]] = {}
     for path, content in contents:
-        for one in content.get("outlines", []):
-            case = key["cases"][one["case"]]
+        for outline in content.get("outlines", []):
+            case = key["cases"][outline["case"]]
             reader = str(content["reader"])
-            own = {**one, "path": path, "by": reader, "patient": case["participant_id"]}
-            groups.setdefault((str(case["study_id"]), reader), []).append(own)
+            stated = {**outline, "path": path, "by": reader, "patient": case["participant_id"]}
+            groups.setdefault((str(case["study_id"]), reader), []).append(stated)
     maps: dict[str, Volume] = {}
     studies: dict[str, Study] = {}
     for (study_id, reader), outlines in sorted(groups.items()):
@@ -73,23 +73,23 @@ def outline_maps(
     return maps
 
 
-def is_placed(one: JsonObject) -> bool:
+def is_placed(outline: JsonObject) -> bool:
     """Tell whether an exported outline consists of whole numbers that name each voxel once.
 
     Parameters
     ----------
-    one : dict
+    outline : dict
         ``first``, ``shape``: first voxel and size of the shown part of the image, in the order z,
         y, x. ``runs``: start and length of each run of voxels in this part, alternately.
     """
     for name, length in (("first", 3), ("shape", 3), ("runs", None)):
-        numbers = one[name]
+        numbers = outline[name]
         if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
             return False
         if not all(type(n) is int and 0 <= n < 2**31 for n in numbers):
             return False
-    runs = one["runs"]
-    (depth, height, width) = one["shape"]
+    runs = outline["runs"]
+    (depth, height, width) = outline["shape"]
     end = -1  # runs that touch would be one
     for start, length in zip(runs[::2], runs[1::2], strict=False):
         if start <= end or length < 1:
@@ -98,13 +98,13 @@ def is_placed(one: JsonObject) -> bool:
     return bool(runs) and len(runs) % 2 == 0 and end <= depth * height * width
 
 
-def _refusal(one: JsonObject, problem: str, hint: str = "") -> CadError:
+def _refusal(outline: JsonObject, problem: str, hint: str = "") -> CadError:
     """Return the error that names an outline."""
     return CadError(
-        f"the outline of {one['by']}: {problem}",
-        file=one["path"],
-        patient=one["patient"],
-        roi=one["roi"],
+        f"the outline of {outline['by']}: {problem}",
+        file=outline["path"],
+        patient=outline["patient"],
+        roi=outline["roi"],
         hint=hint,
     )
 
@@ -114,15 +114,15 @@ def _map_so_far(path: Path, study: Study) -> Volume:
     image = study.anatomical
     if not path.exists():
         return image.with_array(np.zeros(image.shape, np.int32))
-    found = read_label_map(path)
-    if not found.same_grid(image):
+    labels = read_label_map(path)
+    if not labels.same_grid(image):
         raise CadError(
-            f"the reader's outlines lie on a grid of {found.shape}, the image on {image.shape}",
+            f"the reader's outlines lie on a grid of {labels.shape}, the image on {image.shape}",
             file=path,
             patient=study.participant_id,
             hint="move the file away, or leave the export out",
         )
-    return found.with_array(found.array.astype(np.int32))
+    return labels.with_array(labels.array.astype(np.int32))
 
 
 def _with_outlines(
@@ -131,58 +131,58 @@ def _with_outlines(
     """Return a reader's label map with outlines; what it holds is kept or the outline refused."""
     array = labels.array.copy()
     numbers = {roi.roi_id: roi.label for roi in study.rois}
-    for one in outlines:
-        if one["roi"] not in numbers:
-            raise _refusal(one, "the region is not in the cohort any more")
-        inside = _inside(one, study)
-        _require_correction(one, study, inside, numbers[one["roi"]])
-        known = array == numbers[one["roi"]]
-        if known.any() and not np.array_equal(known, inside):
+    for outline in outlines:
+        if outline["roi"] not in numbers:
+            raise _refusal(outline, "the region is not in the cohort any more")
+        inside = _inside(outline, study)
+        _require_correction(outline, study, inside, numbers[outline["roi"]])
+        earlier = array == numbers[outline["roi"]]
+        if earlier.any() and not np.array_equal(earlier, inside):
             raise _refusal(
-                one,
+                outline,
                 f"{path.name} has another outline of the region by this reader",
                 "one of both is right: move the file away, or leave the export out",
             )
-        taken = set(np.unique(array[inside]).tolist()) - {0, numbers[one["roi"]]}
+        taken = set(np.unique(array[inside]).tolist()) - {0, numbers[outline["roi"]]}
         if taken:
             problem = f"it shares voxels with the reader's outline of label {min(taken)}"
-            raise _refusal(one, problem, AGAIN)
-        array[inside] = numbers[one["roi"]]
+            raise _refusal(outline, problem, AGAIN)
+        array[inside] = numbers[outline["roi"]]
     small = array.max() <= np.iinfo(np.uint8).max
     return labels.with_array(array.astype(np.uint8) if small else array)
 
 
-def _inside(one: JsonObject, study: Study) -> np.ndarray:
+def _inside(outline: JsonObject, study: Study) -> np.ndarray:
     """Return an outline's voxels on the grid of the image it was drawn on, bool."""
     image = study.anatomical
-    if one["image"] != image_hash(image):
+    if outline["image"] != image_hash(image):
         raise _refusal(
-            one,
+            outline,
             "it was drawn on another image than the study has now",
             "bring the image back, or have the case read again: cad reading writes its page",
         )
-    last = [a + n for a, n in zip(one["first"], one["shape"], strict=True)]
+    last = [a + n for a, n in zip(outline["first"], outline["shape"], strict=True)]
     if any(end > n for end, n in zip(last, image.shape, strict=True)):
         problem = f"what the page showed ends at voxel {last}, the image at {list(image.shape)}"
-        raise _refusal(one, problem, AGAIN)
-    page = np.zeros(one["shape"], bool)
+        raise _refusal(outline, problem, AGAIN)
+    page = np.zeros(outline["shape"], bool)
     flat = page.reshape(-1)
-    for start, length in zip(one["runs"][::2], one["runs"][1::2], strict=True):
+    for start, length in zip(outline["runs"][::2], outline["runs"][1::2], strict=True):
         flat[start : start + length] = True
     whole = np.zeros(image.shape, bool)
-    part = tuple(slice(a, b) for a, b in zip(one["first"], last, strict=True))
-    whole[part] = page[turn(image.direction)]
+    box = tuple(slice(a, b) for a, b in zip(outline["first"], last, strict=True))
+    whole[box] = page[turn(image.direction)]
     return whole
 
 
-def _require_correction(one: JsonObject, study: Study, inside: np.ndarray, label: int) -> None:
+def _require_correction(outline: JsonObject, study: Study, inside: np.ndarray, label: int) -> None:
     """Refuse an outline that nothing can be measured in, or that is another region's."""
     image = study.anatomical.with_array(inside)
     too_little = fill(image, image).too_little
     if too_little:
-        raise _refusal(one, f"it cannot be measured: {too_little}", AGAIN)
+        raise _refusal(outline, f"it cannot be measured: {too_little}", AGAIN)
     if study.roi_map is None:  # read_study refuses regions without one
         return
-    given = resample_mask(study.roi_map.with_array(study.roi_map.array == label), image).array
-    if given.any() and not (given & inside).any():
-        raise _refusal(one, "it lies beside the region that it corrects", AGAIN)
+    region = resample_mask(study.roi_map.with_array(study.roi_map.array == label), image).array
+    if region.any() and not (region & inside).any():
+        raise _refusal(outline, "it lies beside the region that it corrects", AGAIN)

@@ -163,7 +163,7 @@ def write_reading(
     cohort = read_cohort(root)
     readers = settings.readers or tuple(cohort.readers["reader_id"])
     _check(readers, settings, set(cohort.readers["reader_id"]))
-    refs = _wanted([ref for ref in cohort.studies() if len(ref.rois)], order)
+    refs = _cases_in_order([ref for ref in cohort.studies() if len(ref.rois)], order)
     codes = _codes(refs, settings.seed)
     cases = {
         codes[ref.study_id]: {
@@ -173,9 +173,9 @@ def write_reading(
         }
         for ref in refs
     }
-    told = {} if tool is None else _tool(tool, cases)
+    shown = {} if tool is None else _tool(tool, cases)
     in_order = [codes[ref.study_id] for ref in refs]
-    sessions = _sessions(readers, in_order, settings, bool(told), ordered=order is not None)
+    sessions = _sessions(readers, in_order, settings, bool(shown), ordered=order is not None)
     key: JsonObject = {
         "format": FORMAT,
         **_asked(settings),
@@ -192,7 +192,7 @@ def write_reading(
         readable = set(cases) - set(lost)
         for session in sessions:
             name = f"{session['reader']}-session-{session['session']}.html"
-            write_reader_page(out / name, _plan(key, session, readable, told))
+            write_reader_page(out / name, _plan(key, session, readable, shown))
         write_json(out / KEY, key)
     n = f"{len(readable)} cases, {len(readers)} readers, {len(sessions)} pages in {out}"
     return [n, *(f"left out: {text}" for text in lost.values())]
@@ -206,16 +206,16 @@ def _asked(settings: ReadingSettings) -> JsonObject:
 def _codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:
     """Return every study's code; drawn, so that it says nothing of its place in the cohort."""
     shuffled = np.random.default_rng([seed, 0]).permutation(len(refs))
-    return {refs[at].study_id: f"case-{k:03d}" for k, at in enumerate(shuffled, start=1)}
+    return {refs[index].study_id: f"case-{k:03d}" for k, index in enumerate(shuffled, start=1)}
 
 
-def _check(readers: Sequence[str], settings: ReadingSettings, known: set[str]) -> None:
+def _check(readers: Sequence[str], settings: ReadingSettings, in_table: set[str]) -> None:
     if settings.scale not in SCALES:
         raise CadError(f"scale {settings.scale!r} is none of {' '.join(SCALES)}")
     if not readers or len(set(readers)) < len(readers):
         raise CadError(f"readers must be named once each, found {', '.join(readers) or 'none'}")
     for reader in readers:
-        if reader not in known:
+        if reader not in in_table:
             raise CadError(
                 f"reader {reader} is not in readers.tsv", hint="add a line reader_id, expert"
             )
@@ -223,82 +223,81 @@ def _check(readers: Sequence[str], settings: ReadingSettings, known: set[str]) -
             raise CadError(f"reader id {reader!r} names a file: letters, digits, - and _ only")
 
 
-def _wanted(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
+def _cases_in_order(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
     """Return the cases; with suggestions those it names, the most valuable first."""
     if order is None:
-        wanted = refs
+        chosen = refs
     else:
         with reading(order, "no table of suggestions"):
             named = read_frame(order, dtype=str)[["participant_id", "roi_id"]]
         rank: dict[tuple[str, str], int] = {}
         for k, pair in enumerate(named.itertuples(index=False)):
             rank.setdefault((str(pair[0]), str(pair[1])), k)
-        best = {
-            ref.study_id: min(
-                (rank.get((ref.participant_id, roi), len(named)) for roi in ref.rois["roi_id"]),
-                default=len(named),
-            )
-            for ref in refs
-        }
-        wanted = sorted(
-            (r for r in refs if best[r.study_id] < len(named)), key=lambda r: best[r.study_id]
-        )
-    if not wanted:
+        best: dict[str, int] = {}
+        for ref in refs:
+            regions = [(ref.participant_id, str(roi)) for roi in ref.rois["roi_id"]]
+            ranks = [rank[region] for region in regions if region in rank]
+            if ranks:
+                best[ref.study_id] = min(ranks)
+        suggested = [ref for ref in refs if ref.study_id in best]
+        chosen = sorted(suggested, key=lambda ref: best[ref.study_id])
+    if not chosen:
         raise CadError("no study with regions to read", hint="draw regions, or see cad check")
-    return wanted
+    return chosen
 
 
 def _tool(run: Path, cases: Mapping[str, JsonObject]) -> dict[str, dict[str, float]]:
     """Return the tool's probability of every region by case; a case without one is refused."""
-    known = {
+    probability_of = {
         (r.study, r.roi): r.probability
         for r in read_results(run).regions
         if r.probability is not None
     }
-    told: dict[str, dict[str, float]] = {}
+    shown: dict[str, dict[str, float]] = {}
     for code, case in cases.items():
-        found = {roi: known.get((case["study_id"], roi)) for roi in case["rois"]}
-        if None in found.values():
+        of_case = {roi: probability_of.get((case["study_id"], roi)) for roi in case["rois"]}
+        if None in of_case.values():
             raise CadError(
                 "the tool has no probability of every region of this study",
                 file=run,
                 patient=case["participant_id"],
                 hint="give a run of this cohort that scored it, or leave the study out",
             )
-        told[code] = {roi: round(p, 2) for roi, p in found.items() if p is not None}
-    return told
+        shown[code] = {roi: round(p, 2) for roi, p in of_case.items() if p is not None}
+    return shown
 
 
 def _sessions(
     readers: Sequence[str],
     codes: list[str],
     settings: ReadingSettings,
-    told: bool,
+    with_tool: bool,
     *,
     ordered: bool,
 ) -> list[JsonObject]:
     """Return every reader's sessions: codes in their order, each with its condition."""
-    found = []
+    sessions = []
     for k, reader in enumerate(readers, start=1):
         draw = np.random.default_rng([settings.seed, k])
-        first = set(draw.permutation(codes)[: len(codes) // 2].tolist()) if told else set()
-        for session in (1, 2) if told else (1,):
+        first = set(draw.permutation(codes)[: len(codes) // 2].tolist()) if with_tool else set()
+        for session in (1, 2) if with_tool else (1,):
             order = codes if ordered else draw.permutation(codes).tolist()
             conditions = [
-                WITH_TOOL if told and (code in first) == (session == 1) else ALONE for code in order
+                WITH_TOOL if with_tool and (code in first) == (session == 1) else ALONE
+                for code in order
             ]
-            found.append(
+            sessions.append(
                 {
                     "reader": reader,
                     "session": session,
                     "cases": [list(pair) for pair in zip(order, conditions, strict=True)],
                 }
             )
-    return found
+    return sessions
 
 
 def _plan(
-    key: JsonObject, session: JsonObject, readable: set[str], told: dict[str, dict[str, float]]
+    key: JsonObject, session: JsonObject, readable: set[str], shown: dict[str, dict[str, float]]
 ) -> JsonObject:
     """Return what one page knows: cases by code, and the tool only where this session shows it."""
     return {
@@ -315,7 +314,7 @@ def _plan(
                 "code": code,
                 "condition": condition,
                 "rois": key["cases"][code]["rois"],
-                "tool": told[code] if condition == WITH_TOOL else None,
+                "tool": shown[code] if condition == WITH_TOOL else None,
             }
             for code, condition in session["cases"]
             if code in readable

@@ -52,7 +52,9 @@ class ReadingFolder:
         places = {path.parent for path in _files(folder, KEY)}
         places |= {path.parents[1] for path in _files(folder, "cases/*.js")}
         exports = {path.parent for path in _files(folder, "*") if _readings(path)}
-        return sorted(places | {one for one in exports if places.isdisjoint((one, *one.parents))})
+        return sorted(
+            places | {export for export in exports if places.isdisjoint((export, *export.parents))}
+        )
 
     def held(self) -> AbstractContextManager[None]:
         """Return a context manager that keeps other processes from writing to the folder."""
@@ -94,13 +96,13 @@ class ReadingFolder:
                 if plan is not None:
                     write_reader_page(build(path), _without(plan, codes))
             for path in _files(self.folder, "*"):
-                if path.suffix != ".jsonl" and not any(one.plain for one in _readings(path)):
+                if path.suffix != ".jsonl" and not any(entry.plain for entry in _readings(path)):
                     continue
                 write_atomic(build(path), _export(path, key["study"], codes))
             for path in _files(self.folder, "*.tsv"):
                 write_atomic(build(path), rows_without(path, names.participant)[0].encode())
-            gone = [f"cases/{code}.js" for code in sorted(codes)]
-            commit(self.folder, new, [one for one in gone if (self.folder / one).exists()])
+            pages = [f"cases/{code}.js" for code in sorted(codes)]
+            commit(self.folder, new, [entry for entry in pages if (self.folder / entry).exists()])
         return len(codes)
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
@@ -120,10 +122,10 @@ class ReadingFolder:
         if (self.folder / KEY).is_file():
             key = read_json(self.folder / KEY)
             ours = ("", None, key["study"])
-            kept = set(key["cases"])
+            codes = set(key["cases"])
 
             def is_held(path: Path) -> bool:
-                return any(one.study in ours and one.codes - kept for one in _parts(path))
+                return any(entry.study in ours and entry.codes - codes for entry in _entries(path))
 
             held = list(filter(is_held, _files(self.folder, "*")))
             cases = []
@@ -152,18 +154,20 @@ def _plan(page: Path) -> JsonObject | None:
 def _without(content: JsonObject, codes: set[str]) -> JsonObject:
     """Return a key, a plan or an export without some cases."""
 
-    def code(one: object) -> object:
-        if isinstance(one, list):
-            return one[0]
-        return (one.get("code") or one.get("case")) if isinstance(one, dict) else one
+    def code(entry: object) -> object:
+        if isinstance(entry, list):
+            return entry[0]
+        if isinstance(entry, dict):
+            return entry.get("code") or entry.get("case")
+        return entry
 
     made = dict(content)
     for name in ("cases", "readings", "outlines"):
-        part = made.get(name)
-        if isinstance(part, dict):
-            made[name] = {key: value for key, value in part.items() if key not in codes}
-        elif isinstance(part, list):
-            made[name] = [one for one in part if code(one) not in codes]
+        section = made.get(name)
+        if isinstance(section, dict):
+            made[name] = {key: value for key, value in section.items() if key not in codes}
+        elif isinstance(section, list):
+            made[name] = [entry for entry in section if code(entry) not in codes]
     if "sessions" in made:
         made["sessions"] = [_without(session, codes) for session in made["sessions"]]
     return made
@@ -179,10 +183,10 @@ class _Cases(NamedTuple):
 
 def _readings(path: Path) -> list[_Cases]:
     """Return the exports of readers that a file is or holds packed, and the pages' cases packed."""
-    return [one for one in _parts(path) if one.study is not None]
+    return [entry for entry in _entries(path) if entry.study is not None]
 
 
-def _parts(path: Path) -> list[_Cases]:
+def _entries(path: Path) -> list[_Cases]:
     """Return which cases a file and all that is packed in it name.
 
     A file that cannot be read holds nothing here: :func:`cad.folders.cohort.traces.traces` names
@@ -211,12 +215,12 @@ def _study(name: str, content: bytes) -> str | None:
         return ""
     try:
         with reading(name, "not a readable export"):
-            said = parse_json(content[:MAX_JSON].split(b"\n", 1)[0])
+            first_line = parse_json(content[:MAX_JSON].split(b"\n", 1)[0])
     except CadError:
         return None
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
+    if not isinstance(first_line, dict) or first_line.get("format") != FORMAT:
         return None
-    return str(said.get("study"))
+    return str(first_line.get("study"))
 
 
 def _export(path: Path, study: str, codes: set[str]) -> bytes:

@@ -91,7 +91,7 @@ class AgreementReaders:
     >>> grades = np.clip(truth + rng.normal(0, 0.1, (200, 4)), 0, 1)
     >>> grades[:, 3] = rng.random(200)
     >>> AgreementReaders().fit(grades, truth).weights_.round(2).tolist()
-    [0.33, 0.33, 0.33, 0.0]
+    [0.34, 0.33, 0.33, 0.0]
     """
 
     note = ""

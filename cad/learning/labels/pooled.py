@@ -95,10 +95,10 @@ class MeanReaders:
 
         ``grades`` has shape (n, n_readers); a region without a grade gets NaN.
         """
-        known = np.isfinite(grades)
-        n = known.sum(axis=1)
+        read = np.isfinite(grades)
+        n = read.sum(axis=1)
         mean = mean_of_known(grades)
-        square = np.where(known, (grades - mean[:, None]) ** 2, 0.0).sum(axis=1)
+        square = np.where(read, (grades - mean[:, None]) ** 2, 0.0).sum(axis=1)
         spread = np.sqrt(np.divide(square, n - 1, out=np.zeros(len(n)), where=n > 1))
         return Belief(mean, np.where(n == 0, np.nan, np.where(n == 1, self.single, spread)))
 
@@ -165,15 +165,15 @@ class PooledReaders:
         refuse_outside(grades)
         if not self.identified_:
             return MeanReaders().predict(grades)
-        known = np.asarray(np.isfinite(grades).any(axis=1))
+        read = np.asarray(np.isfinite(grades).any(axis=1))
         # Any number for a region that nobody read: it is emptied below.
-        design = _design(np.where(known[:, None], grades, 0.5))
+        design = _design(np.where(read[:, None], grades, 0.5))
         z = design @ self.coefficients_
         variance = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
         # Few men with histology leave the weights uncertain, which draws p towards 1/2.
         p = expit(z / np.sqrt(1 + np.pi * variance / 8))
         return Belief(
-            np.where(known, p, np.nan), np.where(known, p * (1 - p) * np.sqrt(variance), np.nan)
+            np.where(read, p, np.nan), np.where(read, p * (1 - p) * np.sqrt(variance), np.nan)
         )
 
     def weights(self, grades: Array) -> tuple[Array, Array]:
@@ -197,8 +197,10 @@ class PooledReaders:
         rows = rows[np.isfinite(rows).all(axis=1)]
         slopes = []
         for reader in range(n_readers):
-            low, high = rows.copy(), rows.copy()
-            low[:, reader], high[:, reader] = 0.0, 1.0
+            low = rows.copy()
+            high = rows.copy()
+            low[:, reader] = 0.0
+            high[:, reader] = 1.0
             slopes.append((_design(high) - _design(low)).mean(axis=0))
         table = np.array(slopes)
         deviation = np.sqrt(np.einsum("ij,jk,ik->i", table, self.covariance_, table))
@@ -207,13 +209,13 @@ class PooledReaders:
 
 def _design(grades: Array) -> Array:
     """Return rows (1, z, s_1 - m, .., s_R - m), shape (n, 2 + R)."""
-    known = np.isfinite(grades)
-    n = known.sum(axis=1)
-    total = np.where(known, grades, 0.0).sum(axis=1)
+    read = np.isfinite(grades)
+    n = read.sum(axis=1)
+    total = np.where(read, grades, 0.0).sum(axis=1)
     mean = total / n
     # Half a reading of 1/2: readers who all say 0 or 1 have finite log-odds.
     drawn = (total + 0.5) / (n + 1)
-    deviation = np.where(known, grades - mean[:, None], 0.0)
+    deviation = np.where(read, grades - mean[:, None], 0.0)
     return np.column_stack([np.ones(len(n)), np.log(drawn) - np.log1p(-drawn), deviation])
 
 
@@ -242,8 +244,15 @@ def mean_of_known(table: Array) -> Array:
     -------
     ndarray, shape (n,)
         NaN for a row without any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mean_of_known(np.array([[0.2, 0.4], [np.nan, 0.8]])).round(2).tolist()
+    [0.3, 0.8]
     """
-    counted, total = np.isfinite(table).sum(axis=1), np.nansum(table, axis=1)
+    counted = np.isfinite(table).sum(axis=1)
+    total = np.nansum(table, axis=1)
     return np.asarray(np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0))
 
 

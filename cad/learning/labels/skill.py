@@ -91,20 +91,21 @@ def reader_skill(
         where histology does not have both classes.
     """
     pooled = PooledReaders().fit(grades, truth)
-    known = pooled.identified_
+    identified = pooled.identified_
     group = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
     weight = deviation = np.full(len(readers), np.nan)
-    if known:
+    if identified:
         weight, deviation = pooled.weights(grades)
     agreements = reader_agreement(grades, readers, patients)
     rows = []
     for j, reader in enumerate(readers):
         # The reader is left out of what he is measured against.
-        aim = truth if known else _others(grades, j)
+        aim = truth if identified else _others(grades, j)
         # The middle of the scale is no call of cancer, as in the measures.
         called = np.where(np.isfinite(grades[:, j]), grades[:, j] > 0.5, np.nan)
         used = np.isfinite(called) & np.isfinite(aim)
-        sick, well = used & (aim == 1), used & (aim == 0)
+        sick = used & (aim == 1)
+        well = used & (aim == 0)
         rows.append(
             {
                 "reader": reader,
@@ -114,7 +115,7 @@ def reader_skill(
                 "weight": weight[j],
                 "weight_lower": weight[j] - _Z * deviation[j],
                 "weight_upper": weight[j] + _Z * deviation[j],
-                "adds": bool(weight[j] - _Z * deviation[j] > 0) if known else None,
+                "adds": bool(weight[j] - _Z * deviation[j] > 0) if identified else None,
                 "correlation": agreements[j].correlation,
                 "correlation_lower": agreements[j].lower,
                 "correlation_upper": agreements[j].upper,
@@ -123,7 +124,7 @@ def reader_skill(
             }
         )
     table = pd.DataFrame(rows)
-    against = "histology" if known else "the mean of the other readers"
+    against = "histology" if identified else "the mean of the other readers"
     sentences = [_sentence(table, pooled)]
     for note in agreement_notes(agreements):
         sentences.append(f"{note}.")
@@ -150,8 +151,8 @@ def _share(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]
         lower, upper = (bound, 1.0) if p == 1.0 else (0.0, 1 - bound) if p == 0.0 else (0.0, 1.0)
         return {name: p, f"{name}_lower": lower, f"{name}_upper": upper}
     # The linearised share: what each patient adds to the deviation from p, summed first.
-    rest = np.bincount(code, hits - p, m)
-    variance = m / (m - 1) * float(rest @ rest) / n**2
+    residual = np.bincount(code, hits - p, m)
+    variance = m / (m - 1) * float(residual @ residual) / n**2
     # d logit(p) = dp / (p (1 - p)): the interval stays within 0 and 1.
     half = float(student.ppf(0.975, m - 1)) * np.sqrt(variance) / (p * (1 - p))
     centre = np.log(p) - np.log1p(-p)

@@ -129,6 +129,19 @@ class AveragedProbabilisticSVC(KernelMachine):
     dual_coef_ : ndarray, shape (k, n_support)
         Coefficients of the log-odds, one row per kernel.
     intercept_ : ndarray, shape (1,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import AveragedProbabilisticSVC
+    >>> X = np.linspace(-2, 2, 24)[:, None]
+    >>> p = np.round(4 / (1 + np.exp(-3 * X[:, 0]))) / 4
+    >>> model = AveragedProbabilisticSVC(C=1.0, gamma=0.3, folds=2).fit(X, p)
+    >>> q = model.predict_proba([[-1.5], [0.0], [1.5]])[:, 1]
+    >>> bool(q[0] < 0.3 < 0.4 < q[1] < 0.6 < 0.7 < q[2])
+    True
+    >>> sum(point["weight"] for point in model.points_) > 0.99
+    True
     """
 
     stored: ClassVar[Declared] = {
@@ -630,6 +643,12 @@ def squared_distances(X: Array, Y: Array) -> Array:
     -------
     ndarray, shape (n, m)
         Never negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> squared_distances(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]])).tolist()
+    [[25.0]]
     """
     squares = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * (X @ Y.T)
     # Rounding makes the distance of a point to itself slightly negative.

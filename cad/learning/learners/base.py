@@ -3,6 +3,8 @@
 The sigmoid makes probabilities of decision values (Platt 2000; Lin, Lin and Weng 2007).
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,6 +55,14 @@ def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
     ------
     LearnerError
         For one class, more than two, values outside [0, 1], NaN or a wrong shape.
+
+    Examples
+    --------
+    >>> classes, p = read_targets(["benign", "malignant", "benign"])
+    >>> classes.tolist(), p.tolist()
+    (['benign', 'malignant'], [0.0, 1.0, 0.0])
+    >>> read_targets([0.0, 0.25, 1.0])[1].tolist()
+    [0.0, 0.25, 1.0]
     """
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
@@ -68,7 +78,8 @@ def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
         i = int(np.argmax(np.isnan(values)))
         raise LearnerError(f"y[{i}] is NaN: Input y contains NaN", hint="leave unlabelled rows out")
     if values.dtype.kind == "f" and (values != np.rint(values)).any():
-        least, most = values.min(), values.max()
+        least = values.min()
+        most = values.max()
         if least < 0 or most > 1:
             wrong = least if least < 0 else most
             raise LearnerError(
@@ -107,6 +118,12 @@ def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
     ------
     LearnerError
         For a weight below zero, or zero everywhere.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> read_weight(None, np.zeros((3, 2))).tolist()
+    [1.0, 1.0, 1.0]
     """
     if sample_weight is None:
         return np.ones(len(rows))
@@ -164,8 +181,16 @@ def training_range(rows: Array) -> Array:
     -------
     ndarray, shape (4, d)
         In that order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> training_range(np.array([[1.0], [3.0]])).ravel().tolist()
+    [1.0, 3.0, 2.0, 1.0]
     """
-    return np.array([part(rows, axis=0) for part in (np.nanmin, np.nanmax, np.nanmean, np.nanstd)])
+    return np.array(
+        [statistic(rows, axis=0) for statistic in (np.nanmin, np.nanmax, np.nanmean, np.nanstd)]
+    )
 
 
 def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[str]:
@@ -193,13 +218,22 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     -------
     list of str
         Sentences; empty where nothing differs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.linspace(0, 1, 50)[:, None]
+    >>> outside(rows, training_range(rows), 50, ["adc"])
+    []
+    >>> len(outside(rows + 10, training_range(rows), 50, ["adc"])) > 0
+    True
     """
     least, most, mean, deviation = trained
     # A constant column differs by more than rounding.
     width = np.maximum(deviation, 1e-9 * np.maximum(np.abs(mean), 1e-9))
     off = np.abs(np.nan_to_num(np.clip((rows - mean) / width, -3, 3)).mean(axis=0))
     shifted = np.flatnonzero(off > 4 * np.sqrt(6 / len(rows) + 6 / n))
-    said = [
+    notes = [
         f"{names[j]}: the mean of {len(rows)} rows is {np.nanmean(rows[:, j]):.4g}, the training's "
         f"{mean[j]:.4g} ± {deviation[j]:.4g}"
         for j in shifted[np.argsort(-off[shifted], kind="stable")][:_NAMED]
@@ -209,8 +243,8 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     far = ((away > 0).mean(axis=1) > 0.2) & whole.any(axis=1)
     if far.any():
         where = ", ".join(names[j] for j in np.flatnonzero(whole[far].any(axis=0))[:_NAMED])
-        said.append(f"{where}: {far.sum()} of {len(rows)} rows lie outside the training's range")
-    return said
+        notes.append(f"{where}: {far.sum()} of {len(rows)} rows lie outside the training's range")
+    return notes
 
 
 class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -291,12 +325,20 @@ def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) 
     ------
     LearnerError
         When no row counts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(soft_score(np.array([0.0, 1.0, np.nan]), np.array([0.5, 0.5, 0.5])), 3)
+    -0.693
     """
-    known = ~np.isnan(target)
+    labelled = ~np.isnan(target)
     weight = np.ones(len(q)) if sample_weight is None else np.asarray(sample_weight, float)
-    if not (weight * known).any():
+    if not (weight * labelled).any():
         raise LearnerError("no row has a label and a weight: there is nothing to score")
-    return -float(np.average(cross_entropies(target[known], q[known]), weights=weight[known]))
+    return -float(
+        np.average(cross_entropies(target[labelled], q[labelled]), weights=weight[labelled])
+    )
 
 
 def as_probabilities(y: ArrayLike, classes: NDArray[Any]) -> Array:
@@ -313,6 +355,12 @@ def as_probabilities(y: ArrayLike, classes: NDArray[Any]) -> Array:
     ------
     LearnerError
         For a label that is neither a class nor, where the classes are 0 and 1, a probability.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_probabilities(["b", "m"], np.array(["b", "m"])).tolist()
+    [0.0, 1.0]
     """
     values = np.asarray(y)
     numbers = values.dtype.kind in "biuf" and classes.dtype.kind in "biuf"
@@ -333,6 +381,12 @@ def cross_entropies(p: Array, q: Array) -> Array:
     """Return the cross-entropy -p ln q - (1 - p) ln(1 - q) of every row, shape (n,).
 
     p is the label, q the predicted probability, which is clipped to [1e-6, 1 - 1e-6].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cross_entropies(np.array([0.0, 1.0]), np.array([0.5, 0.5])).round(3).tolist()
+    [0.693, 0.693]
     """
     q = np.clip(q, _CLIP, 1 - _CLIP)
     return -p * np.log(q) - (1 - p) * np.log1p(-q)
@@ -424,9 +478,14 @@ class KernelMachine(BinaryLearner):
         # A kernel matrix has a check of its own, which looks for NaN too.
         given = self.kernel == "precomputed"
         rows: Array = validation.validate_data(
-            self, X, dtype=np.float64, ensure_all_finite=not given, ensure_min_samples=2, order="C",
+            self,
+            X,
+            dtype=np.float64,
+            ensure_all_finite=not given,
+            ensure_min_samples=2,
+            order="C",
             skip_check_array=given and _is_plain(X),
-        )  # fmt: skip
+        )
         y = np.asarray(y)
         if len(y) != len(rows):
             raise LearnerError(
@@ -543,11 +602,18 @@ def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array
         Whether each row is positive.
     weight : array, shape (n,), optional
         How often each row counts in N+ and N-.
+
+    Examples
+    --------
+    >>> platt_targets([True, True, False]).round(3).tolist()
+    [0.75, 0.75, 0.333]
     """
     positive = np.asarray(positive, dtype=bool)
     weight = np.ones(len(positive)) if weight is None else np.asarray(weight, dtype=float)
-    n_positive, n_negative = weight[positive].sum(), weight[~positive].sum()
-    high, low = (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2)
+    n_positive = weight[positive].sum()
+    n_negative = weight[~positive].sum()
+    high = (n_positive + 1) / (n_positive + 2)
+    low = 1 / (n_negative + 2)
     return np.asarray(np.where(positive, high, low))
 
 
@@ -571,8 +637,15 @@ def fit_sigmoid(
     -------
     slope, offset : float
         Constant values give slope 0.
+
+    Examples
+    --------
+    >>> slope, offset = fit_sigmoid([-1.0, 0.0, 1.0], [0.119, 0.5, 0.881])
+    >>> round(slope, 2), round(abs(offset), 2)
+    (2.0, 0.0)
     """
-    v, t = np.asarray(values, dtype=float), np.asarray(targets, dtype=float)
+    v = np.asarray(values, dtype=float)
+    t = np.asarray(targets, dtype=float)
     w = np.ones(len(v)) if weight is None else np.asarray(weight, dtype=float)
     spread = float(np.std(v))
     if spread <= 1e-12 * max(1.0, float(np.max(np.abs(v)))):

@@ -3,6 +3,8 @@
 (The third, Platt's sigmoid on soft targets, is :class:`cad.learning.learners.SoftPlattSVC`.)
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Self
 
@@ -52,6 +54,16 @@ class KernelLogistic(_Baseline):
         Tolerance of LogisticRegression.
     max_iter : int
         Most Newton steps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import KernelLogistic
+    >>> X = np.linspace(-2, 2, 9)[:, None]
+    >>> p = 1 / (1 + np.exp(-2 * X[:, 0]))
+    >>> model = KernelLogistic(C=100.0, kernel="linear").fit(X, p)
+    >>> model.predict_proba([[-1.0], [0.0], [1.0]])[:, 1].round(2).tolist()
+    [0.12, 0.5, 0.88]
     """
 
     max_iter: int = 2000
@@ -107,6 +119,16 @@ class LogitSVR(_Baseline):
         :class:`cad.learning.learners.PlattSVC`.
     tol : float
         Tolerance of SVR.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import LogitSVR
+    >>> X = np.linspace(-2, 2, 9)[:, None]
+    >>> p = 1 / (1 + np.exp(-2 * X[:, 0]))
+    >>> model = LogitSVR(C=100.0, epsilon=0.01, kernel="linear").fit(X, p)
+    >>> model.predict_proba([[-1.0], [0.0], [1.0]])[:, 1].round(2).tolist()
+    [0.22, 0.5, 0.78]
     """
 
     epsilon: float = 0.1

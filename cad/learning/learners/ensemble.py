@@ -5,6 +5,8 @@ and boosting cut single ones. Few patients cannot tell which of them is right an
 the first three; boosting, which is worst with few, has to show what it adds.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self

@@ -321,7 +321,10 @@ class FederatedSite:
             self._v = self._v + length * self._moves[1]
             self._xi = self._xi + length * self._moves[2]
         x = np.array(question["x"])
-        gamma, back, v, xi = self._gamma, self._back, self._v, self._xi
+        gamma = self._gamma
+        back = self._back
+        v = self._v
+        xi = self._xi
         self._give = 1.0 / (xi / back + v / gamma)
         self._off = self._margins - self._Z @ x - xi + v
         self._count_patients()

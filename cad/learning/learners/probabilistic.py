@@ -1,5 +1,7 @@
 """The probabilistic SVM: hard and soft labels in one convex problem ([N14] III-IV)."""
 
+from __future__ import annotations
+
 import copy
 import warnings
 from collections.abc import Sequence
@@ -80,6 +82,18 @@ class ProbabilisticSVC(base.PointwiseMachine):
         As in scikit-learn's SVC.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import ProbabilisticSVC
+    >>> X = np.array([[-2.0], [-1.5], [-1.0], [1.0], [1.5], [2.0]])
+    >>> p = np.array([0.0, 0.1, 0.3, 0.7, 0.9, 1.0])
+    >>> model = ProbabilisticSVC(C=10.0, kernel="linear").fit(X, p, eta=0.05)
+    >>> model.predict_proba([[-1.2], [0.0], [1.2]])[:, 1].round(2).tolist()
+    [0.21, 0.5, 0.79]
+    >>> model.label_counts_
+    {'certain_negative': 2, 'certain_positive': 2, 'two_sided': 2, 'one_sided': 0, 'none': 0}
     """
 
     stored: ClassVar[Declared] = {

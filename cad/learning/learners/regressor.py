@@ -1,5 +1,7 @@
 """A learner of probabilities, shown to scikit-learn as a regressor of them."""
 
+from __future__ import annotations
+
 from typing import Any, Self
 
 import numpy as np

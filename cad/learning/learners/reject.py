@@ -1,5 +1,7 @@
 """SVM with a reject option: the double hinge, asymmetric and symmetric ([A14])."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -66,7 +68,8 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
     high = (c_n - r_n) / (c_n - r_n + r_p)
     low = r_n / (c_p - r_p + r_n)
     rho = (_entropy(low) - _entropy(high)) / (high - low)
-    tau_high, tau_low = _entropy(high) / (1 - high), -_entropy(low) / low
+    tau_high = _entropy(high) / (1 - high)
+    tau_low = -_entropy(low) / low
     return RejectRule(
         ((tau_high, rho), (-tau_low, -rho)),
         ((1 - high, high - low), (low, high - low)),
@@ -130,7 +133,8 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
     if len(np.unique(positive[used])) < 2:
         raise LearnerError("the samples that count are of one class only: two are needed")
     side = np.where(positive[used], 0, 1)
-    margins, shares = np.array(rule.margins)[side], np.array(rule.costs)[side]
+    margins = np.array(rule.margins)[side]
+    shares = np.array(rule.costs)[side]
     return pointwise_problem(
         len(positive),
         np.repeat(used, 2),
@@ -170,6 +174,15 @@ class RejectSVC(PointwiseMachine):
         As in scikit-learn's SVC.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import RejectSVC
+    >>> X = np.array([[-2.0], [-1.5], [-0.2], [0.2], [1.5], [2.0]])
+    >>> model = RejectSVC(kernel="linear", symmetric=0.3).fit(X, [0, 0, 1, 0, 1, 1])
+    >>> model.predict([[-2.0], [0.0], [2.0]]).tolist()
+    [0, -1, 1]
     """
 
     stored: ClassVar[Declared] = {

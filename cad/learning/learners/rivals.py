@@ -4,6 +4,8 @@ Each chooses its own scaling and strength by inner folds of whole patients (``gr
 row of the table costs seconds. None is tuned by hand.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass

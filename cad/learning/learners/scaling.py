@@ -34,7 +34,8 @@ class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
         rows = validate_data(self, X, dtype=np.float64)
         self._learn(rows)
         values = self._scaled(rows)
-        self.mean_, spread = values.mean(axis=0), values.std(axis=0)
+        self.mean_ = values.mean(axis=0)
+        spread = values.std(axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
         return self
 
@@ -121,7 +122,8 @@ class ClippedScaler(_Scaler):
     spread_: Array
 
     def _learn(self, rows: Array) -> None:
-        self.center_, spread = rows.mean(axis=0), rows.std(axis=0)
+        self.center_ = rows.mean(axis=0)
+        spread = rows.std(axis=0)
         self.spread_ = np.where(spread > 0, spread, 1.0)
 
     def _scaled(self, rows: Array) -> Array:

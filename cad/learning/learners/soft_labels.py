@@ -4,6 +4,8 @@ Two rules at the ends of (0, 1): "drop" keeps only what the readers said, "paper
 where an interval that leaves (0, 1) makes the label certain.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -71,6 +73,11 @@ def half_widths(spread: ArrayLike, precision: float, kappa: float) -> Array:
         eta_0, the least half-width.
     kappa : float
         Share of the spread that becomes half-width; 0 gives every sample eta_0.
+
+    Examples
+    --------
+    >>> half_widths([0.0, 0.3, 0.9], precision=0.125, kappa=1.0).round(3).tolist()
+    [0.125, 0.3, 0.5]
     """
     return np.clip(np.maximum(precision, kappa * np.asarray(spread, dtype=float)), 0.0, WIDEST)
 
@@ -81,10 +88,12 @@ def _kinds(
     if rule == "paper":
         # An interval that leaves on both sides is certain of nothing: (0, 0, 1, 1),
         # docs/methods.md 1.
-        negative, positive = (below & ~above) | (p <= _TIE), (above & ~below) | (p >= 1 - _TIE)
+        negative = (below & ~above) | (p <= _TIE)
+        positive = (above & ~below) | (p >= 1 - _TIE)
     elif rule == "drop":
         edge = max(precision, 0.0) + _TIE
-        negative, positive = p <= edge, p >= 1 - edge
+        negative = p <= edge
+        positive = p >= 1 - edge
         positive &= ~negative
     else:
         raise ValueError(f'boundary rule {rule!r} is unknown: "drop" or "paper"')
@@ -117,6 +126,12 @@ def soft_labels(
     ------
     ValueError
         For p or half-widths out of range or of different lengths, or an unknown rule.
+
+    Examples
+    --------
+    >>> labels = soft_labels([0.0, 0.4, 1.0], [0.0, 0.2, 0.0])
+    >>> type(labels).__name__
+    'SoftLabels'
     """
     return read_labels(*check_soft(p, half_width), rule, precision)
 
@@ -163,6 +178,13 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
     ------
     ValueError
         For values outside [0, 1], NaN, or lengths that disagree.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> p, eta = check_soft([0.0, 0.5, 1.0], 0.1)
+    >>> p.tolist(), eta.tolist()
+    ([0.0, 0.5, 1.0], [0.1, 0.1, 0.1])
     """
     p = np.asarray(p, dtype=float)
     if p.ndim != 1:
@@ -174,8 +196,8 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
         # NaN is neither: it makes both comparisons false.
         if value.size and not (value.min() >= 0 and value.max() <= 1):
             i = int(np.argmax(np.broadcast_to(~((value >= 0) & (value <= 1)), p.shape)))
-            found = np.broadcast_to(value, p.shape)[i]
-            raise ValueError(f"{name}[{i}] = {found!r}, must lie in [0, 1]")
+            outside = np.broadcast_to(value, p.shape)[i]
+            raise ValueError(f"{name}[{i}] = {outside!r}, must lie in [0, 1]")
     eta = np.broadcast_to(eta, p.shape)
     return p, eta
 
@@ -199,7 +221,8 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
     certain, informative : ndarray of bool, shape (n,)
         False for samples that do not count.
     """
-    certain, informative = labels.certain & used, labels.bounded & used
+    certain = labels.certain & used
+    informative = labels.bounded & used
     if not (certain | informative).any():
         raise LearnerError(
             "no sample says anything: every interval p +- eta covers (0, 1)",

@@ -1,5 +1,7 @@
 """The SVM with Platt's probabilities, and the fuzzy SVM ([N14] (2) and (10))."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -30,6 +32,13 @@ def svm_problem(p: Array, cost: Array) -> Problem:
     ------
     LearnerError
         When the samples that cost something are all of one class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> problem = svm_problem(np.array([0.0, 1.0]), np.ones(2))
+    >>> problem.n_points
+    2
     """
     positive = p > 0.5
     used = np.flatnonzero(cost > 0)
@@ -156,6 +165,17 @@ class PlattSVC(_PlattMachine):
         Solution of the optimisation problem, and how exact it is.
     sigmoid_ : ndarray, shape (2,)
         Slope and offset of the sigmoid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import PlattSVC
+    >>> X = np.array([[-2.0], [-1.5], [-1.0], [1.0], [1.5], [2.0]])
+    >>> model = PlattSVC(kernel="linear").fit(X, [0, 0, 0, 1, 1, 1])
+    >>> model.predict([[-1.2], [1.2]]).tolist()
+    [0, 1]
+    >>> model.predict_proba([[-1.2], [0.0], [1.2]])[:, 1].round(2).tolist()
+    [0.26, 0.5, 0.74]
     """
 
 
@@ -164,6 +184,16 @@ class FuzzySVC(_PlattMachine):
 
     Missing the margin of a label p costs C abs(2p - 1), so that hard labels make it an ordinary
     SVM. Parameters and attributes as :class:`PlattSVC`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import FuzzySVC
+    >>> X = np.array([[-2.0], [-1.5], [-1.0], [1.0], [1.5], [2.0]])
+    >>> p = [0.0, 0.1, 0.4, 0.6, 0.9, 1.0]
+    >>> model = FuzzySVC(kernel="linear").fit(X, p)
+    >>> model.predict_proba([[-1.2], [0.0], [1.2]])[:, 1].round(2).tolist()
+    [0.26, 0.5, 0.74]
     """
 
     def _membership(self, p: Array) -> Array:
@@ -174,6 +204,16 @@ class SoftPlattSVC(_PlattMachine):
     """Learn an SVM on the classes y > .5, with the sigmoid fitted to the soft labels y.
 
     A baseline for soft labels. Parameters and attributes as :class:`PlattSVC`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import SoftPlattSVC
+    >>> X = np.array([[-2.0], [-1.5], [-1.0], [1.0], [1.5], [2.0]])
+    >>> p = [0.0, 0.1, 0.4, 0.6, 0.9, 1.0]
+    >>> model = SoftPlattSVC(kernel="linear").fit(X, p)
+    >>> model.predict_proba([[-1.2], [0.0], [1.2]])[:, 1].round(2).tolist()
+    [0.18, 0.5, 0.82]
     """
 
     def _goal(self, p: Array, weight: Array) -> Array:

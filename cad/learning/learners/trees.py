@@ -1,5 +1,7 @@
 """Extremely randomised trees on p, kept as plain arrays."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -45,6 +47,17 @@ class SoftExtraTrees(SoftLearner):
         threshold (left) or above it (right). Both next nodes of a leaf are the leaf itself.
     thresholds_, values_ : ndarray, shape (nodes,)
         Threshold, and mean p of the training rows at the node.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import SoftExtraTrees
+    >>> X = np.linspace(-2, 2, 40)[:, None]
+    >>> p = np.where(X[:, 0] > 0, 0.9, 0.2)
+    >>> model = SoftExtraTrees(trees=10).fit(X, p)
+    >>> low, high = model.predict_proba([[-2.0], [2.0]])[:, 1]
+    >>> bool(low < 0.4 < 0.7 < high)
+    True
     """
 
     stored: ClassVar[Declared] = {

@@ -158,6 +158,16 @@ def response_map(
     ------
     CadError
         For voxels of unequal sides, one slice in 3D, a kernel smaller than the voxels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.base.settings import FilterSettings
+    >>> image = np.zeros((3, 5, 5))
+    >>> image[1, 2, 2] = 9.0
+    >>> mean = FilterSettings(kind="mean", support_mm=3.0)
+    >>> float(response_map(image, (1.0, 1.0, 1.0), mean)[1, 2, 2].round(3))
+    1.0
     """
     if chosen.dimension == "3D" and image.shape[0] == 1:
         raise CadError(

@@ -32,6 +32,14 @@ def sobel_map(
     -------
     ndarray of float, shape (z, y, x)
         Image unit per mm; NaN outside the mask.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ramp = np.broadcast_to(2.0 * np.arange(5.0), (5, 5, 5)).copy()
+    >>> edges = sobel_map(ramp, (1.0, 1.0, 1.0), np.ones(ramp.shape, bool))
+    >>> float(edges[2, 2, 2].round(3))
+    2.0
     """
     cube = _neighbours(image, mask)
     weight = (1.0, 2.0, 1.0)
@@ -68,6 +76,13 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     References
     ----------
     Kirsch, Comput Biomed Res 4 (1971) 315.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> flat = np.ones((3, 4, 4))
+    >>> float(np.nanmax(kirsch_map(flat, np.ones(flat.shape, bool))))
+    0.0
     """
     plane = _neighbours(image, mask)[1]
     ring = [plane[y, x] for y, x in _RING]

@@ -140,6 +140,15 @@ def haralick_features(
     ------
     CadError
         For an unknown aggregation or a distance below 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> region = RegionVoxels.from_masks([np.ones((1, 4, 4), bool)])
+    >>> chequered = (np.indices((4, 4)).sum(axis=0) % 2 + 1).ravel()
+    >>> row = haralick_features(chequered, np.array([2]), region, aggregation="2D_comb")
+    >>> float(row["contrast"][0].round(3))
+    0.571
     """
     if aggregation not in AGGREGATIONS:
         raise CadError(f"unknown aggregation {aggregation!r}; known are {', '.join(AGGREGATIONS)}")

@@ -67,6 +67,14 @@ def discretise(
     ------
     CadError
         Without bins and width, or when a width gives more than 1024 levels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.array([0.0, 1.0, 2.0, 4.0])
+    >>> levels, n_levels = discretise(values, np.array([0, 4]), bins=4, bin_width=None)
+    >>> levels.tolist(), n_levels.tolist()
+    ([1, 2, 3, 4], [4])
     """
     sizes = np.diff(start)
     filled = sizes > 0
@@ -135,6 +143,14 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
     -------
     ndarray of ``RECORD``, shape (n_regions,)
         A field for each of ``HISTOGRAM``; all NaN for a region without voxels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> levels = np.array([1, 1, 2, 2])
+    >>> row = histogram_features(levels, np.array([0, 4]), np.array([2]))
+    >>> float(row["entropy"][0]), float(row["uniformity"][0])
+    (1.0, 0.5)
     """
     summary = statistics(levels.astype(float), start)
     out = np.full(len(start) - 1, np.nan, RECORD)

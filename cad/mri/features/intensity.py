@@ -49,6 +49,13 @@ def statistics(
     -------
     ndarray of ``RECORD``, shape (n_regions,)
         A field for each of ``STATISTICS``; all NaN for a region without a finite value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = statistics(np.array([1.0, 3.0, 10.0, 20.0]), np.array([0, 2, 4]))
+    >>> rows["mean"].tolist(), rows["maximum"].tolist()
+    ([2.0, 15.0], [3.0, 20.0])
     """
     finite, limits, is_finite = keep_finite(np.ascontiguousarray(values, float), start)
     limits = np.ascontiguousarray(limits, np.int64)
@@ -77,6 +84,12 @@ def percentile(ordered: np.ndarray, share: float) -> float:
         Values in ascending order; at least one.
     share : float
         Share of the values below the percentile, 0 to 1: 0.25 for the lower quartile.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> percentile(np.array([1.0, 2.0, 3.0]), 0.25)
+    1.5
     """
     rank = share * (len(ordered) - 1)
     low = int(rank)

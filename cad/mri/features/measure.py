@@ -58,6 +58,13 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
     texture : TextureSettings
         ``range``: the least and largest value; ``outliers``: the number of standard
         deviations from the region's mean beyond which a value is left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> texture = TextureSettings(range=(0.0, 10.0))
+    >>> resegmented(np.array([-1.0, 5.0, 11.0]), np.array([0, 3]), texture).tolist()
+    [nan, 5.0, nan]
     """
     counts = np.isfinite(values)
     if texture.range is not None:

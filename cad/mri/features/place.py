@@ -91,6 +91,14 @@ def axial_diameter(inside: np.ndarray, spacing: tuple[float, float]) -> float:
         The region; the outline runs half a voxel beyond the centres.
     spacing : (float, float)
         Voxel size along x and y, mm.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> inside = np.zeros((1, 5, 9), bool)
+    >>> inside[0, 2, 1:8] = True
+    >>> axial_diameter(inside, (0.5, 0.5))
+    3.5
     """
     largest = 0.0
     for layer in inside[inside.any(axis=(1, 2))]:
@@ -118,6 +126,14 @@ def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
     int or None
         None where no bolus is seen, the curve rises by less than 10 %, or it ends within a minute
         of the early part.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> times = np.arange(0.0, 300.0, 10.0)
+    >>> rising = 100.0 + np.clip(times - 30.0, 0.0, None)
+    >>> curve_type(times, rising)
+    1
     """
     times = np.asarray(times, float)
     signal = np.asarray(signal, float)

@@ -211,6 +211,13 @@ def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.n
         Where each region begins in them.
     kept : ndarray of bool, shape (n,)
         Which were kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values, start, is_finite = keep_finite(np.array([1.0, np.nan, 3.0]), np.array([0, 2, 3]))
+    >>> values.tolist(), start.tolist()
+    ([1.0, 3.0], [0, 1, 2])
     """
     is_finite = np.isfinite(values)
     if is_finite.all():

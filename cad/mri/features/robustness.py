@@ -308,6 +308,13 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     References
     ----------
     Shrout & Fleiss, Psychol Bull 86 (1979) 420, case 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> value, low, high = icc(np.array([[1.0, 1.1], [2.0, 2.1], [3.0, 2.9], [4.0, 4.1]]))
+    >>> bool(low < value < high), round(value, 2)
+    (True, 1.0)
     """
     n, k = values.shape
     if n < 2 or k < 2:

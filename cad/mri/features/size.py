@@ -148,6 +148,12 @@ def largest_distance(points: np.ndarray) -> float:
     ----------
     points : ndarray, shape (n, k)
         At least two points of k coordinates each; any unit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> largest_distance(np.array([[0.0, 0.0, 0.0], [3.0, 4.0, 0.0], [1.0, 1.0, 0.0]]))
+    5.0
     """
     largest = 0.0
     for first in range(0, len(points), _POINTS):

@@ -175,10 +175,10 @@ class Typicality:
     def groups(self) -> dict[str, np.ndarray]:
         """Return, by name of the group, the positions of its features in ``features``."""
         places: dict[str, list[int]] = {}
-        for at, name in enumerate(self.features):
+        for columns, name in enumerate(self.features):
             for group in self.columns[name].groups if name in self.columns else ():
-                places.setdefault(group, []).append(at)
-        return {group: np.array(at) for group, at in places.items()}
+                places.setdefault(group, []).append(columns)
+        return {group: np.array(columns) for group, columns in places.items()}
 
     def deviations(self, X: pd.DataFrame) -> np.ndarray:
         """Return each value's distance from the training median, shape (n_regions, n_features).
@@ -223,9 +223,9 @@ class Typicality:
         """
         z = self.deviations(X)
         shares = {}
-        for group, at in self.groups().items():
-            finite = np.isfinite(z[:, at])
-            beyond = (np.abs(np.where(finite, z[:, at], 0.0)) > far).sum(axis=1)
+        for group, columns in self.groups().items():
+            finite = np.isfinite(z[:, columns])
+            beyond = (np.abs(np.where(finite, z[:, columns], 0.0)) > far).sum(axis=1)
             count = finite.sum(axis=1)
             shares[group] = np.where(count > 0, beyond / np.maximum(count, 1), np.nan)
         return shares

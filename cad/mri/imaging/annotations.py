@@ -129,6 +129,13 @@ def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndar
     Returns
     -------
     ndarray of float32, shape (rows, columns)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> square = np.array([[0.5, 0.5], [2.5, 0.5], [2.5, 2.5], [0.5, 2.5]])
+    >>> float(fill_polygons([square], (4, 4)).sum())
+    4.0
     """
     rows, columns = shape
     start = np.concatenate(polygons)

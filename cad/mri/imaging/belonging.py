@@ -31,7 +31,8 @@ _LEAST_VOXELS = 5000
 _LEAST_GLAND = 100
 # In the gland or not is one bit: fewer voxels will do.
 _LEAST_BESIDE = 2000
-_BESIDE_MM, _COARSE_MM = 8.0, 1.5
+_BESIDE_MM = 8.0
+_COARSE_MM = 1.5
 # A shift that changes probabilities, and is longer than most distortion of diffusion images.
 _MOVE_MM = 5.0
 
@@ -51,11 +52,15 @@ def strays(study: Study) -> dict[str, CadError]:
     if labels is None or (study.gland is None and study.t2w is None):
         return {}
     if study.gland is not None:
-        inside, least, where = fill(study.gland, labels).share, IN_GLAND, "the gland"
+        inside = fill(study.gland, labels).share
+        least = IN_GLAND
+        where = "the gland"
     else:
         image = study.t2w if study.t2w is not None else labels
         body = image.with_array(foreground(image))
-        inside, least, where = fill(body, labels).share, IN_BODY, "tissue (T2)"
+        inside = fill(body, labels).share
+        least = IN_BODY
+        where = "tissue (T2)"
     gland = None if study.gland is None else study.gland.millilitres
     problems = {}
     for roi in study.rois:
@@ -63,12 +68,14 @@ def strays(study: Study) -> dict[str, CadError]:
         if not region.any():
             continue
         share = float(inside[region].mean())
-        part = 0.0 if gland is None else labels.with_array(region).millilitres / gland
+        share_of_gland = 0.0 if gland is None else labels.with_array(region).millilitres / gland
         if share < least:
             problem = f"{share:.0%} of the ROI lie in {where}, at least {least:.0%} are needed"
             hint = "mask and image are of another man, moved or turned; draw the ROI again"
-        elif part > OF_GLAND:
-            problem = f"the ROI is {part:.0%} of the gland, at most {OF_GLAND:.0%} is a lesion"
+        elif share_of_gland > OF_GLAND:
+            problem = (
+                f"the ROI is {share_of_gland:.0%} of the gland, at most {OF_GLAND:.0%} is a lesion"
+            )
             hint = "it is the gland's own outline; draw the lesion"
         else:
             continue
@@ -102,7 +109,9 @@ def measurable(
     problems : list of CadError
         One per region that is left out.
     """
-    stray, regions, problems = strays(study), {}, []
+    stray = strays(study)
+    regions = {}
+    problems = []
     for roi in study.rois:
         try:
             if roi.roi_id in stray:
@@ -179,7 +188,8 @@ def _told(
     # Bins of the image as it lies: to sort values anew in each place takes five times as long and
     # sees the same faults.
     both = np.isfinite(reference) & np.isfinite(image.array) & (reference != 0) & (image.array != 0)
-    given, levels = _levels(reference, both), _levels(image.array, both)
+    given = _levels(reference, both)
+    levels = _levels(image.array, both)
     x, y, _ = (max(round(_MOVE_MM / step), 1) for step in image.spacing)
     moves = [(x, 2), (1, 0)] if distorted else [(x, 2), (y, 1), (1, 0)]
     ways = {
@@ -192,7 +202,8 @@ def _told(
 
 
 def _gain(shared: np.ndarray) -> float:
-    given, best = float(shared[0]), float(shared[1:].max())
+    given = float(shared[0])
+    best = float(shared[1:].max())
     return math.log(given / best) if given > 0 and best > 0 else math.inf
 
 
@@ -210,7 +221,8 @@ def zone_order(study: Study) -> float | None:
         Difference of the zones' mean places, PZ minus TZ, as a share of the gland's depth. None
         without a gland mask, or with fewer than two regions in one of the zones.
     """
-    gland, depths = gland_on(study), defaultdict(list)
+    gland = gland_on(study)
+    depths = defaultdict(list)
     if study.roi_map is None or gland is None:
         return None
     back = np.argwhere(gland.array)[:, 1]
@@ -239,7 +251,8 @@ def like_t2(study: Study) -> float | None:
     """
     if study.gland is None or study.t2w is None or study.adc is None:
         return None
-    t2w, adc = resample_image(study.t2w, study.adc).array, study.adc.array
+    t2w = resample_image(study.t2w, study.adc).array
+    adc = study.adc.array
     inside = resample_mask(study.gland, study.adc).array & np.isfinite(t2w * adc) & (adc != 0)
     if inside.sum() < _LEAST_GLAND:
         return None

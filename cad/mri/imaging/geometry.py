@@ -138,6 +138,14 @@ def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
         Any type.
     margin : ndarray of int, shape (3,), or int
         Voxels along z, y, x to add on each side of the box, up to the border of the array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mask = np.zeros((3, 4, 5), bool)
+    >>> mask[1, 1:3, 2] = True
+    >>> bounding_box(mask)
+    (slice(1, 2, None), slice(1, 3, None), slice(2, 3, None))
     """
     axes = [np.flatnonzero(mask.any(axis=others)) for others in ((1, 2), (0, 2), (0, 1))]
     if not len(axes[0]):
@@ -171,6 +179,12 @@ def box_between(low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> Bo
         First index (z, y, x), and one past the last.
     shape : tuple of 3 ints
         Shape of the array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> box_between(np.array([-1, 0, 2]), np.array([1, 2, 9]), (4, 4, 4))
+    (slice(0, 1, None), slice(0, 2, None), slice(2, 4, None))
     """
     first = np.maximum(low, 0)
     last = np.minimum(high, shape)

@@ -21,6 +21,11 @@ def maker(stated: object) -> str:
     -------
     str
         Empty for a maker that is not on the list.
+
+    Examples
+    --------
+    >>> maker("SIEMENS Healthineers"), maker("somebody's own")
+    ('Siemens', '')
     """
     text = str(stated or "").strip().casefold()
     return next((word for start, word in _MAKERS.items() if text.startswith(start)), "")

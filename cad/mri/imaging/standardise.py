@@ -124,6 +124,14 @@ def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
     ------
     CadError
         When the percentiles do not increase.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> array = np.arange(1000.0).reshape(10, 10, 10)
+    >>> image = Volume(array, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
+    >>> landmarks(image).shape
+    (11,)
     """
     inside = foreground(image) if mask is None else mask
     levels: np.ndarray = np.percentile(image.array[inside], PERCENTILES)
@@ -276,6 +284,14 @@ def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = Fals
     ------
     CadError
         For an image that is constant in the mask.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> image = Volume(np.arange(8.0).reshape(2, 2, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
+    >>> standard = zscore(image, np.ones((2, 2, 2), bool)).array
+    >>> bool(abs(standard.mean()) < 1e-6), bool(abs(standard.std() - 1) < 1e-6)
+    (True, True)
     """
     values = image.array[foreground(image) if mask is None else mask].astype(float)
     middle = values.mean()

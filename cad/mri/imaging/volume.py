@@ -19,7 +19,14 @@ _THICK = 0.8
 
 
 def triple(values: np.ndarray) -> tuple[float, float, float]:
-    """Return an array of three numbers, shape (3,), as a tuple of Python floats."""
+    """Return an array of three numbers, shape (3,), as a tuple of Python floats.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> triple(np.array([1, 2, 3]))
+    (1.0, 2.0, 3.0)
+    """
     x, y, z = map(float, values)
     return x, y, z
 

@@ -41,11 +41,11 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
         The trail's last hash.
     """
     last = ""
-    for _, rows, said in _studies(trail, run, who, more):
+    for _, rows, entry in _studies(trail, run, who, more):
         # A hash proves later which numbers were returned without holding any of them.
         returned = {"rows_sha256": _hash(rows.to_csv(index=False).encode())}
         told = {"event": "predict", "regions": len(rows), "returned": returned}
-        last = append(trail, {**said, **told})
+        last = append(trail, {**entry, **told})
     return last
 
 
@@ -84,13 +84,13 @@ def audit_delivery(
         The trail's last hash.
     """
     last = ""
-    for study, _, said in _studies(trail, run, who, more):
+    for study, _, entry in _studies(trail, run, who, more):
         # The underscore keeps sub-1 from taking the objects of sub-10.
-        own = [path for path in files if path.name.startswith(f"{study}_")]
-        if own:
+        objects = [path for path in files if path.name.startswith(f"{study}_")]
+        if objects:
             # https://user:password@host: a trail is shown to others.
             told = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
-            last = append(trail, {**said, **told, "returned": [_object(path) for path in own]})
+            last = append(trail, {**entry, **told, "returned": [_object(path) for path in objects]})
     return last
 
 
@@ -101,13 +101,13 @@ def _studies(
     folder = RunFolder(run)
     record = read_record(folder)
     for study, rows in read_probabilities(folder).groupby("study_id", sort=True):
-        said = {
+        entry = {
             "who": who,
             "study": pseudonym(trail, str(study)),
             "models": _models(record, rows),
             "cad_version": record.get("cad_version"),
         }
-        yield str(study), rows, {**said, **(more or {})}
+        yield str(study), rows, {**entry, **(more or {})}
 
 
 def _models(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:

@@ -36,15 +36,15 @@ _BY_CONTENT = (MODEL, COMPARISON, COHORT, *RUNS.values())
 def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
     """Remove a patient from a cohort, for its owner: whole, or not at all; return what went."""
     places = named_places(root, names)
-    kept = {place: rows_without(root / place, names.participant) for place in _tables(root)}
-    rows = {name: count for name, (_, count) in kept.items() if count}
+    remaining = {place: rows_without(root / place, names.participant) for place in _tables(root)}
+    rows = {name: count for name, (_, count) in remaining.items() if count}
     # Only the head is left: the key could prove nothing any more but who once was here.
-    if _PATIENTS in rows and not kept[_PATIENTS][0].splitlines()[1:]:
+    if _PATIENTS in rows and not remaining[_PATIENTS][0].splitlines()[1:]:
         places += [name for name in (KEY_FILE, CHECK_FILE) if (root / name).is_file()]
     if rows or places:
         with stage(root) as scratch:
             for number, name in enumerate(rows):
-                write_atomic(scratch / str(number), kept[name][0].encode())
+                write_atomic(scratch / str(number), remaining[name][0].encode())
             commit(root, {name: scratch / str(n) for n, name in enumerate(rows)}, places)
     return rows, places
 
@@ -55,8 +55,8 @@ def _participant(root: Path, patient: str) -> str:
     if label == "sub-":
         raise CadError(f"{patient!r} names no patient", hint="give sub-XXX, or the source's id")
     pseudonyms = set(PSEUDONYM.findall(read_text(root / _PATIENTS)))
-    here = patient == label or (root / label).is_dir()
-    if here or not (pseudonyms or (root / KEY_FILE).is_file()):
+    in_cohort = patient == label or (root / label).is_dir()
+    if in_cohort or not (pseudonyms or (root / KEY_FILE).is_file()):
         return label
     pseudonym = Patients(root, "pseudonym", pseudonyms).participant(patient)
     return pseudonym if (root / pseudonym).is_dir() or pseudonym in pseudonyms else label
@@ -108,15 +108,18 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
             rows = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
         if "participant_id" not in (columns := next(rows, [])):
             return "".join(lines), 0
-        at, end = columns.index("participant_id"), rows.line_num
-        kept, gone = lines[:end], 0
+        column = columns.index("participant_id")
+        end = rows.line_num
+        remaining = lines[:end]
+        removed = 0
         for row in rows:
-            begin, end = end, rows.line_num
-            if row[at : at + 1] == [participant]:
-                gone += 1
+            begin = end
+            end = rows.line_num
+            if row[column : column + 1] == [participant]:
+                removed += 1
             else:
-                kept += lines[begin:end]
-    return "".join(kept), gone
+                remaining += lines[begin:end]
+    return "".join(remaining), removed
 
 
 @dataclass(frozen=True)
@@ -182,11 +185,12 @@ class Withdrawn:
                 "no place is called free: the cohort has no images of the patient (any more), so "
                 "only label and id as given were looked for, not the images' UIDs and PatientID"
             )
-        lines += [f"swept {run}: {', '.join(gone)}" for run, gone in self.swept.items()]
+        lines += [f"swept {run}: {', '.join(names)}" for run, names in self.swept.items()]
         lines += [f"swept {n} studies from {home}" for home, n in self.studies.items()]
         lines += [f"free of {patient}: {name}" for name in self.clean]
-        lines += [f"still holds {patient}: {name} ({', '.join(h)})" for name, h in
-                  self.holders.items()]  # fmt: skip
+        lines += [
+            f"still holds {patient}: {name} ({', '.join(h)})" for name, h in self.holders.items()
+        ]
         if self.holders:
             lines.append(
                 "run a run's command again on the cohort, train a model again (or with --without "
@@ -279,18 +283,23 @@ def withdraw(
     for folder in [*runs, *folders.values()]:
         _sweep_leftovers(folder)
     with ExitStack() as held:  # all of them first: a run under way would bring the patient back
-        inner = {run: [one for one in _own(run) if _is_run(one)] for run in runs}
-        for one in dict.fromkeys(chain.from_iterable(inner.values())):
-            held.enter_context(owned(one))
+        inner = {run: [inside for inside in _inner_folders(run) if _is_run(inside)] for run in runs}
+        for inside in dict.fromkeys(chain.from_iterable(inner.values())):
+            held.enter_context(owned(inside))
         for node in nodes:
             held.enter_context(node.held())
         held.enter_context(owned(root))
-        names, proof = _names(root, patient), patient_proof(root)
+        names = _names(root, patient)
+        proof = patient_proof(root)
         who = names, proof
         studies = {node.name: node.sweep(*who) for node in nodes}
-        left_there = {node.name: found for node in nodes if (found := node.studies(*who))}
-        swept = {str(one): gone for run in runs for one in inner[run]
-                 if (gone := _swept(one, names))}  # fmt: skip
+        left_there = {node.name: of_node for node in nodes if (of_node := node.studies(*who))}
+        swept = {
+            str(inside): lines
+            for run in runs
+            for inside in inner[run]
+            if (lines := _swept(inside, names))
+        }
         rows, places = _removed(root, names)
         left = {str(run): traces(run, names) for run in runs}
         holders = {str(root): traces(root, names, below=False), **left}
@@ -311,17 +320,17 @@ def withdraw(
 
 def _learned(bundle: Bundle, participant: str) -> list[str]:
     """Return what a model has of a patient, or may have where it does not say of whom it is."""
-    said = []
+    sentences = []
     if "participant_id" not in bundle.training:
-        said.append("trained on a table; whose rows they were, it does not say")
+        sentences.append("trained on a table; whose rows they were, it does not say")
     elif rows := int((bundle.training["participant_id"] == participant).sum()):
-        said.append(f"trained with {rows} of the patient's regions")
+        sentences.append(f"trained with {rows} of the patient's regions")
     if "recalibrated_on" in bundle.metadata:
         if participant in bundle.metadata["recalibrated_on"]:
-            said.append("recalibrated with the patient")
+            sentences.append("recalibrated with the patient")
     elif bundle.metadata.get("recalibration"):
-        said.append("recalibrated by an earlier version; with whom, it does not say")
-    return said
+        sentences.append("recalibrated by an earlier version; with whom, it does not say")
+    return sentences
 
 
 def sweep_run(run: Path, names: Names) -> list[str]:
@@ -348,9 +357,13 @@ def sweep_run(run: Path, names: Names) -> list[str]:
         return _swept(run, names)
 
 
-def _own(folder: Path) -> list[Path]:
+def _inner_folders(folder: Path) -> list[Path]:
     """Return a folder and those in it, such as the runs of a comparison."""
-    inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and not is_ours(one.name)]
+    inner = [
+        inner_folder
+        for inner_folder in sorted(folder.iterdir())
+        if inner_folder.is_dir() and not is_ours(inner_folder.name)
+    ]
     return [folder, *inner]
 
 
@@ -360,11 +373,11 @@ def _sweep_leftovers(folder: Path) -> None:
     A folder of anything else is left alone: :func:`cad.folders.cohort.traces.traces` looks through
     it.
     """
-    for one in _own(folder):
-        names = [path.name for path in one.iterdir()]
-        ours = MARK in names or any(kind.holds(one) for kind in _BY_CONTENT)
+    for leftover in _inner_folders(folder):
+        names = [path.name for path in leftover.iterdir()]
+        ours = MARK in names or any(kind.holds(leftover) for kind in _BY_CONTENT)
         if any(map(is_ours, names)) and (ours or all(map(is_ours, names))):
-            with owned(one):  # also refused: somebody is writing there
+            with owned(leftover):  # also refused: somebody is writing there
                 pass
 
 
@@ -377,34 +390,34 @@ def _swept(run: Path, names: Names) -> list[str]:
     """Do what :func:`sweep_run` says, for the owner of the run."""
     folder = RunFolder(run)
     with stage(run) as scratch:
-        gone = named_places(run, names)
-        parts = _parts(run, names)
-        if gone or parts or traces(run, names):
+        removed = named_places(run, names)
+        lines = _remaining_lines(run, names)
+        if removed or lines or traces(run, names):
             # Measured on a scale that his images helped to fit; and the run is current no more.
             caches = (folder.fold_features("any").parent, folder.complete)
-            gone += [path.relative_to(run).as_posix() for path in caches if path.exists()]
-            for place, content in parts.items():
+            removed += [path.relative_to(run).as_posix() for path in caches if path.exists()]
+            for place, content in lines.items():
                 write_atomic(scratch / place, content)
-            commit(run, {place: scratch / place for place in parts}, gone)
-        return sorted([*gone, *(f"lines of {place}" for place in parts)])
+            commit(run, {place: scratch / place for place in lines}, removed)
+        return sorted([*removed, *(f"lines of {place}" for place in lines)])
 
 
-def _parts(run: Path, names: Names) -> dict[str, bytes]:
+def _remaining_lines(run: Path, names: Names) -> dict[str, bytes]:
     """Return what stays of the files of a run that have a line or a row a study or region."""
-    kept = {}
+    contents = {}
     for path in sorted(run.iterdir()):
         if path.suffix == ".jsonl":
             lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
             others = [line for line in lines if not names.within(line)]
             if len(others) < len(lines):
-                kept[path.name] = b"".join(others)
+                contents[path.name] = b"".join(others)
         elif path.suffix == ".csv":
             text, count = rows_without(path, names.participant)
             if count:
-                kept[path.name] = text.encode()
+                contents[path.name] = text.encode()
         elif path.suffix == ".parquet":
             table = read_parquet(path)
             theirs = table.get("participant_id") == names.participant
             if theirs is not False and theirs.any():
-                kept[path.name] = parquet_bytes(table[~theirs])
-    return kept
+                contents[path.name] = parquet_bytes(table[~theirs])
+    return contents

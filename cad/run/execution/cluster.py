@@ -110,17 +110,17 @@ def on_cluster(
             future = client.submit(
                 _on_dask_worker, function, task, options, __version__, pure=False
             )
-            of[future.key] = (task, alone)
+            task_of[future.key] = (task, alone)
             return future
 
-        of: dict[str, tuple[Any, bool]] = {}
+        task_of: dict[str, tuple[Any, bool]] = {}
         waiting = iter(tasks)
         window = max(64, 4 * sum(client.nthreads().values()))  # bounds the driver's memory
         running = as_completed([start(task) for task in islice(waiting, window)])
         suspects: list[Any] = []
         for batch in running.batches():
             for future, result in zip(batch, _fetch(client, batch), strict=True):
-                task, alone = of.pop(future.key)
+                task, alone = task_of.pop(future.key)
                 if isinstance(result, KilledWorker) and not alone:
                     suspects.append(task)  # several workers died under it, or its neighbour
                 elif isinstance(result, Exception):
@@ -135,7 +135,7 @@ def on_cluster(
                 if following is not NO_MORE:
                     running.add(start(following))
                 # Alone on the cluster, so that a worker that dies again died of this task.
-                elif not of and suspects:
+                elif not task_of and suspects:
                     running.add(start(suspects.pop(), alone=True))
 
 

@@ -16,7 +16,7 @@ _ENOUGH = 3
 
 
 @contextmanager
-def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tell]:
+def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Iterator[Tell]:
     """Show on standard error how far a job is: a bar on a terminal, else a line now and then.
 
     Parameters
@@ -34,8 +34,8 @@ def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tel
     if not options.progress:
         yield lambda outcome: None
         return
-    if kept:
-        print(f"{kept} studies are as they were; {pending} to do", file=sys.stderr)
+    if n_unchanged:
+        print(f"{n_unchanged} studies are as they were; {pending} to do", file=sys.stderr)
     with _bar(pending) if sys.stderr.isatty() and pending else nullcontext() as show:
         count = failed = 0
         first = last = time.monotonic()
@@ -46,18 +46,18 @@ def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tel
             count = count + 1
             failed = failed + (outcome.status == "failed")
             first = now if count == 1 else first  # starting the workers is left out of the rate
-            left = ""
+            forecast = ""
             if count >= _ENOUGH:
                 rate = (count - 1) / max(now - first, 1e-9)
-                left = f", {rate:.2f} a second, {(pending - count) / rate:.0f} s to go"
+                forecast = f", {rate:.2f} a second, {(pending - count) / rate:.0f} s to go"
             if show is not None:
-                show(failed, left)
+                show(failed, forecast)
                 return
             if outcome.status == "failed" and outcome.failures:
                 reason = plain(f"failed: {outcome.study_id}: {outcome.failures[0].reason}")
                 print(reason, file=sys.stderr)
             if now - last >= _PLAIN_SECONDS or count == pending:
-                print(f"{count} of {pending} studies, {failed} failed{left}", file=sys.stderr)
+                print(f"{count} of {pending} studies, {failed} failed{forecast}", file=sys.stderr)
                 last = now
 
         yield tell

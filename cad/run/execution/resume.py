@@ -108,7 +108,7 @@ def borrow(earlier: RunFolder, folder: RunFolder) -> None:
 
 
 def _plan(
-    tasks: Sequence[StudyTask], known: dict[str, _Known], options: ExecutionOptions
+    tasks: Sequence[StudyTask], remembered: dict[str, _Known], options: ExecutionOptions
 ) -> tuple[dict[str, StudyOutcome], list[StudyTask], dict[str, str]]:
     """Return what is known without work, what is to be done, and every study's fingerprint."""
     settings = settings_key(tasks[0].settings)
@@ -117,7 +117,7 @@ def _plan(
     prints = {}
     for task in tasks:
         study = task.ref.study_id
-        before = known.get(study)
+        before = remembered.get(study)
         prints[study] = _fingerprint(task, settings)
         current = before is not None and before.fingerprint == prints[study] != ""
         if options.resume and before is not None and current:
@@ -206,27 +206,27 @@ def _line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str,
 @door("own", "memory of a run")
 def _remembered(path: Path) -> dict[str, _Known]:
     """Return the last line of every study; lines that a power cut tore are passed over."""
-    known: dict[str, _Known] = {}
+    by_study: dict[str, _Known] = {}
     with suppress(FileNotFoundError), path.open("rb") as stream:
         for text in stream:
             with suppress(CadError), reading(path, "a torn line"):
                 line = parse_json(text)
                 before = typed(_Known, line)
                 if before.status != "failed" or before.failures:
-                    known[str(line["study"])] = before
-    return known
+                    by_study[str(line["study"])] = before
+    return by_study
 
 
-def _compact(path: Path, wanted: set[str]) -> None:
+def _compact(path: Path, studies: set[str]) -> None:
     """Keep one line per study of the cohort, once there are twice as many lines as studies."""
     lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
-    if len(lines) < 2 * len(wanted):
+    if len(lines) < 2 * len(studies):
         return
     last: dict[str, bytes] = {}
     for line in lines:
         with suppress(CadError), reading(path, "a torn line"):
             last[str(parse_json(line)["study"])] = line
-    write_atomic(path, b"".join(line for study, line in last.items() if study in wanted))
+    write_atomic(path, b"".join(line for study, line in last.items() if study in studies))
 
 
 _LONGEST = 2**20  # bytes of a line

@@ -107,7 +107,7 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
     OSError
         When a folder may not be read.
     """
-    found = []
+    files = []
     folders = [folder]
     while folders:
         with os.scandir(folders.pop()) as entries:
@@ -117,8 +117,8 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
                 if entry.is_dir():
                     folders.append(Path(entry.path))
                 elif stat.S_ISREG((status := entry.stat()).st_mode):
-                    found.append((os.path.relpath(entry.path, folder).replace(os.sep, "/"), status))
-    return sorted(found, key=lambda item: item[0])
+                    files.append((os.path.relpath(entry.path, folder).replace(os.sep, "/"), status))
+    return sorted(files, key=lambda item: item[0])
 
 
 def settings_key(settings: PipelineSettings) -> str:

@@ -166,9 +166,9 @@ class Worker:
         if busy is None or self.before is None:
             busy = _UNKNOWN_SHARE * (now - self.since)
             self.before = 0.0
-        left = self.patience - (now - self.since - (busy - self.before))
-        self.deadline = now + left
-        return left <= 0
+        remaining = self.patience - (now - self.since - (busy - self.before))
+        self.deadline = now + remaining
+        return remaining <= 0
 
     def take(self) -> Done[Any, Any] | None:
         """Receive one message of the process, waiting for it.

@@ -45,21 +45,21 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
     labels = (f"{names[0]} (a)", f"{names[1]} (b)")
     truth = both["truth_a"].to_numpy(float)
     probability = dict(zip(labels, (both["probability_a"], both["probability_b"]), strict=True))
-    known = np.isfinite(truth)
+    judged = np.isfinite(truth)
     result: JsonObject = {
         "models": list(labels),
         "regions": len(both),
-        "with_histology": int(known.sum()),
+        "with_histology": int(judged.sum()),
         "differences": None,
         "calibration": None,
     }
-    if len(np.unique(truth[known])) == 2:
+    if len(np.unique(truth[judged])) == 2:
         table = compare_learners(probability, truth, both["participant_id"], measures=COMPARED)
         result["differences"] = table.to_dict("records")
         result["calibration"] = {
             name: {
-                "intercept": calibration_intercept(truth[known], q[known]),
-                "slope": calibration_slope(truth[known], q[known]),
+                "intercept": calibration_intercept(truth[judged], q[judged]),
+                "slope": calibration_slope(truth[judged], q[judged]),
             }
             for name, q in probability.items()
         }
@@ -102,12 +102,12 @@ def comparison_text(result: JsonObject) -> str:
 
 def _difference(row: JsonObject) -> str:
     measure = MEASURES[row["measure"]]
-    rest = interval_text({**row, "value": row["difference"]}, measure.digits)
-    return _row(measure.title, row["value_a"], row["value_b"], rest)
+    text = interval_text({**row, "value": row["difference"]}, measure.digits)
+    return _row(measure.title, row["value_a"], row["value_b"], text)
 
 
-def _row(name: str, a: float | str | None, b: float | str | None, rest: str) -> str:
-    return f"{name:<26}{_number(a):>12}{_number(b):>12}  {rest}"
+def _row(name: str, a: float | str | None, b: float | str | None, text: str) -> str:
+    return f"{name:<26}{_number(a):>12}{_number(b):>12}  {text}"
 
 
 def _number(value: float | str | None) -> str:

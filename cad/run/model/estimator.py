@@ -42,10 +42,10 @@ def make_estimator(settings: PipelineSettings) -> Any:
     # without a label would move everybody's features.
     kind = SemiSupervisedPipeline if getattr(learner, "semi_supervised", False) else Pipeline
     pipeline = kind([*front_steps(settings).steps, ("learner", learner)])
-    part = settings.learner
-    if not part.grid:
+    search = settings.learner
+    if not search.grid:
         return pipeline
-    return PatientGridSearch(pipeline, part.grid, part.criterion, part.inner_folds)
+    return PatientGridSearch(pipeline, search.grid, search.criterion, search.inner_folds)
 
 
 def front_steps(settings: PipelineSettings) -> Pipeline:
@@ -82,27 +82,27 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         )
     if not hasattr(learner, "predict_proba"):
         raise CadError(f"{settings.name} gives no probability (it has no predict_proba)")
-    known = learner.get_params()
+    parameters = learner.get_params()
     tried = [(f"params.{name}", name, value) for name, value in settings.params.items()]
     tried += [(f"grid.{name}", name, v) for name, values in settings.grid.items() for v in values]
     for where, name, value in tried:
-        if name not in known:
+        if name not in parameters:
             raise CadError(
-                f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(known)}"
+                f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(parameters)}"
             )
-        _require_kind(f"learner.{where}", known[name], value)
-    if "eta" in settings.params and "eta0" in known:
+        _require_kind(f"learner.{where}", parameters[name], value)
+    if "eta" in settings.params and "eta0" in parameters:
         raise CadError(
             "learner.params.eta would be overridden by the readers' disagreement",
             hint="set labels.eta for one constant, labels.eta0 for the reading precision",
         )
     params = dict(settings.params)
-    if "boundary" in known:
+    if "boundary" in parameters:
         params.setdefault("boundary", labels.boundary)
-    if "kappa" in known:
+    if "kappa" in parameters:
         eta0, kappa = labels.precision
-        _require_kind("labels.eta0", known["eta0"], eta0)
-        _require_kind("labels.kappa", known["kappa"], kappa)
+        _require_kind("labels.eta0", parameters["eta0"], eta0)
+        _require_kind("labels.kappa", parameters["kappa"], kappa)
         # What the learner is given by name goes before the settings of labels.
         params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
@@ -116,16 +116,16 @@ def _require_kind(where: str, default: Any, value: Any) -> None:
             f"{where}: one value is needed, found {reprlib.repr(value)}",
             hint=f"values to choose from belong under learner.grid.{where.rpartition('.')[2]}",
         )
-    word = any(isinstance(part, str) for part in (default if several else [default]))
-    for one in value if isinstance(value, list | tuple) else [value]:
+    word = any(isinstance(item, str) for item in (default if several else [default]))
+    for item in value if isinstance(value, list | tuple) else [value]:
         # Python counts True as 1: "C: yes" in YAML would be a cost of 1.
-        number = isinstance(one, Real) and (default is None or not isinstance(one, bool))
-        if not (number or (word and isinstance(one, str)) or (one is None and default is None)):
+        number = isinstance(item, Real) and (default is None or not isinstance(item, bool))
+        if not (number or (word and isinstance(item, str)) or (item is None and default is None)):
             raise CadError(
                 f"{where}: expected a number{' or a word' if word else ''}, found "
-                f"{reprlib.repr(one)}",
+                f"{reprlib.repr(item)}",
                 hint="YAML reads 1e-3 as a word and 1.0e-3 as a number"
-                if isinstance(one, str)
+                if isinstance(item, str)
                 else f"by itself it is {default!r}",
             )
 
@@ -144,7 +144,8 @@ def require_storable(estimator: Any, settings: LearnerSettings) -> None:
     pipeline = getattr(estimator, "estimator", estimator)
     dump_state(pipeline)
     learner = clone(pipeline[-1])
-    rows, p = np.random.default_rng(0).normal(size=(24, 3)), np.arange(24) % 2
+    rows = np.random.default_rng(0).normal(size=(24, 3))
+    p = np.arange(24) % 2
     with suppress(CadError, ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         learner.fit(rows, p)  # one that this table does not suit is judged when it is trained

@@ -58,7 +58,7 @@ def reasons(
     dict of int to str
         Sentence by the row's number; only rows of ``lacks`` are in it.
     """
-    said = {}
+    sentences = {}
     by_study = keys.groupby("study_id", sort=False).indices
     for study in keys["study_id"].iloc[list(lacks)].unique():
         gaps = gaps_of(study)
@@ -68,21 +68,21 @@ def reasons(
         for row in by_study[study]:
             if row not in lacks:
                 continue
-            own = gaps.get(str(keys["roi_id"].iloc[row]), {})
+            of_region = gaps.get(str(keys["roi_id"].iloc[row]), {})
             why = [
-                f"{image}: {own.get(image, 'too few voxels with a value')}"
+                f"{image}: {of_region.get(image, 'too few voxels with a value')}"
                 for image in lacks[row]
-                if image in own or image in elsewhere
+                if image in of_region or image in elsewhere
             ]
-            here = f"this region has none ({'; '.join(why)})"
-            said[row] = here if why else f"this study has none{_cause(study, failures)}"
-    return said
+            region = f"this region has none ({'; '.join(why)})"
+            sentences[row] = region if why else f"this study has none{_cause(study, failures)}"
+    return sentences
 
 
 def _cause(study: str, failures: Sequence[Failure]) -> str:
     """Return what measuring said of a whole study, as the end of a sentence."""
-    own = [f for f in failures if f.study_id == study and not f.roi_id]
-    return "".join(f"; {f.reason} ({f.hint})" if f.hint else f"; {f.reason}" for f in own)
+    of_study = [f for f in failures if f.study_id == study and not f.roi_id]
+    return "".join(f"; {f.reason} ({f.hint})" if f.hint else f"; {f.reason}" for f in of_study)
 
 
 def failures_of(

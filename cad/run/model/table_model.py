@@ -100,5 +100,5 @@ def _learner(learner: Any) -> JsonObject:
 
 def _card(meta: JsonObject) -> str:
     learner = meta["learner"]
-    said = f"{learner['name']} {json.dumps(learner['params'])}"
-    return page_beside(__file__).render(meta=meta, learner=said)
+    text = f"{learner['name']} {json.dumps(learner['params'])}"
+    return page_beside(__file__).render(meta=meta, learner=text)

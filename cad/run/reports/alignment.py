@@ -43,10 +43,11 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
     """
     if images.registration is None:
         return []
-    found = []
+    drawn = []
     stated = images.meta.get("registration", [])
     for numbers, (*pair, edges) in zip(stated, images.registration, strict=False):
-        before, after = float(numbers["before"]), float(numbers["after"])
+        before = float(numbers["before"])
+        after = float(numbers["after"])
         text = (
             f"moved {numbers['translation_mm']:.1f} mm, turned {numbers['rotation_deg']:.1f}°; "
             f"mutual information with T2 {before:.3f} before, {after:.3f} after"
@@ -54,7 +55,7 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
             else str(numbers["note"])
         )
         names = ("before", "after") if numbers["accepted"] else ("not moved",)
-        found.append(
+        drawn.append(
             AlignmentView(
                 title=short_name(str(numbers["moving"])),
                 text=text,
@@ -66,7 +67,7 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
                 height=edges.shape[0] * images.spacing[1],
             )
         )
-    return found
+    return drawn
 
 
 def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -75,9 +76,9 @@ def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
     marked = np.zeros(large.shape[:2], bool)
     marked[1::3, 1::3] = edges > 0
     for axis in (0, 1):  # neighbouring edge voxels are joined
-        at = np.argwhere(np.roll(edges > 0, -1, axis) & (edges > 0)) * 3 + 1
+        edge = np.argwhere(np.roll(edges > 0, -1, axis) & (edges > 0)) * 3 + 1
         for step in (1, 2):
-            place = at.copy()
+            place = edge.copy()
             place[:, axis] = np.minimum(place[:, axis] + step, marked.shape[axis] - 1)
             marked[tuple(place.T)] = True
     large[marked] = _EDGE_COLOUR

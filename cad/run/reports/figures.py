@@ -38,15 +38,16 @@ def draw_figures(
     dict of str to (str, str, str)
         Title, what is shown, and the SVG text, by file name without its ending.
     """
-    parts = (metrics.histology, metrics.consensus, metrics.null, metrics.ceiling, metrics.reject)
-    if not any(parts):
+    measured = (metrics.histology, metrics.consensus, metrics.null, metrics.ceiling, metrics.reject)
+    if not any(measured):
         return {}
     # Imported here: a quarter of a second that a report without measures does not spend.
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    drawn, axes = {}, None
+    drawn = {}
+    axes = None
     with rc_context(_TABLES["style"]):
         for name, (title, caption) in _TABLES["figures"].items():
             if axes is None:
@@ -101,8 +102,15 @@ def _part(metrics: Summary, figure: str) -> Any:
 
     None where neither has the figure's array.
     """
-    parts = (metrics.histology, metrics.consensus)
-    return next((part for part in parts if part and getattr(part, _ARRAYS[figure])), None)
+    comparisons = (metrics.histology, metrics.consensus)
+    return next(
+        (
+            comparison
+            for comparison in comparisons
+            if comparison and getattr(comparison, _ARRAYS[figure])
+        ),
+        None,
+    )
 
 
 def _against(metrics: Summary, figure: str) -> str:
@@ -147,7 +155,9 @@ def inline(name: str, svg: str) -> str:
 
 def _attributes(style: re.Match[str]) -> str:
     """Return the declarations of a style attribute as attributes of their own."""
-    pairs = (part.partition(":") for part in style[1].split(";") if part.strip())
+    pairs = (
+        declaration.partition(":") for declaration in style[1].split(";") if declaration.strip()
+    )
     return " ".join(f'{name.strip()}="{value.strip()}"' for name, _, value in pairs)
 
 
@@ -181,53 +191,79 @@ def _unit_square(axes: Any, x: str, y: str) -> None:
 
 
 def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    part = _part(metrics, "roc")
-    curve = part and _arrays(part.roc, "fpr", "tpr")
+    measured = _part(metrics, "roc")
+    curve = measured and _arrays(measured.roc, "fpr", "tpr")
     if curve is None:
         return False
     axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)
-    if part is metrics.histology:
+    if measured is metrics.histology:
         for i, (name, reader) in enumerate(metrics.readers.items()):
             other = _arrays(reader.roc, "fpr", "tpr")
             if other is not None:
-                axes.plot(*other, color=DIM, linewidth=1, marker=_MARKERS[i % len(_MARKERS)],
-                          markersize=4, markerfacecolor=PAPER, linestyle=_DASHES[(i + 1) % 5],
-                          label=f"reader {name}", clip_on=False)  # fmt: skip
-    axes.plot(*curve, color=MAIN, label=f"classifier, AUC {interval_text(part.auc)}", linewidth=2)
-    for point in part.operating_points:
-        at = 1 - point["specificity"].value, point["sensitivity"].value
-        if np.isfinite(at).all():
-            axes.plot(*at, "o", color=MAIN, markersize=5, clip_on=False)
-            axes.annotate(f"P > {point['threshold']:.2g}", at, xytext=(7, -12),
-                          textcoords="offset points", fontsize=7.5)  # fmt: skip
+                axes.plot(
+                    *other,
+                    color=DIM,
+                    linewidth=1,
+                    marker=_MARKERS[i % len(_MARKERS)],
+                    markersize=4,
+                    markerfacecolor=PAPER,
+                    linestyle=_DASHES[(i + 1) % 5],
+                    label=f"reader {name}",
+                    clip_on=False,
+                )
+    axes.plot(
+        *curve, color=MAIN, label=f"classifier, AUC {interval_text(measured.auc)}", linewidth=2
+    )
+    for point in measured.operating_points:
+        place = 1 - point["specificity"].value, point["sensitivity"].value
+        if np.isfinite(place).all():
+            axes.plot(*place, "o", color=MAIN, markersize=5, clip_on=False)
+            axes.annotate(
+                f"P > {point['threshold']:.2g}",
+                place,
+                xytext=(7, -12),
+                textcoords="offset points",
+                fontsize=7.5,
+            )
     _unit_square(axes, "1 − specificity", "sensitivity")
     return True
 
 
 def _precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    part = _part(metrics, "precision_recall")
-    curve = part and _arrays(part.precision_recall, "recall", "precision")
+    measured = _part(metrics, "precision_recall")
+    curve = measured and _arrays(measured.precision_recall, "recall", "precision")
     if curve is None:
         return False
-    share = part.positive / part.n
-    axes.axhline(share, color=DIM, linewidth=1, linestyle=_DASHES[1],
-                 label=f"prevalence {share:.2f}")  # fmt: skip
-    average = interval_text(part.measures["average_precision"])
+    share = measured.positive / measured.n
+    axes.axhline(
+        share, color=DIM, linewidth=1, linestyle=_DASHES[1], label=f"prevalence {share:.2f}"
+    )
+    average = interval_text(measured.measures["average_precision"])
     axes.plot(*curve, color=MAIN, label=f"average precision {average}")
     _unit_square(axes, "recall (sensitivity)", "precision (PPV)")
     return True
 
 
 def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    part = _part(metrics, "reliability")
-    curve = part and _arrays(part.calibration_curve, "predicted", "observed", "lower", "upper", "n")
+    measured = _part(metrics, "reliability")
+    curve = measured and _arrays(
+        measured.calibration_curve, "predicted", "observed", "lower", "upper", "n"
+    )
     if curve is None:
         return False
     predicted, observed, lower, upper, n = curve
     axes.plot([0, 1], [0, 1], color=DIM, linewidth=1, linestyle=_DASHES[1], label="calibrated")
-    axes.errorbar(predicted, observed, yerr=np.clip([observed - lower, upper - observed], 0, None),
-                  color=MAIN, marker="o", markersize=4, capsize=2, elinewidth=1,
-                  label=f"groups of {n.min():.0f}–{n.max():.0f} regions")  # fmt: skip
+    axes.errorbar(
+        predicted,
+        observed,
+        yerr=np.clip([observed - lower, upper - observed], 0, None),
+        color=MAIN,
+        marker="o",
+        markersize=4,
+        capsize=2,
+        elinewidth=1,
+        label=f"groups of {n.min():.0f}–{n.max():.0f} regions",
+    )
     for value in thresholds or ():
         axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
     _unit_square(axes, "predicted probability", "observed share malignant")
@@ -235,8 +271,8 @@ def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    part = _part(metrics, "decision_curve")
-    curve = part and _arrays(part.decision_curve, "threshold", "model", "all", "none")
+    measured = _part(metrics, "decision_curve")
+    curve = measured and _arrays(measured.decision_curve, "threshold", "model", "all", "none")
     if curve is None:
         return False
     t, model, everyone, none = curve
@@ -244,8 +280,12 @@ def _decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     axes.plot(t, none, color=DIM, linestyle=_DASHES[2], label="treat none")
     axes.plot(t, model, color=MAIN, label="treat by classifier")
     top = max(float(model.max()), float(everyone[0]), 0.02)
-    axes.set(xlim=(0, 1), ylim=(-0.35 * top, 1.1 * top),
-             xlabel="threshold probability", ylabel="net benefit per region")  # fmt: skip
+    axes.set(
+        xlim=(0, 1),
+        ylim=(-0.35 * top, 1.1 * top),
+        xlabel="threshold probability",
+        ylabel="net benefit per region",
+    )
     for value in thresholds or ():
         axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
     axes.grid(color=LINE, linewidth=0.5)
@@ -257,13 +297,20 @@ def _null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     if null is None:
         return False
     edges = np.linspace(0, 1, 41)
-    for (name, part), colour, hatch in zip(
+    for (name, scheme), colour, hatch in zip(
         null.schemes.items(), (MAIN, SECOND), ("", "////"), strict=False
     ):
-        values = part.aucs[np.isfinite(part.aucs)]
-        axes.hist(values, edges, histtype="stepfilled", facecolor=colour if not hatch else "none",
-                  alpha=0.55 if not hatch else 1, edgecolor=colour, hatch=hatch,
-                  label=f"permuted {name} patients, p = {part.p:.3g}")  # fmt: skip
+        values = scheme.aucs[np.isfinite(scheme.aucs)]
+        axes.hist(
+            values,
+            edges,
+            histtype="stepfilled",
+            facecolor=colour if not hatch else "none",
+            alpha=0.55 if not hatch else 1,
+            edgecolor=colour,
+            hatch=hatch,
+            label=f"permuted {name} patients, p = {scheme.p:.3g}",
+        )
     if np.isfinite(null.observed):
         axes.axvline(null.observed, color=INK, label=f"observed AUC {null.observed:.3f}")
     axes.set(xlabel="AUC of the whole loop", ylabel="permutations", xlim=(0, 1))
@@ -271,19 +318,27 @@ def _null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    readers = {k: part for k, part in metrics.readers.items() if np.isfinite(part.auc.value)}
+    readers = {k: result for k, result in metrics.readers.items() if np.isfinite(result.auc.value)}
     if not readers or metrics.histology is None or metrics.histology.roc is None:
         return False
     styles = (("auc", INK, "s", "reader", 0.14), ("cad_auc", MAIN, "o", "classifier", -0.14))
     for key, colour, marker, label, shift in styles:
-        for row, part in enumerate(readers.values()):
-            found = getattr(part, key)
-            if np.isnan(found.value):
+        for row, result in enumerate(readers.values()):
+            interval = getattr(result, key)
+            if np.isnan(interval.value):
                 continue
-            ends = [found.value if np.isnan(end) else end for end in (found.lower, found.upper)]
+            ends = [
+                interval.value if np.isnan(end) else end for end in (interval.lower, interval.upper)
+            ]
             axes.plot(ends, [row + shift] * 2, color=colour, linewidth=1.2)
-            axes.plot(found.value, row + shift, marker, color=colour, markersize=5,
-                      label=f"{label}, same regions" if row == 0 else None)  # fmt: skip
+            axes.plot(
+                interval.value,
+                row + shift,
+                marker,
+                color=colour,
+                markersize=5,
+                label=f"{label}, same regions" if row == 0 else None,
+            )
     axes.set_yticks(range(len(readers)), list(readers))
     axes.set(xlabel="AUC against histology, 95 % interval", ylim=(len(readers) - 0.4, -0.9))
     axes.axvline(0.5, color=LINE)
@@ -292,18 +347,30 @@ def _reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _ceiling(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    part = metrics.ceiling
-    if part is None or not part.against_others or np.isnan(part.share.value):
+    ceiling = metrics.ceiling
+    if ceiling is None or not ceiling.against_others or np.isnan(ceiling.share.value):
         return False
-    readers = part.against_others
+    readers = ceiling.against_others
     styles = (("brier", INK, "s", "reader"), ("classifier_brier", MAIN, "o", "classifier"))
     for key, colour, marker, label in styles:
-        axes.plot([row[key] for row in readers.values()], range(len(readers)), marker,
-                  color=colour, markersize=5, label=f"{label} to the others' mean")  # fmt: skip
+        axes.plot(
+            [row[key] for row in readers.values()],
+            range(len(readers)),
+            marker,
+            color=colour,
+            markersize=5,
+            label=f"{label} to the others' mean",
+        )
     last = len(readers)
-    axes.barh(last, part.distance, height=0.35, color=PAPER, edgecolor=MAIN,
-              label="classifier to the mean of all")  # fmt: skip
-    axes.barh(last, part.scatter, height=0.35, color=DIM, label="of it the readers' scatter")
+    axes.barh(
+        last,
+        ceiling.distance,
+        height=0.35,
+        color=PAPER,
+        edgecolor=MAIN,
+        label="classifier to the mean of all",
+    )
+    axes.barh(last, ceiling.scatter, height=0.35, color=DIM, label="of it the readers' scatter")
     axes.set_yticks(range(last + 1), [*readers, "all"])
     axes.set(xlabel="mean squared distance", xlim=(0, None), ylim=(last + 0.5, -2.1))
     axes.grid(axis="x", color=LINE, linewidth=0.5)
@@ -312,17 +379,29 @@ def _ceiling(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    part = metrics.reject
-    curve = part if part is None else _arrays(part.curve, "reject_rate", "error_rate", "cost")
+    measured = metrics.reject
+    curve = (
+        measured
+        if measured is None
+        else _arrays(measured.curve, "reject_rate", "error_rate", "cost")
+    )
     if curve is None:
         return False
     order = np.argsort(curve[0], kind="stable")
     rate, error, cost = (v[order] for v in curve)
     axes.plot(rate, error, color=MAIN, marker="o", markersize=3, label="errors per region")
-    axes.plot(rate, cost, color=SECOND, marker="s", markersize=3, linestyle=_DASHES[1],
-              label="cost per region")  # fmt: skip
-    axes.set(xlabel="share of regions referred", ylabel="per region", ylim=(0, None),
-             xlim=(-0.01, 1.01))  # fmt: skip
+    axes.plot(
+        rate,
+        cost,
+        color=SECOND,
+        marker="s",
+        markersize=3,
+        linestyle=_DASHES[1],
+        label="cost per region",
+    )
+    axes.set(
+        xlabel="share of regions referred", ylabel="per region", ylim=(0, None), xlim=(-0.01, 1.01)
+    )
     axes.grid(color=LINE, linewidth=0.5)
     return True
 

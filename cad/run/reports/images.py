@@ -134,9 +134,17 @@ def read_images(folder: RunFolder, study_id: str) -> StudyImages:
 
 
 _WANTED = {
-    "roi_map", "spacing", "z_mm", "direction", "meta",
-    "curve_times", "curve_signal", "curve_concentration", "curve_fit", "registration",
-}  # fmt: skip
+    "roi_map",
+    "spacing",
+    "z_mm",
+    "direction",
+    "meta",
+    "curve_times",
+    "curve_signal",
+    "curve_concentration",
+    "curve_fit",
+    "registration",
+}
 
 
 def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
@@ -150,9 +158,11 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
     meta : dict
         The file's ``meta``, parsed; slice numbers are put into the new order in a copy.
     """
-    place, sides = (slice(None),) * 3, ("", "", "", "")
+    place = (slice(None),) * 3
+    sides = ("", "", "", "")
     if "direction" in arrays and _upright(arrays["direction"]):
-        place, sides = turn(arrays["direction"]), ("R", "L", "A", "P")
+        place = turn(arrays["direction"])
+        sides = ("R", "L", "A", "P")
     numbers = meta.get("slice_numbers")
     if numbers:
         meta = {**meta, "slice_numbers": [*numbers[:-1][place[0]], numbers[-1]]}
@@ -284,19 +294,19 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     others = (images.roi_map[z] > 0) & ~inside
     sx, sy = images.spacing
     neighbours = _neighbours(images, others[rows, columns], images.roi_map[z, rows, columns])
-    found = []
+    shown = []
     for key, (title, unit, digits) in LAYERS.items():
         if key not in keys or key not in images.layers:
             continue
-        part = images.layers[key][z, rows, columns]
+        cut = images.layers[key][z, rows, columns]
         low, high = window(images, key)
-        found.append(
+        shown.append(
             KeyImage(
                 title=title,
                 unit=unit,
-                source=data_url(_grey(part, low, high, first=0), quality=90),
-                width=part.shape[1] * sx,
-                height=part.shape[0] * sy,
+                source=data_url(_grey(cut, low, high, first=0), quality=90),
+                width=cut.shape[1] * sx,
+                height=cut.shape[0] * sy,
                 outline=outline(inside[rows, columns]),
                 others=outline(others[rows, columns]),
                 neighbours=neighbours,
@@ -305,7 +315,7 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
                 digits=digits,
             )
         )
-    return found
+    return shown
 
 
 def _neighbours(
@@ -313,13 +323,13 @@ def _neighbours(
 ) -> list[tuple[str, float, float]]:
     """Return name and place (mm) of the other regions on a cropped slice."""
     sx, sy = images.spacing
-    found = []
-    for name, known in images.rois.items():
-        at = np.argwhere(others & (labels == min(int(known.get("label", 0)), 255)))
-        if len(at):
-            y, x = at.mean(axis=0) + 0.5
-            found.append((name, round(float(x * sx), 1), round(float(y * sy) + 1, 1)))
-    return found
+    neighbours = []
+    for name, facts in images.rois.items():
+        voxels = np.argwhere(others & (labels == min(int(facts.get("label", 0)), 255)))
+        if len(voxels):
+            y, x = voxels.mean(axis=0) + 0.5
+            neighbours.append((name, round(float(x * sx), 1), round(float(y * sy) + 1, 1)))
+    return neighbours
 
 
 def window(images: StudyImages, key: str) -> tuple[float, float]:
@@ -382,9 +392,9 @@ def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def _crop(mask: np.ndarray, spacing: tuple[float, float]) -> tuple[slice, slice]:
-    found = np.argwhere(mask)
-    middle = (found.min(axis=0) + found.max(axis=0)) / 2
-    extent = found.max(axis=0) - found.min(axis=0) + 1
+    voxels = np.argwhere(mask)
+    middle = (voxels.min(axis=0) + voxels.max(axis=0)) / 2
+    extent = voxels.max(axis=0) - voxels.min(axis=0) + 1
     slices = []
     for axis, step in ((0, spacing[1]), (1, spacing[0])):
         n = min(mask.shape[axis], round(max(KEY_SIDE_MM / step, extent[axis] + 20 / step)))
@@ -447,10 +457,11 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
         "spacing": list(images.spacing),
         "z": [round(float(z), 1) for z in images.z_mm],
         "sides": list(images.sides),
-        "layers": [_sprite(images, key, columns, quality) for key in LAYERS
-                   if key in images.layers],
+        "layers": [
+            _sprite(images, key, columns, quality) for key in LAYERS if key in images.layers
+        ],
         "labels": data_url(_tile(images.roi_map, columns)),
-    }  # fmt: skip
+    }
 
 
 def _sprite(images: StudyImages, key: str, columns: int, quality: int | None) -> JsonObject:

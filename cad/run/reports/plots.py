@@ -28,7 +28,8 @@ class CurvePlot(NamedTuple):
     quantity: str
 
 
-WIDTH, HEIGHT = 300.0, 130.0
+WIDTH = 300.0
+HEIGHT = 130.0
 
 
 def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
@@ -47,18 +48,23 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
     if "times" not in curve:
         return None
     minutes = np.asarray(curve["times"], float) / 60
-    values, quantity = curve.get("concentration"), "tissue concentration, mM"
+    values = curve.get("concentration")
+    quantity = "tissue concentration, mM"
     fit = curve.get("fit")
     if values is None or not np.isfinite(values).any():
-        values, quantity, fit = curve.get("signal"), "signal, a.u.", None
+        values = curve.get("signal")
+        quantity = "signal, a.u."
+        fit = None
     if values is None or not np.isfinite(values).any():
         return None
     shown = [values] if fit is None else [values, fit]
     pooled = np.concatenate([v[np.isfinite(v)] for v in shown])
     x_ticks = _ticks(float(minutes.min()), float(minutes.max()))
     y_ticks = _ticks(min(0.0, float(pooled.min())), float(pooled.max()))
-    x_low, x_high = float(minutes.min()), float(max(minutes.max(), x_ticks[-1]))
-    y_low, y_high = min(y_ticks[0], float(pooled.min())), max(y_ticks[-1], float(pooled.max()))
+    x_low = float(minutes.min())
+    x_high = float(max(minutes.max(), x_ticks[-1]))
+    y_low = min(y_ticks[0], float(pooled.min()))
+    y_high = max(y_ticks[-1], float(pooled.max()))
 
     def place(x: float, y: float) -> tuple[float, float]:
         return (
@@ -84,7 +90,8 @@ def _ticks(low: float, high: float, about: int = 4) -> list[float]:
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
     # Noise a little beyond a round number needs no further tick.
-    first, last = math.floor(low / step + 0.15), math.ceil(high / step - 0.15)
+    first = math.floor(low / step + 0.15)
+    last = math.ceil(high / step - 0.15)
     return [round(k * step, 10) for k in range(first, last + 1)]
 
 

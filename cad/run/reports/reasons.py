@@ -12,7 +12,8 @@ from cad.run.reports.plots import measured
 
 MOST = 6
 """Families with a bar of their own; the others are summed."""
-_LOW, _HIGH = 25, 75
+_LOW = 25
+_HIGH = 75
 _TABLES = table_beside(__file__)
 _WORDS: dict[str, list[str]] = _TABLES["families"]
 _FORMS: dict[str, list[str]] = {**dict.fromkeys(LEVELS, _TABLES["levels"]), **_TABLES["numbers"]}
@@ -83,9 +84,9 @@ class ReasonSum:
         strong = [bar for bar in self.bars if abs(bar.share) >= 0.2][:3]
         raised = [bar.title for bar in strong if bar.contribution > 0]
         lowered = [bar.title for bar in strong if bar.contribution < 0]
-        parts = [f"raised by {', '.join(raised)}"] if raised else []
-        parts += [f"lowered by {', '.join(lowered)}"] if lowered else []
-        text = "; ".join(parts)
+        clauses = [f"raised by {', '.join(raised)}"] if raised else []
+        clauses += [f"lowered by {', '.join(lowered)}"] if lowered else []
+        text = "; ".join(clauses)
         return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
@@ -110,37 +111,43 @@ def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> Reas
         return None
     largest = abs(spoken[0].contribution or 0.0) or 1.0
     bars = [_bar(reason, columns.get(reason.feature), largest) for reason in spoken[:MOST]]
-    rest = sum(reason.contribution or 0.0 for reason in spoken[MOST:])
-    return ReasonSum(spoken[0].average or 0.0, bars, len(spoken[MOST:]), rest)
+    others = sum(reason.contribution or 0.0 for reason in spoken[MOST:])
+    return ReasonSum(spoken[0].average or 0.0, bars, len(spoken[MOST:]), others)
 
 
 def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
     last = reason.group.rpartition(" ")[2]
     low, high, *named = _WORDS.get(reason.group) or _WORDS.get(last, ["low", "high"])
-    at, group = reason.percentile, reason.group
+    percentile = reason.percentile
+    group = reason.group
     name = group[:1].lower() + group[1:] if group[1:2].islower() else group
     against = ""
-    if at is None:
+    if percentile is None:
         word = ""
-    elif _LOW <= at <= _HIGH:
+    elif _LOW <= percentile <= _HIGH:
         word = "ordinary"
     # Only a level is low or high as its family is: a wide spread of ADC is no high ADC.
     elif column is None or (column.statistic in LEVELS and column.family != "histogram"):
-        word = low if at < _LOW else high
+        word = low if percentile < _LOW else high
         lowers = (reason.contribution or 0.0) < 0
-        against = "(opposite to the usual sign)" if group in _DARK and (at < _LOW) == lowers else ""
+        against = (
+            "(opposite to the usual sign)"
+            if group in _DARK and (percentile < _LOW) == lowers
+            else ""
+        )
     elif column.statistic in SPREADS:
-        word = "even" if at < _LOW else "uneven"
+        word = "even" if percentile < _LOW else "uneven"
     else:
         named_so = _FORMS.get(column.statistic, [f"low {column.label}", f"high {column.label}"])
-        word, against = "", f"({named_so[at > _HIGH]})"
+        word = ""
+        against = f"({named_so[percentile > _HIGH]})"
     return ReasonBar(
         title=" ".join(filter(None, [word, *(named or [name]), against])),
         words=column.words if column else "",
         feature=column.label if column else reason.feature,
         definition=f"{reason.feature}: {column.definition}" if column else reason.feature,
         value="" if "a.u." in reason.unit else measured(reason.value, reason.unit),
-        percentile=at,
+        percentile=percentile,
         contribution=reason.contribution or 0.0,
         share=(reason.contribution or 0.0) / largest,
     )

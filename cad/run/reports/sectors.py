@@ -11,7 +11,9 @@ import numpy as np
 from cad.base.terms.sectors import SECTOR_NAMES, SECTORS, sector_at
 from cad.run.reports.images import outline, runs
 
-WIDE, HIGH = 80, 62  # cells of a level; a cell is one drawing unit
+# cells of a level; a cell is one drawing unit
+WIDE = 80
+HIGH = 62
 GAP = 10
 
 
@@ -45,12 +47,12 @@ def map_lines() -> str:
 
     Base, mid and apex lie beside each other; a cell of :func:`sector_cells` is one drawing unit.
     """
-    parts = []
+    lines = []
     for level in SECTORS:
         cells = sector_cells(level)
         for name in sorted(set(cells.ravel()) - {""}):
-            parts.append(outline(_placed(cells == name, level)))
-    return "".join(parts)
+            lines.append(outline(_placed(cells == name, level)))
+    return "".join(lines)
 
 
 def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
@@ -71,7 +73,8 @@ def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
     inside = sector_cells(level) == sector
     if place is not None:
         u, v = (min(max(float(place[key]), low), 1.0) for key, low in (("u", -1.0), ("v", 0.0)))
-        x, y = (u + 1) / 2 * WIDE, v * HIGH
+        x = (u + 1) / 2 * WIDE
+        y = v * HIGH
     else:
         y, x = np.argwhere(inside).mean(axis=0) + 0.5
     bars = [f"M{start} {row}h{n}v1h{-n}z" for row, start, n in runs(_placed(inside, level))]

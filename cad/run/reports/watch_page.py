@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from cad.base.files import JsonObject
 from cad.run.reports.pages import template
 
-_WIDTH, _HEIGHT, _MARGIN = 620.0, 110.0, 6.0
+_WIDTH = 620.0
+_HEIGHT = 110.0
+_MARGIN = 6.0
 
 
 def watch_page(summary: JsonObject, sentences: Sequence[str]) -> str:

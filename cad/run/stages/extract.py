@@ -102,7 +102,8 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
         it and fits the scale on all patients, where the settings ask for one.
     """
     rows = region_rows(measured.results)
-    keys, X = rows[KEYS], rows.drop(columns=KEYS)
+    keys = rows[KEYS]
+    X = rows.drop(columns=KEYS)
     source = FoldFeatures(
         keys,
         X,

@@ -20,7 +20,9 @@ from cad.run.tables.names import kind_of
 _CODES = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
 _FAR = 3.0
 """How often the range of its other values lies between a code and the nearest of them."""
-_EQUAL, _EQUAL_CLASSES, _MANY = 0.98, 0.9, 20
+_EQUAL = 0.98
+_EQUAL_CLASSES = 0.9
+_MANY = 20
 """Correlation with the labels from which a column says them; of a column of two values from the
 second on, where at least so many rows show it."""
 _CHANCE = 1e-3
@@ -150,10 +152,12 @@ def _doubt_scale(name: str, values: np.ndarray) -> None:
 def _doubt_labels(name: str, values: np.ndarray, labels: np.ndarray, of: str, columns: int) -> None:
     """Doubt a column that almost says the label of every row."""
     both = np.isfinite(values) & np.isfinite(labels)
-    x, y = values[both], labels[both]
+    x = values[both]
+    y = labels[both]
     if len(x) < _LEAST or np.ptp(x) == 0 or np.ptp(y) == 0:
         return
-    centred_x, centred_y = x - x.mean(), y - y.mean()
+    centred_x = x - x.mean()
+    centred_y = y - y.mean()
     size = float(np.sqrt((centred_x @ centred_x) * (centred_y @ centred_y)))
     r = float(centred_x @ centred_y) / size if size > 0 else 0.0
     way = _way_out(
@@ -169,7 +173,8 @@ def _doubt_labels(name: str, values: np.ndarray, labels: np.ndarray, of: str, co
         )
     if not np.isin(y, (0.0, 1.0)).all():
         return
-    positive, negative = x[y == 1], x[y == 0]
+    positive = x[y == 1]
+    negative = x[y == 0]
     separated = positive.min() > negative.max() or positive.max() < negative.min()
     chance = 2 * columns / math.comb(len(x), len(positive))
     if separated and chance < _CHANCE:

@@ -206,9 +206,11 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
 
 def _check_classes(regions: Regions, roles: Roles, belief: np.ndarray, truth: np.ndarray) -> None:
     """Refuse labels that are all alike: there is nothing to tell apart."""
-    learned, name = belief, ", ".join(roles.scores)
+    learned = belief
+    name = ", ".join(roles.scores)
     if not roles.scores:
-        learned, name = truth, str(roles.histology)
+        learned = truth
+        name = str(roles.histology)
     told = learned[np.isfinite(learned)]
     if len(np.unique(told)) > 1:
         return
@@ -363,7 +365,8 @@ def _rois(cells: Cells, roles: Roles, columns: Columns, meaning: values.Meaning)
 
 
 def _check_rows(regions: Regions, roles: Roles) -> None:
-    cells, rois = regions.cells, regions.rois
+    cells = regions.cells
+    rois = regions.rois
     assert cells is not None  # noqa: S101 - of a table
     twice = rois.duplicated(_KEY).to_numpy()
     if twice.any():

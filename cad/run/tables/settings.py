@@ -79,7 +79,8 @@ def table_settings(
 
 def _check_parameters(learner: Any, params: dict[str, Any]) -> None:
     """Refuse a value that the learner refuses for whatever table, such as a negative cost."""
-    rows, p = np.random.default_rng(0).normal(size=(24, 3)), np.arange(24) % 2
+    rows = np.random.default_rng(0).normal(size=(24, 3))
+    p = np.arange(24) % 2
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

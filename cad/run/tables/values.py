@@ -24,14 +24,33 @@ _WORDED = re.compile(
 )
 """A score with words about it, such as ``5 (sure)``, ``PI-RADS 4`` or ``3 - equivocal``."""
 TRUE_WORDS = (
-    "malignant", "true", "1", "yes", "positive", "cancer", "y", "t", "pos", "case",
-)  # fmt: skip
+    "malignant",
+    "true",
+    "1",
+    "yes",
+    "positive",
+    "cancer",
+    "y",
+    "t",
+    "pos",
+    "case",
+)
 FALSE_WORDS = (
-    "benign", "false", "0", "no", "negative", "no cancer", "n", "f", "neg", "control",
-)  # fmt: skip
+    "benign",
+    "false",
+    "0",
+    "no",
+    "negative",
+    "no cancer",
+    "n",
+    "f",
+    "neg",
+    "control",
+)
 """Words of histology and of outcomes, in small letters."""
-_GRADE = re.compile(r"(?:(?:ISUP|GGG|GG|grade group)\s*)?(>=|<=|≥|≤|)\s*([0-5])(?:[.,]0+)?",
-                    re.IGNORECASE)  # fmt: skip
+_GRADE = re.compile(
+    r"(?:(?:ISUP|GGG|GG|grade group)\s*)?(>=|<=|≥|≤|)\s*([0-5])(?:[.,]0+)?", re.IGNORECASE
+)
 _SHOWN = 40
 _CATEGORIES = 6
 

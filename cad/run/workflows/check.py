@@ -60,21 +60,21 @@ def check(
         notes.setdefault(note, []).append(cohort.root.name)
     refs = cohort.studies()
     problems += twins(refs)
-    found: dict[str, tuple[list[CadError], list[str]]] = {}
+    of_study: dict[str, tuple[list[CadError], list[str]]] = {}
     with progress(len(refs), 0, options) as tell:
-        for done in each(partial(check_study_of, settings=settings), refs, options):
-            ref = done.task
-            fault = done.fault
+        for outcome in each(partial(check_study_of, settings=settings), refs, options):
+            ref = outcome.task
+            fault = outcome.fault
             if fault is not None:
                 where = {"file": ref.folder, "patient": ref.participant_id}
-                found[ref.study_id] = [CadError(fault.reason, hint=fault.hint, **where)], []
-            elif done.result is not None:
-                found[ref.study_id] = done.result
-            tell(StudyOutcome(ref.study_id, "computed", "", [], done.seconds))
+                of_study[ref.study_id] = [CadError(fault.reason, hint=fault.hint, **where)], []
+            elif outcome.result is not None:
+                of_study[ref.study_id] = outcome.result
+            tell(StudyOutcome(ref.study_id, "computed", "", [], outcome.seconds))
     for ref in refs:
-        own, said = found[ref.study_id]
-        problems += own
-        for note in said:
+        faults, remarks = of_study[ref.study_id]
+        problems += faults
+        for note in remarks:
             notes.setdefault(note, []).append(ref.study_id)
     return problems, notes
 
@@ -200,31 +200,29 @@ def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -
         failure_of(e, ref.participant_id, ref.study_id, "measure") for e in measured.failures
     ]
     keys = measured.rows.assign(study_id=ref.study_id)
-    said = {
-        (
-            f"the model needs {' and '.join(lacks[row])} features and {why}",
-            "" if why.startswith("this study") else str(keys["roi_id"].iloc[row]),
-        )
-        for row, why in reasons(lambda _: measured.gaps, keys, lacks, failures).items()
-    }
-    return [CadError(why, patient=ref.participant_id, roi=roi) for why, roi in sorted(said)]
+    problems = set()
+    for row, why in reasons(lambda _: measured.gaps, keys, lacks, failures).items():
+        problem = f"the model needs {' and '.join(lacks[row])} features and {why}"
+        roi = "" if why.startswith("this study") else str(keys["roi_id"].iloc[row])
+        problems.add((problem, roi))
+    return [CadError(why, patient=ref.participant_id, roi=roi) for why, roi in sorted(problems)]
 
 
 def _to_learn_from(cohort: Cohort) -> list[str]:
     """Return what ``run`` and ``train`` will miss, though ``predict`` will not."""
-    said = []
+    remarks = []
     if len(cohort.rois) and not (len(cohort.scores) or cohort.rois["histology"].notna().any()):
-        said.append(
+        remarks.append(
             "no region has a score or a histology: run and train have nothing to learn from"
         )
     ungraded = (cohort.rois["histology"] == "malignant") & cohort.rois["isup"].isna()
     if ungraded.any():
-        said.append(
+        remarks.append(
             f"{ungraded.sum()} malignant regions without a grade: labels.isup_min decides on them"
         )
     if (cohort.scores["scale"] == "pirads").any():
-        said.append("scores on the PI-RADS scale: labels.pirads_probability says what they mean")
-    return said
+        remarks.append("scores on the PI-RADS scale: labels.pirads_probability says what they mean")
+    return remarks
 
 
 def check_text(root: Path, problems: list[CadError], notes: dict[str, list[str]]) -> str:
@@ -239,6 +237,6 @@ def check_text(root: Path, problems: list[CadError], notes: dict[str, list[str]]
     """
     lines = [str(problem) for problem in problems] or [f"{root}: no problem found"]
     for note, studies in notes.items():
-        more = f" and {len(studies) - 5} more" if len(studies) > 5 else ""
-        lines.append(f"note: {note}: {', '.join(studies[:5])}{more}")
+        others = f" and {len(studies) - 5} more" if len(studies) > 5 else ""
+        lines.append(f"note: {note}: {', '.join(studies[:5])}{others}")
     return "\n".join(lines)

@@ -72,7 +72,7 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
     if not len(common):
         raise CadError(f"no region was measured by all of {', '.join(tables)}")
     base = tables[reference].loc[common]
-    found = compare_probabilities(
+    compared = compare_probabilities(
         {name: table.loc[common, "probability"].to_numpy(float) for name, table in tables.items()},
         common.get_level_values("participant_id").to_numpy(str),
         reference=reference,
@@ -87,9 +87,9 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
     result: JsonObject = json_safe(
         {
             "reference": reference,
-            "sentence": found.sentence,
+            "sentence": compared.sentence,
             "regions": len(common),
-            "table": found.table.to_dict("records"),
+            "table": compared.table.to_dict("records"),
         }
     )
     write_comparison(folder, result)

@@ -32,7 +32,8 @@ from cad.mri.features.typicality import Typicality
 from cad.mri.imaging.makers import maker
 from cad.run.model.bundle import Bundle, load_bundle, using
 
-CHAMPION, SHADOW = "champion", "shadow"
+CHAMPION = "champion"
+SHADOW = "shadow"
 WATCHED = Kind("what nights leave of their men", lambda folder: False)
 # So many men of a maker come before the first who is compared with them.
 BASELINE = 60
@@ -288,9 +289,13 @@ def drift_charts(
     residuals = _residuals(men, truths)
     steps = list(range(len(residuals)))
     made = watch(
-        {"calibration": residuals}, ["all"] * len(residuals), steps, baseline,
-        run_length * count, seed=len(measures),
-    )  # fmt: skip
+        {"calibration": residuals},
+        ["all"] * len(residuals),
+        steps,
+        baseline,
+        run_length * count,
+        seed=len(measures),
+    )
     charts["calibration"] = made["calibration"]
     return charts
 

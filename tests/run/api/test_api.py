@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import re
 import subprocess
 import sys
@@ -30,7 +28,6 @@ from cad.learning.labels.consensus import reader_labels
 from cad.run.model.bundle import verify_bundle
 
 matplotlib.use("agg")
-DOORS = ("cad.run.api", "cad.plot", "cad.learning.learners.regressor")
 
 
 def table(n: int = 60, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray, np.ndarray]:
@@ -73,13 +70,6 @@ def test_importing_it_loads_nothing_heavy() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("module", DOORS)
-def test_the_examples_of_the_docstrings_run(module: str) -> None:
-    done = doctest.testmod(importlib.import_module(module))
-    assert done.attempted > 0
-    assert done.failed == 0
 
 
 def test_consensus_is_that_of_the_pipelines() -> None:

@@ -49,21 +49,33 @@ def conformal_p_values(
         patients has one share: of the patient's regions of this class, those whose score is no more
         typical of the class than the new region's. 1 for every region when the class is absent; NaN
         where the new score is NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([0, 0, 0, 1])
+    >>> score = np.array([0.1, 0.2, 0.3, 0.9])
+    >>> p = conformal_p_values(truth, score, np.arange(4), [0.05, 0.95], label=0)
+    >>> p.round(2).tolist()
+    [1.0, 0.25]
     """
-    y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
+    y = np.asarray(truth, float)
+    s = np.asarray(score, float)
+    g = np.asarray(groups)
     use = (y == label) & np.isfinite(s)
     # Atypical of malignant is a low score, of benign a high one.
     sign = 1.0 if label == 1 else -1.0
-    typical, new = sign * s[use], sign * np.asarray(new_score, dtype=float)
+    typical = sign * s[use]
+    new = sign * np.asarray(new_score, dtype=float)
     code = np.unique(g[use], return_inverse=True)[1]
     size = np.bincount(code)
     of_roi = size[code]
-    own = own_size = np.zeros(len(new), int)
+    equal = own_size = np.zeros(len(new), int)
     if of is not None:
-        own, own_size = _own(typical, g[use], new, np.asarray(of))
+        equal, own_size = _own(typical, g[use], new, np.asarray(of))
     # Counts are whole and divided once per size: 1/size added ROI by ROI rounds past 1.
     below = sum(
-        (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - own * (own_size == n)) / n
+        (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - equal * (own_size == n)) / n
         for n in np.unique(size)
     )
     # The 1 is the new patient, who is exchangeable with those of the calibration.
@@ -105,6 +117,15 @@ def leave_patient_out_p_values(
     -------
     benign, malignant : ndarray, shape (n,)
         p-values of the class benign and of the class malignant; NaN where the score is NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([0, 0, 0, 1, 1])
+    >>> score = [0.1, 0.2, 0.3, 0.8, 0.9]
+    >>> benign, malignant = leave_patient_out_p_values(truth, score, np.arange(5))
+    >>> bool(benign[0] > benign[4]), bool(malignant[0] < malignant[4])
+    (True, True)
     """
     benign, malignant = (
         conformal_p_values(truth, score, groups, score, label, groups) for label in (0, 1)
@@ -165,15 +186,17 @@ def conformal_summary(
     dict
         One key, ``levels``: a list with a :class:`ConformalLevel` for each error level.
     """
-    y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
-    known = np.isfinite(s)
+    y = np.asarray(truth, float)
+    s = np.asarray(score, float)
+    g = np.asarray(groups)
+    scored = np.isfinite(s)
     rows = []
     for error in levels:
         covered: list[float] = []
         for label, p in ((1, p_malignant), (0, p_benign)):
-            of_class = known & (y == label)
+            of_class = scored & (y == label)
             covered += [_patient_mean(p[of_class] > error, g[of_class]), _mean(p[of_class] > error)]
-        size = (p_benign[known] > error).astype(int) + (p_malignant[known] > error)
+        size = (p_benign[scored] > error).astype(int) + (p_malignant[scored] > error)
         rows.append(ConformalLevel(error, *covered, *(_mean(size == k) for k in range(3))))
     return {"levels": rows}
 

@@ -133,19 +133,21 @@ def measure_decisions(
         for word in DECISIONS.values()
     }
     npv = ppv = point = None
-    known = scored & np.isfinite(truth)
-    if known.any() and not seen:
-        npv = _predictive_value("benign", 0, words[known], truth[known], patients[known])
-        ppv = _predictive_value("malignant", 1, words[known], truth[known], patients[known])
-        code = np.select([words[known] == word for word in DECISIONS.values()], list(DECISIONS))
-        point = reject_point(truth[known], code, costs)
-    parts = [f"{word} {part.n} ({part.share:.0%})" for word, part in counts.items() if scored.any()]
+    judged = scored & np.isfinite(truth)
+    if judged.any() and not seen:
+        npv = _predictive_value("benign", 0, words[judged], truth[judged], patients[judged])
+        ppv = _predictive_value("malignant", 1, words[judged], truth[judged], patients[judged])
+        code = np.select([words[judged] == word for word in DECISIONS.values()], list(DECISIONS))
+        point = reject_point(truth[judged], code, costs)
+    texts = [
+        f"{word} {count.n} ({count.share:.0%})" for word, count in counts.items() if scored.any()
+    ]
     values = [
-        f"{name} predictive value {interval_text(value, 2)} of {int((words[known] == word).sum())}"
+        f"{name} predictive value {interval_text(value, 2)} of {int((words[judged] == word).sum())}"
         for name, word, value in (("negative", "benign", npv), ("positive", "malignant", ppv))
         if value is not None
     ]
-    sentence = "; ".join([", ".join(parts), *values])
+    sentence = "; ".join([", ".join(texts), *values])
     decided = float(np.mean(words[scored] != "refer")) if scored.any() else np.nan
     return Decisions(
         int(scored.sum()), decided, counts, npv, ppv, point, sentence and f"{sentence}."
@@ -156,12 +158,12 @@ def _predictive_value(
     word: str, label: int, words: np.ndarray, truth: np.ndarray, patients: np.ndarray
 ) -> Interval | None:
     """Return the share of one decision's regions that histology confirms; None without any."""
-    own = words == word
-    if not own.any():
+    called = words == word
+    if not called.any():
         return None
     # Of all known regions and not of this decision's: a few of them would estimate it badly.
     effect = share_design_effect(truth, patients)
-    return clustered_share(truth[own] == label, patients[own], design_effect=effect)
+    return clustered_share(truth[called] == label, patients[called], design_effect=effect)
 
 
 def reject_summary(
@@ -191,7 +193,8 @@ def reject_summary(
     """
     for against, y in (("histology", truth), ("readers", metrics.consensus_truth(consensus)[0])):
         usable = np.isfinite(y) & np.isfinite(score)
-        y, q = y[usable], score[usable]
+        y = y[usable]
+        q = score[usable]
         if enough_patients(y, patients[usable]) and is_probability(q):
             return Reject(against, reject_curve(y, q, costs))
     return None

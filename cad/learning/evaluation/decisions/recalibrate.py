@@ -13,7 +13,8 @@ from cad.learning.logistic import fit_logistic
 
 LEAST = 30
 """Men with histology below whom nothing is fitted."""
-INTERCEPT_SD, SLOPE_SD = 1.0, 0.35
+INTERCEPT_SD = 1.0
+SLOPE_SD = 0.35
 """Of the normal prior around 0 and 1."""
 
 
@@ -55,6 +56,16 @@ def recalibration(
     CadError
         For fewer men, for rows of one class only, and where a higher probability goes with less
         malignancy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> q = rng.uniform(0.05, 0.95, 200)
+    >>> truth = (rng.random(200) < q).astype(float)
+    >>> fitted = recalibration(truth, q, np.arange(200).astype(str))
+    >>> bool(abs(fitted.intercept) < 0.5), bool(0.6 < fitted.slope < 1.4)
+    (True, True)
     """
     y, p, names = _known(truth, q, men)
     count = len(np.unique(names))
@@ -70,9 +81,11 @@ def recalibration(
             hint="wait for histology of the other kind; the model stays as it is",
         )
     a, b = fit_logistic(
-        np.column_stack([np.ones(len(p)), logit(np.clip(p, CLIP, 1 - CLIP))]), y,
-        mean=np.array([0.0, 1.0]), precision=np.array([INTERCEPT_SD, SLOPE_SD]) ** -2.0,
-    )  # fmt: skip
+        np.column_stack([np.ones(len(p)), logit(np.clip(p, CLIP, 1 - CLIP))]),
+        y,
+        mean=np.array([0.0, 1.0]),
+        precision=np.array([INTERCEPT_SD, SLOPE_SD]) ** -2.0,
+    )
     if b <= 0:
         raise CadError(
             f"the model ranks these {count} men the wrong way (slope {b:.2f}): it is no model here",
@@ -102,8 +115,10 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     y, p, names = _known(truth, q, men)
     moved = np.empty(len(p))
     for man in np.unique(names):
-        rest = names != man
-        moved[~rest] = recalibration(y[rest], p[rest], names[rest], LEAST - 1).probability(p[~rest])
+        others = names != man
+        moved[~others] = recalibration(y[others], p[others], names[others], LEAST - 1).probability(
+            p[~others]
+        )
     out: JsonObject = {"men": len(np.unique(names)), "n": len(y), "positive": int(y.sum())}
     for name, values in (("before", p), ("after", moved)):
         out[name] = {

@@ -53,6 +53,11 @@ def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
     lower, upper : float or array, shape (n,)
         Below the first is benign, above the second malignant; a score equal to a threshold is
         referred.
+
+    Examples
+    --------
+    >>> decide([0.1, 0.4, 0.9], 0.2, 0.7).tolist()
+    [0, -1, 1]
     """
     s = np.asarray(score, dtype=float)
     return np.where(s > upper, 1, np.where(s < lower, 0, -1))
@@ -74,16 +79,27 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
     ------
     CadError
         When there is nothing to measure, or truth or decision has another value.
+
+    Examples
+    --------
+    >>> from cad.base.settings import DecisionSettings
+    >>> point = reject_point([0, 0, 1, 1], [0, -1, 1, 0], DecisionSettings())
+    >>> point.tp, point.tn, point.fn, point.referred_benign
+    (1, 1, 1, 1)
     """
-    y, d = np.asarray(truth, dtype=float), np.asarray(decision, dtype=float)
+    y = np.asarray(truth, dtype=float)
+    d = np.asarray(decision, dtype=float)
     if len(y) == 0 or y.shape != d.shape:
         raise CadError(f"nothing to measure: {len(y)} truths and {len(d)} decisions")
     if not (np.isin(y, (0, 1)).all() and np.isin(d, (-1, 0, 1)).all()):
         raise CadError("truth must be 0 or 1 and decisions 0, 1 or -1 (refer)")
     n = len(y)
-    tp, fn = int(np.sum((d == 1) & (y == 1))), int(np.sum((d == 0) & (y == 1)))
-    fp, tn = int(np.sum((d == 1) & (y == 0))), int(np.sum((d == 0) & (y == 0)))
-    up, un = int(np.sum((d == -1) & (y == 1))), int(np.sum((d == -1) & (y == 0)))
+    tp = int(np.sum((d == 1) & (y == 1)))
+    fn = int(np.sum((d == 0) & (y == 1)))
+    fp = int(np.sum((d == 1) & (y == 0)))
+    tn = int(np.sum((d == 0) & (y == 0)))
+    up = int(np.sum((d == -1) & (y == 1)))
+    un = int(np.sum((d == -1) & (y == 0)))
     spent = (
         costs.false_negative * fn
         + costs.false_positive * fp
@@ -134,6 +150,15 @@ def reject_curve(
         reject rate, E the error rate and E0 the error rate when nothing is referred. A ratio of -.4
         means that 40 % of the referred regions would have been decided wrongly; NaN where nothing
         is referred.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.base.settings import DecisionSettings
+    >>> truth = np.array([0, 0, 1, 0, 1, 1])
+    >>> curve = reject_curve(truth, np.linspace(0.1, 0.9, 6), DecisionSettings(), points=5)
+    >>> np.round(curve["reject_rate"], 2).tolist()
+    [0.83, 0.67, 0.67, 0.33, 0.17]
     """
     use = costs.refer_positive / costs.false_negative + costs.refer_negative / costs.false_positive
     scales = np.linspace(0, 1, points + 2)[1:-1] / use

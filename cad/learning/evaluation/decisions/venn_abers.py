@@ -35,6 +35,14 @@ def venn_abers(
     low, high : ndarray, shape (m,)
         NaN where ``new_score`` is NaN, and everywhere unless calibration regions of both classes
         exist.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.repeat([0, 1], 20)
+    >>> low, high = venn_abers(truth, np.linspace(0, 1, 40), np.arange(40), [0.5])
+    >>> bool(0 <= low[0] < high[0] <= 1)
+    True
     """
     y, s = np.asarray(truth, dtype=float), np.asarray(score, dtype=float)
     new = np.asarray(new_score, dtype=float)
@@ -81,6 +89,14 @@ def leave_patient_out_venn_abers(
     -------
     lower, upper : ndarray, shape (n,)
         NaN where the other patients' regions are of one class only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.repeat([0, 1], 20)
+    >>> low, high = leave_patient_out_venn_abers(truth, np.linspace(0, 1, 40), np.arange(40))
+    >>> bool((low <= high).all())
+    True
     """
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     ends = np.full((2, len(s)), np.nan)

@@ -40,7 +40,7 @@ def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
     >>> model = LogisticRegression().fit(X, [0, 0, 1, 1])
     >>> positive_probability(model, X).round(2).tolist()
-    [0.15, 0.36, 0.64, 0.85]
+    [0.19, 0.38, 0.62, 0.81]
     """
     if not hasattr(estimator, "predict_proba"):
         return np.full(np.shape(X)[0], np.nan)
@@ -81,7 +81,7 @@ def decision_value(estimator: Any, X: Any) -> np.ndarray:
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
     >>> model = LogisticRegression().fit(X, [0, 0, 1, 1])
     >>> decision_value(model, X).round(2).tolist()
-    [-1.73, -0.58, 0.58, 1.73]
+    [-1.44, -0.48, 0.48, 1.44]
     """
     if not hasattr(estimator, "decision_function"):
         return np.full(np.shape(X)[0], np.nan)

@@ -69,6 +69,16 @@ def compare_learners(
     ------
     CadError
         For fewer than two learners, an unknown measure, or no ROI that all learners predicted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.tile([0, 1], 20)
+    >>> learners = {"good": 0.2 + 0.6 * truth, "bad": rng.random(40)}
+    >>> table = compare_learners(learners, truth, np.arange(40), measures=("auc",), resamples=100)
+    >>> len(table)
+    1
     """
     table = _on_common_rows(probabilities, truth, groups, target, centred or {}, measures)
     rows = []
@@ -119,6 +129,11 @@ def holm(p: ArrayLike) -> np.ndarray:
     ----------
     p : array, shape (n,)
         NaN stays NaN and is not counted.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03]).round(2).tolist()
+    [0.03, 0.06, 0.06]
     """
     return _stepwise(np.asarray(p, dtype=float), down=True)
 
@@ -130,6 +145,11 @@ def hochberg(p: ArrayLike) -> np.ndarray:
     ----------
     p : array, shape (m,)
         NaN stays NaN and is not counted.
+
+    Examples
+    --------
+    >>> hochberg([0.01, 0.04, 0.03]).round(2).tolist()
+    [0.03, 0.04, 0.04]
     """
     return _stepwise(np.asarray(p, dtype=float), down=False)
 
@@ -166,7 +186,8 @@ def paper_sign_test(
     rng = np.random.default_rng(seed)
     pairs = np.array([statistic(rng.integers(0, n, n)) for _ in range(resamples)])
     difference = pairs[:, 0] - pairs[:, 1]
-    wins, losses = int(np.sum(difference > 0)), int(np.sum(difference < 0))
+    wins = int(np.sum(difference > 0))
+    losses = int(np.sum(difference < 0))
     return float(binom.sf(wins - 1, wins + losses, 0.5))
 
 
@@ -190,7 +211,8 @@ def _compare(
         both = np.stack([first.ranking, second.ranking])
         delong = _auc_p(first.truth, both, np.arange(len(first.truth)))
         clustered = _auc_p(first.truth, both, group)
-    value_a, value_b = measure(first), measure(second)
+    value_a = measure(first)
+    value_b = measure(second)
     return {
         "measure": measure.name,
         "a": names[0],

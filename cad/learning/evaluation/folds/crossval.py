@@ -65,12 +65,13 @@ def each_piece(
     waiting = list(pieces)
     # A cluster's cores, whatever n_jobs says, where joblib's loops are sent to one.
     most = get_active_backend()[0].effective_n_jobs(n_jobs)
-    allowed, each = FIRST_USE_SECONDS, math.inf if get_start_method() else 0.0
+    allowed = FIRST_USE_SECONDS
+    each = math.inf if get_start_method() else 0.0
     while waiting:
         shared = min(most, len(waiting))
         if shared > 1 and each * len(waiting) * (1 - 1 / shared) > START_SECONDS:
-            rest = (delayed(function)(*piece) for piece in waiting)
-            yield from Parallel(n_jobs=n_jobs, return_as="generator")(rest)
+            calls = (delayed(function)(*piece) for piece in waiting)
+            yield from Parallel(n_jobs=n_jobs, return_as="generator")(calls)
             return
         start = time.perf_counter()
         result = function(*waiting.pop(0))
@@ -245,6 +246,16 @@ def out_of_fold(
     ------
     CadError
         When there is only one group, shapes disagree, or every fold failed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import ProbabilisticSVC
+    >>> X = np.linspace(-2, 2, 24)[:, None]
+    >>> p = np.round(4 / (1 + np.exp(-3 * X[:, 0]))) / 4
+    >>> folds = out_of_fold(ProbabilisticSVC(C=10.0), X, p, groups=np.arange(24) // 3)
+    >>> folds.probability.shape, len(folds.folds)
+    ((24,), 8)
     """
     table, names = _read(X, y, eta, relabel, groups, patients)
     work = ((estimator, name, keep_estimators, *table) for name in names)
@@ -272,6 +283,13 @@ def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
     ------
     CadError
         For a number of folds outside that range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> fold = deal_patients(["a", "a", "b", "c", "d"], folds=2)
+    >>> bool(fold[0] == fold[1]), np.unique(fold).tolist()
+    (True, ['fold 1', 'fold 2'])
     """
     names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     if not 2 <= folds <= len(names):
@@ -371,6 +389,16 @@ def fit_keywords(
     estimator : estimator or pipeline
     eta, groups : ndarray, shape (n,), or None
         Uncertainty of the labels, and the patient of every row; None is never passed on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from cad.learners import ProbabilisticSVC
+    >>> list(fit_keywords(ProbabilisticSVC(), np.zeros(3), np.arange(3)))
+    ['eta']
+    >>> fit_keywords(LogisticRegression(), np.zeros(3), np.arange(3))
+    {}
     """
     given = {"eta": eta, "groups": groups}
     given = {name: value for name, value in given.items() if value is not None}
@@ -380,10 +408,10 @@ def fit_keywords(
         return {n: v for n, v in given.items() if n in wanted or has_fit_parameter(estimator, n)}
     return {
         f"{step}__{name}": value
-        for step, part in estimator.steps
-        if part is not None and part != "passthrough"
+        for step, stage in estimator.steps
+        if stage is not None and stage != "passthrough"
         for name, value in given.items()
-        if has_fit_parameter(part, name)
+        if has_fit_parameter(stage, name)
     }
 
 
@@ -395,7 +423,8 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     """
     X, y, spread, relabel, group, patient = table
     rows = np.flatnonzero(group == name)
-    others, read = group != name, ~np.isnan(y)
+    others = group != name
+    read = ~np.isnan(y)
     labelled = np.flatnonzero(others & read)
     nothing = np.full(len(rows), np.nan)
     # What an earlier fold has fitted must not be where this one starts.
@@ -416,7 +445,8 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
             fitted.fit(_safe_indexing(made, train), told[train], **keywords)
             test = _safe_indexing(made, rows)
             last, test = _before_last(fitted, test)  # transformed once for both
-            probability, decision = positive_probability(last, test), decision_value(last, test)
+            probability = positive_probability(last, test)
+            decision = decision_value(last, test)
             base = base_of(fitted, _safe_indexing(made, labelled), y[labelled])
             # Of a search around the pipeline, or of a learner that searches by itself.
             chosen = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
@@ -458,16 +488,16 @@ def _kept_features(fitted: Any) -> list[int] | None:
     best = getattr(fitted, "best_estimator_", fitted)
     if not isinstance(best, Pipeline):
         return None
-    kept = np.arange(best.n_features_in_)
-    for _, part in best.steps:
-        if not hasattr(part, "get_support"):
+    columns = np.arange(best.n_features_in_)
+    for _, stage in best.steps:
+        if not hasattr(stage, "get_support"):
             continue
         # Imputers and scalers keep all columns; several selectors may follow each other.
-        support = np.asarray(part.get_support())
-        if len(support) != len(kept):
+        support = np.asarray(stage.get_support())
+        if len(support) != len(columns):
             return None  # a step in between changed the columns: they have no names any more
-        kept = kept[support]
-    return [int(i) for i in kept] if len(kept) < best.n_features_in_ else None
+        columns = columns[support]
+    return [int(i) for i in columns] if len(columns) < best.n_features_in_ else None
 
 
 def folds_side_by_side(
@@ -514,7 +544,8 @@ def folds_side_by_side(
         When there is only one group, or shapes disagree.
     """
     table, names = _read(X, y, eta, relabel, groups, patients)
-    each, made = list(estimators.values()), fronts or {}
+    each = list(estimators.values())
+    made = fronts or {}
     work = ((each, front, made.get(str(name)), name, *table) for name in names)
     of_groups = list(each_piece(_fold_of_each, work, n_jobs))
     return {name: [folds[i] for folds in of_groups] for i, name in enumerate(estimators)}
@@ -525,7 +556,8 @@ def _fold_of_each(
 ) -> list[Fold]:
     table = _Table(*given)
     others = table.group != name
-    rows, train = np.flatnonzero(~others), np.flatnonzero(others & ~np.isnan(table.y))
+    rows = np.flatnonzero(~others)
+    train = np.flatnonzero(others & ~np.isnan(table.y))
     y, eta = (table.y, table.spread) if table.relabel is None else table.relabel(train)
     try:
         X = table.X(train) if callable(table.X) else table.X
@@ -539,5 +571,5 @@ def _fold_of_each(
     except FIT_ERRORS as error:
         nothing = np.full(len(rows), np.nan)
         return [Fold(name, rows, len(train), nothing, nothing, error=str(error))] * len(estimators)
-    seen = table._replace(X=X, relabel=lambda _: (y, eta))
-    return [fit_fold(estimator, name, False, *seen) for estimator in estimators]
+    transformed = table._replace(X=X, relabel=lambda _: (y, eta))
+    return [fit_fold(estimator, name, False, *transformed) for estimator in estimators]

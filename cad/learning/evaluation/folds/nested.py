@@ -206,21 +206,24 @@ def _fold_losses(
     """Return the loss of every grid point in one inner fold; a fixed front is fitted once."""
     # Unread rows may be learned of, but there is nothing to measure them against.
     test = test[np.ravel(y)[test] != UNLABELLED]
-    X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
+    X_train = _safe_indexing(X, train)
+    X_test = _safe_indexing(X, test)
     inner_eta = None if eta is None else eta[train]
     loss = CRITERIA[search.criterion]
-    learner, points = search.estimator, search.points_
+    learner = search.estimator
+    points = search.points_
     try:
         # Imputation, scaling and selection do not know the grid of the last step: once a fold.
         if isinstance(learner, Pipeline) and len(learner.steps) > 1 and _only_last(learner, points):
             front = Pipeline(clone(learner).steps[:-1])
             # As outside: steps before the learner are fitted to rows with a label.
-            seen = np.flatnonzero(np.ravel(y)[train] != UNLABELLED)
+            labelled = np.flatnonzero(np.ravel(y)[train] != UNLABELLED)
             keywords = crossval.fit_keywords(
-                front, None if inner_eta is None else inner_eta[seen], owner[train][seen]
+                front, None if inner_eta is None else inner_eta[labelled], owner[train][labelled]
             )
-            front.fit(_safe_indexing(X_train, seen), y[train][seen], **keywords)
-            X_train, X_test = front.transform(X_train), front.transform(X_test)
+            front.fit(_safe_indexing(X_train, labelled), y[train][labelled], **keywords)
+            X_train = front.transform(X_train)
+            X_test = front.transform(X_test)
             learner = learner.steps[-1][1]
             prefix = f"{search.estimator.steps[-1][0]}__"
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]

@@ -97,7 +97,8 @@ class SharedFolds:
         """
         if np.isnan(y).any() or not isinstance(estimator, Pipeline) or estimator.memory is not None:
             return None
-        front, learner = estimator.steps[:-1], estimator.steps[-1][1]
+        front = estimator.steps[:-1]
+        learner = estimator.steps[-1][1]
         steps = [step for _, step in front if step is not None and step != "passthrough"]
         # The very type: a subclass may have begun to look at labels.
         if not all(type(step) in LABEL_FREE for step in steps) or not hasattr(learner, "fit"):
@@ -130,8 +131,9 @@ class SharedFolds:
         """
         names = np.unique(self.groups)
         for begin in range(0, len(labels), _TOGETHER):
-            part = slice(begin, begin + _TOGETHER)
-            y, eta = labels[part], None if etas is None else etas[part]
+            chunk = slice(begin, begin + _TOGETHER)
+            y = labels[chunk]
+            eta = None if etas is None else etas[chunk]
             # A labelling's fit to all rows is near its fit to all but one patient.
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
@@ -163,7 +165,8 @@ class SharedFolds:
     def _features(self, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any]:
         """Return training and left-out rows as the learner sees them."""
         table = self.X(train) if callable(self.X) else self.X
-        X, new = _safe_indexing(table, train), _safe_indexing(table, test)
+        X = _safe_indexing(table, train)
+        new = _safe_indexing(table, test)
         if self.front is None:
             return X, new
         front = clone(self.front)
@@ -173,8 +176,10 @@ class SharedFolds:
         self, name: str, labels: np.ndarray, etas: np.ndarray | None, starts: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of one group and their centred scores, shape (k, rows)."""
-        test, train = np.flatnonzero(self.groups == name), np.flatnonzero(self.groups != name)
-        y, eta = labels[:, train], None if etas is None else etas[:, train]
+        test = np.flatnonzero(self.groups == name)
+        train = np.flatnonzero(self.groups != name)
+        y = labels[:, train]
+        eta = None if etas is None else etas[:, train]
         scores = np.full((len(y), len(test)), np.nan)
         bases = np.array([base_log_odds(labelling) for labelling in y])
         with crossval.blas_threads().limit(limits=1), warnings.catch_warnings():
@@ -188,7 +193,8 @@ class SharedFolds:
             except crossval.FIT_ERRORS:
                 return test, scores
             for k, labelling in enumerate(y):
-                learner, spread = clone(self.learner), None if eta is None else eta[k]
+                learner = clone(self.learner)
+                spread = None if eta is None else eta[k]
                 keywords = crossval.fit_keywords(learner, spread, self.patients[train])
                 with suppress(*crossval.FIT_ERRORS):
                     learner.fit(X, labelling, **keywords)
@@ -221,6 +227,13 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     -------
     ndarray of int, shape (n,)
         For every row the row whose label it receives.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> order = permute_between(["a", "a", "b", "b"], np.random.default_rng(0))
+    >>> sorted(order.tolist())
+    [0, 1, 2, 3]
     """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     order = np.argsort(code, kind="stable")
@@ -246,6 +259,13 @@ def permute_within(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     -------
     ndarray of int, shape (n,)
         For every row the row whose label it receives.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> order = permute_within(["a", "a", "b", "b"], np.random.default_rng(0))
+    >>> set(order[:2].tolist()), set(order[2:].tolist())
+    ({0, 1}, {2, 3})
     """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     source = np.arange(len(code))
@@ -316,7 +336,7 @@ class PermutationNull:
     def as_dict(self) -> JsonObject:
         """Return the content for ``metrics.json``: the fields, and a key for each scheme."""
         common = {"observed": self.observed, "n": self.n, "against": self.against}
-        return {**common, **{name: asdict(part) for name, part in self.schemes.items()}}
+        return {**common, **{name: asdict(scheme) for name, scheme in self.schemes.items()}}
 
 
 def permutation_null(
@@ -369,7 +389,8 @@ def permutation_null(
     """
     if n < 1 or any(scheme not in _PERMUTE for scheme in schemes):
         raise CadError(f"permutation schemes are {', '.join(SCHEMES)} and n >= 1: {schemes}, {n}")
-    labels, classes = np.asarray(y, dtype=float), np.asarray(truth, dtype=float)
+    labels = np.asarray(y, dtype=float)
+    classes = np.asarray(truth, dtype=float)
     against = "histology" if np.isfinite(classes).any() else "labels"
     if against == "labels":
         # No histology: what the learner is told is then all that an AUC can be measured against.
@@ -379,8 +400,9 @@ def permutation_null(
     spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
     group = np.asarray(groups)
     owner = group if patients is None else np.asarray(patients)
-    loop = partial(_loop, estimator=estimator, X=X, y=labels, groups=group, eta=spread,
-                   patients=owner)  # fmt: skip
+    loop = partial(
+        _loop, estimator=estimator, X=X, y=labels, groups=group, eta=spread, patients=owner
+    )
     if observed is None:
         (observed,) = _aucs(loop(np.arange(len(labels))), classes[None])
     if not np.isfinite(observed):
@@ -395,14 +417,16 @@ def permutation_null(
     )
     # None where a step looks at labels, or fits otherwise share nothing.
     shared = SharedFolds.of(estimator, X, labels, group, owner.astype(str))
-    parts: Iterable[tuple[int, np.ndarray]]
+    batches: Iterable[tuple[int, np.ndarray]]
     if shared is None:
         alone = Parallel(n_jobs=n_jobs, return_as="generator")(map(delayed(loop), sources))
-        parts = enumerate(alone, start=1)
+        batches = enumerate(alone, start=1)
     else:
-        parts = shared.scores(labels[sources], None if spread is None else spread[sources], n_jobs)
+        batches = shared.scores(
+            labels[sources], None if spread is None else spread[sources], n_jobs
+        )
     aucs: list[float] = []
-    for done, scores in parts:
+    for done, scores in batches:
         aucs += _aucs(scores, classes[sources[len(aucs) : len(aucs) + len(scores)]])
         if progress is not None:
             progress(done, len(sources))
@@ -433,11 +457,11 @@ def _loop(
 
 def _aucs(scores: np.ndarray, truth: np.ndarray) -> list[float]:
     """Return the AUC of every labelling; NaN where its loop failed."""
-    found = []
+    areas = []
     for score, classes in zip(scores, truth, strict=True):
         usable = np.isfinite(score) & np.isfinite(classes)
-        found.append(auc(classes[usable], score[usable]))
-    return found
+        areas.append(auc(classes[usable], score[usable]))
+    return areas
 
 
 def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:

@@ -100,8 +100,8 @@ def _compared(
     """Return the rows of the malignant and of the benign region of every comparison of two men."""
     malignant = []
     benign = []
-    for one, other in dict.fromkeys([(first, second), (second, first)]):
-        sick = np.flatnonzero((owner == one) & (classes == 1))
+    for patient, other in dict.fromkeys([(first, second), (second, first)]):
+        sick = np.flatnonzero((owner == patient) & (classes == 1))
         well = np.flatnonzero((owner == other) & (classes == 0))
         malignant.append(np.repeat(sick, len(well)))
         benign.append(np.tile(well, len(sick)))

@@ -132,13 +132,13 @@ class MRMRSelector(MutualInformationSelector):
         codes = quantile_codes(X, self.bins)
         relevance = column_information(codes, positive.astype(int), self.bins)
         redundancy = np.zeros_like(relevance)
-        kept: list[int] = []
+        ranked: list[int] = []
         for step in range(min(self.n_features, X.shape[1])):
             gain = relevance - redundancy / max(step, 1)
-            gain[kept] = -np.inf
-            kept.append(int(np.argmax(gain)))
-            redundancy += column_information(codes, codes[:, kept[-1]], self.bins)
-        return relevance, np.array(kept)
+            gain[ranked] = -np.inf
+            ranked.append(int(np.argmax(gain)))
+            redundancy += column_information(codes, codes[:, ranked[-1]], self.bins)
+        return relevance, np.array(ranked)
 
 
 class StabilitySelector(_Selector):
@@ -216,8 +216,17 @@ def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
     -------
     ndarray, shape (d,)
         0 for a constant column, and with fewer than two rows of a class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 1.0], [1.0, 2.0], [5.0, 1.0], [6.0, 2.0]])
+    >>> t = welch_t(X, np.array([False, False, True, True]))
+    >>> bool(t[0] > 5), float(t[1])
+    (True, 0.0)
     """
-    a, b = X[positive], X[~positive]
+    a = X[positive]
+    b = X[~positive]
     if min(len(a), len(b)) < 2:
         return np.zeros(X.shape[1])
     variance = a.var(axis=0, ddof=1) / len(a) + b.var(axis=0, ddof=1) / len(b)
@@ -244,6 +253,12 @@ def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
     -------
     ndarray of int, shape (n, d)
         0 to ``bins - 1``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> quantile_codes(np.array([[1.0], [2.0], [3.0], [4.0]]), bins=2).ravel().tolist()
+    [0, 0, 1, 1]
     """
     edges = np.quantile(X, np.linspace(0, 1, bins + 1)[1:-1], axis=0)
     return np.asarray((X[None, :, :] > edges[:, None, :]).sum(axis=0))
@@ -260,6 +275,13 @@ def column_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.nd
         Quantile groups from 0 to ``bins - 1``.
     other : ndarray of int, shape (n,)
         In [0, bins).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> codes = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    >>> column_information(codes, np.array([0, 0, 1, 1]), bins=2).round(3).tolist()
+    [0.693, 0.0]
     """
     n, d = codes.shape
     flat = codes + bins * np.arange(d)

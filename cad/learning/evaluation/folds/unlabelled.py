@@ -58,6 +58,14 @@ def labels_told(estimator: Any, y: np.ndarray) -> np.ndarray:
     estimator : estimator, pipeline or search
     y : ndarray, shape (n,)
         Labels in [0, 1], NaN where nobody read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import SVMLin
+    >>> pipeline = SemiSupervisedPipeline([("learner", SVMLin())])
+    >>> labels_told(pipeline, np.array([0.0, 1.0, np.nan])).tolist()
+    [0.0, 1.0, -1.0]
     """
     pipeline = getattr(estimator, "estimator", estimator)  # that of a search
     return np.nan_to_num(y, nan=UNLABELLED) if isinstance(pipeline, SemiSupervisedPipeline) else y

@@ -120,12 +120,15 @@ def compare_with_truth(
         Everything that ranks (AUC, average precision, curves of rates) and the calibration slope
         take these; their thresholds are then on the scale of a model that leaves nobody out.
     """
-    judged, predicted = np.isfinite(truth), np.isfinite(score)
+    judged = np.isfinite(truth)
+    predicted = np.isfinite(score)
     if not (judged & predicted).any():
         return None
     cases = _cases(truth, target, score, patients, centred)
     resampled = _intervals(cases, bootstraps, seed)
-    y, q, group = cases.truth, cases.score, cases.patients
+    y = cases.truth
+    q = cases.score
+    group = cases.patients
     ranking = cases.ranking
     curves = enough_patients(y, group)
     of_probability = curves and cases.is_probability
@@ -143,7 +146,9 @@ def compare_with_truth(
         auc_bootstrap=resampled["auc"],
         measures={name: resampled[name] for name in MEASURES if name != "auc"},
         operating_points=(
-            [_operating_point(cases, at) for at in thresholds] if cases.is_probability else []
+            [_operating_point(cases, threshold) for threshold in thresholds]
+            if cases.is_probability
+            else []
         ),
         roc=_roc(cases) if curves else None,
         precision_recall=_precision_recall(y, ranking) if curves else None,
@@ -238,7 +243,9 @@ def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
 
 def _operating_point(cases: Cases, threshold: float) -> OperatingPoint:
     """Count at a threshold; above it is called malignant. Intervals are those of decisions."""
-    sick, called, patients = cases.truth == 1, cases.score > threshold, cases.patients
+    sick = cases.truth == 1
+    called = cases.score > threshold
+    patients = cases.patients
     effect = intervals.share_design_effect(cases.truth, patients)
 
     def share(right: np.ndarray, among: np.ndarray) -> Interval:
@@ -258,7 +265,8 @@ def _operating_point(cases: Cases, threshold: float) -> OperatingPoint:
 
 
 def _warnings(cases: Cases) -> list[str]:
-    y, group = cases.truth, cases.patients
+    y = cases.truth
+    group = cases.patients
     if not enough_patients(y, group):
         classes = [
             f"{int((y == label).sum())} {name} (patients: {len(np.unique(group[y == label]))})"

@@ -60,13 +60,13 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     168
     """
     nodes, node_weights = np.polynomial.legendre.leggauss(_NODES)
-    at = limit * (nodes + 1) / 2
+    centre = limit * (nodes + 1) / 2
     weight = limit * node_weights / 2
     move = shift - allowance
     # L(s) = 1 + L(0) P(s + z - k <= 0) + integral of L(u) times the density of s + z - k at u.
-    start = np.append(at, 0.0)
+    start = np.append(centre, 0.0)
     matrix = np.zeros((_NODES + 1, _NODES + 1))
-    matrix[:, :_NODES] = norm.pdf(at[None, :] - start[:, None] - move) * weight[None, :]
+    matrix[:, :_NODES] = norm.pdf(centre[None, :] - start[:, None] - move) * weight[None, :]
     matrix[:, _NODES] = norm.cdf(-start - move)
     lengths = np.linalg.solve(np.eye(_NODES + 1) - matrix, np.ones(_NODES + 1))
     return float(lengths[-1])
@@ -305,7 +305,7 @@ def first_alarm(charts: Mapping[str, Chart], after: int = 0) -> tuple[int, Seque
     names : list of str
         Charts that raise it.
     """
-    alarms = {name: found.alarm for name, found in charts.items() if found.alarm >= after}
+    alarms = {name: chart.alarm for name, chart in charts.items() if chart.alarm >= after}
     if not alarms:
         return -1, []
     night = min(alarms.values())

@@ -63,6 +63,15 @@ def auc_covariance(
     covariance : ndarray, shape (k, k)
         By Obuchowski, Biometrics 53 (1997) 567; NaN where fewer than two patients have regions of a
         class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([0, 1, 0, 1, 0, 1])
+    >>> scores = np.array([[0.1, 0.9, 0.2, 0.6, 0.7, 0.8], [0.3, 0.4, 0.2, 0.9, 0.1, 0.2]])
+    >>> aucs, covariance = auc_covariance(truth, scores, [1, 1, 2, 2, 3, 3])
+    >>> aucs.round(3).tolist(), covariance.shape
+    ([0.889, 0.833], (2, 2))
     """
     y = np.asarray(truth, dtype=float) == 1
     s = np.atleast_2d(np.asarray(scores, dtype=float))
@@ -104,6 +113,13 @@ def clustered_auc(truth: ArrayLike, score: ArrayLike, groups: ArrayLike) -> Inte
         Larger is more malignant.
     groups : array, shape (n,)
         The patient of every ROI.
+
+    Examples
+    --------
+    >>> score = [0.1, 0.9, 0.2, 0.6, 0.7, 0.8]
+    >>> interval = clustered_auc([0, 1, 0, 1, 0, 1], score, groups=[1, 1, 2, 2, 3, 3])
+    >>> round(interval.value, 3), bool(interval.lower < interval.value < interval.upper)
+    (0.889, True)
     """
     y = np.asarray(truth, dtype=float) == 1
     s = np.asarray(score, dtype=float)
@@ -113,8 +129,8 @@ def clustered_auc(truth: ArrayLike, score: ArrayLike, groups: ArrayLike) -> Inte
     if y.all() or not y.any():
         return Interval(none, none, none, method)
     value, without, pairs = auc_without_each_patient(y, s, code)
-    few = min(len(np.unique(code[y])), len(np.unique(code[~y]))) < 2
-    if few or value in (0.0, 1.0):  # a perfect AUC has no variance to estimate
+    too_rare = min(len(np.unique(code[y])), len(np.unique(code[~y]))) < 2
+    if too_rare or value in (0.0, 1.0):  # a perfect AUC has no variance to estimate
         return Interval(value, none, none, method)
     without = without[pairs > 0]
     pairs = pairs[pairs > 0]
@@ -152,7 +168,7 @@ def auc_without_each_patient(
     """
     m = int(y.sum())
     n = int((~y).sum())
-    positive, negative = (part[0] for part in _placements(y, s[None, :]))
+    positive, negative = (placement[0] for placement in _placements(y, s[None, :]))
     clusters = int(code.max()) + 1
     own_m = np.bincount(code[y], minlength=clusters)
     own_n = np.bincount(code[~y], minlength=clusters)
@@ -183,6 +199,12 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
         0 or 1.
     score : array, shape (n,)
         Larger is more malignant.
+
+    Examples
+    --------
+    >>> interval = delong_auc([0, 1, 0, 1, 0, 1], [0.1, 0.9, 0.2, 0.6, 0.7, 0.8])
+    >>> round(interval.value, 3), bool(interval.lower < interval.value < interval.upper)
+    (0.889, True)
     """
     aucs, cov = auc_covariance(truth, score, np.arange(len(np.asarray(truth))))
     theta = float(aucs[0])
@@ -214,6 +236,12 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
     design_effect : float
         Design effect used where all values of ``success`` are equal, so that it cannot be
         estimated from them.
+
+    Examples
+    --------
+    >>> interval = clustered_share([1, 1, 1, 0], ["a", "a", "b", "c"])
+    >>> interval.value, bool(interval.lower < 0.75 < interval.upper)
+    (0.75, True)
     """
     x = np.asarray(success, dtype=float)
     code = np.unique(groups, return_inverse=True)[1]
@@ -283,6 +311,11 @@ def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
         0 or 1.
     groups : array, shape (n,)
         The patient of every region.
+
+    Examples
+    --------
+    >>> share_design_effect([1, 1, 0, 0], ["a", "a", "b", "b"]) > 1
+    True
     """
     x = np.asarray(success, dtype=float)
     code = np.unique(groups, return_inverse=True)[1]
@@ -309,6 +342,13 @@ def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarr
     ------
     ndarray, shape (resamples of this block, n_rows)
         How often every row was drawn in each resample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weights = np.concatenate(list(patient_resamples(["a", "a", "b"], 5, seed=0)))
+    >>> weights.shape, bool((weights[:, 0] == weights[:, 1]).all())
+    ((5, 3), True)
     """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     patients = int(code.max(initial=-1)) + 1
@@ -316,7 +356,7 @@ def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarr
     some = max(1, _ENTRIES // max(1, len(code)))
     for begin in range(0, n, some):
         drawn = [rng.integers(0, patients, patients) for _ in range(min(some, n - begin))]
-        yield np.array([np.bincount(one, minlength=patients)[code] for one in drawn], dtype=float)
+        yield np.array([np.bincount(draw, minlength=patients)[code] for draw in drawn], dtype=float)
 
 
 def bootstrap(
@@ -341,6 +381,15 @@ def bootstrap(
     ndarray, shape (k, 2)
         Lower and upper ends of 95 % intervals. NaN without resamples, where more than half of them
         gave NaN, or where all gave the same value: a width of 0 would mislead.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.arange(20.0)
+    >>> def mean(weight):
+    ...     return (weight * values).sum(axis=1, keepdims=True) / weight.sum(axis=1, keepdims=True)
+    >>> bootstrap(mean, np.arange(20), n=200, seed=0).shape
+    (1, 2)
     """
     if n == 0:
         return np.full((statistic(np.ones((1, len(np.asarray(groups))))).shape[1], 2), np.nan)
@@ -373,6 +422,16 @@ def bootstrap_intervals(
     -------
     list of Interval
         One for each of the k statistics.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.arange(20.0)
+    >>> def mean(weight):
+    ...     return (weight * values).sum(axis=1, keepdims=True) / weight.sum(axis=1, keepdims=True)
+    >>> (interval,) = bootstrap_intervals(mean, np.arange(20), n=200, seed=0)
+    >>> interval.value, bool(5 < interval.lower < 9.5 < interval.upper < 14)
+    (9.5, True)
     """
     values = statistic(np.ones((1, len(np.asarray(groups)))))[0]
     return [

@@ -59,7 +59,8 @@ def _measure(
 
 
 def _known(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    t, s = np.asarray(target, dtype=float), np.asarray(score, dtype=float)
+    t = np.asarray(target, dtype=float)
+    s = np.asarray(score, dtype=float)
     if t.shape != s.shape or t.ndim != 1:
         raise ValueError(f"truth {t.shape} and score {s.shape} must be two equal one-dim. arrays")
     if not ((t >= 0) & (t <= 1)).all():
@@ -97,9 +98,19 @@ def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.nda
     true, false : ndarray, shape (draws, n_distinct + 1)
         Counts, one column per distinct score from the largest down. Before them stands a column of
         zeros for an infinite threshold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([False, True, True])
+    >>> true, false = cumulative(y, np.array([0.1, 0.5, 0.9]), np.ones((1, 3)))
+    >>> true.tolist(), false.tolist()
+    ([[0.0, 1.0, 2.0, 2.0]], [[0.0, 0.0, 0.0, 1.0]])
     """
     order = np.argsort(-s, kind="stable")
-    y, s, weight = y[order], s[order], weight[:, order]
+    y = y[order]
+    s = s[order]
+    weight = weight[:, order]
     # Regions of equal score are called together: no threshold parts them.
     last = np.append(np.flatnonzero(np.diff(s)), len(s) - 1) if len(s) else np.array([], int)
     none = np.zeros((len(weight), 1))
@@ -118,6 +129,11 @@ def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
+    0.75
     """
     true, false = cumulative(y, s, weight)
     pairs = np.diff(false) * (true[:, 1:] + true[:, :-1]) / 2
@@ -135,6 +151,11 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> round(average_precision([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 3)
+    0.833
     """
     true, false = cumulative(y, s, weight)
     called = true + false
@@ -163,6 +184,12 @@ def patient_average_precision(
         How often each region counts in each draw of a resampling; a patient counts as often as the
         patient's first region. With it the result has a value for each draw. The decorator makes it
         optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> score = [0.1, 0.9, 0.3, 0.6]
+    >>> round(patient_average_precision([0, 1, 1, 0], score, ["a", "a", "b", "c"]), 3)
+    0.833
     """
     _, first, code = np.unique(np.asarray(patients), return_index=True, return_inverse=True)
     largest = np.full((2, len(first)), -np.inf)
@@ -193,16 +220,23 @@ def partial_auc(
     ------
     ValueError
         When ``max_fpr`` is not in (0, 1].
+
+    Examples
+    --------
+    >>> round(partial_auc([0, 0, 1, 1], [0.1, 0.2, 0.35, 0.8]), 3)
+    1.0
     """
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], found {max_fpr}")
     true, false = cumulative(y, s, weight)
-    x, height = _share(false, false[:, -1:]), _share(true, true[:, -1:])
-    width, rise = np.diff(x), np.diff(height)
+    x = _share(false, false[:, -1:])
+    height = _share(true, true[:, -1:])
+    width = np.diff(x)
+    rise = np.diff(height)
     # A piece counts up to max_fpr; what it has risen by there is interpolated.
     inside = np.clip(max_fpr - x[:, :-1], 0, width)
-    part = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
-    area: np.ndarray = np.sum(inside * (height[:, :-1] + part * rise / 2), axis=1)
+    share = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
+    area: np.ndarray = np.sum(inside * (height[:, :-1] + share * rise / 2), axis=1)
     chance = max_fpr**2 / 2
     return 0.5 * (1 + (area - chance) / (max_fpr - chance))
 
@@ -223,6 +257,12 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
         1, 0, or NaN where ``p`` is NaN.
     ties : int
         How many values lie on the threshold (within 1e-9).
+
+    Examples
+    --------
+    >>> truth, ties = consensus_truth([0.2, 0.5, 0.9])
+    >>> truth.tolist(), ties
+    ([0.0, 0.0, 1.0], 1)
     """
     p = np.asarray(p, dtype=float)
     tie = np.abs(p - threshold) <= 1e-9
@@ -240,6 +280,11 @@ def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> accuracy([0, 0, 1, 1], [0.1, 0.6, 0.7, 0.8])
+    0.75
     """
     # .5 itself is called benign, as a consensus of .5 is.
     return _share(weight @ ((q > 0.5) == y), weight.sum(axis=1))
@@ -255,8 +300,15 @@ def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
     ----------
     target, probability : ndarray, shape (n,)
         The target and the learner's probability of every region.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> divergences(np.array([0.5, 1.0]), np.array([0.5, 0.5])).round(3).tolist()
+    [0.0, 0.693]
     """
-    t, q = clipped(target), clipped(probability)
+    t = clipped(target)
+    q = clipped(probability)
     return np.asarray(xlogy(t, t / q) + xlogy(1 - t, (1 - t) / (1 - q)))
 
 
@@ -271,6 +323,11 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> round(kl([0.5, 1.0], [0.5, 0.5]), 3)
+    0.693
     """
     # A sum, as in [N14]: it grows with the number of regions.
     return _sum(weight, divergences(t, q))
@@ -290,8 +347,14 @@ def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndar
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> round(kl_one_sided([0.5, 1.0], [0.5, 0.5]), 3)
+    0.693
     """
-    t, q = clipped(t), clipped(q)
+    t = clipped(t)
+    q = clipped(q)
     return _sum(weight, xlogy(t, t / q))
 
 
@@ -309,6 +372,11 @@ def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.n
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> alignment_error([0.2, 0.4], [0.1, 0.2])
+    0.0
     """
     return 1 - _share(_sum(weight, t * q), np.sqrt(_sum(weight, t * t) * _sum(weight, q * q)))
 
@@ -326,6 +394,11 @@ def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.nda
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> round(cross_entropy([0.0, 1.0], [0.5, 0.5]), 3)
+    0.693
     """
     q = clipped(q)
     return -_share(_sum(weight, t * np.log(q) + (1 - t) * np.log(1 - q)), weight.sum(axis=1))
@@ -342,6 +415,11 @@ def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> round(brier([0.0, 1.0], [0.1, 0.7]), 3)
+    0.05
     """
     return _share(_sum(weight, (t - q) ** 2), weight.sum(axis=1))
 
@@ -359,11 +437,19 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q = np.linspace(0.1, 0.9, 50)
+    >>> round(abs(calibration_intercept(q, q)), 6)
+    0.0
     """
     usable = _spread(t, weight) > 0
     intercept = np.full(len(weight), np.nan)
     if usable.any():
-        design, offset = np.ones((len(t), 1)), logit(clipped(q))
+        design = np.ones((len(t), 1))
+        offset = logit(clipped(q))
         intercept[usable] = fit_logistic(design, t, weight=weight[usable], offset=offset)[:, 0]
     return intercept
 
@@ -385,6 +471,13 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q = np.linspace(0.1, 0.9, 50)
+    >>> round(calibration_slope(q, q), 6)
+    1.0
     """
     x = logit(clipped(q))
     # Round-off alone tells closer probabilities apart, and a slope on it would be noise.
@@ -420,6 +513,14 @@ def calibration_curve(
         ``observed`` (share of malignant), ``lower`` and ``upper`` (its Wilson 95 % interval, which
         takes ROIs as independent) and ``n`` (regions). ROIs of equal probability stay in
         one group, so there may be fewer groups than asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([0, 0, 0, 1, 0, 1, 1, 1])
+    >>> curve = calibration_curve(truth, np.linspace(0.1, 0.8, 8), bins=2)
+    >>> curve["observed"]
+    [0.25, 0.75]
     """
     y, q = _binary(truth, probability)
     columns = ("predicted", "observed", "lower", "upper", "n")
@@ -431,7 +532,8 @@ def calibration_curve(
     group = np.searchsorted(edges, q, side="left")
     for g in np.unique(group):
         inside = group == g
-        n, k = int(inside.sum()), int(y[inside].sum())
+        n = int(inside.sum())
+        k = int(y[inside].sum())
         lower, upper = binomtest(k, n).proportion_ci(method="wilson")
         for name, value in zip(curve, (q[inside].mean(), k / n, lower, upper, n), strict=True):
             curve[name].append(float(value))
@@ -455,6 +557,12 @@ def decision_curve(
     dict
         Lists with one value per threshold: ``threshold``, ``model`` (TP/N - FP/N * t/(1 - t) when
         ROIs at or above t are treated), ``all`` (everyone treated), ``none`` (0).
+
+    Examples
+    --------
+    >>> curve = decision_curve([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8], [0.5])
+    >>> curve["model"], curve["all"]
+    ([0.25], [0.0])
     """
     y, q = _binary(truth, probability)
     t = np.linspace(0.01, 0.99, 99) if thresholds is None else np.asarray(thresholds, dtype=float)
@@ -471,7 +579,14 @@ def decision_curve(
 
 
 def clipped(values: np.ndarray) -> np.ndarray:
-    """Return probabilities clipped to [1e-6, 1 - 1e-6], so that their logarithms are finite."""
+    """Return probabilities clipped to [1e-6, 1 - 1e-6], so that their logarithms are finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> clipped(np.array([0.0, 0.5])).tolist()
+    [1e-06, 0.5]
+    """
     return np.asarray(np.clip(values, CLIP, 1 - CLIP))
 
 
@@ -480,9 +595,9 @@ def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.asarray((weight * values).sum(axis=1))
 
 
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def _share(share: np.ndarray, whole: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(whole > 0, part / whole, np.nan)
+        return np.where(whole > 0, share / whole, np.nan)
 
 
 def _ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

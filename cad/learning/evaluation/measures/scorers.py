@@ -19,6 +19,11 @@ def mean_kl(target: ArrayLike, probability: ArrayLike) -> float:
     ----------
     target, probability : array, shape (n,)
         The soft label, and a learner's probability.
+
+    Examples
+    --------
+    >>> round(mean_kl([0.5, 1.0], [0.5, 0.5]), 3)
+    0.347
     """
     return metrics.kl(target, probability) / np.size(target)
 

@@ -71,6 +71,12 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
     Agreement
         ``kappa``, a list with an entry for each pair; ``icc``, the intraclass correlations;
         ``krippendorff_alpha``. A measure that cannot be computed from these scores is NaN.
+
+    Examples
+    --------
+    >>> measured = agreement([[0.1, 0.5, 0.9, 0.7], [0.3, 0.5, 0.9, 0.7]], ["r1", "r2"])
+    >>> [(pair["a"], pair["b"], pair["n"]) for pair in measured["kappa"]]
+    [('r1', 'r2', 4)]
     """
     table = np.asarray(ratings, dtype=float)
     scored = np.isfinite(table)
@@ -100,6 +106,13 @@ def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     ----------
     a, b : array, shape (n,)
         The two readers' values on the same regions.
+
+    Examples
+    --------
+    >>> weighted_kappa([1, 2, 3, 4], [1, 2, 3, 4])
+    1.0
+    >>> round(weighted_kappa([1, 2, 3, 4], [2, 2, 3, 3]), 3)
+    0.667
     """
     x = np.asarray(a, dtype=float)
     z = np.asarray(b, dtype=float)
@@ -126,6 +139,13 @@ def intraclass(ratings: ArrayLike) -> Intraclass:
         random sample of readers; ``average``, ICC(2,k): reliability of the mean of these readers;
         ``consistency``, ICC(3,1): as ``single``, but a constant difference between readers does
         not count. NaN for fewer than two readers or regions.
+
+    Examples
+    --------
+    >>> intraclass([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 5.0]])["n"]
+    4
+    >>> round(intraclass([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 5.0]])["single"], 3)
+    0.945
     """
     x = np.asarray(ratings, dtype=float)
     k, n = x.shape
@@ -159,6 +179,12 @@ def krippendorff_alpha(ratings: ArrayLike, level: str = "interval") -> float:
     ------
     ValueError
         For another level.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> krippendorff_alpha([[1.0, 2.0, 3.0, np.nan], [1.0, 2.0, 3.0, 4.0]])
+    1.0
     """
     x = np.asarray(ratings, dtype=float)
     x = x[:, np.isfinite(x).sum(axis=0) >= 2]

@@ -34,7 +34,9 @@ FEW = 5  # regions of each class with histology, below which nothing is fitted
 LEAST_TOOL = 0.02  # smallest weight of the classifier: it still orders regions scored alike
 MOST_FITS = 100  # beyond, patients are left out together: time grows with n, not its square
 # Standard deviations of the prior, on scores and log-odds scaled to standard deviation 1.
-COMMON_SD, OWN_SD, TOOL_SD = 3.0, 0.5, 1.0
+COMMON_SD = 3.0
+OWN_SD = 0.5
+TOOL_SD = 1.0
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,8 @@ def assist(
     if given is not None:
         return _assisted(truth, table, given, given, patients, names, None)
     combinations = fit_combinations(truth, table, classifier, names)
-    probability, rank = np.full(table.shape, np.nan), np.full(table.shape, np.nan)
+    probability = np.full(table.shape, np.nan)
+    rank = np.full(table.shape, np.nan)
     fit = np.unique(patients, return_inverse=True)[1] % MOST_FITS
     for left_out in np.unique(fit):
         out = fit == left_out
@@ -237,13 +240,15 @@ def _assisted(
     readers: dict[str, WithTool] = {}
     for j, name in enumerate(names):
         use = np.isfinite(truth) & np.isfinite(rank[j])
-        y, of = truth[use], patients[use]
+        y = truth[use]
+        of = patients[use]
         readers[name] = {
             "n": int(use.sum()),
             "alone": clustered_auc(y, table[j, use], of),
             "with_tool": clustered_auc(y, rank[j, use], of),
         }
-    test, note = None, ""
+    test = None
+    note = ""
     try:
         # Both treatments on the same cases, or the difference would be between cases.
         alone = np.where(np.isfinite(rank), table, np.nan)
@@ -283,8 +288,10 @@ def fit_combinations(
             f"{rows_by_class[1]} malignant and {rows_by_class[0]} benign regions have histology, "
             f"a reader's score and a probability; weights of readers need {FEW} of each"
         )
-    s, z = scores[reader, row], logit(np.clip(classifier[row], CLIP, 1 - CLIP))
-    middle, scale = _scale(s), _scale(z)
+    s = scores[reader, row]
+    z = logit(np.clip(classifier[row], CLIP, 1 - CLIP))
+    middle = _scale(s)
+    scale = _scale(z)
     both = np.column_stack([np.ones(len(y)), (s - middle[0]) / middle[1]])
     # A reader's two deviations have columns of their own, zero in the others' rows.
     deviating = np.zeros((len(y), len(names), 2))
@@ -312,10 +319,10 @@ def fit_combinations(
         a = weights[0] - b * middle[0] - tool * scale[0]
         return Combination(float(a), float(b), float(tool), len(of), int(of.sum()))
 
-    parts = {
+    of_readers = {
         name: combination(beta[:2] + deviations[j], y[reader == j]) for j, name in enumerate(names)
     }
-    return Combinations(parts, combination(beta[:2], y))
+    return Combinations(of_readers, combination(beta[:2], y))
 
 
 def _scale(values: np.ndarray) -> tuple[float, float]:

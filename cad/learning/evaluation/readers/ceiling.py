@@ -54,27 +54,27 @@ class Ceiling:
 
     def sentence(self) -> str:
         """Return one English sentence with the main numbers; empty where none is known."""
-        parts = []
+        clauses = []
         if np.isfinite(self.auc.value):
-            parts.append(
+            clauses.append(
                 f"the mean of all readers reaches AUC {self.auc.value:.3f} against histology, the "
                 f"classifier {self.classifier_auc.value:.3f}"
             )
         if self.against_others:
             reader, classifier = (
-                np.mean([part[name] for part in self.against_others.values()])
+                np.mean([against[name] for against in self.against_others.values()])
                 for name in ("brier", "classifier_brier")
             )
-            parts.append(
+            clauses.append(
                 f"one reader misses the others' mean by {reader:.3f} (squared), the classifier by "
                 f"{classifier:.3f}"
             )
         if np.isfinite(self.share.value):
-            parts.append(
+            clauses.append(
                 f"{self.share.value:.0%} of the classifier's squared distance to the readers' mean "
                 "is the readers' own scatter"
             )
-        text = "; ".join(parts)
+        text = "; ".join(clauses)
         return text[:1].upper() + text[1:] + "." if text else ""
 
 
@@ -108,8 +108,9 @@ def readers_ceiling(
     bootstraps, seed : int
         Patient resamples for the interval of the share, and their seed.
     """
-    mean, group = mean_of_known(scores.T), np.asarray(patients)
-    seen = np.isfinite(truth) & np.isfinite(mean) & np.isfinite(classifier)
+    mean = mean_of_known(scores.T)
+    group = np.asarray(patients)
+    judged = np.isfinite(truth) & np.isfinite(mean) & np.isfinite(classifier)
     order = classifier if ranking is None else ranking
     counted = np.isfinite(scores).sum(axis=0)
     use = np.isfinite(classifier) & (counted >= 2)
@@ -119,13 +120,13 @@ def readers_ceiling(
     def share(weight: np.ndarray) -> np.ndarray:
         total = (weight * distance).sum(axis=1, keepdims=True)
         with np.errstate(invalid="ignore"):
-            part = (weight * scatter).sum(axis=1, keepdims=True) / total
-        return np.where(total > 0, part, np.nan)
+            explained = (weight * scatter).sum(axis=1, keepdims=True) / total
+        return np.where(total > 0, explained, np.nan)
 
     return Ceiling(
-        auc=clustered_auc(truth[seen], mean[seen], group[seen]),
-        brier=metrics.brier(truth[seen], mean[seen]),
-        classifier_auc=clustered_auc(truth[seen], order[seen], group[seen]),
+        auc=clustered_auc(truth[judged], mean[judged], group[judged]),
+        brier=metrics.brier(truth[judged], mean[judged]),
+        classifier_auc=clustered_auc(truth[judged], order[judged], group[judged]),
         against_others=_against_others(scores, classifier, names),
         distance=float(distance.mean()) if use.any() else float("nan"),
         scatter=float(scatter.mean()) if use.any() else float("nan"),
@@ -136,14 +137,14 @@ def readers_ceiling(
 def _against_others(
     scores: np.ndarray, classifier: np.ndarray, names: list[str]
 ) -> dict[str, dict[str, float]]:
-    parts: dict[str, dict[str, float]] = {}
+    by_reader: dict[str, dict[str, float]] = {}
     for j, name in enumerate(names):
         others = mean_of_known(np.delete(scores, j, axis=0).T)
         use = np.isfinite(others) & np.isfinite(scores[j]) & np.isfinite(classifier)
         if use.any():
-            parts[name] = {
+            by_reader[name] = {
                 "n": int(use.sum()),
                 "brier": metrics.brier(others[use], scores[j, use]),
                 "classifier_brier": metrics.brier(others[use], classifier[use]),
             }
-    return parts
+    return by_reader

@@ -119,6 +119,17 @@ def obuchowski_rockette(
     CadError
         For fewer than two treatments or readers, or when the cases that everyone rated lack a
         class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.tile([0, 1], 20)
+    >>> ratings = truth + rng.normal(0, [[[1.0]], [[0.5]]], (2, 3, 40))
+    >>> comparison = obuchowski_rockette(truth, ratings)
+    >>> alone, helped = comparison.treatment_aucs
+    >>> bool(alone < helped)
+    True
     """
     table = np.asarray(ratings, dtype=float)
     if table.ndim != 3 or min(table.shape[:2]) < 2:
@@ -193,20 +204,30 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     ------
     CadError
         Where no reader read a pair in one of the treatments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.tile([0, 1], 20)
+    >>> ratings = truth + rng.normal(0, [[[1.0]], [[0.5]]], (2, 3, 40))
+    >>> aucs, difference, error = u_statistic(truth, ratings)
+    >>> bool(aucs[0] < aucs[1]), error > 0
+    (True, True)
     """
     y = np.asarray(truth, dtype=float)
     table = np.asarray(ratings, dtype=float)
     read = []
     won = []
-    for part in table:
+    for wins in table:
         # Readers x malignant x benign; NaN, and so no pair, where one of the two was not read.
-        gap = part[:, y == 1][:, :, None] - part[:, y == 0][:, None, :]
+        gap = wins[:, y == 1][:, :, None] - wins[:, y == 0][:, None, :]
         read.append(np.isfinite(gap) * 1.0)
         won.append(np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0)))
-    pairs = [float(part.sum()) for part in read]
+    pairs = [float(wins.sum()) for wins in read]
     if min(pairs) == 0:
         raise CadError("no reader read a malignant and a benign case in one of the treatments")
-    aucs = np.array([part.sum() / n for part, n in zip(won, pairs, strict=True)])
+    aucs = np.array([wins.sum() / n for wins, n in zip(won, pairs, strict=True)])
     cov = np.zeros((2, 2))
     for i, j in product(range(2), repeat=2):
         hits = _shared(won[i], won[j])
@@ -223,8 +244,8 @@ def _shared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return sums of a * b over pairs of entries, by which of the three axes agree (0 or 1)."""
     total = np.zeros((2, 2, 2))
     for same in product((0, 1), repeat=3):
-        rest = tuple(axis for axis in range(3) if not same[axis])
-        total[same] = np.sum(a.sum(axis=rest) * b.sum(axis=rest))
+        summed_axes = tuple(axis for axis in range(3) if not same[axis])
+        total[same] = np.sum(a.sum(axis=summed_axes) * b.sum(axis=summed_axes))
     for axis in range(3):  # from "whatever that axis" to "different there"
         total[(slice(None),) * axis + (0,)] -= total[(slice(None),) * axis + (1,)]
     return total
@@ -254,6 +275,16 @@ def against_readers(
     ------
     CadError
         For fewer than two readers, or when the complete cases lack a class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.tile([0, 1], 20)
+    >>> readers = truth + rng.normal(0, 1.0, (3, 40))
+    >>> compared = against_readers(truth, truth + rng.normal(0, 0.3, 40), readers)
+    >>> len(compared.reader_aucs), bool(compared.cad_auc > compared.reader_aucs.mean())
+    (3, True)
     """
     table = np.asarray(ratings, dtype=float)
     if table.ndim != 2 or len(table) < 2:

@@ -128,16 +128,16 @@ def _one_reader(
     j: int, table: np.ndarray, truth: np.ndarray, score: np.ndarray, patients: np.ndarray
 ) -> ReaderResult:
     scores = table[:, j]
-    use = np.isfinite(scores) & np.isfinite(truth)
-    both = use & np.isfinite(score)
+    has_truth = np.isfinite(scores) & np.isfinite(truth)
+    both = has_truth & np.isfinite(score)
     mean = mean_of_known(np.delete(table, j, axis=1))
     consensus, ties = metrics.consensus_truth(np.where(np.isfinite(scores), mean, np.nan))
-    seen = np.isfinite(consensus)
-    auc = clustered_auc(consensus[seen], scores[seen], patients[seen])
+    has_consensus = np.isfinite(consensus)
+    auc = clustered_auc(consensus[has_consensus], scores[has_consensus], patients[has_consensus])
     return ReaderResult(
-        n=int(use.sum()),
-        auc=clustered_auc(truth[use], scores[use], patients[use]),
+        n=int(has_truth.sum()),
+        auc=clustered_auc(truth[has_truth], scores[has_truth], patients[has_truth]),
         cad_auc=clustered_auc(truth[both], score[both], patients[both]),
-        roc=roc_points(truth[use], scores[use]),
-        consensus_of_others={"n": int(seen.sum()), "ties": ties, "auc": auc},
+        roc=roc_points(truth[has_truth], scores[has_truth]),
+        consensus_of_others={"n": int(has_consensus.sum()), "ties": ties, "auc": auc},
     )

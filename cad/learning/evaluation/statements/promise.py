@@ -21,6 +21,11 @@ def effective_patients(patients: ArrayLike) -> float:
     ----------
     patients : array, shape (n,)
         Patient of every region.
+
+    Examples
+    --------
+    >>> effective_patients(["a", "b", "c"]), round(effective_patients(["a"] * 8 + ["b", "c"]), 2)
+    (3.0, 1.52)
     """
     return effective_number(np.unique(np.asarray(patients).astype(str), return_counts=True)[1])
 
@@ -50,6 +55,11 @@ def broken_promises(
         a row for each rival
         (``learner``) and measure (``measure``), with ``lower``, the lower end of the 95 % interval
         of the rival's measure minus the learner's.
+
+    Examples
+    --------
+    >>> broken_promises(["a", "a", "b", "b"], [0.2, 0.8, 0.1, 0.9], [0, 1, 0, 1])[0]
+    '2 patients, effectively 2.0 of equal size'
     """
     names, sizes = np.unique(np.asarray(patients).astype(str), return_counts=True)
     notes = [f"{len(names)} patients, effectively {effective_patients(patients):.1f} of equal size"]

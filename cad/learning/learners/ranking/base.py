@@ -123,8 +123,8 @@ class Ranker(BinaryLearner):
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
         )
         # A row of weight 0 must leave no trace: it would still move scaling, folds and support.
-        kept = np.flatnonzero(weight > 0)
-        self._check_two_classes(sign[kept])
+        used = np.flatnonzero(weight > 0)
+        self._check_two_classes(sign[used])
         if self._kernel_is_precomputed():
             require(
                 rows.shape[0] == rows.shape[1],
@@ -133,12 +133,12 @@ class Ranker(BinaryLearner):
                 "give the kernel between the training points",
             )
             # A given kernel loses rows and columns alike; _widen maps the support back to all n.
-            self._fit_scores(rows[np.ix_(kept, kept)], sign[kept], weight[kept])
-            self._widen(kept, len(rows))
+            self._fit_scores(rows[np.ix_(used, used)], sign[used], weight[used])
+            self._widen(used, len(rows))
         else:
-            self._fit_scores(rows[kept], sign[kept], weight[kept])
-        group = None if groups is None else np.asarray(groups)[kept]
-        self._calibrate(rows, kept, sign[kept], weight[kept], group)
+            self._fit_scores(rows[used], sign[used], weight[used])
+        group = None if groups is None else np.asarray(groups)[used]
+        self._calibrate(rows, used, sign[used], weight[used], group)
         return self
 
     def decision_function(self, X: ArrayLike) -> Floats:
@@ -173,7 +173,7 @@ class Ranker(BinaryLearner):
     def _kernel_is_precomputed(self) -> bool:
         return getattr(self, "kernel", None) == "precomputed"
 
-    def _widen(self, kept: NDArray[np.intp], n: int) -> None:
+    def _widen(self, used: NDArray[np.intp], n: int) -> None:
         """Renumber what was learned on rows ``kept`` of a precomputed kernel to all n rows."""
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
@@ -205,7 +205,8 @@ class Ranker(BinaryLearner):
         return sign
 
     def _check_two_classes(self, sign: Floats) -> None:
-        positive, negative = int((sign > 0).sum()), int((sign < 0).sum())
+        positive = int((sign > 0).sum())
+        negative = int((sign < 0).sum())
         require(
             positive > 0 and negative > 0 and len(self.classes_) == 2,
             f"y holds one class only ({positive} positive, {negative} negative rows of positive "
@@ -216,33 +217,33 @@ class Ranker(BinaryLearner):
     def _calibrate(
         self,
         X: Floats,
-        kept: NDArray[np.intp],
+        used: NDArray[np.intp],
         sign: Floats,
         weight: Floats,
         groups: NDArray[Any] | None,
     ) -> None:
         labelled = np.flatnonzero(sign)
-        scores = self._out_of_fold(X, kept, sign, weight, groups)
+        scores = self._out_of_fold(X, used, sign, weight, groups)
         # Too few rows or patients of a class for two folds: training scores, too confident, are
         # all there is.
         if scores is None:
-            scores = self._scores(self._rows(X, kept, kept, kept))[labelled]
+            scores = self._scores(self._rows(X, used, used, used))[labelled]
         self.platt_slope_, self.threshold_ = platt(scores, sign[labelled], weight[labelled])
 
     def _rows(
-        self, X: Floats, rows: NDArray[np.intp], kept: NDArray[np.intp], train: NDArray[np.intp]
+        self, X: Floats, rows: NDArray[np.intp], used: NDArray[np.intp], train: NDArray[np.intp]
     ) -> Floats:
         """Return rows as a learner fitted on ``train`` reads them."""
         if not self._kernel_is_precomputed():
             return X[rows]
         # A learner that was fitted to all kept rows finds its support's columns in X itself
         # (_widen); one of a fold knows its own training columns only.
-        return X[rows] if train is kept else X[np.ix_(rows, train)]
+        return X[rows] if train is used else X[np.ix_(rows, train)]
 
     def _out_of_fold(
         self,
         X: Floats,
-        kept: NDArray[np.intp],
+        used: NDArray[np.intp],
         sign: Floats,
         weight: Floats,
         groups: NDArray[Any] | None,
@@ -269,9 +270,9 @@ class Ranker(BinaryLearner):
             # clone() drops what validate_data set, and _fit_scores does not validate again.
             learner.n_features_in_ = self.n_features_in_
             learner._fit_scores(
-                self._rows(X, kept[train], kept, kept[train]), sign[train], weight[train]
+                self._rows(X, used[train], used, used[train]), sign[train], weight[train]
             )
-            scores[test] = learner._scores(self._rows(X, kept[out], kept, kept[train]))
+            scores[test] = learner._scores(self._rows(X, used[out], used, used[train]))
         return scores
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -299,7 +300,8 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
     slope, offset = fit_sigmoid(scores, targets, weight)
     least = 1e-3 / spread if spread > 0 else 1e-3
     if slope < least:
-        positive, negative = weight[sign > 0].sum(), weight[sign < 0].sum()
+        positive = weight[sign > 0].sum()
+        negative = weight[sign < 0].sum()
         slope = least
         # Puts the mean score at the base rate: at so small a slope all rows are there.
         offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(
@@ -321,7 +323,7 @@ def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
     """Return how many folds can hold both classes: rows, or patients, of the rarer class."""
     counts = []
     for value in (-1.0, 1.0):
-        here = sign == value
+        rows = sign == value
         # Whole patients leave together: a fold counts them, not their regions.
-        counts.append(int(here.sum()) if groups is None else len(np.unique(groups[here])))
+        counts.append(int(rows.sum()) if groups is None else len(np.unique(groups[rows])))
     return min(counts)

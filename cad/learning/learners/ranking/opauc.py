@@ -1,5 +1,7 @@
 """OPAUC: one pass over the rows, square loss of all pairs from two moments (Gao et al. 2013)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,6 +45,17 @@ class OPAUC(Ranker):
     diverged_ : bool
         Whether the weights overflowed because of a large ``eta``; ``coef_`` then holds the weights
         before the overflow.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import OPAUC
+    >>> X = np.array([[-2.0], [-1.5], [-1.0], [1.0], [1.5], [2.0]])
+    >>> model = OPAUC(eta=0.1, platt_folds=0).fit(X, [0, 0, 0, 1, 1, 1])
+    >>> bool(model.coef_[0, 0] > 0)
+    True
+    >>> model.predict([[-1.2], [1.2]]).tolist()
+    [0, 1]
     """
 
     stored: ClassVar[Declared] = {
@@ -63,7 +76,9 @@ class OPAUC(Ranker):
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         if self.random_state is not None:
             order = np.random.default_rng(self.random_state).permutation(len(X))
-            X, sign, weight = X[order], sign[order], weight[order]
+            X = X[order]
+            sign = sign[order]
+            weight = weight[order]
         coef, diverged = opauc_path(X, sign, weight, [self.eta], [self.lambda_])
         self.coef_ = coef[0, 0][None, :]
         self.diverged_ = bool(diverged[0, 0])
@@ -117,19 +132,20 @@ def _pass_moments(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Fit all grid points in one pass; mean and covariance of both classes are shared by them."""
     n, d = X.shape
-    a, b = len(steps), len(lams)
+    a = len(steps)
+    b = len(lams)
     w = np.zeros((a, b, d))
     diverged = np.zeros((a, b), dtype=np.bool_)
     mean = np.zeros((2, d))
     cov = np.zeros((2, d, d))
-    seen = np.zeros(2)
+    total = np.zeros(2)
     apart = np.zeros(d)
     gradient = np.zeros(d)
     for t in range(n):
         same = 1 if sign[t] > 0 else 0
         other = 1 - same
         # The first rows of one class have no pair yet: no step, and no ridge either.
-        if seen[other] > 0:
+        if total[other] > 0:
             for k in range(d):
                 apart[k] = X[t, k] - mean[other, k]
             for i in range(a):
@@ -159,8 +175,8 @@ def _pass_moments(
                     for k in range(d):
                         v[k] -= gradient[k]
         # Welford's update of the class's weighted mean and covariance, row by row.
-        seen[same] += weight[t]
-        share = weight[t] / seen[same]
+        total[same] += weight[t]
+        share = weight[t] / total[same]
         for k in range(d):
             apart[k] = X[t, k] - mean[same, k]
         for k in range(d):
@@ -176,7 +192,8 @@ def _pass_factor(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Fit the same with w = X' coefficients: only inner products of rows are touched."""
     n = len(gram)
-    a, b = len(steps), len(lams)
+    a = len(steps)
+    b = len(lams)
     out = np.zeros((a, b, n))
     diverged = np.zeros((a, b), dtype=np.bool_)
     change = np.zeros(n)
@@ -185,10 +202,10 @@ def _pass_factor(
             coefficient = out[i, j]
             # With u = X w at hand a step costs n for each changed coefficient; w is never formed.
             u = np.zeros(n)  # w'x of every row, kept up to date instead of w
-            seen = np.zeros(2)
+            total = np.zeros(2)
             for t in range(n):
                 same = 1 if sign[t] > 0 else 0
-                other = seen[1 - same]
+                other = total[1 - same]
                 if other > 0:
                     centre = 0.0
                     for k in range(t):
@@ -220,5 +237,5 @@ def _pass_factor(
                             coefficient[k] += change[k]
                             for m in range(n):
                                 u[m] += change[k] * gram[k, m]
-                seen[same] += weight[t]
+                total[same] += weight[t]
     return out, diverged

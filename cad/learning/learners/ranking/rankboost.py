@@ -3,6 +3,8 @@
 SSRankBoost has a second, discounted set of pairs (Amini, Truong & Goutte 2008).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +20,10 @@ from cad.learning.stored import Declared, floats, whole
 
 Ints = NDArray[np.int64]
 # The roles of rows in the boosting kernel; PSEUDO rows are unlabelled rows with a neighbour's rank.
-POSITIVE, NEGATIVE, PSEUDO_POSITIVE, PSEUDO_NEGATIVE = 0, 1, 2, 3
+POSITIVE = 0
+NEGATIVE = 1
+PSEUDO_POSITIVE = 2
+PSEUDO_NEGATIVE = 3
 
 
 class StumpRanker(Ranker):
@@ -62,8 +67,10 @@ class StumpRanker(Ranker):
         features, thresholds, alphas, rounds, losses = boost(
             values, order, role, weight, discount, self.n_rounds
         )
-        self.features_, self.thresholds_ = features[:rounds], thresholds[:rounds]
-        self.alphas_, self.losses_ = alphas[:rounds], losses[: rounds + 1]
+        self.features_ = features[:rounds]
+        self.thresholds_ = thresholds[:rounds]
+        self.alphas_ = alphas[:rounds]
+        self.losses_ = losses[: rounds + 1]
 
     def _scores(self, X: Floats) -> Floats:
         stages = stump_scores(X, self.features_, self.thresholds_, self.alphas_)
@@ -93,6 +100,17 @@ class RankBoost(StumpRanker):
         Feature, threshold and weight of every stump.
     losses_ : ndarray, shape (rounds + 1,)
         Mean exponential loss of a pair, before and after every round; never rises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import RankBoost
+    >>> X = np.array([[-2.0], [-1.5], [-1.0], [1.0], [1.5], [2.0]])
+    >>> model = RankBoost(n_rounds=3, platt_folds=0).fit(X, [0, 0, 0, 1, 1, 1])
+    >>> bool((np.diff(model.losses_) <= 0).all())
+    True
+    >>> model.predict([[-1.2], [1.2]]).tolist()
+    [0, 1]
     """
 
     def __init__(self, n_rounds: int = 60, platt_folds: int = 5) -> None:
@@ -138,7 +156,9 @@ def boost(
     """
     n = values.shape[1]
     features = np.zeros(n_rounds, dtype=np.int64)
-    thresholds, alphas, losses = np.zeros(n_rounds), np.zeros(n_rounds), np.zeros(n_rounds + 1)
+    thresholds = np.zeros(n_rounds)
+    alphas = np.zeros(n_rounds)
+    losses = np.zeros(n_rounds + 1)
     # A pair's weight is the product of its rows' weights v: no pair is ever visited.
     v = weight.copy()
     totals = _sums(v, role)
@@ -173,7 +193,9 @@ def boost(
         # A loss that rises is rounding at the end of what stumps can separate.
         if not (after <= losses[rounds] and after > 0.0):
             break
-        features[rounds], thresholds[rounds], alphas[rounds] = where, cut, alpha
+        features[rounds] = where
+        thresholds[rounds] = cut
+        alphas[rounds] = alpha
         rounds += 1
         losses[rounds] = after
     return features, thresholds, alphas, rounds, losses
@@ -213,16 +235,20 @@ def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, 
     Every feature is walked from its largest value down, so a stump's gain is a running sum.
     """
     d, n = values.shape
-    best, where, cut = 0.0, -1, 0.0
+    best = 0.0
+    where = -1
+    cut = 0.0
     for j in range(d):
         above = 0.0
         for t in range(n - 1, 0, -1):
             above += advantage[order[j, t]]
-            low, high = values[j, t - 1], values[j, t]
+            low = values[j, t - 1]
+            high = values[j, t]
             # A tie up to rounding goes to the first feature and the highest threshold.
             # Between equal values there is no threshold.
             if high > low and abs(above) > abs(best) + 1e-12:
-                best, where = above, j
+                best = above
+                where = j
                 # Not (low + high) / 2, which overflows; between neighbouring floats the middle
                 # rounds to high, and rows at high would fall below the cut.
                 cut = low + 0.5 * (high - low)
@@ -268,7 +294,8 @@ def stump_scores(X: Floats, features: Ints, thresholds: Floats, alphas: Floats) 
     features, thresholds, alphas : ndarray, shape (rounds,)
         Feature, threshold and weight of the stump of each round.
     """
-    rounds, n = len(alphas), len(X)
+    rounds = len(alphas)
+    n = len(X)
     out = np.zeros((rounds, n))
     for i in range(n):
         score = 0.0
@@ -306,6 +333,16 @@ class SSRankBoost(StumpRanker):
         Feature, threshold and weight of every stump.
     losses_ : ndarray, shape (rounds + 1,)
         Mean loss, discounted pairs included, before and after every round.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import SSRankBoost
+    >>> X = np.array([[-2.0], [-1.5], [-1.0], [1.0], [1.5], [2.0], [-1.4], [1.4]])
+    >>> y = [0, 0, 0, 1, 1, 1, -1, -1]
+    >>> model = SSRankBoost(n_rounds=3, k=1, platt_folds=0).fit(X, y)
+    >>> model.predict([[-1.2], [1.2]]).tolist()
+    [0, 1]
     """
 
     semi_supervised = True
@@ -324,8 +361,8 @@ class SSRankBoost(StumpRanker):
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         role = neighbour_ranks(X, sign, self.k)
         # Rows that take no part place no thresholds either.
-        part = role >= 0 if self.discount > 0 else sign != 0
-        self._boost(X[part], role[part], weight[part], float(self.discount))
+        used = role >= 0 if self.discount > 0 else sign != 0
+        self._boost(X[used], role[used], weight[used], float(self.discount))
 
 
 def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
@@ -345,7 +382,8 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     role = np.full(len(sign), -1, dtype=np.int64)
     role[sign > 0] = POSITIVE
     role[sign < 0] = NEGATIVE
-    labelled, unlabelled = np.flatnonzero(sign), np.flatnonzero(sign == 0)
+    labelled = np.flatnonzero(sign)
+    unlabelled = np.flatnonzero(sign == 0)
     if not len(unlabelled):
         return role
     # Neighbours are sought from the labelled rows: k l claims at most, whatever the number of

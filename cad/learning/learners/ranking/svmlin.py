@@ -3,6 +3,8 @@
 Sindhwani & Keerthi 2006. The bias is a regularised weight of a constant feature.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -70,6 +72,18 @@ class SVMLin(Ranker):
     annealing_levels_, annealing_objectives_ : ndarray, shape (k,)
         Weight of the unlabelled rows (or temperature) at every inner step, and the objective after
         it, which never rises while the level stays the same.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import SVMLin
+    >>> X = np.array([[-2.0], [-1.5], [-1.0], [1.0], [1.5], [2.0], [-1.4], [1.4]])
+    >>> y = [0, 0, 0, 1, 1, 1, -1, -1]
+    >>> model = SVMLin(platt_folds=0).fit(X, y)
+    >>> model.soft_labels_.round().tolist()
+    [0.0, 1.0]
+    >>> model.predict([[-1.2], [1.2]]).tolist()
+    [0, 1]
     """
 
     stored: ClassVar[Declared] = {
@@ -101,7 +115,9 @@ class SVMLin(Ranker):
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         if self.method == "supervised":
-            X, weight, sign = X[sign != 0], weight[sign != 0], sign[sign != 0]
+            X = X[sign != 0]
+            weight = weight[sign != 0]
+            sign = sign[sign != 0]
         # The bias is the weight of a constant feature: Newton has one kind of variable.
         rows = np.column_stack([X, np.ones(len(X))])
         turn = None
@@ -109,7 +125,8 @@ class SVMLin(Ranker):
             # n rows span at most n directions: solve there, turn the weights back.
             turn, triangle = qr(rows.T, mode="economic")
             rows = np.ascontiguousarray(triangle.T)
-        labelled, unlabelled = sign != 0, sign == 0
+        labelled = sign != 0
+        unlabelled = sign == 0
         cost = weight.copy()
         if self.method != "supervised":
             cost[labelled] /= weight[labelled].sum()
@@ -173,7 +190,8 @@ class SVMLin(Ranker):
             Weight or temperature, and the objective after every inner step.
         converged : bool
         """
-        lambda_, lambda_u = float(self.lambda_), float(self.lambda_u)
+        lambda_ = float(self.lambda_)
+        lambda_u = float(self.lambda_u)
         # The fixed share excludes the trivial optimum of one label for all unlabelled rows.
         guess = _top_share(free_rows @ w, share)
         both = np.vstack([rows, free_rows])
@@ -215,7 +233,8 @@ class SVMLin(Ranker):
         The objective of one temperature T is that of the expected loss plus
         T/2 sum cost (p ln p + (1 - p) ln (1 - p)), over w and p in turn, with the mean of p fixed.
         """
-        lambda_, lambda_u = float(self.lambda_), float(self.lambda_u)
+        lambda_ = float(self.lambda_)
+        lambda_u = float(self.lambda_u)
         w: Any = start
         # At a high temperature only the entropy counts, and this is its optimum.
         p: Floats = np.full(len(free_rows), share)
@@ -229,7 +248,8 @@ class SVMLin(Ranker):
         temperature = _FIRST_TEMPERATURE * lambda_u
 
         def costs() -> Floats:
-            positive, negative = lambda_u * p * free_cost, lambda_u * (1.0 - p) * free_cost
+            positive = lambda_u * p * free_cost
+            negative = lambda_u * (1.0 - p) * free_cost
             return np.concatenate([cost, positive, negative])
 
         def total() -> float:
@@ -245,7 +265,8 @@ class SVMLin(Ranker):
                 f = free_rows @ w
                 # With w held, the optimal p is a sigmoid of the difference of the two losses.
                 advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
-                old, p = p, _balanced_sigmoid(advantage, temperature, free_cost, share)
+                old = p
+                p = _balanced_sigmoid(advantage, temperature, free_cost, share)
                 values.append(total())
                 if float(np.abs(p - old).max()) <= 1e-4:
                     break
@@ -282,7 +303,8 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     """Exchange labels of (+1, -1) pairs, best first, wherever that lowers the loss."""
     # What a row costs more as +1 than as -1; a swap of (+1, -1) keeps the share of positives.
     price = cost * (np.maximum(0.0, 1.0 - f) ** 2 - np.maximum(0.0, 1.0 + f) ** 2)
-    up, down = np.flatnonzero(guess > 0), np.flatnonzero(guess < 0)
+    up = np.flatnonzero(guess > 0)
+    down = np.flatnonzero(guess < 0)
     up = up[np.argsort(-price[up], kind="stable")][:most]
     down = down[np.argsort(price[down], kind="stable")][:most]
     # Dearest +1 against cheapest -1, rank by rank: the gain falls along the pairs, so those
@@ -301,7 +323,8 @@ def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share
     # The mean of p falls as nu rises: bisect between shifts that put every p on one side.
     z = advantage / temperature
     odds = float(np.log(share / (1.0 - share)))
-    low, high = float(z.min()) - odds - 1.0, float(z.max()) - odds + 1.0
+    low = float(z.min()) - odds - 1.0
+    high = float(z.max()) - odds + 1.0
     target = share * float(cost.sum())
     for _ in range(200):
         nu = 0.5 * (low + high)

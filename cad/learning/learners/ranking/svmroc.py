@@ -3,6 +3,8 @@
 SSLROC also ranks unlabelled points, with soft labels of its own [W14 (3), (5)].
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,6 +57,15 @@ class SVMROC(base.Ranker):
         As in scikit-learn's SVC.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import SVMROC
+    >>> X = np.array([[-2.0], [-1.5], [-1.0], [1.0], [1.5], [2.0]])
+    >>> model = SVMROC(kernel="linear", platt_folds=0).fit(X, [0, 0, 0, 1, 1, 1])
+    >>> model.predict([[-1.2], [1.2]]).tolist()
+    [0, 1]
     """
 
     stored: ClassVar[Declared] = {
@@ -143,8 +154,8 @@ class SVMROC(base.Ranker):
         """
         return np.array([-self.threshold_])
 
-    def _widen(self, kept: NDArray[np.intp], n: int) -> None:
-        self.support_ = kept[self.support_]
+    def _widen(self, used: NDArray[np.intp], n: int) -> None:
+        self.support_ = used[self.support_]
 
     def _scores(self, X: base.Floats) -> base.Floats:
         # X holds the kernel to all n training points here: the support's columns count.
@@ -184,6 +195,16 @@ class SSLROC(SVMROC):
         may not be unique in d.
     support_, dual_coef_, support_vectors_, intercept_, solution_
         As in :class:`SVMROC`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learners import SSLROC
+    >>> X = np.array([[-2.0], [-1.5], [-1.0], [1.0], [1.5], [2.0], [-1.4], [1.4]])
+    >>> y = [0, 0, 0, 1, 1, 1, -1, -1]
+    >>> model = SSLROC(kernel="linear", platt_folds=0).fit(X, y)
+    >>> bool(model.soft_labels_[0] < 0.5 < model.soft_labels_[1])
+    True
     """
 
     stored: ClassVar[Declared] = {

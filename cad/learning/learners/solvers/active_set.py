@@ -31,8 +31,8 @@ _ANY_ORDER = {"reassoc", "nsz", "contract"}
 def active_set(
     store: RowStore,
     rows: Rows,
-    at: Iterate,
-    rest: Array,
+    iterate: Iterate,
+    unmet: Array,
     *,
     tol: float,
     max_free: int,
@@ -48,10 +48,10 @@ def active_set(
         Kernel rows; those that are needed are added.
     rows : Rows
         Rows of the problem.
-    at : Iterate
+    iterate : Iterate
         Start, changed in place. Its duals gamma lie between their bounds; they need not fulfil the
         equations of intercept and scale.
-    rest : ndarray, shape (2,)
+    unmet : ndarray, shape (2,)
         Where ``rows`` are part of a larger problem: sums of sign * gamma and of q * sign * gamma
         over the other rows, which stay fixed. q is a row's coefficient of the scale
         (``Rows``). Zeros for a whole problem.
@@ -71,25 +71,25 @@ def active_set(
     """
     ridge = RIDGE * float(store.kernel.diagonal.max())
     # Little room at first: what the system gives and takes back is cleared, a fifth of a small fit.
-    room = min(max_free, len(rows.free(at.gamma)) * 5 // 4 + 50)
+    room = min(max_free, len(rows.free(iterate.gamma)) * 5 // 4 + 50)
     L = np.empty((room, room))
     free = np.empty(max_free, dtype=np.int64)
     new = np.empty(add_most, dtype=np.int64)
-    change = np.zeros(len(at.f))
+    change = np.zeros(len(iterate.f))
     bad = np.empty(len(rows.point))
     work = np.empty((5, max_free + 2))
-    size = _start(store, rows, at.gamma, L, free, ridge)
+    size = _start(store, rows, iterate.gamma, L, free, ridge)
     steps = 0
     violation = np.inf
     for _ in range(_MOST_ROUNDS if size >= 0 else 0):
-        done, size, violation, count = _to_full_step(
-            L, free, size, rows, at, rest, store.kernel, tol, new, change, bad, work
+        taken_steps, size, violation, count = _to_full_step(
+            L, free, size, rows, iterate, unmet, store.kernel, tol, new, change, bad, work
         )
-        steps += done
+        steps += taken_steps
         if size < 0 or (count == 0 and violation <= tol):
             break
         if count == 0:
-            _exchange(rows, at.gamma, free[:size], new[0])
+            _exchange(rows, iterate.gamma, free[:size], new[0])
         points = rows.point[new[:count]]
         end = size + count
         if not store.fetch(points):
@@ -100,7 +100,7 @@ def active_set(
         _append(L, size, store.block(points, rows.point[free[:end]]), ridge)
         size = end
     # On the way s may be negative; whether the end is one without it, the caller's judge says.
-    at.u[1] = max(at.u[1], 0.0)
+    iterate.u[1] = max(iterate.u[1], 0.0)
     return steps, violation
 
 
@@ -151,7 +151,7 @@ def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) ->
 
 
 @inner()
-def _violations(rows, at, free, size, tol, new, bad, taken):  # type: ignore[no-untyped-def]
+def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignore[no-untyped-def]
     """Return the largest violation, and the number of the worst rows at a bound, put in ``new``.
 
     Where there are none, ``new`` begins with the worst row of a point that has a free one.
@@ -159,9 +159,9 @@ def _violations(rows, at, free, size, tol, new, bad, taken):  # type: ignore[no-
     for i in range(len(taken)):
         taken[i] = 0.0
     for j in range(len(bad)):
-        missed = rows.r[j] + rows.q[j] * at.u[1] - at.f[rows.point[j]] - at.u[0]
+        missed = rows.r[j] + rows.q[j] * iterate.u[1] - iterate.f[rows.point[j]] - iterate.u[0]
         # At gamma = 0 a row must keep its margin, at gamma = c it must miss it.
-        bad[j] = missed * rows.sign[j] if at.gamma[j] <= 0.0 else -missed * rows.sign[j]
+        bad[j] = missed * rows.sign[j] if iterate.gamma[j] <= 0.0 else -missed * rows.sign[j]
     for k in range(size):
         bad[free[k]] = abs(bad[free[k]])
         # A point has one free row at most: a second one would make the block singular.
@@ -191,7 +191,7 @@ def _violations(rows, at, free, size, tol, new, bad, taken):  # type: ignore[no-
 
 @numba.njit(cache=True)
 def _to_full_step(  # type: ignore[no-untyped-def]
-    L, free, size, rows, at, rest, kernel, tol, new, change, bad, work
+    L, free, size, rows, iterate, unmet, kernel, tol, new, change, bad, work
 ):
     """Step until no bound is in the way, dropping the rows that meet one.
 
@@ -225,16 +225,16 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     count : int
         Number of rows in ``new``.
     """
-    gamma = at.gamma
-    u = at.u
+    gamma = iterate.gamma
+    u = iterate.u
     step = work[0]
     tight = work[3]
     balance = work[4]
     for k in range(size):
-        tight[k] = at.f[rows.point[free[k]]]
+        tight[k] = iterate.f[rows.point[free[k]]]
     # g = B'gamma of b and of s: a full step closes both, whatever the start missed.
-    balance[0] = rest[0]
-    balance[1] = rest[1]
+    balance[0] = unmet[0]
+    balance[1] = unmet[1]
     for j in range(len(gamma)):
         balance[0] += rows.sign[j] * gamma[j]
         balance[1] += rows.q[j] * rows.sign[j] * gamma[j]
@@ -271,8 +271,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
             free[k] = free[k + 1]
             tight[k] = tight[k + 1]
     # f = K A'gamma by what has changed: one product with few kernel rows.
-    add_rows(kernel, change, at.f)
-    violation, count = _violations(rows, at, free, size, tol, new, bad, change)
+    add_rows(kernel, change, iterate.f)
+    violation, count = _violations(rows, iterate, free, size, tol, new, bad, change)
     for i in range(len(change)):
         change[i] = 0.0
     return steps, size, violation, count
@@ -348,36 +348,36 @@ def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
 def _append(L, size, block, ridge):  # type: ignore[no-untyped-def]
     """Add rows to the factor; ``block`` (new, size + new) holds their kernel values."""
     for i in range(len(block)):
-        at = size + i
-        row = L[at]
-        for k in range(at):
+        place = size + i
+        row = L[place]
+        for k in range(place):
             row[k] = block[i, k]
-        _solve_lower(L, at, row)
+        _solve_lower(L, place, row)
         # A point that depends on the others leaves rounding: the ridge stands in for it.
-        row[at] = np.sqrt(max(block[i, at] + ridge - _dot(row, row, at), ridge))
+        row[place] = np.sqrt(max(block[i, place] + ridge - _dot(row, row, place), ridge))
 
 
 @inner()
-def _remove(L, size, at):  # type: ignore[no-untyped-def]
-    """Take row ``at`` out of the factor.
+def _remove(L, size, place):  # type: ignore[no-untyped-def]
+    """Take row ``place`` out of the factor.
 
     Rows below move up, which leaves one entry beside the diagonal in each; Givens rotations of
     neighbouring columns clear them, in O(size^2) where factorising again costs O(size^3).
     """
-    for i in range(at, size - 1):
+    for i in range(place, size - 1):
         for k in range(i + 2):
             L[i, k] = L[i + 1, k]
-    for i in range(at, size - 1):
+    for i in range(place, size - 1):
         x = L[i, i]
         y = L[i, i + 1]
         length = np.sqrt(x * x + y * y)
         cos = x / length
         sin = y / length
         for k in range(i, size - 1):
-            left = L[k, i]
+            first = L[k, i]
             right = L[k, i + 1]
-            L[k, i] = cos * left + sin * right
-            L[k, i + 1] = cos * right - sin * left
+            L[k, i] = cos * first + sin * right
+            L[k, i + 1] = cos * right - sin * first
 
 
 @inner(fastmath=_ANY_ORDER)

@@ -51,6 +51,17 @@ def solve_pointwise(
     ValueError
         For a precomputed kernel matrix that is not positive semi-definite on the points whose
         coefficient is not 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learning.learners.solvers.kernels import Kernel, make_gram
+    >>> from cad.learning.learners.svm import svm_problem
+    >>> X = np.array([[-1.0], [1.0]])
+    >>> gram = make_gram(Kernel("linear"), X, 1.0)
+    >>> solution = solve_pointwise(gram, svm_problem(np.array([0.0, 1.0]), np.ones(2)))
+    >>> round(solution.primal, 3), abs(solution.gap) < 1e-6
+    (0.5, True)
     """
     if solver not in SOLVERS:
         raise LearnerError(f"solver {solver!r} is unknown: {', '.join(SOLVERS)}")

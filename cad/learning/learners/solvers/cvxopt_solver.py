@@ -85,7 +85,7 @@ def solve_cvxopt(
     if problem.r == 1:
         G = np.vstack([G, np.eye(m, size)])
         h = np.concatenate([h, problem.c])
-    parts = [cvxopt.matrix(part) for part in (P, q, G, h, *((E, np.zeros(k)) if k else ()))]
+    matrices = [cvxopt.matrix(matrix) for matrix in (P, q, G, h, *((E, np.zeros(k)) if k else ()))]
     options = {
         "show_progress": False,
         "abstol": tol,
@@ -94,7 +94,7 @@ def solve_cvxopt(
         "maxiters": max_iter,
         "refinement": 2,
     }
-    result = cvxopt.solvers.qp(*parts, options=options)
+    result = cvxopt.solvers.qp(*matrices, options=options)
     gamma = np.clip(np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf)
     u = np.array(result["y"]).ravel() if k else np.zeros(0)
     return certify(

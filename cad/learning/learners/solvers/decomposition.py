@@ -41,12 +41,12 @@ def block_size(cache_mb: float, n_points: int) -> int:
     int
         At least two.
     """
-    most = int(np.clip(n_points // 5, min(n_points, _SMALLEST_BLOCK), _LARGEST_BLOCK))
-    return int(np.clip(np.sqrt(cache_mb * 1e6 / 16), 2, most))
+    largest = int(np.clip(n_points // 5, min(n_points, _SMALLEST_BLOCK), _LARGEST_BLOCK))
+    return int(np.clip(np.sqrt(cache_mb * 1e6 / 16), 2, largest))
 
 
 def smo_by_blocks(
-    gram: Gram, size: int, rows: Rows, at: Iterate, scale: Array, eps: float, most: int
+    gram: Gram, size: int, rows: Rows, iterate: Iterate, scale: Array, eps: float, limit: int
 ) -> tuple[int, float]:
     """Move pairs of rows by sequential minimal optimisation, one block of points at a time.
 
@@ -60,14 +60,14 @@ def smo_by_blocks(
         Points of a block, at least two.
     rows : Rows
         Rows of the problem.
-    at : Iterate
+    iterate : Iterate
         Feasible start, changed in place.
     scale : ndarray, shape (3,)
         Anchor, weight rho and sum of the learned scale's proximal term, as described at
         :func:`~cad.learning.learners.solvers.smo.smo`. The sum is updated in place.
     eps : float
         Violation at which to stop.
-    most : int
+    limit : int
         Most moves.
 
     Returns
@@ -79,24 +79,24 @@ def smo_by_blocks(
     """
     point = rows.point
     sign = rows.sign
-    gamma = at.gamma
+    gamma = iterate.gamma
     c = rows.c
     block = np.zeros(0, dtype=np.int64)
     # New memory for each block's matrix cost as much time as its values.
     memory = np.empty(size * size)
-    place = np.full(len(at.f), -1, dtype=np.int64)
+    place = np.full(len(iterate.f), -1, dtype=np.int64)
     moves = 0
     while True:
         s = max(0.0, scale[0] + scale[1] * scale[2])
-        v = rows.r + rows.q * s - at.f[point]
+        v = rows.r + rows.q * s - iterate.f[point]
         positive = sign > 0
         up = np.where(np.where(positive, gamma < c, gamma > 0), v, -np.inf)
         down = np.where(np.where(positive, gamma > 0, gamma < c), v, np.inf)
         best = float(up.max())
         lowest = float(down.min())
         violation = best - lowest
-        at.u[:] = between(best, lowest), s
-        if not violation > eps or moves >= most:
+        iterate.u[:] = between(best, lowest), s
+        if not violation > eps or moves >= limit:
             return moves, violation
         block = _choose(size, rows, gamma, up, down, block)
         place[:] = -1
@@ -106,8 +106,8 @@ def smo_by_blocks(
         n = len(block)
         K = gram.kernel.between(points, points, out=memory[: n * n].reshape(n, n))
         kernel = KernelRows(K, np.arange(len(block)), np.diagonal(K).copy())
-        inner = Iterate(gamma[inside], at.f[block], np.zeros(2))
-        done, _, _ = smo(
+        inner = Iterate(gamma[inside], iterate.f[block], np.zeros(2))
+        made, _, _ = smo(
             kernel,
             rows.part(inside, place, rows.learned),
             inner,
@@ -115,12 +115,12 @@ def smo_by_blocks(
             max(_INNER_LAST * eps, _INNER * violation),
             _INNER_MOVES * len(inside),
         )
-        moves += done
+        moves += made
         step = np.zeros(len(block))
         np.add.at(step, place[point[inside]], sign[inside] * (inner.gamma - gamma[inside]))
         gamma[inside] = inner.gamma
         moved = np.flatnonzero(step)
-        at.f[:] += decision_values(gram.kernel, gram.X, gram.X[block[moved]], step[moved])
+        iterate.f[:] += decision_values(gram.kernel, gram.X, gram.X[block[moved]], step[moved])
 
 
 def _choose(
@@ -136,13 +136,13 @@ def _choose(
     # The two worst come first: whatever the size, they are in.
     worst = point[np.r_[raise_first[:1], lower_first[:1]]]
     new = np.setdiff1d(point[np.r_[raise_first, lower_first]], worst)
-    kept = np.setdiff1d(last, np.r_[worst, new])
-    moving = np.isin(kept, point[rows.free(gamma)])
-    return np.sort(np.r_[np.unique(worst), new, kept[moving], kept[~moving]][:size])
+    earlier = np.setdiff1d(last, np.r_[worst, new])
+    moving = np.isin(earlier, point[rows.free(gamma)])
+    return np.sort(np.r_[np.unique(worst), new, earlier[moving], earlier[~moving]][:size])
 
 
 def _first(value: Array, count: int) -> NDArray[np.intp]:
     """Return the indices of the smallest ``count`` values, ascending."""
     count = min(count, len(value))
-    part = np.argpartition(value, count - 1)[:count]
-    return part[np.argsort(value[part], kind="stable")]
+    chosen = np.argpartition(value, count - 1)[:count]
+    return chosen[np.argsort(value[chosen], kind="stable")]

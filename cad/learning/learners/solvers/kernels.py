@@ -109,8 +109,8 @@ class Kernel:
         It is infinite for all kernels but "linear" and "poly".
         """
         d = X.shape[1]
-        few: dict[str, float] = {"linear": d, "poly": comb(d + self.degree, d)}
-        return few.get(self.name, np.inf)
+        finite: dict[str, float] = {"linear": d, "poly": comb(d + self.degree, d)}
+        return finite.get(self.name, np.inf)
 
     def monomials(self, X: Array) -> Array:
         """Return features, shape (n, dimensions), whose inner products are the polynomial kernel.
@@ -232,33 +232,33 @@ class Gram:
         """Return whether the feature space has at most a third as many dimensions as points."""
         return _POINTS_PER_DIMENSION * self.kernel.dimensions(self.X) <= self.n_points
 
-    def factor(self, most: int) -> Array | None:
-        """Return L (n, r) with L L' the kernel matrix; None where r would exceed ``most``.
+    def factor(self, limit: int) -> Array | None:
+        """Return L (n, r) with L L' the kernel matrix; None where r would exceed ``limit``.
 
         L holds the features for a linear kernel and the monomials for a polynomial one. Otherwise
         it is a pivoted Cholesky factor, which needs r rows of the kernel matrix only.
         """
         n = self.n_points
         kernel = self.kernel
-        if kernel.name == "linear" and self.X.shape[1] <= most:
+        if kernel.name == "linear" and self.X.shape[1] <= limit:
             return self.X
         sums = kernel.name == "poly" and kernel.coef0 >= 0 and kernel.degree >= 1
-        if sums and kernel.dimensions(self.X) <= most:
+        if sums and kernel.dimensions(self.X) <= limit:
             return kernel.monomials(self.X)
-        rest = np.array(self.diagonal(), dtype=float)
-        enough = n * np.finfo(float).eps * float(rest.max())
-        L = np.zeros((n, most), order="F")
+        remainder = np.array(self.diagonal(), dtype=float)
+        enough = n * np.finfo(float).eps * float(remainder.max())
+        L = np.zeros((n, limit), order="F")
         row = np.empty((1, n))
-        for k in range(most + 1):
+        for k in range(limit + 1):
             # rest is the diagonal of K - L L': nothing larger is left anywhere in that matrix.
-            pivot = int(np.argmax(rest))
-            if rest[pivot] <= enough or k == n:
+            pivot = int(np.argmax(remainder))
+            if remainder[pivot] <= enough or k == n:
                 return L[:, :k]
-            if k == most:
+            if k == limit:
                 break
             self.rows(np.array([pivot]), out=row)
-            L[:, k] = (row[0] - L[:, :k] @ L[pivot, :k]) / np.sqrt(rest[pivot])
-            rest -= L[:, k] ** 2
+            L[:, k] = (row[0] - L[:, :k] @ L[pivot, :k]) / np.sqrt(remainder[pivot])
+            remainder -= L[:, k] ** 2
         return None
 
     def rows(self, points: NDArray[np.intp], out: Array) -> None:
@@ -292,8 +292,8 @@ class Gram:
         ValueError
             The message has the lowest eigenvalue.
         """
-        given = self.kernel.name in ("precomputed", "callable")
-        if given and self.matrix is not None and len(self.matrix) > _PROOF_SIZE:
+        by_caller = self.kernel.name in ("precomputed", "callable")
+        if by_caller and self.matrix is not None and len(self.matrix) > _PROOF_SIZE:
             block = self.matrix[np.ix_(support, support)]
             _prove_semi_definite(block, float(np.abs(self.matrix.diagonal()).max()))
 
@@ -320,6 +320,14 @@ def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Ar
         Rows to predict; for a precomputed kernel their kernel values, shape (n, n_support).
     support, beta : ndarray, shapes (n_support, d) and (n_support,)
         Support vectors and their coefficients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> support = np.array([[1.0], [3.0]])
+    >>> beta = np.array([1.0, -1.0])
+    >>> decision_values(Kernel("linear"), np.array([[2.0]]), support, beta).tolist()
+    [-4.0]
     """
     if kernel.name == "precomputed":
         return X @ beta
@@ -327,11 +335,13 @@ def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Ar
         return X @ (support.T @ beta)
     rows = max(16, _CACHED_VALUES // max(1, len(support)))
     out = np.empty(len(X))
-    given = kernel.function is not None
-    right = support if given else kernel.right(support).T
+    by_caller = kernel.function is not None
+    right = support if by_caller else kernel.right(support).T
     for start in range(0, len(X), rows):
-        part = X[start : start + rows]
-        values = kernel.between(part, right) if given else kernel.finish(kernel.left(part) @ right)
+        block = X[start : start + rows]
+        values = (
+            kernel.between(block, right) if by_caller else kernel.finish(kernel.left(block) @ right)
+        )
         out[start : start + rows] = values @ beta
     return out
 
@@ -353,6 +363,13 @@ def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
     ValueError
         For a precomputed (or callable) kernel that is not square, symmetric or positive
         semi-definite, or holds NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gram = make_gram(Kernel("rbf", 1.0), np.array([[0.0], [1.0]]), 1.0)
+    >>> gram.matrix.round(3).tolist()
+    [[1.0, 0.368], [0.368, 1.0]]
     """
     if kernel.name == "precomputed":
         check_precomputed(X)
@@ -378,6 +395,11 @@ def check_precomputed(K: Array) -> None:
     ------
     ValueError
         For a matrix that is not square, symmetric, finite and positive semi-definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_precomputed(np.eye(3))
     """
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
         raise ValueError(
@@ -417,8 +439,8 @@ def _prove_semi_definite(block: Array, size: float) -> None:
     )
 
 
-def _probed_symmetric(K: Array, least: float) -> bool:
-    """Return whether K v and K' v agree to ``least``, and are finite, for a random v.
+def _probed_symmetric(K: Array, tolerance: float) -> bool:
+    """Return whether K v and K' v agree to ``tolerance``, and are finite, for a random v.
 
     Entries of 1 to 2 and either sign: one that is mirrored wrongly shows in full, and several hide
     each other with the probability of an accident in their last digits. NaN and infinity spread.
@@ -430,7 +452,7 @@ def _probed_symmetric(K: Array, least: float) -> bool:
     rows = np.ascontiguousarray(K.T if K.flags.f_contiguous else K)
     _add_both_products(rows, v, product, mirrored)
     with np.errstate(invalid="ignore", over="ignore"):
-        agree: bool = bool((np.abs(product - mirrored) <= least).all())
+        agree: bool = bool((np.abs(product - mirrored) <= tolerance).all())
     return agree
 
 
@@ -479,9 +501,9 @@ def _probe(n: int) -> Array:
 
 def _asymmetry(K: Array) -> float:
     """Return the largest difference of two mirrored entries, by blocks: K' is read in strides."""
-    most = 0.0
+    largest = 0.0
     for i in range(0, len(K), _BLOCK):
         for j in range(i, len(K), _BLOCK):
             block = K[i : i + _BLOCK, j : j + _BLOCK] - K[j : j + _BLOCK, i : i + _BLOCK].T
-            most = max(most, float(block.max()), -float(block.min()))
-    return most
+            largest = max(largest, float(block.max()), -float(block.min()))
+    return largest

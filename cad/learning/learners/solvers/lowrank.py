@@ -73,9 +73,9 @@ def solve_low_rank(
         made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
         # sum_j give_j l_i l_i' over the rows j of point i: (+-1)^2 = 1, so signs drop out.
         shares = np.sqrt(np.bincount(problem.A.indices, give, n))[:, None]
-        for at in (slice(start, start + _POINTS) for start in range(0, n, _POINTS)):
-            part = np.multiply(factor[at], shares[at], order="F")
-            made[:size, :size] += dsyrk(1.0, part, trans=1, lower=1)
+        for chunk in (slice(start, start + _POINTS) for start in range(0, n, _POINTS)):
+            weighted = np.multiply(factor[chunk], shares[chunk], order="F")
+            made[:size, :size] += dsyrk(1.0, weighted, trans=1, lower=1)
         made[size:] = (give[:, None] * problem.B).T @ Z
         return made
 
@@ -225,8 +225,8 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
 
     # The predictor aims at products of zero; how far it gets tells how much centring is needed.
     ahead = solve(-gamma * v, -back * xi, -s * price)
-    left = ahead.complementarity(state, ahead.reach(state)) / count
-    centre = mu * (max(left, 0.0) / mu) ** 3
+    remaining = ahead.complementarity(state, ahead.reach(state)) / count
+    centre = mu * (max(remaining, 0.0) / mu) ** 3
     # The corrector takes off the second-order products that the predictor's step would leave.
     change = solve(
         centre - gamma * v - ahead.gamma * ahead.v,

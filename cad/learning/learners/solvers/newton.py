@@ -79,8 +79,8 @@ def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chose
                 right[k] += cost[i] * y[i] * rows[i, k]
             count += 1
     # Second derivative lambda I + sum over violators of c x x', exact while they are the same.
-    part = chosen[:count]
-    hessian = part.T @ part
+    violators = chosen[:count]
+    hessian = violators.T @ violators
     for k in range(d):
         hessian[k, k] += lambda_
     return np.linalg.solve(hessian, right)
@@ -130,18 +130,18 @@ def _exact_step(
             which[count] = i
             count += 1
     order = np.argsort(where[:count])
-    at = 0.0
+    reached = 0.0
     for k in range(count):
         t = where[order[k]]
-        if value + slope * (t - at) >= 0.0:
+        if value + slope * (t - reached) >= 0.0:
             break
         # No root before the break: carry the derivative there and change its slope.
-        value += slope * (t - at)
-        at = t
+        value += slope * (t - reached)
+        reached = t
         i = which[order[k]]
         rate = f_aim[i] - f[i]
         if 1.0 - y[i] * f[i] > 0.0:
             slope -= cost[i] * rate * rate
         else:
             slope += cost[i] * rate * rate
-    return at - value / slope if slope > 0.0 else 1.0
+    return reached - value / slope if slope > 0.0 else 1.0

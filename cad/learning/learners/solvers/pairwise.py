@@ -143,10 +143,10 @@ class PairwiseProblem:
         soft = np.maximum(plus, minus) - (p + q)
         pull = np.repeat([0.0, -self.margin, self.margin], self.sizes)
         row = np.arange(len(plus))
-        one = np.ones(len(row))
+        ones = np.ones(len(row))
         shape = (len(row), len(self.factor))
-        A = sparse.csr_array((one, (row, plus)), shape=shape) - sparse.csr_array(
-            (one, (row, minus)), shape=shape
+        A = sparse.csr_array((ones, (row, plus)), shape=shape) - sparse.csr_array(
+            (ones, (row, minus)), shape=shape
         )
         touched = row[self.sizes[0] :]
         B = sparse.csr_array((pull[touched], (touched, soft[touched])), shape=(len(row), m))
@@ -196,8 +196,8 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
             break
         try:
             # Stiffer equations than the gap needs spoil it, because multipliers take up rounding.
-            least = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
-            length = _step(problem, state, least, iteration >= _CAREFUL_AFTER)
+            smallest = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
+            length = _step(problem, state, smallest, iteration >= _CAREFUL_AFTER)
         except np.linalg.LinAlgError:
             break
         if length == 0.0:
@@ -238,8 +238,8 @@ def _start(problem: PairwiseProblem) -> _State:
     n = len(problem.factor)
     cost = problem.cost
     d = np.full(problem.n_unlabelled, 0.5)
-    asked = _sides(np.zeros(n), d, problem.n_positive, problem.n_negative, problem.margin)
-    short = problem.target - asked
+    sides = _sides(np.zeros(n), d, problem.n_positive, problem.n_negative, problem.margin)
+    short = problem.target - sides
     s = np.maximum(-short, 0.0) + _ROOM
     xi = np.maximum(short, 0.0) + _ROOM
     gamma = _FIRST * cost
@@ -264,30 +264,30 @@ def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
     m = n - p - q
     points = np.zeros(n)
     onto_d = np.zeros(m)
-    at = 0
+    first = 0
     for i in range(p):
         total = 0.0
         for j in range(q):
-            total += value[at + j]
-            points[p + j] -= value[at + j]
+            total += value[first + j]
+            points[p + j] -= value[first + j]
         points[i] += total
-        at += q
+        first += q
     for i in range(m):
         total = 0.0
         for j in range(q):
-            total += value[at + j]
-            points[p + j] -= value[at + j]
+            total += value[first + j]
+            points[p + j] -= value[first + j]
         points[p + q + i] += total
         onto_d[i] -= margin * total
-        at += q
+        first += q
     for i in range(p):
         total = 0.0
         for j in range(m):
-            total += value[at + j]
-            points[p + q + j] -= value[at + j]
-            onto_d[j] += margin * value[at + j]
+            total += value[first + j]
+            points[p + q + j] -= value[first + j]
+            onto_d[j] += margin * value[first + j]
         points[i] += total
-        at += m
+        first += m
     return points, onto_d
 
 
@@ -298,19 +298,19 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
     out = np.empty(p * q + m * q + p * m)
     # An unlabelled point enters every row as f_m - M d_m.
     moved = f[p + q :] - margin * d
-    at = 0
+    first = 0
     for i in range(p):
         for j in range(q):
-            out[at + j] = f[i] - f[p + j]
-        at += q
+            out[first + j] = f[i] - f[p + j]
+        first += q
     for i in range(m):
         for j in range(q):
-            out[at + j] = moved[i] - f[p + j]
-        at += q
+            out[first + j] = moved[i] - f[p + j]
+        first += q
     for i in range(p):
         for j in range(m):
-            out[at + j] = f[i] - moved[j]
-        at += m
+            out[first + j] = f[i] - moved[j]
+        first += m
     return out
 
 
@@ -333,21 +333,21 @@ def _factorise(
     of_labelled, of_negative, of_positive = problem.blocks(stiffness)
     # Column i: the springs between the node of unlabelled i and the positives, the negatives.
     star = np.concatenate([of_positive, of_negative.T])
-    own = theta / margin**2
+    diagonal = theta / margin**2
     total = star.sum(axis=0)
-    share = star / (total + own)
+    share = star / (total + diagonal)
     weight = np.zeros((n, n))
     weight[:labelled, :labelled] = share @ star.T
     weight[:p, p:labelled] += of_labelled
     weight[p:labelled, :p] += of_labelled.T
-    weight[:labelled, labelled:] = share * own
+    weight[:labelled, labelled:] = share * diagonal
     weight[labelled:, :labelled] = weight[:labelled, labelled:].T
     np.fill_diagonal(weight, 0.0)
     # With minus their sums on the diagonal the weights are -S.
     np.fill_diagonal(weight, -weight.sum(axis=0))
     system = -(problem.factor.T @ weight @ problem.factor)
-    lean = np.concatenate([share, np.diag(-total / (total + own))]) / margin
-    return _cholesky(system), lean, margin**2 * (total + own)
+    lean = np.concatenate([share, np.diag(-total / (total + diagonal))]) / margin
+    return _cholesky(system), lean, margin**2 * (total + diagonal)
 
 
 def _cholesky(system: Floats) -> Floats:
@@ -367,12 +367,12 @@ def _cholesky(system: Floats) -> Floats:
     raise np.linalg.LinAlgError("the normal equations are indefinite")
 
 
-def _step(problem: PairwiseProblem, at: _State, least: float, careful: bool) -> float:
+def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: bool) -> float:
     """Move the state by one step, in place.
 
     Parameters
     ----------
-    least : float
+    smallest : float
         Sum of the products that must vanish below which the step does not aim.
     careful : bool
         Whether the corrector trusts what the predictor saw only as far as that got. In full it
@@ -388,30 +388,32 @@ def _step(problem: PairwiseProblem, at: _State, least: float, careful: bool) -> 
     numpy.linalg.LinAlgError
         When rounding has made the equations indefinite beyond repair.
     """
-    count = len(at.x)
-    inverse = 1.0 / at.y
+    count = len(state.x)
+    inverse = 1.0 / state.y
     # Products near zero make equations that rounding spoils: lift x, the next step closes the gap.
-    np.maximum(at.x, (max(least, _LEAST * float(at.x @ at.y)) / count) * inverse, out=at.x)
-    towards = _equations(problem, at, inverse)
-    mean = float(at.x @ at.y) / count
+    np.maximum(
+        state.x, (max(smallest, _LEAST * float(state.x @ state.y)) / count) * inverse, out=state.x
+    )
+    towards = _equations(problem, state, inverse)
+    mean = float(state.x @ state.y) / count
     # The predictor, then the corrector (Mehrotra).
     ahead = towards(0.0)
-    seen = _reach(at, ahead)
+    reach = _reach(state, ahead)
     bent = ahead.x * ahead.y
-    left = max((1.0 - seen) * mean + seen**2 * float(bent.mean()), 0.0)
-    aim = max(mean * min(1.0, left / mean) ** 3, least / count)
-    change = towards(aim - (seen**2 if careful else 1.0) * bent)
-    length = _CLOSE * _reach(at, change)
+    remaining = max((1.0 - reach) * mean + reach**2 * float(bent.mean()), 0.0)
+    aim = max(mean * min(1.0, remaining / mean) ** 3, smallest / count)
+    change = towards(aim - (reach**2 if careful else 1.0) * bent)
+    length = _CLOSE * _reach(state, change)
     if not length > _SHORTEST:
         return 0.0
-    at.w += length * change.w
-    at.x += length * change.x
-    at.y += length * change.y
+    state.w += length * change.w
+    state.x += length * change.x
+    state.y += length * change.y
     return length
 
 
 def _equations(
-    problem: PairwiseProblem, at: _State, inverse: Floats
+    problem: PairwiseProblem, state: _State, inverse: Floats
 ) -> Callable[[Floats | float], _State]:
     """Return a function from what the products should be to the change; ``inverse`` is 1 / y."""
     p = problem.n_positive
@@ -420,24 +422,24 @@ def _equations(
     hinge = problem.hinge
     n = len(problem.factor)
     factor = problem.factor
-    ratio = at.x * inverse
-    gamma, d, _, _ = _parts(problem, at.y)
-    asked = problem.target - _sides(factor @ at.w, d, p, q, margin)
+    ratio = state.x * inverse
+    gamma, d, _, _ = _parts(problem, state.y)
+    missing = problem.target - _sides(factor @ state.w, d, p, q, margin)
     # Without its slacks each row is (ease + give) dgamma = asked - _sides(df, dd).
     ease, low, high, give = _parts(problem, ratio)
     if not hinge:
         give = 0.5 / problem.cost
-        asked -= give * gamma
+        missing -= give * gamma
     stiffness = 1.0 / (ease + give)
     chol, lean, big = _factorise(problem, stiffness, low + high)
     points, onto_d = _onto(gamma, p, q, margin, n)
     # Stationarity of w = L'A'gamma: what the state misses.
-    left_w = factor.T @ points - at.w
+    left_w = factor.T @ points - state.w
 
     def towards(products: Floats | float) -> _State:
-        to = products * inverse
-        to_s, to_lower, to_upper, to_xi = _parts(problem, to)
-        right = asked + to_s - to_xi if hinge else asked + to_s
+        target = products * inverse
+        to_s, to_lower, to_upper, to_xi = _parts(problem, target)
+        right = missing + to_s - to_xi if hinge else missing + to_s
         points, more_d = _onto(stiffness * right, p, q, margin, n)
         # That of d = B'gamma - upper + lower holds with the new multipliers.
         rest_d = onto_d + more_d + to_lower - to_upper
@@ -445,15 +447,17 @@ def _equations(
         df = factor @ dw
         dd = rest_d / big - lean.T @ df
         dg = stiffness * (right - _sides(df, dd, p, q, margin))
-        dy = np.concatenate([dg, dd, -dd, -dg])[: len(at.y)]
-        return _State(dw, to - at.x - ratio * dy, dy)
+        dy = np.concatenate([dg, dd, -dd, -dg])[: len(state.y)]
+        return _State(dw, target - state.x - ratio * dy, dy)
 
     return towards
 
 
-def _reach(at: _State, change: _State) -> float:
+def _reach(state: _State, change: _State) -> float:
     """Return how far the state may move along a change before a bound is met, at most 1."""
-    return 1.0 / max(1.0, -min(float((change.x / at.x).min()), float((change.y / at.y).min())))
+    return 1.0 / max(
+        1.0, -min(float((change.x / state.x).min()), float((change.y / state.y).min()))
+    )
 
 
 def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: float) -> Solution:

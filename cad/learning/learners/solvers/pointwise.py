@@ -120,36 +120,36 @@ class _Work:
         rho = _RHO * float(self.store.kernel.diagonal.mean())
         self.scale = np.array([_FIRST_SCALE, rho, 0.0])
 
-    def pairs(self, eps: float, most: int) -> float:
+    def pairs(self, eps: float, limit: int) -> float:
         """Move pairs until the violation is below ``eps``; return the violation left."""
         moves = 0
         while self.store is not None:
-            done, violation, wanted = smo(
-                self.store.kernel, self.rows, self.at, self.scale, eps, most - moves
+            made, violation, unfetched = smo(
+                self.store.kernel, self.rows, self.at, self.scale, eps, limit - moves
             )
-            moves += int(done)
-            if wanted < 0:
+            moves += int(made)
+            if unfetched < 0:
                 self.iterations += moves
                 return float(violation)
-            if not (self.store.fetch(self._with_next(wanted)) or self.store.fetch([wanted])):
+            if not (self.store.fetch(self._with_next(unfetched)) or self.store.fetch([unfetched])):
                 self.store = None
         size = block_size(self.cache_mb, self.gram.n_points)
-        done, violation = smo_by_blocks(
-            self.gram, size, self.rows, self.at, self.scale, eps, most - moves
+        made, violation = smo_by_blocks(
+            self.gram, size, self.rows, self.at, self.scale, eps, limit - moves
         )
-        self.iterations += moves + done
+        self.iterations += moves + made
         return violation
 
-    def _with_next(self, wanted: int) -> NDArray[np.intp]:
+    def _with_next(self, unfetched: int) -> NDArray[np.intp]:
         """Return a point whose row is missing, with those that violate most: they come next."""
         assert self.store is not None  # noqa: S101 (the caller's)
         point = self.rows.point
         slack = self.rows.slack(self.at)
         may = np.where(slack > 0, self.at.gamma < self.rows.c, self.at.gamma > 0)
         violation = np.abs(slack) * (may & (self.store.kernel.slot[point] < 0))
-        most = min(_ROWS_AT_ONCE, len(violation))
-        worst = np.argpartition(violation, -most)[-most:]
-        return np.append(point[worst[violation[worst] > 0]], wanted)
+        count = min(_ROWS_AT_ONCE, len(violation))
+        worst = np.argpartition(violation, -count)[-count:]
+        return np.append(point[worst[violation[worst] > 0]], unfetched)
 
     def finish(self, start: Iterate) -> Solution | None:
         """Return the exact solution from the active set, or None; ``start`` stays as it is."""
@@ -174,9 +174,9 @@ class _Work:
         solution = self.judged(trial, "hybrid")
         return solution if solution.converged else None
 
-    def in_feature_space(self, most: int) -> Solution | None:
+    def in_feature_space(self, limit: int) -> Solution | None:
         """Return the solution by the interior point, or None: too many dimensions, or it failed."""
-        factor = self.gram.factor(min(_MOST_DIMENSIONS, most))
+        factor = self.gram.factor(min(_MOST_DIMENSIONS, limit))
         if factor is None:
             return None
         solution = solve_low_rank(
@@ -190,14 +190,14 @@ class _Work:
         Their kernel is small enough to hold. Points outside that turn out to violate are taken in,
         and it is solved again; None when there are too many or the active set gives up.
         """
-        part = np.zeros(0, dtype=np.int64)
+        points = np.zeros(0, dtype=np.int64)
         trial = self.at.copy()
         reach = 10 * eps
         for _ in range(_PART_ROUNDS):
-            part, reach = _unsettled(self.rows, trial, part, reach, eps)
-            if not 0 < len(part) <= _MAX_PART:
+            points, reach = _unsettled(self.rows, trial, points, reach, eps)
+            if not 0 < len(points) <= _MAX_PART:
                 return None
-            steps, violation = _solve_part(self.gram, self.rows, trial, part)
+            steps, violation = _solve_part(self.gram, self.rows, trial, points)
             self.iterations += steps
             if not np.isfinite(violation):
                 return None
@@ -207,15 +207,15 @@ class _Work:
             reach = eps = 0.1 * self.tol
         return None
 
-    def judged(self, at: Iterate, solver: str) -> Solution:
-        """Return the solution as it stands; f is made afresh, in ``at`` too."""
+    def judged(self, iterate: Iterate, solver: str) -> Solution:
+        """Return the solution as it stands; f is made afresh, in ``iterate`` too."""
         problem = self.problem
-        at.f[:] = (self.store or self.gram).times(problem.coefficients(at.gamma))
+        iterate.f[:] = (self.store or self.gram).times(problem.coefficients(iterate.gamma))
         return certify(
             problem,
-            at.f.copy(),
-            at.gamma.copy(),
-            at.u[: len(problem.lower)].copy(),
+            iterate.f.copy(),
+            iterate.gamma.copy(),
+            iterate.u[: len(problem.lower)].copy(),
             iterations=self.iterations,
             solver=solver,
             gap_tol=self.tol,
@@ -243,7 +243,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     eps = _FIRST_EPS
     imbalance = np.inf
     failed = False
-    for done in range(_ROUNDS):
+    for round_number in range(_ROUNDS):
         exact = polish and work.store is not None
         scale[2] = float(-(work.rows.q * work.rows.sign) @ work.at.gamma)
         before = work.iterations
@@ -255,7 +255,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
             solution = work.finish(work.at)
             # Pairs crawl on a matrix of hidden low rank, as a linear kernel that was given, and
             # where soft labels cost 10^4 times the certain ones.
-            crawl = violation > eps or done >= _CRAWLING
+            crawl = violation > eps or round_number >= _CRAWLING
             if solution is None and crawl and not failed and work.gram.matrix is not None:
                 failed = True
                 solution = work.in_feature_space(_MOST_DIMENSIONS)
@@ -304,9 +304,9 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
         Wanted coefficient of every point.
     """
     gamma = np.zeros(problem.n_rows)
-    rest = np.array(beta, dtype=float)
-    if rest.shape != (problem.n_points,):
-        raise ValueError(f"start has shape {rest.shape}, must be ({problem.n_points},)")
+    undistributed = np.array(beta, dtype=float)
+    if undistributed.shape != (problem.n_points,):
+        raise ValueError(f"start has shape {undistributed.shape}, must be ({problem.n_points},)")
     point = problem.A.indices
     sign = problem.A.data
     order = np.lexsort((-problem.t, point))
@@ -316,8 +316,8 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
         rows = order[turn == k]
         signs = sign[rows]
         points = point[rows]
-        gamma[rows] = np.clip(rest[points] * signs, 0.0, problem.c[rows])
-        rest[points] -= signs * gamma[rows]
+        gamma[rows] = np.clip(undistributed[points] * signs, 0.0, problem.c[rows])
+        undistributed[points] -= signs * gamma[rows]
     return gamma
 
 
@@ -328,39 +328,41 @@ def _balance(rows: Rows, gamma: Array) -> None:
         return
     side = np.flatnonzero((rows.sign * excess > 0) & (gamma > 0))
     free_first = side[np.argsort(gamma[side] >= rows.c[side], kind="stable")]
-    left = abs(excess)
+    surplus = abs(excess)
     for j in free_first:
-        cut = min(gamma[j], left)
+        cut = min(gamma[j], surplus)
         gamma[j] -= cut
-        left -= cut
-        if left <= 0:
+        surplus -= cut
+        if surplus <= 0:
             break
 
 
-def _scale_imbalance(rows: Rows, at: Iterate) -> float:
+def _scale_imbalance(rows: Rows, iterate: Iterate) -> float:
     """Return how far sum w gamma is from what s asks, relative to its terms.
 
     It must be 0, or at most 0 where s = 0.
     """
-    terms = -rows.q * rows.sign * at.gamma
+    terms = -rows.q * rows.sign * iterate.gamma
     total = float(terms.sum())
-    if at.u[1] <= 0:
+    if iterate.u[1] <= 0:
         total = max(total, 0.0)
     size = float(np.abs(terms).sum())
     return abs(total) / size if size > 0 else 0.0
 
 
 def _unsettled(
-    rows: Rows, at: Iterate, part: NDArray[np.int64], reach: float, eps: float
+    rows: Rows, iterate: Iterate, points: NDArray[np.int64], reach: float, eps: float
 ) -> tuple[NDArray[np.int64], float]:
     """Return the points of ``part`` and those whose rows are within reach of changing.
 
     Reach shrinks, down to ``eps``, until they are few enough.
     """
-    slack = rows.slack(at)
+    slack = rows.slack(iterate)
     while True:
-        change = ((at.gamma < rows.c) & (slack > -reach)) | ((at.gamma > 0) & (slack < reach))
-        chosen = np.union1d(part, rows.point[change])
+        change = ((iterate.gamma < rows.c) & (slack > -reach)) | (
+            (iterate.gamma > 0) & (slack < reach)
+        )
+        chosen = np.union1d(points, rows.point[change])
         if len(chosen) <= _MAX_PART or reach <= eps:
             return chosen, reach
         reach /= 3
@@ -376,17 +378,17 @@ def _solve_part(
     inside = np.flatnonzero(within)
     K = gram.kernel.between(gram.X[chosen], gram.X[chosen])
     fixed = (rows.sign * trial.gamma)[~within]
-    part = rows.part(inside, place, rows.learned and bool(trial.u[1] > 0))
-    at = Iterate(trial.gamma[inside], trial.f[chosen], trial.u)
-    free = len(part.free(at.gamma))
+    chosen_rows = rows.part(inside, place, rows.learned and bool(trial.u[1] > 0))
+    iterate = Iterate(trial.gamma[inside], trial.f[chosen], trial.u)
+    free = len(chosen_rows.free(iterate.gamma))
     steps, violation = active_set(
         RowStore(Gram(Kernel("precomputed"), K, K), 0.0),
-        part,
-        at,
+        chosen_rows,
+        iterate,
         np.array([fixed.sum(), rows.q[~within] @ fixed]),
         tol=_EXACT,
         max_free=min(len(chosen), 2 * free + 200),
         add_most=max(1, free // 10),
     )
-    trial.gamma[inside] = at.gamma
+    trial.gamma[inside] = iterate.gamma
     return steps, violation

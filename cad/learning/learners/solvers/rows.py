@@ -52,13 +52,13 @@ class Rows(NamedTuple):
     c: Array
     learned: bool
 
-    def slack(self, at: Iterate) -> Array:
+    def slack(self, iterate: Iterate) -> Array:
         """Return how far every row falls short of its margin, else a negative number, shape (m,).
 
-        ``at`` has the decision values (one per point), the intercept and the scale.
+        ``iterate`` has the decision values (one per point), the intercept and the scale.
         """
-        b, s = at.u
-        missed: Array = self.sign * (self.r + self.q * s - at.f[self.point] - b)
+        b, s = iterate.u
+        missed: Array = self.sign * (self.r + self.q * s - iterate.f[self.point] - b)
         return missed
 
     def free(self, gamma: Array) -> NDArray[np.intp]:

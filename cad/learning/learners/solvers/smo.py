@@ -19,7 +19,7 @@ _NO_NAN = {"nnan", "nsz"}
 
 
 @numba.njit(cache=True, fastmath=_NO_NAN)
-def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
+def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-def]
     """Move pairs of rows until the largest violation is below ``eps``.
 
     Parameters
@@ -28,7 +28,7 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
         Kernel rows in memory.
     rows : Rows
         Rows of the problem.
-    at : Iterate
+    iterate : Iterate
         Feasible start, changed in place. Its u (intercept b and scale s) is not read, only written.
     scale : ndarray, shape (3,)
         Three numbers that give the scale s, which divides decision values before they become
@@ -38,7 +38,7 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
         updated in place. Where the scale is not learned, q is 0 and s has no effect.
     eps : float
         Violation at which to stop.
-    most : int
+    limit : int
         Most moves.
 
     Returns
@@ -47,7 +47,7 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
         Pairs moved.
     violation : float
         Largest violation left.
-    wanted : int
+    unfetched : int
         Number of a point whose kernel row is needed but not in memory: the caller adds the row and
         calls again. -1 if no row is needed.
     """
@@ -57,8 +57,8 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
     r = rows.r
     q = rows.q
     c = rows.c
-    gamma = at.gamma
-    f = at.f
+    gamma = iterate.gamma
+    f = iterate.f
     m = len(point)
     n = len(f)
     anchor = scale[0]
@@ -75,7 +75,7 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
         _set_penalties(raising, lowering, j, sign[j], gamma[j], c[j])
         bend[j] = diagonal[point[j]]
     moves = 0
-    wanted = -1
+    unfetched = -1
     while True:
         # The scale that the proximal term asks for at these duals; s >= 0 is its own box.
         s = max(0.0, anchor + rho * total)
@@ -88,15 +88,15 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
             best = max(best, v[j] + raising[j])
             lowest = min(lowest, v[j] + lowering[j])
         violation = best - lowest
-        at.u[0] = between(best, lowest)
-        at.u[1] = s
-        if not violation > eps or moves >= most:
+        iterate.u[0] = between(best, lowest)
+        iterate.u[1] = s
+        if not violation > eps or moves >= limit:
             break
         # One pass for the maximum and a second for where it is: the first vectorises.
         i = _first_equal(v, raising, best)
         a = point[i]
         if slot[a] < 0:
-            wanted = a
+            unfetched = a
             break
         column_a = values[slot[a]]
         # Moving the pair gains difference^2 / curvature.
@@ -118,7 +118,7 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
                 break
         o = point[partner]
         if slot[o] < 0:
-            wanted = o
+            unfetched = o
             break
         column_o = values[slot[o]]
         step_q = q_i - q[partner]
@@ -139,7 +139,7 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
         total -= step_q * delta
         moves += 1
     scale[2] = total
-    return moves, violation, wanted
+    return moves, violation, unfetched
 
 
 @inner()

@@ -80,6 +80,13 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     References
     ----------
     Parker et al., Magn Reson Med 56 (2006) 993, equation (1) and Table 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> curve = parker_blood(np.array([0.0, 10.0, 60.0]))
+    >>> bool(curve[1] > curve[2] > 0)
+    True
     """
     minutes = (np.asarray(times, float) - delay) / SECONDS_PER_MINUTE
     # The sigmoid is written with a bounded exponent: minutes may be far below zero.
@@ -113,6 +120,13 @@ def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     References
     ----------
     Georgiou et al., Magn Reson Med 81 (2019) 1756.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> curve = georgiou_blood(np.array([0.0, 10.0, 60.0]))
+    >>> bool(curve[1] > curve[2] > 0)
+    True
     """
     minutes = (np.asarray(times, float) - delay) / SECONDS_PER_MINUTE
     passes = np.zeros_like(minutes)
@@ -148,6 +162,13 @@ def population_input(
         Share of blood that is cells, 0 to 1: plasma is whole blood / (1 - haematocrit).
     blood : function
         Concentration in whole blood (mM) of times and delay (s): Parker's, or another population's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> inlet = population_input(np.arange(0.0, 60.0, 5.0), delay=10.0, haematocrit=0.42)
+    >>> bool((inlet.plasma[0] == 0) & (inlet.plasma.max() > 1))
+    True
     """
     fine, at_frames = refine_times(times, FINE_STEP_S)
     return InputFunction(fine, blood(fine, delay) / (1.0 - haematocrit), at_frames)
@@ -193,6 +214,13 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
         Seconds.
     at_frames : ndarray of int, shape (n_times,)
         Positions of the original times.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> fine, place = refine_times(np.array([0.0, 2.0, 4.0]), 1.0)
+    >>> fine.tolist(), place.tolist()
+    ([0.0, 1.0, 2.0, 3.0, 4.0], [0, 2, 4])
     """
     times = np.asarray(times, float)
     n_steps = np.maximum(np.ceil(np.diff(times) / step - 1e-9).astype(int), 1)

@@ -106,6 +106,12 @@ def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.nd
     ------
     CadError
         When no frame is left.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> baseline_signal(np.array([[9.0, 1.0, 3.0, 8.0]]), n_baseline=3, skip=1).tolist()
+    [2.0]
     """
     if n_baseline - skip < 1:
         raise CadError(

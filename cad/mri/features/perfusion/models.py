@@ -125,6 +125,13 @@ def brix(
     ----------
     Brix et al., J Comput Assist Tomogr 15 (1991) 621; bolus form as in Hoffmann et al., Magn Reson
     Med 33 (1995) 506.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> curve = brix(1.0, 2.0, 0.1, np.arange(0.0, 300.0, 60.0), arrival=60.0)
+    >>> curve[:2].tolist(), bool(curve[2] > 0)
+    ([0.0, 0.0], True)
     """
     grid = _brix_grid(times, arrival)
     return np.asarray(_curves("brix", np.array([[amplitude, kep, kel]]), grid)[0])

@@ -96,6 +96,14 @@ def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
     -------
     ndarray, shape (n_curves,)
         Seconds; the last frame for a curve that does not rise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> times = np.arange(0.0, 100.0, 5.0)
+    >>> curve = np.clip(times - 40.0, 0.0, 30.0)
+    >>> bool(abs(bolus_arrival(times, curve[None])[0] - 40.0) < 2.5)
+    True
     """
     out = np.zeros(len(curves))
     # One signature of the kernel, whatever comes in.
@@ -180,6 +188,13 @@ def initial_area(
     ------
     CadError
         When the series ends before arrival + duration.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> times = np.arange(0.0, 200.0, 1.0)
+    >>> float(initial_area(times, np.ones((1, 200)), arrival=10.0, duration=60.0)[0].round(6))
+    60.0
     """
     times = np.asarray(times, float)
     end = arrival + duration

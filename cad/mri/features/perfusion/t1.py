@@ -88,6 +88,16 @@ def fit_t1(
     ------
     CadError
         For fewer than two different flip angles, or an impossible angle or repetition time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> flip = np.deg2rad([2.0, 10.0, 20.0])
+    >>> decay = np.exp(-0.005 / 1.5)
+    >>> signals = 1000 * np.sin(flip) * (1 - decay) / (1 - decay * np.cos(flip))
+    >>> fitted = fit_t1(signals[:, None], np.array([2.0, 10.0, 20.0]), 0.005)
+    >>> float(fitted.t1[0].round(3))
+    1.5
     """
     signals = np.asarray(signals, float)
     notes = _check(signals, flip_angles, repetition_time)
