@@ -234,7 +234,15 @@ def joint_of(bundle: Bundle, prevalence: float | None) -> JointModel | None:
             return joint
         rows = bundle.training.reindex(columns=list(EVIDENCE))
         data, _ = evidence(rows, bundle.training["out_of_fold"].to_numpy(float))
-        return joint.shifted(prevalence, data, weight_of_men(data, prevalence))
+        try:
+            weight = weight_of_men(data, prevalence)
+        except CadError as error:
+            raise CadError(
+                error.problem,
+                hint="leave decision.prevalence out, or take a model that learned from men with and"
+                " without cancer",
+            ) from error
+        return joint.shifted(prevalence, data, weight)
 
 
 def risk_of_places(joint: JointModel, belief: np.ndarray, man: pd.Series) -> np.ndarray:

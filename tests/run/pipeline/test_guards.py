@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from cad.base.errors import CadError
 from cad.base.settings import LearnerSettings, PipelineSettings, parse_settings
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import read_probabilities
+from cad.learning.stored import Declared, floats
 from cad.run.execution.options import HERE
 from cad.run.model.estimator import make_estimator, require_storable
 from cad.run.model.explanation import explain
@@ -30,6 +31,8 @@ from cad.run.pipeline import compare_pipelines, run_pipeline, suggest_next, trai
 
 class Voting(BaseEstimator):
     """A learner that gives a probability and no decision value."""
+
+    stored: ClassVar[Declared] = {"weights_": floats("d"), "bias_": floats()}
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Voting:
         inner = LogisticRegression().fit(X, np.asarray(y) > 0.5)

@@ -80,7 +80,7 @@ def test_validated_trained_and_predicted(months: Path, run_folder: Path, tmp_pat
     invoke("predict", str(months), "--model", str(model), "-o", str(out))
     scored = pd.read_csv(out)
     expected = cad.load_model(model).probability(read_partitions(months))
-    np.testing.assert_allclose(scored["probability"], expected)
+    np.testing.assert_allclose(scored["belief"], expected)
 
 
 def test_a_run_from_elsewhere_has_gaps_where_it_lacks_a_feature(changed: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from cad.folders.run_folder.tables import read_probabilities
 from cad.learning.joint_model import from_dict
 from cad.run.execution.options import HERE
 from cad.run.model.bundle import load_bundle
-from cad.run.pipeline import predict_cohort
+from cad.run.pipeline import predict_cohort, train_model
 from cad.run.stages.decide import SIMULATED_TRAINING, decide_run
 from cad.run.stages.risk import (
     decides_on_real_men,
@@ -299,15 +298,38 @@ def test_a_run_of_before_is_read_as_belief(run_folder: Path, tmp_path: Path) -> 
     assert all(man.probability is None for man in results.men.values())
 
 
-def test_the_record_says_which_prevalence(cohort: Path, model: Path, tmp_path: Path) -> None:
-    decision = tmp_path / "here.yaml"
-    decision.write_text("prevalence: 0.28\n")
-    for name, stated in (("a", None), ("b", str(decision))):
-        predict_cohort([str(model)], cohort, tmp_path / name, HERE, decision=stated)
+@pytest.fixture
+def stated(tmp_path: Path) -> str:
+    """Settings of a place where 28 % of the men have cancer."""
+    path = tmp_path / "place.yaml"
+    path.write_text("prevalence: 0.28\n")
+    return str(path)
+
+
+def test_a_model_of_ill_men_only_is_not_moved(
+    cohort: Path, model: Path, stated: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CadError, match=r"quick-model.*decision.prevalence"):
+        predict_cohort([str(model)], cohort, tmp_path / "out", HERE, decision=stated)
+
+
+def test_the_record_says_which_prevalence(
+    cohort: Path, quick_pipeline: Path, stated: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "cohort"
+    shutil.copytree(cohort, root)
+    rois = pd.read_csv(root / "rois.tsv", sep="\t", dtype=str, keep_default_na=False)
+    healthy = rois["participant_id"].isin(["sub-0001", "sub-0002"])
+    rois.loc[healthy & rois["isup"].ne(""), "isup"] = "0"
+    rois.loc[healthy & rois["histology"].ne(""), "histology"] = "benign"
+    rois.to_csv(root / "rois.tsv", sep="\t", index=False)
+    train_model(str(quick_pipeline), root, tmp_path / "model", HERE)
+    for name, decision in (("a", None), ("b", stated)):
+        predict_cohort([str(tmp_path / "model")], cohort, tmp_path / name, HERE, decision=decision)
     tables = [pd.read_csv(tmp_path / name / "probabilities.csv") for name in ("a", "b")]
     described = json.loads((tmp_path / "b" / "run.json").read_text())["model"]["models"]
-    assert described[model.name]["prevalence"]["stated"] == 0.28
+    shares = described["model"]["prevalence"]
+    assert shares["stated"] == 0.28
+    assert shares["men"] == pytest.approx(4 / 6)
     np.testing.assert_array_equal(tables[0]["belief"], tables[1]["belief"])
-    assert (tables[1]["probability"] != tables[0]["probability"]).all()
-    bundle = load_bundle(model)
-    assert replace(bundle).metadata["joint"]["taught"]["prevalence_of_men"] is not None
+    assert (tables[1]["probability"] < tables[0]["probability"]).all()
