@@ -73,10 +73,11 @@ def test_both_doors_give_the_same_probabilities(
     validate_table(regions, settings, tmp_path / "run", HERE, 2)
     got = read_probabilities(RunFolder(tmp_path / "run"))
     assert got["roi_id"].tolist() == keys["roi_id"].tolist()
-    np.testing.assert_allclose(got[BELIEF], expected.probability, rtol=0, atol=1e-12)
-
-
-BELIEF = "belief"
+    # A cohort refuses a region that an image does not measure; a table knows of no images.
+    scored = np.isfinite(expected.probability)
+    assert scored.mean() > 0.9
+    belief = got["belief"].to_numpy()
+    np.testing.assert_allclose(belief[scored], expected.probability[scored], rtol=0, atol=1e-12)
 
 
 def _with_holes(features: pd.DataFrame) -> pd.DataFrame:
