@@ -38,6 +38,8 @@ from cad.learning.evaluation.measures.intervals import (
 )
 from cad.learning.evaluation.readers.mrmc import against_readers, obuchowski_rockette
 
+SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+READERS = SHARED / "readers"
 SIGMA = 2.0**5  # [N14] V: clinical kernel width and cost
 GAMMA, C_PAPER = 1 / (2 * SIGMA**2), 2.0**13
 
@@ -342,9 +344,11 @@ def main() -> None:
     parser.add_argument("name", choices=choices.split())
     parser.add_argument("--cohorts", type=int, help="simulated cohorts")
     parser.add_argument("--scheme", choices=SCHEMES, help="noise: one permutation scheme only")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/readers"))
+    parser.add_argument("--data", type=Path, default=READERS, help="readers: folder of the tables")
     parser.add_argument("--jobs", type=int, default=2, help="speed-nested, speed-null: processes")
     given = parser.parse_args()
+    if given.name == "readers" and not (given.data / "van_dyke.csv").is_file():
+        parser.error(f"no van_dyke.csv in {given.data}: say where it is with --data FOLDER")
     some = {} if given.cohorts is None else {"cohorts": given.cohorts}
     work: dict[str, Callable[[], Any]] = {
         "noise": lambda: noise(**some, schemes=(given.scheme,) if given.scheme else SCHEMES),

@@ -43,6 +43,7 @@ def few_rivals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         return {"kernel ridge on p": rival_learners(n_rows)["kernel ridge on p"]}
 
     monkeypatch.setattr(validate, "rival_learners", few)
+    monkeypatch.setattr(validate, "histology_rivals", lambda n_rows: {})
 
 
 @pytest.fixture(scope="session")

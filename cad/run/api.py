@@ -334,6 +334,7 @@ def validate(
     truth: ArrayLike | None = None,
     readers: pd.DataFrame | None = None,
     rivals: Mapping[str, Any] | None = None,
+    histology_rivals: Mapping[str, Any] | None = None,
     folds: int | None = None,
     seed: int = 0,
     jobs: int = 1,
@@ -363,6 +364,8 @@ def validate(
         labels come from histology, and the comparison with ``y`` leaves their rows out.
     rivals : mapping of str to estimator, optional
         Other unfitted learners by name; they are validated on the same folds.
+    histology_rivals : mapping of str to estimator, optional
+        Rivals that learn from ``truth`` instead of ``y``, by name.
     folds : int, optional
         Number of folds into which patients are dealt at random. By default every patient is a fold.
     seed : int
@@ -410,7 +413,7 @@ def validate(
     beside: Rivals = compare_with_rivals(
         "learner", made.probability, rivals or {}, X, p, left_out, eta=eta, patients=owner,
         target=believed, truth=None if truth is None else known, relabel=relabel,
-        centred=made.centred, n_jobs=jobs,
+        centred=made.centred, of_histology=histology_rivals, n_jobs=jobs,
     )  # fmt: skip
     keys = pd.DataFrame({"participant_id": owner, "roi_id": np.arange(len(p)).astype(str)})
     frame = keys.assign(

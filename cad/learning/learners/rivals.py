@@ -1,7 +1,8 @@
 """Other learners of a probability from soft labels, beside which every validation sets its own.
 
 Each chooses its own scaling and strength by inner folds of whole patients (``groups``), so that a
-row of the table costs seconds. None is tuned by hand.
+row of the table costs seconds. None is tuned by hand, and each is held to the figure of a textbook
+implementation (tests/learning/learners/test_textbook.py).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold
+from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cad.learning.learners.averaged import squared_distances
-from cad.learning.learners.base import SoftLearner, cross_entropies
+from cad.learning.learners.base import SoftLearner, cross_entropies, fit_sigmoid
 from cad.learning.learners.scaling import SCALERS
 from cad.learning.learners.solvers.problem import Array, LearnerError
-from cad.learning.learners.svm import SoftPlattSVC
 from cad.learning.learners.trees import SoftExtraTrees, flatten, walk
 from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, check_trees, floats, whole
@@ -58,7 +59,7 @@ def rival_learners(n_rows: int = 0) -> dict[str, BaseEstimator]:
     share = min(1.0, MOST_GROWN / max(n_rows, 1))
     trees: dict[str, BaseEstimator] = {
         "boosting on soft labels": SoftBoosting(sample=min(SoftBoosting.sample, share)),
-        "extra trees on p": SoftExtraTrees(trees=50, max_features=0.5, share=share),
+        "extra trees on p": SoftExtraTrees(trees=100, share=share),
     }
     if n_rows > MOST_SQUARE:
         return trees
@@ -67,8 +68,26 @@ def rival_learners(n_rows: int = 0) -> dict[str, BaseEstimator]:
         "kernel ridge on p": RidgeProbability(),
         "Gaussian process on p": RidgeProbability(choose="likelihood"),
         **trees,
-        "SVM, Platt on soft targets": SoftPlattSVC(calibration_folds=5),
+        "SVM, Platt on soft targets": SoftSVM(),
     }
+
+
+def histology_rivals(n_rows: int = 0) -> dict[str, BaseEstimator]:
+    """Return the unfitted rivals that learn from histology instead of readers' scores, by name.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows to learn from; none of more than :data:`MOST_SQUARE`.
+
+    Examples
+    --------
+    >>> list(histology_rivals())
+    ['logistic on ranks, of histology']
+    """
+    if n_rows > MOST_SQUARE:
+        return {}
+    return {"logistic on ranks, of histology": SoftLogistic(scaling=("rank",))}
 
 
 def rival_notes(names: list[str], n_rows: int) -> list[str]:
@@ -179,7 +198,7 @@ class SoftLogistic(GroupedLearner):
 
     def __init__(
         self,
-        Cs: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+        Cs: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0, 3.0),
         scaling: tuple[str, ...] = _SCALINGS,
         folds: int = 5,
     ) -> None:
@@ -270,7 +289,7 @@ class RidgeProbability(GroupedLearner):
         "scaling_": Plain(),
     }
 
-    gammas: tuple[float, ...] = (0.02, 0.06, 0.2, 0.6)
+    gammas: tuple[float, ...] = (0.02, 0.035, 0.06, 0.11, 0.2, 0.35, 0.6)
     alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
     choose: str = "left-out error"
     scaling: tuple[str, ...] = _SCALINGS
@@ -309,6 +328,130 @@ class RidgeProbability(GroupedLearner):
         K = np.exp(-self.gamma_ * squared_distances(rows, self.rows_) / X.shape[1])
         probability: Array = np.clip(self.mean_ + K @ self.dual_, self.clip, 1.0 - self.clip)
         return probability
+
+
+@dataclass(eq=False, repr=False)
+class SoftSVM(GroupedLearner):
+    """Learn an SVM on the classes p > .5, with a sigmoid that is fitted to p on left-out rows.
+
+    Scaling, C and gamma are chosen by the cross-entropy to p of inner folds. The rows of one fold
+    are scored by machines of the others, and the sigmoid is fitted to all these scores
+    (Platt 2000).
+
+    Parameters
+    ----------
+    Cs : tuple of float
+        Costs of a missed margin to try, from the smallest.
+    gammas : tuple of float
+        Values of gamma to try in the kernel exp(-gamma |u - v|^2 / d) of rows u and v, d features.
+    scaling : tuple of str
+        Scalings to try: names in :data:`cad.learning.learners.scaling.SCALERS`, or "given" (none).
+    folds : int
+        Number of inner folds; they keep patients whole.
+
+    Attributes
+    ----------
+    C_, gamma_, scaling_ : float, float and str
+        The chosen values.
+    rows_ : ndarray, shape (n_support, d)
+        Scaled support vectors.
+    dual_ : ndarray, shape (n_support,)
+        Their coefficients in the decision value.
+    intercept_ : float
+    sigmoid_ : ndarray, shape (2,)
+        Slope and offset of the log-odds in the decision value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(-2, 2, 40)[:, None]
+    >>> p = np.clip(0.5 + X[:, 0] / 4, 0, 1)
+    >>> fitted = SoftSVM().fit(X, p, groups=np.arange(40) % 8)
+    >>> bool((np.diff(fitted.predict_proba(X)[:, 1]) > -1e-9).all())
+    True
+    """
+
+    Cs: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+    gammas: tuple[float, ...] = (0.1, 0.3, 1.0)
+    scaling: tuple[str, ...] = _SCALINGS
+    folds: int = 5
+
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
+        positive = p > 0.5
+        if positive.all() or not positive.any():
+            raise LearnerError(
+                "an SVM needs two classes, and the labels lie on one side of .5",
+                hint="labels above .5 are positive",
+            )
+        splits = _splits(p, groups, self.folds)
+        best = np.inf
+        for scaling, scaler, rows in _scaled(given, self.scaling):
+            distances = squared_distances(rows, rows) / rows.shape[1]
+            for gamma in self.gammas:
+                K = np.exp(-gamma * distances)
+                last = np.inf
+                for C in self.Cs:
+                    values = _left_out_margins(K, positive, C * weight, splits)
+                    known = np.isfinite(values)
+                    if not known.any():
+                        continue
+                    slope, offset = fit_sigmoid(values[known], p[known], weight[known])
+                    q = expit(slope * values[known] + offset)
+                    loss = float(weight[known] @ cross_entropies(p[known], q))
+                    if loss < best:
+                        best = loss
+                        self.C_ = float(C)
+                        self.gamma_ = float(gamma)
+                        self.scaling_ = scaling
+                        self.scaler_ = scaler
+                        self.sigmoid_ = np.array([slope, offset])
+                        chosen = rows
+                        kernel = K
+                    # The loss falls, then rises with C: what follows is worse and slower.
+                    if loss > last:
+                        break
+                    last = loss
+        if not np.isfinite(best):
+            raise LearnerError("no inner fold has training rows of both classes")
+        machine = _machine(kernel, positive, self.C_ * weight)
+        self.rows_ = chosen[machine.support_]
+        self.dual_ = machine.dual_coef_[0]
+        self.intercept_ = float(machine.intercept_[0])
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return the decision values, shape (n,); the SVM's classes part at 0."""
+        check_is_fitted(self)
+        return self._margins(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _margins(self, X: Array) -> Array:
+        rows = X if self.scaler_ is None else self.scaler_.transform(X)
+        K = np.exp(-self.gamma_ * squared_distances(rows, self.rows_) / X.shape[1])
+        values: Array = K @ self.dual_ + self.intercept_
+        return values
+
+    def _probability(self, X: Array) -> Array:
+        probability: Array = expit(self.sigmoid_[0] * self._margins(X) + self.sigmoid_[1])
+        return probability
+
+
+def _machine(K: Array, positive: NDArray[np.bool_], cost: Array) -> SVC:
+    return SVC(C=1.0, kernel="precomputed").fit(K, positive, cost)
+
+
+def _left_out_margins(
+    K: Array,
+    positive: NDArray[np.bool_],
+    cost: Array,
+    splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
+) -> Array:
+    """Return decision values of left-out rows; NaN where the other rows are of one class."""
+    values = np.full(len(positive), np.nan)
+    for train, test in splits:
+        if len(np.unique(positive[train])) < 2:
+            continue
+        machine = _machine(K[np.ix_(train, train)], positive[train], cost[train])
+        values[test] = machine.decision_function(K[np.ix_(test, train)])
+    return values
 
 
 @dataclass(eq=False, repr=False)

@@ -35,6 +35,7 @@ _KNOWN = {
     "SimpleImputer": "sklearn.impute",
     "SoftBoosting": "cad.learning.learners.rivals",
     "SoftLogistic": "cad.learning.learners.rivals",
+    "SoftSVM": "cad.learning.learners.rivals",
     "StandardScaler": "sklearn.preprocessing",
     "VarianceThreshold": "sklearn.feature_selection",
 }

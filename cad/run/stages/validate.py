@@ -31,7 +31,7 @@ from cad.learning.evaluation.statements.promise import broken_promises
 from cad.learning.labels.consensus import grade_matrix
 from cad.learning.labels.skill import SkillTable, reader_skill
 from cad.learning.learners.averaged import drawn_notes
-from cad.learning.learners.rivals import rival_learners
+from cad.learning.learners.rivals import histology_rivals, rival_learners
 from cad.mri.columns import columns_of
 from cad.run.model.described import describe
 from cad.run.model.estimator import front_steps, make_estimator
@@ -332,6 +332,7 @@ def _rivals(
         patients=table.groups,
         relabel=aggregated.relabel,
         centred=folds.centred,
+        of_histology=histology_rivals(len(table.keys)),
         n_jobs=loaded.options.processes,
     )
     return {

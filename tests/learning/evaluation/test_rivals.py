@@ -22,7 +22,7 @@ from cad.learning.evaluation.folds.paired import (
     compare_probabilities,
     compare_with_rivals,
 )
-from cad.learning.learners.rivals import rival_learners
+from cad.learning.learners.rivals import histology_rivals, rival_learners
 
 
 class Mean(ClassifierMixin, BaseEstimator):
@@ -195,3 +195,27 @@ def test_a_front_that_fails_fails_every_learner_and_says_why() -> None:
     X = np.full((20, 1), np.inf)
     each = folds_side_by_side({"a": Mean(), "b": Mean()}, X, p, groups=patients, front=front)
     assert all("infinity" in fold.error for folds in each.values() for fold in folds)
+
+
+def test_a_rival_of_histology_learns_from_histology_alone() -> None:
+    """Readers say the opposite of histology: who learns from it is right against it."""
+    rng = np.random.default_rng(3)
+    owner = np.arange(80) // 4
+    X = rng.normal(size=(80, 2))
+    truth = (X[:, 0] + 0.3 * rng.normal(size=80) > 0).astype(float)
+    truth[::5] = np.nan
+    p = np.clip(0.5 - X[:, 0] / 4, 0, 1)
+    base = out_of_fold(Mean(), X, p, groups=owner)
+    options: dict[str, Any] = {"truth": truth, "of_histology": histology_rivals()}
+    found = compare_with_rivals(
+        "mean", base.probability, {}, X, p, owner, centred=base.centred, **options
+    )
+    (name,) = histology_rivals()
+    value = found.table.set_index(["against", "learner", "measure"])["value"]
+    assert value["histology", name, "auc"] > 0.9
+    assert value["readers", name, "auc"] < 0.1
+    assert np.isfinite(found.probabilities[name]).all()
+    unknown = {**options, "truth": np.full(80, np.nan)}
+    without = compare_with_rivals("mean", base.probability, {}, X, p, owner, **unknown)
+    assert name not in without.probabilities
+    assert histology_rivals(10**6) == {}

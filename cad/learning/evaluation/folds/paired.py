@@ -120,6 +120,7 @@ def compare_with_rivals(
     relabel: Relabel | None = None,
     fronts: Mapping[str, Any] | None = None,
     centred: ArrayLike | None = None,
+    of_histology: Mapping[str, Any] | None = None,
     n_jobs: int = 1,
 ) -> Rivals:
     """Validate rivals on the folds of a learner and compare all of them with it.
@@ -146,6 +147,9 @@ def compare_with_rivals(
     centred : array, shape (n,), optional
         The learner's log-odds that can be compared between folds, ``centred`` of its
         :class:`~cad.learning.evaluation.OutOfFold`. Its probabilities are one model's without.
+    of_histology : mapping of str to estimator, optional
+        Unfitted rivals that learn from ``truth`` and not from ``y``, by name. They take part where
+        some of the truth is known.
 
     Returns
     -------
@@ -163,6 +167,17 @@ def compare_with_rivals(
     believed = p if target is None else np.asarray(target, dtype=float)
     folds = folds_side_by_side(rivals, X, p, groups=groups, front=front, fronts=fronts, eta=eta,
                                patients=patients, relabel=relabel, n_jobs=n_jobs)  # fmt: skip
+    if of_histology and truth is not None and np.isfinite(np.asarray(truth, dtype=float)).any():
+        folds |= folds_side_by_side(
+            of_histology,
+            X,
+            truth,
+            groups=groups,
+            front=front,
+            fronts=fronts,
+            patients=patients,
+            n_jobs=n_jobs,
+        )
     tried = {key: _predicted(rival, len(p)) for key, rival in folds.items()}
     beside = {name: np.asarray(probability, dtype=float)}
     for key, (made, _) in tried.items():

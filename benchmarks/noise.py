@@ -1,0 +1,236 @@
+"""Is noise measured as noise? ``python -m benchmarks.noise [--whole] [--jobs N]``.
+
+Cohorts whose labels have nothing to do with the features, through the whole validation: the AUC of
+every shipped learner and rival under every fold scheme must be one half, and two learners must
+"differ beyond chance" no more often than chance allows. With an effect, intervals must cover the
+AUC that the fitted learner has on fresh regions, and the validated negative predictive value must
+be the one that fresh patients get. The reduced design takes about half an hour on two cores, the
+whole grid a night; tests/learning/evaluation/test_noise.py runs a small part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from sklearn.base import clone
+
+from cad.learning.evaluation.folds.ask import positive_probability
+from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
+from cad.learning.evaluation.folds.nested import PatientGridSearch
+from cad.learning.evaluation.folds.paired import compare_probabilities
+from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.intervals import clustered_auc
+from cad.learning.learners.averaged import AveragedProbabilisticSVC
+from cad.learning.learners.rivals import SoftLogistic, rival_learners
+from cad.learning.learners.trees import ProbabilisticEnsemble
+
+FEATURES, ROIS, SITES, FOLDS = 10, 4, 4, 5
+ALIKE = {"plain": 0.0, "clustered": 0.7}
+"""Standard deviation of what a patient's regions share, in features and in labels; theirs is 1."""
+FRESH = 25_000  # patients of the cohort that a coverage or a predictive value is judged on
+SLACK = 0.03  # distance of a mean AUC from one half that is let pass
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Hold a simulated cohort: features (n, d); truth and patient of every region (n,)."""
+
+    X: np.ndarray
+    truth: np.ndarray
+    patients: np.ndarray
+
+
+def draw(seed: int, patients: int, kind: str = "plain", effect: float = 0.0) -> Regions:
+    """Draw a cohort in which labels move three features by ``effect`` in all, or not at all."""
+    rng = np.random.default_rng([31, seed])
+    owner = np.arange(patients).repeat(ROIS)
+    n = len(owner)
+    alike = ALIKE[kind]
+    latent = rng.normal(size=n) + alike * rng.normal(size=patients)[owner]
+    truth = (latent > 0.7 * np.sqrt(1 + alike**2)).astype(float)
+    X = rng.normal(size=(n, FEATURES)) + alike * rng.normal(size=(patients, FEATURES))[owner]
+    X[:, :3] += effect * truth[:, None] / np.sqrt(3)
+    return Regions(X, truth, owner)
+
+
+def learners() -> dict[str, Any]:
+    """Return what is shipped and what it is compared with, unfitted, by name."""
+    return {
+        "P-SVM (pipelines/psvm)": AveragedProbabilisticSVC(),
+        "ensemble (pipelines/ensemble)": ProbabilisticEnsemble(),
+        **rival_learners(),
+        "nested, chosen by AUC": PatientGridSearch(
+            SoftLogistic(Cs=(0.1,)), {"Cs": [(0.001,), (0.01,), (0.1,)]}, criterion="auc"
+        ),
+    }
+
+
+def left_out(scheme: str, patients: np.ndarray, seed: int) -> np.ndarray:
+    """Return what is left out together: each patient, a site of several, or one of five folds."""
+    if scheme == "patients":
+        return patients
+    if scheme == "sites":
+        return np.array([f"site {k}" for k in patients % SITES])
+    return deal_patients(patients, FOLDS, seed)
+
+
+def validated(learner: Any, regions: Regions, scheme: str, seed: int) -> OutOfFold:
+    """Return a learner's out-of-fold predictions for one cohort."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return out_of_fold(
+            learner,
+            regions.X,
+            regions.truth,
+            groups=left_out(scheme, regions.patients, seed),
+            patients=regions.patients,
+        )
+
+
+def one_cohort(seed: int, patients: int, kind: str, scheme: str, names: tuple[str, ...]) -> Any:
+    """Return the rows of one cohort: centred and pooled AUC of each learner, and who "differs"."""
+    regions = draw(seed, patients, kind)
+    cell = {"patients": patients, "kind": kind, "scheme": scheme, "seed": seed}
+    made = {name: validated(learners()[name], regions, scheme, seed) for name in names}
+    rows = []
+    for name, folds in made.items():
+        rows.append(
+            {
+                **cell,
+                "learner": name,
+                "auc": metrics.auc(regions.truth, folds.centred),
+                "pooled": metrics.auc(regions.truth, folds.probability),
+                "beyond chance": np.nan,
+            }
+        )
+    if len(made) > 1:
+        table = compare_probabilities(
+            {name: folds.probability for name, folds in made.items()},
+            regions.patients,
+            reference=names[0],
+            truth=regions.truth,
+            centred={name: folds.centred for name, folds in made.items()},
+        ).table
+        table = table[table["measure"] == "auc"].set_index("learner")
+        for row in rows[1:]:
+            row["beyond chance"] = float(table.at[row["learner"], "beyond_chance"])
+    return rows
+
+
+def noise(
+    sizes: tuple[int, ...],
+    schemes: tuple[str, ...] = ("patients", "sites", "folds"),
+    kinds: tuple[str, ...] = ("plain", "clustered"),
+    names: tuple[str, ...] | None = None,
+    cohorts: int = 100,
+    jobs: int = 1,
+) -> pd.DataFrame:
+    """Return one row per cell: mean AUC on noise, its standard error, and whether it passes.
+
+    A cell passes where the 95 % interval of its mean reaches within .03 of one half, and the mean
+    is no more than three standard errors beyond that.
+    """
+    chosen = names or tuple(learners())
+    work = [
+        (seed, patients, kind, scheme, chosen)
+        for patients in sizes
+        for kind in kinds
+        for scheme in schemes
+        for seed in range(cohorts)
+    ]
+    found = Parallel(n_jobs=jobs)(delayed(one_cohort)(*piece) for piece in work)
+    table = pd.DataFrame([row for rows in found for row in rows])
+    cells = []
+    for cell, rows in table.groupby(["patients", "kind", "scheme", "learner"], sort=False):
+        mean = float(rows["auc"].mean())
+        error = float(rows["auc"].std(ddof=1) / np.sqrt(len(rows)))
+        away = abs(mean - 0.5)
+        cells.append(
+            {
+                **dict(zip(("patients", "kind", "scheme", "learner"), cell, strict=True)),
+                "AUC": mean,
+                "standard error": error,
+                "pooled": float(rows["pooled"].mean()),
+                "beyond chance": float(rows["beyond chance"].mean()),
+                "passes": bool(away - 1.96 * error <= SLACK and away <= 3 * max(error, 0.01)),
+            }
+        )
+    return pd.DataFrame(cells)
+
+
+def npv(truth: np.ndarray, q: np.ndarray, threshold: float) -> float:
+    """Return the share of regions below a threshold that are benign; NaN where none is below."""
+    called = q < threshold
+    return float(1 - truth[called].mean()) if called.any() else np.nan
+
+
+def one_effect(seed: int, patients: int, kind: str, effect: float) -> dict[str, float]:
+    """Return whether a validation's interval covers the fresh AUC, and both predictive values."""
+    regions = draw(seed, patients, kind, effect)
+    learner = SoftLogistic()
+    folds = validated(learner, regions, "patients", seed)
+    interval = clustered_auc(regions.truth, folds.centred, regions.patients)
+    fitted = clone(learner).fit(regions.X, regions.truth, groups=regions.patients)
+    fresh = draw(10_000 + seed, FRESH, kind, effect)
+    q = positive_probability(fitted, fresh.X)
+    auc = metrics.auc(fresh.truth, q)
+    # A threshold is for new patients: chosen, and its predictive value counted, on their scale.
+    threshold = float(np.median(folds.on_common_base))
+    return {
+        "effect": effect,
+        "covered": float(interval.lower <= auc <= interval.upper),
+        "AUC validated": interval.value,
+        "AUC fresh": auc,
+        "NPV validated": npv(regions.truth, folds.on_common_base, threshold),
+        "NPV pooled": npv(regions.truth, folds.probability, threshold),
+        "NPV fresh": npv(fresh.truth, q, threshold),
+    }
+
+
+def effects(
+    patients: int = 40,
+    kind: str = "clustered",
+    sizes: tuple[float, ...] = (0.0, 0.5, 1.0),
+    cohorts: int = 200,
+    jobs: int = 1,
+) -> pd.DataFrame:
+    """Return coverage of the AUC's interval and the predictive values, one row per effect."""
+    work = [(seed, patients, kind, effect) for effect in sizes for seed in range(cohorts)]
+    rows = Parallel(n_jobs=jobs)(delayed(one_effect)(*piece) for piece in work)
+    table = pd.DataFrame(rows)
+    return table.groupby("effect").mean().reset_index()
+
+
+def main() -> None:
+    """Run the reduced design, or the whole grid, and print what passes."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.noise")
+    parser.add_argument("--whole", action="store_true", help="20, 40 and 80 patients: a night")
+    parser.add_argument("--part", choices=["noise", "effects"], help="one of the two parts only")
+    parser.add_argument("--cohorts", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    sizes = (20, 40, 80) if given.whole else (20,)
+    parts: dict[str, Callable[[], pd.DataFrame]] = {
+        "noise": lambda: noise(sizes, cohorts=given.cohorts, jobs=given.jobs),
+        "effects": lambda: effects(cohorts=2 * given.cohorts, jobs=given.jobs),
+    }
+    for name, part in parts.items():
+        if given.part in (None, name):
+            start = time.perf_counter()
+            table = part()
+            print(table.round(3).to_string(index=False), flush=True)
+            if name == "noise":
+                print(f"{int(table['passes'].sum())} of {len(table)} cells pass")
+            print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""The noise gate, small: ``python -m benchmarks.noise`` has all learners, schemes and sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import noise
+from cad.learning.evaluation.measures import metrics
+
+QUICK = ("logistic on soft labels", "kernel ridge on p")
+
+
+def test_noise_is_measured_as_noise() -> None:
+    """Two rivals, three schemes, twenty cohorts: no mean is beyond three standard errors."""
+    cells = noise.noise((20,), kinds=("plain",), names=QUICK, cohorts=20)
+    assert len(cells) == 2 * 3
+    assert cells["passes"].all(), cells.to_string()
+    assert (np.abs(cells["AUC"] - 0.5) <= noise.SLACK + 2 * cells["standard error"]).all()
+    assert (cells["beyond chance"].dropna() <= 0.2).all()
+    # The gate can fail: what was printed before, probabilities of all folds in one line.
+    logistic = cells[cells["learner"] == QUICK[0]].set_index("scheme")
+    assert logistic.at["patients", "pooled"] < 0.4
+    assert logistic.at["folds", "pooled"] < 0.45
+
+
+def test_an_effect_is_found_and_its_interval_covers_the_fresh_auc() -> None:
+    table = noise.effects(patients=24, sizes=(1.0,), cohorts=24)
+    row = table.iloc[0]
+    assert row["covered"] >= 0.8
+    assert abs(row["AUC validated"] - row["AUC fresh"]) < 0.05
+    assert row["AUC fresh"] > 0.6
+    assert abs(row["NPV validated"] - row["NPV fresh"]) < 0.03
+
+
+@pytest.mark.parametrize("scheme", ["patients", "sites", "folds"])
+def test_cohorts_keep_patients_whole(scheme: str) -> None:
+    regions = noise.draw(1, 20, "clustered")
+    group = noise.left_out(scheme, regions.patients, 1)
+    assert all(len(set(group[regions.patients == man])) == 1 for man in range(20))
+    assert 0.1 < regions.truth.mean() < 0.4
+    score = regions.X[:, 0]
+    assert abs(metrics.auc(regions.truth, score) - 0.5) < 0.2
