@@ -416,6 +416,23 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     return pd.DataFrame(rows)
 
 
+def worst_brier(table: pd.DataFrame, learner: str) -> int:
+    """Return in how many kinds of labels a learner has the highest Brier score.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From :func:`by_lesion`.
+    learner : str
+        Name in its column ``learner``.
+    """
+    count = 0
+    for _, part in table.groupby("told"):
+        brier = part.set_index("learner")["Brier"].astype(float)
+        count += int(brier[learner] == brier.max())
+    return count
+
+
 def _interval(value: float, variance: float, sign: str) -> str:
     half = 1.96 * np.sqrt(max(variance, 0.0))
     return f"{value:{sign}.3f} [{value - half:{sign}.3f}, {value + half:{sign}.3f}]"
@@ -452,11 +469,13 @@ def readers(options: Options) -> Result:
             rows.append({"known": ", ".join(used), "men": who, "n": int(use.sum()), **measured})
     tenths = pd.DataFrame(metrics.calibration_curve(y, q))
     within = (tenths["lower"] <= tenths["predicted"]) & (tenths["predicted"] <= tenths["upper"])
+    judged = by_lesion(lesions, runs)
+    elsewhere = by_lesion(lesions, [left]).iloc[:, :-1]
     return Result.of_words(
         table_beside(__file__),
         {
-            "By lesion, judged on tissue": by_lesion(lesions, runs),
-            "By lesion, one centre left out": by_lesion(lesions, [left]).iloc[:, :-1],
+            "By lesion, judged on tissue": judged,
+            "By lesion, one centre left out": elsewhere,
             "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
             "By man, everything known: tenths": tenths.round(3),
             "By man, one centre left out, before and after recalibration": sites(men),
@@ -470,5 +489,7 @@ def readers(options: Options) -> Result:
         folds=FOLDS,
         bare=bare,
         within=int(within.sum()),
+        worst=sum(worst_brier(part, "P-SVM") for part in (judged, elsewhere)),
+        blocks=2 * judged["told"].nunique(),
         tenths=len(tenths),
     )

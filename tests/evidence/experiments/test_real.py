@@ -46,6 +46,12 @@ def test_picai_readers_has_every_table(tmp_path: Path, monkeypatch: pytest.Monke
     assert "ask not to benchmark" in result.setup
 
 
+def test_who_is_worst_is_counted_by_hand() -> None:
+    rows = [("a", "x", ".2"), ("b", "x", ".3"), ("a", "y", ".4"), ("b", "y", ".1")]
+    table = pd.DataFrame(rows, columns=["learner", "told", "Brier"])
+    assert [picai.worst_brier(table, name) for name in "ab"] == [1, 1]
+
+
 def test_a_centre_of_one_class_is_named() -> None:
     men = pd.DataFrame({"man": [str(i) for i in range(60)], "centre": ["A", "B"] * 30})
     men["truth"] = np.where((men["centre"] == "A") & (men.index < 30), 1.0, 0.0)
