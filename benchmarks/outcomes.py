@@ -24,15 +24,14 @@ from benchmarks.readings import draw_readings
 from cad.base.settings import DecisionSettings
 from cad.evidence.experiments.man_alone import (
     fit_men,
-    measure_men,
     out_of_fold_men,
     region_columns,
-    truth_of_men,
 )
 from cad.learning.evaluation.decisions.operating import (
     choose_thresholds,
     promised_cut,
 )
+from cad.learning.evaluation.decisions.patient_level import measure_men, truth_of_men
 from cad.learning.evaluation.decisions.reject import decide
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.readers.assisted import Assisted, assist
