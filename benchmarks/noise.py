@@ -29,8 +29,8 @@ from cad.learning.evaluation.folds.paired import compare_probabilities
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.intervals import clustered_auc
 from cad.learning.learners.averaged import AveragedProbabilisticSVC
+from cad.learning.learners.ensemble import ProbabilisticEnsemble
 from cad.learning.learners.rivals import SoftLogistic, rival_learners
-from cad.learning.learners.trees import ProbabilisticEnsemble
 
 FEATURES, ROIS, SITES, FOLDS = 10, 4, 4, 5
 ALIKE = {"plain": 0.0, "clustered": 0.7}
