@@ -376,7 +376,7 @@ class SoftSVM(GroupedLearner):
     scaling: tuple[str, ...] = _SCALINGS
     folds: int = 5
 
-    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
         positive = p > 0.5
         if positive.all() or not positive.any():
             raise LearnerError(
@@ -407,6 +407,7 @@ class SoftSVM(GroupedLearner):
                         self.sigmoid_ = np.array([slope, offset])
                         chosen = rows
                         kernel = K
+                        left_out = slope * values + offset
                     # The loss falls, then rises with C: what follows is worse and slower.
                     if loss > last:
                         break
@@ -417,6 +418,7 @@ class SoftSVM(GroupedLearner):
         self.rows_ = chosen[machine.support_]
         self.dual_ = machine.dual_coef_[0]
         self.intercept_ = float(machine.intercept_[0])
+        return left_out
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the decision values, shape (n,); the SVM's classes part at 0."""
