@@ -14,7 +14,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
-from cad.learners import rivals
+from cad.learning.learners import rivals
 from cad.learning.learners.base import RangeWarning
 from cad.learning.learners.rivals import (
     RidgeProbability,
