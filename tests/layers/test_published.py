@@ -45,7 +45,9 @@ def test_another_address_reaches_both_sources(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_index_shows_no_link_that_needs_the_other_pages():
-    shown = metadata("prostate-cad").get_payload()
+    of_package = metadata("prostate-cad")
+    # Where another library has brought its own reader of metadata, the text is a header.
+    shown = of_package.get_payload() or of_package["Description"]
     links = re.findall(r"\]\(([^)]+)\)", str(shown))
     assert len(links) > 20
     for link in links:
