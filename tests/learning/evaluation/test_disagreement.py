@@ -33,7 +33,8 @@ def test_a_spread_that_tells_which_labels_to_doubt_helps() -> None:
     assert told is not None
     assert told.lower > 0
     assert told.p == pytest.approx(1 / 21)
-    assert told.sentence().startswith(f"Disagreement helps: {told.gain:+.1f} % [")
+    assert told.sentence().startswith("Disagreement helps: ")
+    assert f"changes by {-told.gain:+.1f} % [" in told.sentence()
 
 
 def test_a_spread_that_tells_nothing_does_not_help() -> None:
@@ -107,17 +108,24 @@ def test_a_validation_with_several_readers_says_it() -> None:
     made = cad.validate(
         learner, X, belief.p, np.arange(60) // 3, eta=belief.eta, readers=readers, folds=5
     )
-    assert sum(note.startswith("Disagreement helps: ") for note in made.notes) == 1
     told = made.metrics["disagreement"]
     assert told["draws"] == 20
-    assert told["sentence"] in made.notes
+    assert made.notes.count(told["sentence"]) == 1
     alone = cad.validate(learner, X, belief.p, np.arange(60) // 3, eta=belief.eta, folds=5)
     assert alone.metrics["disagreement"] is None
 
 
-def test_the_sentence_by_hand() -> None:
-    told = Disagreement(90, 30, 9.0, 10.0, 8.0, 10.0, -2.0, 22.0, 0.5, 20)
+@pytest.mark.parametrize(
+    ("gain", "verdict", "change"),
+    [
+        ((10.0, 2.0, 18.0), "Disagreement helps", "-10.0 % [-18.0, -2.0]"),
+        ((10.0, -2.0, 22.0), "It is not known whether disagreement helps", "-10.0 % [-22.0, +2.0]"),
+        ((-5.0, -8.0, -2.0), "Disagreement harms", "+5.0 % [+2.0, +8.0]"),
+    ],
+)
+def test_the_sentence_by_hand(gain: tuple[float, float, float], verdict: str, change: str) -> None:
+    told = Disagreement(90, 30, 9.0, 10.0, 8.0, *gain, 0.5, 20)
     assert told.sentence() == (
-        "Disagreement helps: +10.0 % [-2.0, +22.0] of the divergence from the readers' mean, "
-        "against the same disagreement dealt to other regions (20 draws); -12.5 % against none."
+        f"{verdict}: the divergence from the readers' mean changes by {change} against the same "
+        "disagreement dealt to other regions (20 draws), by +12.5 % against none."
     )

@@ -73,12 +73,18 @@ class Disagreement:
     draws: int
 
     def sentence(self) -> str:
-        """Say in one line whether disagreement helps."""
-        numbers = f"{self.gain:+.1f} % [{self.lower:+.1f}, {self.upper:+.1f}]"
-        without = 100 * (1 - self.kl / self.kl_without)
+        """Say in one line whether disagreement helps, harms, or may do either."""
+        verdict = "It is not known whether disagreement helps"
+        if self.lower > 0:
+            verdict = "Disagreement helps"
+        if self.upper < 0:
+            verdict = "Disagreement harms"
+        # A gain makes the divergence smaller.
+        change = f"{-self.gain:+.1f} % [{-self.upper:+.1f}, {-self.lower:+.1f}]"
+        without = 100 * (self.kl / self.kl_without - 1)
         return (
-            f"Disagreement helps: {numbers} of the divergence from the readers' mean, against the "
-            f"same disagreement dealt to other regions ({self.draws} draws); {without:+.1f} % "
+            f"{verdict}: the divergence from the readers' mean changes by {change} against the "
+            f"same disagreement dealt to other regions ({self.draws} draws), by {without:+.1f} % "
             "against none."
         )
 
