@@ -6,13 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, logit
 from scipy.stats import beta
 
 from benchmarks.outcomes import promise_cohort
 from cad.base.errors import CadError
 from cad.base.files import typed
 from cad.base.settings import DecisionSettings
+from cad.learning.evaluation.decisions import operating
 from cad.learning.evaluation.decisions.operating import (
     OperatingChoice,
     choose_operating_point,
@@ -21,6 +22,7 @@ from cad.learning.evaluation.decisions.operating import (
 )
 from cad.learning.evaluation.decisions.reject import decide
 from cad.learning.evaluation.measures.intervals import clustered_share, share_design_effect
+from cad.learning.logistic import fit_logistic
 
 AIMS = DecisionSettings(aim_npv=0.9, aim_ppv=0.7)
 
@@ -41,7 +43,9 @@ def test_fifty_nine_men_without_an_error_and_not_fifty_eight() -> None:
         assert choice.needed == 59
     assert choice.cut == 0
     assert np.isnan(choice.bound)
-    assert "takes 59 decisions in a row without an error, the safest 58 hold 0" in choice.note
+    assert (
+        "takes 59 decisions in a row without an error, the safest 58 hold 0 errors" in choice.note
+    )
     assert promised_cut(np.ones(9), np.arange(9) / 10, np.arange(9), 0.7).needed == 9
 
 
@@ -137,6 +141,17 @@ def test_sides_mirror_each_other() -> None:
     turned = DecisionSettings(aim_npv=0.6, aim_ppv=0.85)
     mirrored = choose_thresholds(1 - y, 1 - q, group, turned)
     assert mirrored == pytest.approx((1 - upper, 1 - lower))
+
+
+def test_where_both_aims_hold_a_region_is_benign() -> None:
+    y, q, group = regions(1, patients=200)
+    easy = DecisionSettings(aim_npv=0.5, aim_ppv=0.2)
+    choice = choose_operating_point(y, q, group, easy)
+    assert choice.thresholds == (1.0, 1.0)
+    assert choice.benign.share == 1
+    assert choice.malignant.share == 0
+    assert np.isnan(choice.malignant.promise)
+    assert "nothing is decided" in choice.malignant.note
 
 
 def test_promises_are_kept_for_new_patients() -> None:
@@ -237,3 +252,36 @@ def test_an_aim_of_95_is_met_and_decides_at_150_men() -> None:
         decided.append(np.mean(below))
     assert sum(met) >= 28
     assert np.mean(decided) >= 0.4
+
+
+@pytest.mark.parametrize("huge", [False, True])
+def test_how_alike_a_patients_regions_are_by_loops_over_pairs(huge: bool) -> None:
+    rng = np.random.default_rng(4)
+    sizes = [1, 2, 3, 4, 2, 3, 5, 2]
+    if huge:
+        sizes[0] = 20
+    group = np.repeat(np.arange(8), sizes)
+    q = expit(-1 + rng.normal(size=len(group)))
+    y = (rng.random(len(group)) < expit(logit(q) + 2 * rng.normal(size=8)[group])).astype(float)
+    design = np.column_stack([np.ones(len(q)), logit(q)])
+    beta = fit_logistic(design, y, mean=np.array([0.0, 1]), precision=np.array([1.5, 0.35]) ** -2)
+    residual = (y - expit(design @ beta)) / np.sqrt(np.mean((y - expit(design @ beta)) ** 2))
+    means = []
+    pairs = []
+    for patient in range(8):
+        rows = np.flatnonzero(group == patient)
+        products = [residual[i] * residual[j] for i in rows for j in rows if i < j]
+        if products:
+            means.append(np.mean(products))
+            pairs.append(len(products))
+    numbers = np.array(pairs)
+    regions = (1 + np.sqrt(1 + 8 * numbers)) / 2
+    bounds = []
+    for weight in (numbers, regions - 1):
+        average = np.average(means, weights=weight)
+        spread = np.array(means) - average
+        bounds.append(average + np.sqrt(np.sum((weight / weight.sum() * spread) ** 2)))
+    assert bounds[0] != pytest.approx(bounds[1], abs=0.01)
+    assert operating._correlation(y, q, group) == pytest.approx(min(1.0, max(0.0, *bounds)))
+    # Patients of one region each resemble nobody.
+    assert operating._correlation(y, q, np.arange(len(y))) == 0

@@ -208,15 +208,16 @@ def choose_operating_point(
         right = (y == label).astype(float)[rows]
         observed = clustered_share(right, group[rows], design_effect=effect)
         note = ""
-        if not rows.any():
-            note = "no region lies beyond the threshold of the costs: nothing is decided"
+        needed = 0
+        bound = _bound(right, group[rows], _correlation(y, p, group))
         if label in promised:
-            bound = promised[label].bound
-            needed = promised[label].needed
             note = promised[label].note
-        else:
-            bound = _bound(right, group[rows], _correlation(y, p, group))
-            needed = 0
+            needed = promised[label].needed
+            bound = promised[label].bound
+        if not rows.any():
+            bound = float("nan")
+            if not note:
+                note = "no region lies beyond the threshold: nothing is decided"
         share = float(np.mean(every == label))
         return Side(aim, threshold, share, observed, int(rows.sum()), note, bound, needed)
 
@@ -275,7 +276,7 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
             first = int(sizes[start])
         note = (
             f"{aim:g} cannot be promised, so nothing is decided: it takes {needed} decisions in a "
-            f"row without an error, the safest {first} hold {int(errors[first - 1])}"
+            f"row without an error, the safest {first} hold {int(errors[first - 1])} errors"
         )
         return Promised(0.0, bound, needed, note)
     cut = 1.0
