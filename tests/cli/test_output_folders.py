@@ -41,6 +41,7 @@ ARGUMENTS = {
     "contract grand-challenge": ("--input", "COHORT", "--output", "OUT"),
     "watch night": ("RUN", "--model", "phantom-psvm", "--cohort", "COHORT", "-o", "OUT"),
     "contract mhub": ("--input", "COHORT", "--output", "OUT"),
+    "table validate": ("TABLE", "--patient", "man", "--scores", "r1", "-o", "OUT"),
     "table train": ("TABLE", "--patient", "man", "--scores", "r1", "-o", "OUT"),
 }
 

@@ -411,11 +411,11 @@ def test_two_findings_of_one_id_are_two_regions(tmp_path: Path, rules: Path):
     out = tmp_path / "out"
     summary = import_source(source, out, rules)
     assert summary.failures == []
-    rows = table(out, "rois")[["roi_id", "label", "zone", "histology"]]
+    rows = table(out, "rois")[["roi_id", "label", "zone", "isup"]]
     assert rows.to_dict("split")["data"] == [
-        ["1", "1", "PZ", "malignant"],
-        ["1_2", "2", "PZ", "benign"],
-        ["2", "3", "TZ", "benign"],
+        ["1", "1", "PZ", ">=2"],
+        ["1_2", "2", "PZ", "<=1"],
+        ["2", "3", "TZ", "<=1"],
     ]
     assert any("two findings are called 1" in note for note in summary.notes)
     assert any("finding 2 is listed twice" in note for note in summary.notes)

@@ -23,7 +23,7 @@ from cad.mri.imaging.volume import Volume
 
 PIPELINE = """
 name: quick
-images: {t2_reference: regions}
+images: {t2_reference: regions, displacement: said}
 features: {modalities: [t2w, adc], families: [intensity]}
 labels: {histology: HISTOLOGY}
 learner: {name: ProbabilisticSVC, params: {C: 1.0, scale: fixed}}

@@ -60,10 +60,16 @@ def run_mhub(
         problems = list(imported.failures)
         for study in imported.awaiting:
             problems.append(CadError("the study has no region", patient=study))
+        if not imported.added:
+            if not problems:
+                problems.append(CadError("the folder holds no study that can be read", file=source))
+            return 0, problems
         scored, unscored = score(cohort, run, models, highest)
         problems += unscored
         problems += deliver(run, cohort, None, "")[1]
-        folders = {ref.study_id: ref.folder for ref in read_cohort(cohort).studies()}
+        refs = read_cohort(cohort).studies()
+        folders = {ref.study_id: ref.folder for ref in refs}
+        patients = {ref.study_id: ref.participant_id for ref in refs}
         for each in scored:
             place = out / each.study
             make_folder(place)
@@ -72,8 +78,7 @@ def run_mhub(
             for path in sorted((run / "dicom").glob(f"{each.study}_*.dcm")):
                 name = path.name.removeprefix(f"{each.study}_")
                 write_atomic(place / name, read_bytes(path, MAX_IMAGE))
-            patient = each.study.partition("_")[0]
-            page = run / "report" / f"{patient}.html"
+            page = run / "report" / f"{patients[each.study]}.html"
             write_atomic(place / "report.html", read_bytes(page, MAX_IMAGE))
             # Last: a folder with a likelihood is whole.
             write_json(place / LIKELIHOOD, each.likelihood)

@@ -72,12 +72,14 @@ TREATED: dict[str, dict[str, str]] = {
         "README.md": NOBODY,
         "*.npz": NOBODY,
     },
+    "what nights leave of their men": {"*.json": SAID},
     "result of an experiment": {"*": NOBODY},  # no patient of a cohort
     **{f"result of `cad {name}`": RUN for name in ("run", "train", "predict")},
     "node": {
         "incoming/*/*.dcm": GOES,
         "studies/*/*": GOES,
         "queue.sqlite*": ROWS,
+        "watch/*.json": GOES,
         "audit.jsonl": NOBODY,
         "audit.jsonl.key": NOBODY,
         "node.key": NOBODY,
@@ -124,7 +126,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     do("compare", "quick.yaml", "scaled.yaml", *on, "compared")
     do("model", "compare", "model", "model", *on, "both")
     shutil.copytree("compared/quick", "part/quick")  # tables of one meaning
-    do("table", "train", "part", "-o", "learned")
+    do("table", "train", "part", "-o", "learned", "--learner", "extra trees on p")
     do("reading", "cohort", "--readers", "r1,r2", "-o", "study")
     export(Path("study"), "r1")
     do("reading", "cohort", "-o", "study", "--collect", "study/r1-session-1.jsonl")
@@ -137,6 +139,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     do("suggest", "--model", "model", *on, "suggested")
     do("import", str(shared("sample_data") / "dicom"), "imported", "--rules", "sample")
     do("predict", "--model", "model", "--cohort", "imported", "-o", "predicted", "--map")
+    do("watch", "night", "predicted", "--cohort", "imported", "--model", "model", "-o", "watched")
     do("report", "predicted", "--dicom", "--fhir", "--cohort", "imported")
     do("experiment", "niaf2014-outlier", "-o", "experiment", "--repeats", "1")
     compute_in_a_node(Path("home").absolute(), Path("sent").absolute())
@@ -145,6 +148,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "model.validation": "result of `cad train`", "compared": "comparison",
         "both": "comparison", "learned": "model",
         "suggested": "result of `cad suggest`", "predicted": "result of `cad predict`",
+        "watched": "what nights leave of their men",
         "study": "reader study", "experiment": "result of an experiment", "home": "node",
     }  # fmt: skip
 
@@ -190,7 +194,7 @@ def test_every_file_that_is_written_has_a_row_and_is_treated_as_it_says(written)
     assert {what for kind in TREATED.values() for what in kind.values()} == set(treated.values())
     men = {"sub-0001": ("cohort", "model.validation", "compared", "both", "suggested",
                          "study"),
-           "sub-Sample0001": ("imported", "predicted")}  # fmt: skip
+           "sub-Sample0001": ("imported", "predicted", "watched")}  # fmt: skip
     for folder in written:
         for name in holding(folder, "sub-0001") | holding(folder, "Sample0001"):
             assert treated.get((folder, name)) != NOBODY, (folder, name)

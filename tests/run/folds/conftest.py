@@ -17,6 +17,7 @@ from cad.run.execution.options import HERE
 from cad.run.model.bundle import Bundle
 from cad.run.model.fold_features import FoldFeatures
 from cad.run.stages.aggregate import Table, aggregate, extend
+from cad.run.stages.decide import decide_run
 from cad.run.stages.emit import emit
 from cad.run.stages.extract import extract, measure
 from cad.run.stages.judge import Judged
@@ -47,7 +48,8 @@ def pipeline() -> Callable[..., PipelineSettings]:
     def make(**sections: dict[str, Any]) -> PipelineSettings:
         content: dict[str, Any] = {
             "name": "folds",
-            "images": {},
+            # The coarse images of the cohort keep every region where it was drawn.
+            "images": {"displacement": "said"},
             "features": {"modalities": ["t2w", "adc"], "families": ["intensity", "haralick"]},
             "learner": {"name": "ProbabilisticSVC"},
             "validate": {"bootstraps": 0},
@@ -93,7 +95,8 @@ class Steps:
 
     def write(self) -> None:
         """The run's tables and pages."""
-        emit(self.loaded, self.measured, self.judged)
+        decided = decide_run(self.loaded, self.measured.failures, self.judged)
+        emit(self.loaded, self.measured, decided)
 
     def fit(self, out: Path) -> None:
         """A bundle."""

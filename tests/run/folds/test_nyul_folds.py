@@ -177,7 +177,7 @@ def test_a_model_takes_its_scale_along(
     np.testing.assert_array_equal(new.features[names].to_numpy(), direct[names].to_numpy())
     rows = direct[bundle.features].to_numpy(float)
     expected = bundle.estimator.predict_proba(rows)[:, 1]
-    np.testing.assert_array_equal(new.judged.results["probability"], expected)
+    np.testing.assert_array_equal(new.judged.results["belief"], expected)
 
     twice = measured(nyul, small_cohort, tmp_path / "twice", "train")
     other = replace(bundle, training=bundle.training.assign(participant_id="sub-X"))

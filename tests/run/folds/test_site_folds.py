@@ -14,6 +14,7 @@ import pytest
 from cad.base.errors import CadError
 from cad.base.settings import PipelineSettings
 from cad.mri.features.harmonise import CombatHarmoniser
+from cad.learning.joint_model import from_dict
 from cad.run.model.bundle import load_bundle, verify_bundle
 from cad.run.model.fold_features import FoldFeatures, Preparation
 
@@ -117,27 +118,27 @@ def test_a_model_of_two_sites_meets_a_third(
     # The model's own patients, unchanged: as the learner saw them in training.
     same = measured(combat, own_cohort, tmp_path / "same", "predict")
     same.score(bundle)
-    assert same.judged.notes == []
+    of_the_model = [f"model model: {note}" for note in from_dict(bundle.metadata["joint"]).notes]
+    assert same.judged.notes == of_the_model
     source = run.source
     rows = source(np.flatnonzero(run.table.labelled))
     expected = bundle.estimator.predict_proba(rows)[:, 1]
-    np.testing.assert_array_equal(same.judged.results["probability"], expected)
+    np.testing.assert_array_equal(same.judged.results["belief"], expected)
 
     people = pd.read_csv(own_cohort / "participants.tsv", sep="\t")
     people.loc[people["site"] == "B", "site"] = "elsewhere"
     people.to_csv(own_cohort / "participants.tsv", sep="\t", index=False)
     new = measured(combat, own_cohort, tmp_path / "new", "predict")
     new.score(bundle)
-    assert new.judged.notes == [
-        "model model was not trained on site elsewhere: features there are not harmonised"
-    ]
+    unknown = "model model was not trained on site elsewhere: features there are not harmonised"
+    assert sorted(new.judged.notes) == sorted([unknown, *of_the_model])
     elsewhere = (new.table.labels["site"] == "elsewhere").to_numpy()
     raw = new.features[bundle.features].to_numpy(float)
     expected = bundle.estimator.predict_proba(raw[elsewhere])[:, 1]
-    judged = new.judged.results.loc[elsewhere, "probability"]
+    judged = new.judged.results.loc[elsewhere, "belief"]
     np.testing.assert_allclose(judged, expected, rtol=1e-14)  # of fewer rows: the last bit
-    known = new.judged.results.loc[~elsewhere, "probability"]
-    np.testing.assert_array_equal(known, same.judged.results.loc[~elsewhere, "probability"])
+    known = new.judged.results.loc[~elsewhere, "belief"]
+    np.testing.assert_array_equal(known, same.judged.results.loc[~elsewhere, "belief"])
 
 
 def test_whole_sites_left_out(

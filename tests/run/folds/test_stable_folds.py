@@ -127,4 +127,4 @@ def test_a_whole_run(
     new.score(bundle)
     raw = new.features[bundle.features].to_numpy(float)
     expected = bundle.estimator.predict_proba(raw)[:, 1]
-    np.testing.assert_array_equal(new.judged.results["probability"], expected)
+    np.testing.assert_array_equal(new.judged.results["belief"], expected)
