@@ -13,8 +13,8 @@ import pytest
 
 from cad.base.errors import CadError
 from cad.base.settings import PipelineSettings
-from cad.mri.features.harmonise import CombatHarmoniser
 from cad.learning.joint_model import from_dict
+from cad.mri.features.harmonise import CombatHarmoniser
 from cad.run.model.bundle import load_bundle, verify_bundle
 from cad.run.model.fold_features import FoldFeatures, Preparation
 
