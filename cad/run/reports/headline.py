@@ -8,7 +8,7 @@ from cad.base.files import JsonObject
 from cad.base.terms.text import interval_text, side_of_half
 from cad.folders.run_folder.results import Man, RegionResult, Results
 from cad.learning.evaluation.summary import Summary
-from cad.run.reports.plots import measured, probability_text
+from cad.run.reports.plots import benign_limit, malignant_limit, measured, probability_text
 from cad.run.reports.regions import RegionView, cancer_words
 from cad.run.reports.views import PatientView, StudyView
 
@@ -220,7 +220,8 @@ def action_words(view: RegionView) -> str:
     if region.decision == "refer":
         why = "; ".join(region.decision_reason)
         if not why and limits:
-            why = f"{number} lies between the site's limits for a region, {low} and {high}"
+            sides = f"{benign_limit(limits[0])}, {malignant_limit(limits[1])}"
+            why = f"{number} lies between the site's limits for a region ({sides})"
         return f"Refer to {_whom(region)}: {why}".rstrip(": ")
     if region.decision == "malignant":
         action = "Consider as a biopsy target"

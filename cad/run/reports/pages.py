@@ -20,7 +20,7 @@ from cad.learning.evaluation.summary import Summary
 from cad.run.reports.figures import draw_figures, inline
 from cad.run.reports.headline import headline
 from cad.run.reports.images import SCALE_BAR_MM
-from cad.run.reports.plots import probability_text
+from cad.run.reports.plots import benign_limit, malignant_limit, probability_text
 from cad.run.reports.printed import findings, learned, promises
 from cad.run.reports.sectors import map_lines
 from cad.run.reports.views import PatientView, list_patients, study_views
@@ -218,6 +218,8 @@ def _environment(folder: Path) -> jinja2.Environment:
     )
     environment.filters["probability"] = probability_text
     environment.filters["interval"] = interval_text
+    environment.filters["benign_limit"] = benign_limit
+    environment.filters["malignant_limit"] = malignant_limit
     environment.filters["moment"] = lambda iso: iso.replace("T", " ").replace("+00:00", " UTC")
     environment.filters["odds"] = lambda log_odds: f"{log_odds:+.2f}".replace("-", "−")
     environment.filters["digest"] = _digest

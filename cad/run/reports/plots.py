@@ -145,3 +145,29 @@ def probability_text(value: float | None) -> str:
     if value >= 0.995:
         return ">99%"
     return f"{100 * value:.0f}%"
+
+
+def benign_limit(threshold: float) -> str:
+    """Say below which probability a region is called benign, ``none called benign`` at 0.
+
+    Parameters
+    ----------
+    threshold : float
+        P-, from 0 to 1. It is 0 where no region can be called benign at the stated aim.
+    """
+    if threshold <= 0:
+        return "none called benign"
+    return f"benign below {probability_text(threshold)}"
+
+
+def malignant_limit(threshold: float) -> str:
+    """Say above which probability a region is called malignant, ``none called malignant`` at 1.
+
+    Parameters
+    ----------
+    threshold : float
+        P+, from 0 to 1.
+    """
+    if threshold >= 1:
+        return "none called malignant"
+    return f"malignant above {probability_text(threshold)}"

@@ -20,6 +20,7 @@ from cad.folders.run_folder.tables import LIKE, read_probabilities
 from cad.run.reports import write_report
 from cad.run.reports.headline import man_words
 from cad.run.reports.pages import asset
+from cad.run.reports.plots import benign_limit, malignant_limit
 from cad.run.reports.views import PatientView, list_patients
 from cad.run.stages.decide import decide_regions
 from tests.run.reports.made_run import decided
@@ -337,3 +338,19 @@ def test_pages_hold_no_inline_style_or_handler(finished_run: Path) -> None:
         for name in ("viewer.js", "patient.js", "report.css"):
             text = text.replace(str(asset(name)), "")
         assert not re.search(r"<[^>]+\s(style|on\w+)=", text), path.name
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [(0.0, "none called benign"), (0.002, "benign below <1%"), (0.25, "benign below 25%")],
+)
+def test_a_limit_of_nothing_is_said(limit: float, words: str) -> None:
+    assert benign_limit(limit) == words
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [(1.0, "none called malignant"), (0.999, "malignant above >99%"), (0.6, "malignant above 60%")],
+)
+def test_the_other_limit_of_nothing_is_said(limit: float, words: str) -> None:
+    assert malignant_limit(limit) == words
