@@ -31,6 +31,7 @@ def main(out: Path, run: Path, *others: Path) -> None:
         page.goto((run / "report" / str(first)).resolve().as_uri())
         page.wait_for_selector(".viewer[data-ready]")
         page.screenshot(path=out / "patient.png")
+        page.locator("li.lesion").first.screenshot(path=out / "two-numbers.png")
         page.focus(".viewer")
         page.keyboard.press("m")
         page.locator(".viewer").screenshot(path=out / "viewer.png")
