@@ -399,7 +399,8 @@ class DecisionSettings(Section):
         negative predictive value to be promised of men below their own limit
     prevalence
         share of men with cancer of labels.isup_min or more where the model is used; a prediction's
-        probabilities are moved to it. Without it they are those of the training's prevalence
+        probabilities are moved so that the training's men, weighed to this share, have it as their
+        mean; without it they are the model's own
     """
 
     false_positive: float = Field(1.0, gt=0)
