@@ -282,6 +282,8 @@ def test_a_command_ends_with_five_lines(tmp_path: Path) -> None:
     columns = ["participant_id", "roi_id", "probability", "decision", "decision_model"]
     table = pd.DataFrame(rows, columns=columns)
     table["study_id"], table["patient_decision"] = table["participant_id"], table["decision"]
+    table["belief"] = table["probability"]
+    table["probability_of"] = "histology"
     table.to_csv(tmp_path / "probabilities.csv", index=False)
     (tmp_path / "run.json").write_text("{}")
     words, nothing = table["decision"].fillna("").to_numpy(str), np.full(5, np.nan)
@@ -304,6 +306,10 @@ def test_a_command_ends_with_five_lines(tmp_path: Path) -> None:
     verbose = Emitted(tmp_path, 4, 4, [], few, patients=lines).as_text(True)
     assert verbose.splitlines()[0].split() == ["warning", "few"]
     assert "nothing failed" in verbose
+    # Of a belief the line says so.
+    table.assign(probability_of="readers").to_csv(tmp_path / "probabilities.csv", index=False)
+    beliefs = closing_lines(read_results(tmp_path), Summary(decisions={"stated": stated}))
+    assert "sub-5 refer, region a, readers would call it malignant: 20%" in beliefs[1]
 
 
 def test_one_patient_has_no_auc() -> None:

@@ -176,12 +176,14 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
                f"{', '.join(counts)}{share}")  # fmt: skip
     lines = ["; ".join([counted, *_drift(metrics)])]
     first = sorted(scored, key=lambda view: (-view.order, view.patient))[:MOST_PATIENTS]
-    named = [
-        f"{view.patient} {view.decision}, region {view.top.roi} "
-        f"{probability_text(view.top.probability)}"
-        for view in first
-        if view.top is not None
-    ]
+    named = []
+    for view in first:
+        if view.top is None:
+            continue
+        number = f" {probability_text(view.top.probability)}"
+        if not view.top.of_cancer:
+            number = f", readers would call it malignant:{number}"
+        named.append(f"{view.patient} {view.decision}, region {view.top.roi}{number}")
     return [*lines, f"first: {'; '.join(named)}"] if named else lines
 
 

@@ -459,8 +459,9 @@ def _thresholds(facts: RunFacts) -> str:
         costs = [f"{name.replace('_', ' ')} {cost:g}" for name, cost in facts.costs.items()]
         origin = f"costs set by the site ({', '.join(costs)})."
     return (
-        f"Probability of malignancy per ROI; benign below {lower}, malignant above {upper}, "
-        f"referred between; from {origin}"
+        "Probability per ROI: of cancer where histology taught the model, else that readers would "
+        f"call it malignant; benign below {lower}, malignant above {upper}, referred between; "
+        f"from {origin}"
     )
 
 
