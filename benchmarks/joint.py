@@ -1,8 +1,9 @@
 """The joint model of regions and men, measured: ``python -m benchmarks.joint NAME``.
 
-``cohorts`` calibrates simulated cohorts to histology, ``ranges`` asks whether ranges hold the share
-of malignant regions, ``picai`` compares with the model of men on real studies (``--data`` is the
-folder of the PI-CAI marksheet). The numbers of docs/evidence.md.
+``cohorts`` calibrates simulated cohorts to histology, beside two controls: histology shuffled among
+the regions, and the training's share of cancer for everybody. ``ranges`` asks whether ranges hold
+the share of malignant regions. ``picai`` compares with the model of men on real studies
+(``--data`` is the folder of the PI-CAI marksheet). The numbers of docs/evidence.md.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from benchmarks.readings import draw_readings
 from cad.evidence.experiments.picai import MEN, deal, read_marksheet, score_men, shares
 from cad.learning.evaluation.decisions.recalibrate import recalibration
 from cad.learning.evaluation.measures import metrics
+from cad.learning.evaluation.measures.centring import ranked
 from cad.learning.joint_model import (
     MenAndRegions,
     fit_joint,
@@ -135,22 +137,18 @@ def cohorts(count: int = 20, men: int = 49) -> dict[str, Any]:
     rows: list[dict[str, Any]] = Parallel(n_jobs=2)(work)
     out: dict[str, Any] = {"cohorts": count, "men": men}
     for where in ("new men", "men left out"):
-        belief, images, probability, truth, man, man_truth = (
-            np.concatenate([row[where][place] for row in rows]) for place in range(6)
-        )
-        for name, values in (("belief", belief), ("images", images), ("probability", probability)):
-            better = [
-                metrics.brier(row[where][3], row[where][place])
-                < metrics.brier(row[where][3], row[where][0])
-                for row in rows
-                for place in [{"belief": 0, "images": 1, "probability": 2}[name]]
-            ]
-            out[f"{where}, {name}"] = (
-                f"{_calibration(truth, values)}, better than belief in {sum(better)} of {count}"
-            )
+        truth = _pooled(rows, where, "truth")
+        for name in ("belief", "images", "probability"):
+            out[f"{where}, {name}"] = _beside_others(rows, where, name)
+        man_truth = _pooled(rows, where, "truth of man")
+        man = _pooled(rows, where, "man")
         certain = np.isfinite(man_truth)
         out[f"{where}, the man"] = _calibration(man_truth[certain], man[certain])
-    out["malignant"] = float(np.mean(np.concatenate([row["new men"][3] for row in rows])))
+    out["new men, histology shuffled"] = _beside_others(rows, "histology shuffled", "probability")
+    share = _pooled(rows, "new men", "share")
+    truth = _pooled(rows, "new men", "truth")
+    out["new men, the training's share for everybody"] = f"Brier {metrics.brier(truth, share):.4f}"
+    out["malignant"] = float(np.mean(truth))
     out["nested minus left out, mean absolute"] = _nested_difference(rows)
     return out
 
@@ -163,23 +161,64 @@ def _one_cohort(seed: int, men: int) -> dict[str, Any]:
     belief, _ = believe(cohort, np.ones(len(cohort.man), dtype=bool), new.features)
     ahead = model.predict(new.joined(belief))
     behind = predict_left_out(data)
+    rng = np.random.default_rng([seed, 1])
+    unrelated = replace(data, truth=rng.permutation(data.truth))
+    unrelated_new = replace(new.joined(belief), truth=rng.permutation(new.truth))
+    shuffled = fit_joint(unrelated).predict(unrelated_new)
+    share = data.truth.mean()
     row: dict[str, Any] = {
-        "new men": _columns(belief, ahead, new.joined(belief)),
-        "men left out": _columns(data.belief, behind, data),
+        "new men": {
+            **_columns(belief, ahead, new.joined(belief)),
+            "share": np.full(len(belief), share),
+        },
+        "men left out": {
+            **_columns(data.belief, behind, data),
+            "share": np.full(len(data.belief), share),
+        },
+        "histology shuffled": {
+            **_columns(belief, shuffled, unrelated_new),
+            "share": np.full(len(belief), share),
+        },
     }
     if seed < 702:
         row["nested"] = nested(cohort)
     return row
 
 
-def _columns(belief: np.ndarray, predicted: Any, data: MenAndRegions) -> tuple[np.ndarray, ...]:
+def _columns(belief: np.ndarray, predicted: Any, data: MenAndRegions) -> dict[str, np.ndarray]:
+    return {
+        "belief": belief,
+        "images": predicted.probability_images,
+        "probability": predicted.probability,
+        "truth": data.truth,
+        "man": predicted.man,
+        "truth of man": data.histology_of_men(),
+    }
+
+
+def _pooled(rows: list[dict[str, Any]], where: str, name: str) -> np.ndarray:
+    return np.concatenate([row[where][name] for row in rows])
+
+
+def _beside_others(rows: list[dict[str, Any]], where: str, name: str) -> str:
+    """Describe numbers, and count the cohorts where they beat belief and the share alone.
+
+    Shuffled labels beat belief as well, for belief is of readers and histology is rarer; they do
+    not beat the training's share of cancer, given to everybody.
+    """
+    counts = {}
+    for other in ("belief", "share"):
+        better = 0
+        for row in rows:
+            columns = row[where]
+            mine = metrics.brier(columns["truth"], columns[name])
+            better += mine < metrics.brier(columns["truth"], columns[other])
+        counts[other] = int(better)
+    text = _calibration(_pooled(rows, where, "truth"), _pooled(rows, where, name))
+    of = len(rows)
     return (
-        belief,
-        predicted.probability_images,
-        predicted.probability,
-        data.truth,
-        predicted.man,
-        data.histology_of_men(),
+        f"{text}, better than belief in {counts['belief']} of {of}, than the training's share "
+        f"alone in {counts['share']} of {of}"
     )
 
 
@@ -187,7 +226,8 @@ def _nested_difference(rows: list[dict[str, Any]]) -> str:
     differences = []
     for row in rows:
         if "nested" in row:
-            _, _, probability, truth, _, _ = row["men left out"]
+            probability = row["men left out"]["probability"]
+            truth = row["men left out"]["truth"]
             apart = float(np.mean(np.abs(row["nested"] - probability)))
             brier = metrics.brier(truth, row["nested"]) - metrics.brier(truth, probability)
             differences.append(f"{apart:.3f} (Brier {brier:+.4f})")
@@ -286,7 +326,7 @@ def picai(folder: Path, repeats: int = 5) -> dict[str, Any]:
     rows = []
     for seed in range(repeats):
         folds = deal(men["man"], seed)
-        alone, rank = score_men(men, folds, MEN)
+        alone, rank, _ = score_men(men, folds, MEN)
         for counted in (True, False):
             # Men without tissue count as negative in the sheet: as truth, or as unknown.
             told = men if counted else men.assign(truth=men["truth"].where(men["tissue"]))
@@ -337,7 +377,7 @@ def _by_folds(
         data = _real(men, lesions, of_man, ~test)
         predicted = fit_joint(data.of_men(~test)).predict(data)
         probability[test] = predicted.man[test]
-        rank[test] = metrics.ranked(predicted.man[test], predicted.man[~test])
+        rank[test] = ranked(predicted.man[test], predicted.man[~test])
         rows = test[of_man]
         risk[rows] = predicted.probability[rows]
         belief[rows] = data.belief[rows]

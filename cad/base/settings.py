@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from cad.base.doors import door
 from cad.base.errors import CadError
@@ -410,7 +417,21 @@ class DecisionSettings(Section):
     aim_npv: float | None = Field(None, gt=0, lt=1)
     aim_ppv: float | None = Field(None, gt=0, lt=1)
     man_npv: float | None = Field(None, gt=0, lt=1)
-    prevalence: float | None = Field(None, gt=0, lt=1)
+    prevalence: float | None = None
+
+    @field_validator("prevalence", mode="before")
+    @classmethod
+    def _a_share_of_men(cls, value: Any) -> Any:
+        """Refuse what is no share: 28 would be meant as per cent, and true as 1."""
+        if value is None:
+            return None
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not 0 < value < 1:
+            raise ValueError(
+                "must be a share of men between 0 and 1, such as 0.28 for 28 %; leave it out where "
+                "it is not known"
+            )
+        return float(value)
 
     @model_validator(mode="before")
     @classmethod
@@ -525,7 +546,10 @@ def _explain(kind: type[Section], error: Any) -> str:
     path = [str(part) for part in error["loc"]]
     where = ".".join(path)
     if error["type"] != "extra_forbidden":
-        return f"{where}: {error['msg']}, found {reprlib.repr(error['input'])}"
+        rule = str(error["msg"]).removeprefix("Value error, ")
+        if not where:  # a rule about several keys names them itself
+            return rule
+        return f"{where}: {rule}, found {reprlib.repr(error['input'])}"
     near = difflib.get_close_matches(path[-1], _keys(kind, path[:-1]), n=1, cutoff=0.4)
     return f"unknown key {where}" + (f"; did you mean {near[0]!r}?" if near else "")
 

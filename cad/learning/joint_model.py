@@ -138,12 +138,38 @@ class MenAndRegions:
         It is what is known beyond the regions; else 1 for a malignant region, 0 where all regions
         are benign.
         """
-        malignant = np.bincount(self.man[self.truth == 1], minlength=self.men) > 0
-        benign = np.bincount(self.man[self.truth == 0], minlength=self.men)
-        regions = np.bincount(self.man, minlength=self.men)
-        of_regions = np.where((regions > 0) & (benign == regions), 0.0, np.nan)
-        of_regions[malignant] = 1.0
+        of_regions = truth_of_regions(self.truth, self.man, self.men)
         return np.where(np.isfinite(self.truth_of_man), self.truth_of_man, of_regions)
+
+
+def truth_of_regions(truth: np.ndarray, man: np.ndarray, men: int) -> np.ndarray:
+    """Return each man's truth from that of his regions.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1 or 0 by histology of a region, NaN where unknown.
+    man : ndarray of int, shape (n,)
+        Index of each region's man, 0 to ``men`` - 1.
+    men : int
+        Number of men.
+
+    Returns
+    -------
+    ndarray, shape (men,)
+        1 where a region is malignant, 0 where all of at least one are benign, else NaN.
+
+    Examples
+    --------
+    >>> truth_of_regions(np.array([0.0, 1.0, 0.0, np.nan]), np.array([0, 0, 1, 2]), 4)
+    array([ 1.,  0., nan, nan])
+    """
+    malignant = np.bincount(man[truth == 1], minlength=men) > 0
+    benign = np.bincount(man[truth == 0], minlength=men)
+    regions = np.bincount(man, minlength=men)
+    of_men = np.where((regions > 0) & (benign == regions), 0.0, np.nan)
+    of_men[malignant] = 1.0
+    return of_men
 
 
 def of_arrays(

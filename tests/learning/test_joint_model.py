@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy.integrate import quad
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from benchmarks.joint import believe, nested, out_of_fold, range_data, simulated
+from benchmarks.joint import believe, nested, out_of_fold, picai, range_data, simulated
 from cad.base.errors import CadError
 from cad.learning import joint_model
 from cad.learning.joint_model import (
@@ -710,3 +711,12 @@ def test_beliefs_of_folds_are_freed_of_their_base() -> None:
     with pytest.raises(CadError, match="no number"):
         teaching_beliefs([0.5], [0], [np.nan])
     assert readers_logit([0.0, 0.3, np.nan])[1] == pytest.approx(logit(0.3))
+
+
+def test_real_lesions_are_ranked_better_than_by_their_category(shared_data: Path) -> None:
+    """Runs the command on real men, with fewer repeats than the page's figures."""
+    result = picai(shared_data / "picai", repeats=1)
+    lesions = result["by man"]["lesions with tissue"]
+    assert lesions["AUC"] > lesions["AUC today"] + 0.02
+    men = result["by man"]["all men"]
+    assert abs(men["AUC"] - men["AUC today"]) < 0.02

@@ -62,7 +62,7 @@ def write_fhir(run: Path, reports: Sequence[Path]) -> list[Path]:
         rows = table[table["study_id"] == study]
         rows = rows.set_axis(rows["roi_id"].astype(str), axis="index")
         content = bundle(read_report(path), str(read_dataset(path).SOPInstanceUID), rows, record)
-        target = run / "fhir" / f"{study}.json"
+        target = folder.bundles / f"{study}.json"
         write_atomic(target, checked(content, target))
         if checked(read_fhir(target), target) != read_bytes(target, MAX_JSON):
             raise CadError("the bundle does not read back as it was written", file=target)

@@ -70,6 +70,16 @@ class RunFolder:
         """Return the path of the folder with the HTML pages."""
         return self.root / "report"
 
+    @property
+    def objects(self) -> Path:
+        """Return the path of the folder with the DICOM objects (``cad report --dicom``)."""
+        return self.root / "dicom"
+
+    @property
+    def bundles(self) -> Path:
+        """Return the path of the folder with the FHIR bundles (``cad report --fhir``)."""
+        return self.root / "fhir"
+
     def study(self, study_id: str) -> Path:
         """Return the path of one study's npz file: features, slices, curves and fits."""
         return self.root / "studies" / f"{study_id}.npz"

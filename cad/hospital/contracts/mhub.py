@@ -11,6 +11,7 @@ from cad.base.reading import MAX_IMAGE, read_bytes
 from cad.base.share import find
 from cad.base.version import __version__
 from cad.folders.cohort import read_cohort
+from cad.folders.run_folder import RunFolder
 from cad.hospital.contracts.grand_challenge import LIKELIHOOD
 from cad.hospital.contracts.scored import require_empty, score, write_map
 from cad.run.execution.options import HERE
@@ -75,7 +76,7 @@ def run_mhub(
             make_folder(place)
             grid = next(folders[each.study].glob("anat/*_T2w.nii.gz"))
             write_map(place / MAP, each.map, grid)
-            for path in sorted((run / "dicom").glob(f"{each.study}_*.dcm")):
+            for path in sorted(RunFolder(run).objects.glob(f"{each.study}_*.dcm")):
                 name = path.name.removeprefix(f"{each.study}_")
                 write_atomic(place / name, read_bytes(path, MAX_IMAGE))
             page = run / "report" / f"{patients[each.study]}.html"

@@ -24,7 +24,7 @@ from cad.hospital.node.names import node_key
 from cad.hospital.node.settings import NodeSettings
 from cad.run.execution.options import HERE
 
-RULES, COHORT, RUN, OBJECTS = "configs/import", "cohort", "run", "dicom"
+RULES, COHORT, RUN = "configs/import", "cohort", "run"
 WATCH = "watch"
 
 
@@ -101,7 +101,6 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     models = list(settings.models.champion)
     found = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
     _first([CadError(f.reason, hint=f.hint) for f in found.failures if not f.roi_id])
-    shutil.rmtree(run / OBJECTS, ignore_errors=True)  # of an earlier generation
     with owned(run):
         _, failures = deliver(run, cohort, None, "")
     _first(failures)
@@ -167,7 +166,7 @@ def objects(work: Path) -> list[Path]:
     work : Path
         The study's folder of cohort and run.
     """
-    return sorted((work / RUN / OBJECTS).glob("*.dcm"))
+    return sorted(RunFolder(work / RUN).objects.glob("*.dcm"))
 
 
 def _first(problems: list[CadError]) -> None:

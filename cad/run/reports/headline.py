@@ -423,8 +423,13 @@ def _trained(metrics: Summary, models: Sequence[JsonObject], simulated: bool) ->
     for model in models:
         training = model.get("training") or {}
         kind = "simulated " if training.get("simulated") else ""
-        on = f", trained on {training['patients']} {kind}patients" if "patients" in training else ""
-        parts.append(f"{model['name']}{on}")
+        described = str(model["name"])
+        if "patients" in training:
+            described += f", trained on {training['patients']} {kind}patients"
+        stated = (model.get("prevalence") or {}).get("stated")
+        if stated is not None:
+            described += f", moved to a place where {stated:.3g} of men have cancer"
+        parts.append(described)
     text = (
         f"Model {'; '.join(parts)}."
         if parts

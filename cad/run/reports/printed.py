@@ -169,8 +169,9 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     without = sum(region.probability is None for region in results.regions)
     if without:
         counts.append(f"{without} without a probability")
-    if undecided := regions - stated.scored - without:
-        counts.append(f"{undecided} without a decision")
+    undecided = regions - stated.scored - without
+    if undecided:
+        counts.append(f"{undecided} without a decision{_common_reason(results)}")
     share = f"; {stated.decided:.0%} of {stated.scored} decided" if stated.scored else ""
     counted = (f"{_many(len(views), 'man', 'men')}, {_many(regions, 'region', 'regions')}: "
                f"{', '.join(counts)}{share}")  # fmt: skip
@@ -185,6 +186,18 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
             number = f", readers would call it malignant:{number}"
         named.append(f"{view.patient} {view.decision}, region {view.top.roi}{number}")
     return [*lines, f"first: {'; '.join(named)}"] if named else lines
+
+
+def _common_reason(results: Results) -> str:
+    """Return in brackets why regions with a number have no decision; empty where reasons differ."""
+    reasons = set()
+    for region in results.regions:
+        if region.probability is not None and not region.decision:
+            reasons.update(region.decision_reason or [""])
+    if len(reasons) != 1:
+        return ""
+    reason = reasons.pop()
+    return f" ({reason})" if reason else ""
 
 
 def _drift(metrics: Summary) -> list[str]:

@@ -143,7 +143,8 @@ def decide_regions(
 
 def _withheld(row: dict[str, Any]) -> dict[str, Any]:
     """Return what is said of a region on which its model makes no decision."""
-    return {**_stated("", row), "decision_reason": SIMULATED_TRAINING}
+    # The sets hold for men like those of the training, as the limits do.
+    return {**_stated("", row), "decision_reason": SIMULATED_TRAINING, "plausible": ""}
 
 
 def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -143,6 +143,10 @@ def begin(loaded: Loaded, measured: Measured) -> None:
     """
     # Before anything is written: a run that is killed from here on is no finished one.
     loaded.folder.complete.unlink(missing_ok=True)
+    # Reports of the numbers that were here before must not stand beside the new ones.
+    for delivered in (loaded.folder.objects, loaded.folder.bundles):
+        for path in sorted(delivered.glob("sub-*")):
+            path.unlink()
     if not measured.results:
         failures = [*loaded.failures, *measured.failures]
         tables.write_failures(loaded.folder, failures)

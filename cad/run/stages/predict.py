@@ -302,8 +302,10 @@ def _models(
         with using(bundle):
             training = dict(bundle.metadata["training"])
             joint = joint_of(bundle, None)
-            shares = {"stated": prevalence, "men": None, "regions": None}
+            shares: dict[str, float | None] = {"stated": None, "men": None, "regions": None}
             if joint is not None:
+                # Without a joint model nothing is moved: the numbers are what readers would say.
+                shares["stated"] = prevalence
                 shares["men"] = joint.taught.prevalence_of_men
                 shares["regions"] = joint.taught.prevalence_of_regions
             models[bundle.name] = {

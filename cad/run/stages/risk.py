@@ -195,6 +195,11 @@ def predicted_risk(rows: pd.DataFrame, bundles: Sequence[Bundle], prevalence: fl
         joint = joint_of(bundle, prevalence)
         if joint is None:
             notes.append(f"model {bundle.name}: {lacks_joint(bundle)}")
+            if prevalence is not None:
+                notes.append(
+                    f"model {bundle.name}: the stated prevalence of {prevalence:.3g} moves nothing:"
+                    " its numbers are what readers would say"
+                )
             continue
         # A man's regions that another model scored stay out: their beliefs mean something else.
         own = rows.loc[chosen]
@@ -206,6 +211,11 @@ def predicted_risk(rows: pd.DataFrame, bundles: Sequence[Bundle], prevalence: fl
         men.loc[own_names, list(of_men)] = of_men.to_numpy()
         notes += [f"model {bundle.name}: {note}" for note in joint.notes]
         if prevalence is not None:
+            notes.append(
+                f"model {bundle.name}: probabilities moved to the stated prevalence of "
+                f"{prevalence:.3g} of men; in its training it was "
+                f"{joint.taught.prevalence_of_men:.3g}"
+            )
             notes += _contradicted(predicted.man, bundle, prevalence)
     return Risk(regions.infer_objects(), men.infer_objects(), None, tuple(notes))
 

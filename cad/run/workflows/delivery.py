@@ -10,6 +10,7 @@ from cad.dicom.out.fhir import write_fhir
 from cad.dicom.out.parametric_map import write_maps
 from cad.dicom.out.results import write_sr_and_seg
 from cad.folders.cohort.patients import patient_proof
+from cad.folders.run_folder import RunFolder
 from cad.run.audit.entries import audit_delivery, caller
 
 
@@ -64,7 +65,7 @@ def deliver(
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
     with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
         # A bundle is made from the report, which is then written for it and thrown away.
-        folder = run / "dicom" if objects else Path(scratch)
+        folder = RunFolder(run).objects if objects else Path(scratch)
         files, failures = write_sr_and_seg(run, cohort, folder)
         lines = []
         if objects:
@@ -74,7 +75,8 @@ def deliver(
             lines = [f"wrote {len(files)} DICOM objects to {folder}"]
         if fhir:
             reports = [path for path in files if path.name.endswith("_SR.dcm")]
-            lines.append(f"wrote {len(write_fhir(run, reports))} FHIR bundles to {run / 'fhir'}")
+            bundles = write_fhir(run, reports)
+            lines.append(f"wrote {len(bundles)} FHIR bundles to {RunFolder(run).bundles}")
     if send is not None and files:
         try:
             remarks = connect(send, aet, limits).store(files, patient_proof(cohort))

@@ -94,3 +94,27 @@ def test_settings_do_not_change_after_reading() -> None:
     settings = parse_settings(PipelineSettings, {"name": "x"})
     with pytest.raises(ValueError, match="frozen"):
         settings.name = "y"
+
+
+@pytest.mark.parametrize("value", ["28", "0", "1", "-0.1", ".nan", "true", '"0.28"', "[0.2]"])
+def test_a_prevalence_that_is_no_share_is_refused_with_an_example(
+    value: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "place.yaml"
+    path.write_text(f"prevalence: {value}\n")
+    with pytest.raises(CadError, match=r"prevalence: must be a share .* 0\.28 for 28 %.*found"):
+        read_settings(DecisionSettings, path)
+
+
+def test_a_share_of_men_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "place.yaml"
+    path.write_text("prevalence: 0.28\n")
+    assert read_settings(DecisionSettings, path).prevalence == 0.28
+
+
+def test_a_rule_about_several_keys_is_said_without_an_empty_path(tmp_path: Path) -> None:
+    path = tmp_path / "place.yaml"
+    path.write_text("man_ppv: 0.5\n")
+    with pytest.raises(CadError) as caught:
+        read_settings(DecisionSettings, path)
+    assert str(caught.value.problem).startswith("man_ppv is no setting any more")

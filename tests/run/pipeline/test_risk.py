@@ -14,13 +14,14 @@ import pytest
 from scipy.special import expit, logit
 
 from cad.base.errors import CadError
+from cad.dicom.out.objects import algorithm
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.results import read_results
 from cad.folders.run_folder.schema import HISTOLOGY, READERS
 from cad.folders.run_folder.tables import read_probabilities
 from cad.learning.joint_model import from_dict
 from cad.run.execution.options import HERE
-from cad.run.model.bundle import load_bundle
+from cad.run.model.bundle import load_bundle, save_bundle
 from cad.run.pipeline import predict_cohort, train_model
 from cad.run.stages.decide import SIMULATED_TRAINING, decide_run
 from cad.run.stages.risk import (
@@ -333,3 +334,46 @@ def test_the_record_says_which_prevalence(
     assert shares["men"] == pytest.approx(4 / 6)
     np.testing.assert_array_equal(tables[0]["belief"], tables[1]["belief"])
     assert (tables[1]["probability"] < tables[0]["probability"]).all()
+    notes = json.loads((tmp_path / "b" / "run.json").read_text())["warnings"]
+    assert any("moved to the stated prevalence of 0.28 of men" in note for note in notes)
+    page = (tmp_path / "b" / "report" / "sub-0003.html").read_text(encoding="utf-8")
+    assert "moved to a place where 0.28 of men have cancer" in page
+    page = (tmp_path / "a" / "report" / "sub-0003.html").read_text(encoding="utf-8")
+    assert "moved to a place" not in page
+
+
+def test_a_stated_prevalence_makes_no_cancer_of_an_old_models_beliefs(
+    cohort: Path, model: Path, stated: str, tmp_path: Path
+) -> None:
+    """A bundle without a joint model: nothing is moved, and no output says that it was."""
+    bundle = load_bundle(model)
+    metadata = {k: v for k, v in bundle.metadata.items() if k not in ("structure", "joint", "man")}
+    old = tmp_path / "old"
+    save_bundle(old, bundle.estimator, metadata, "card", bundle.reference_X, bundle.training)
+    predict_cohort([str(old)], cohort, tmp_path / "out", HERE, decision=stated)
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["model"]["prevalence"]["stated"] is None
+    assert any("0.28 moves nothing" in note for note in record["warnings"])
+    for page in sorted((tmp_path / "out" / "report").glob("sub-*.html")):
+        assert "moved to a place" not in page.read_text(encoding="utf-8")
+    _, _, statements = algorithm(record)  # of the report in the archive
+    assert not any("prevalence stated" in statement for statement in statements)
+
+
+def test_a_new_prediction_leaves_no_report_of_the_old_one(
+    cohort: Path, model: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "out"
+    folder = RunFolder(run)
+    predict_cohort([str(model)], cohort, run, HERE)
+    for delivered in (folder.objects, folder.bundles):
+        delivered.mkdir()
+        (delivered / "sub-0001_ses-01_SR.dcm").write_bytes(b"of the old numbers")
+        (delivered / "notes.txt").write_text("the user's own")
+    predict_cohort([str(model)], cohort, run, HERE)  # nothing has changed: nothing is written
+    assert (folder.objects / "sub-0001_ses-01_SR.dcm").is_file()
+    costs = tmp_path / "costs.yaml"
+    costs.write_text("false_negative: 6.0\n")
+    predict_cohort([str(model)], cohort, run, HERE, decision=str(costs))
+    for delivered in (folder.objects, folder.bundles):
+        assert [path.name for path in delivered.iterdir()] == ["notes.txt"]

@@ -10,6 +10,7 @@ from cad.base.files import JsonObject
 from cad.learning.evaluation.decisions.operating import OperatingChoice
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.intervals import Interval, bootstrap_intervals, clustered_auc
+from cad.learning.joint_model import truth_of_regions
 
 UNMEASURED = Interval(np.nan, np.nan, np.nan, "no man has truth and probability")
 
@@ -70,9 +71,7 @@ def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
         order of ``numpy.unique(patients)``.
     """
     names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
-    positive = np.bincount(code, weights=truth == 1, minlength=len(names)) > 0
-    unknown = np.bincount(code, weights=np.isnan(truth), minlength=len(names)) > 0
-    return np.where(positive, 1.0, np.where(unknown, np.nan, 0.0))
+    return truth_of_regions(np.asarray(truth, float), code, len(names))
 
 
 def measure_men(
