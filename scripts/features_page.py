@@ -25,7 +25,7 @@ EVERYTHING = FeatureSettings.model_validate(
         "counting": True,
         "exclude": [],
         "radiomics": ["shape", "glrlm", "glszm", "gldm", "ngtdm", "total_energy", "mcc"],
-        "perfusion": {"models": ["tofts", "extended_tofts", "brix", "patlak"]},
+        "perfusion": {"models": ["tofts", "extended_tofts", "brix", "patlak"], "delay": "voxel"},
     }
 )  # fmt: skip
 """Settings that make every column but those of filters, which are named after their settings."""

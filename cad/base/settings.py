@@ -115,6 +115,9 @@ class PerfusionSettings(Section):
         haematocrit, 0 to 1
     arterial_input
         population (Parker, Georgiou), vessel mask, or the mask where there is one
+    delay
+        when the input reaches the tissue: once a study, from its mean curve; or fitted in each
+        voxel, within 10 s of that (twenty times the work)
     models
         kinetic models to fit
     refine
@@ -128,6 +131,7 @@ class PerfusionSettings(Section):
     relaxivity: float = Field(4.5, gt=0)
     haematocrit: float = Field(0.42, ge=0, lt=1)
     arterial_input: Literal["parker", "georgiou", "measured", "auto"] = "auto"
+    delay: Literal["study", "voxel"] = "study"
     models: tuple[Literal["tofts", "extended_tofts", "brix", "patlak"], ...] = (
         "tofts",
         "extended_tofts",

@@ -22,7 +22,7 @@ from cad.base.terms.modality import short_name
 
 # Of a fit's quality one statistic says all that twenty would.
 _OF_FIT = {"did_not_fit": ("mean",), "r2": ("median",), "residual": ("median",)}
-_SIGNED_MAPS = ("wash_out", "bolus_arrival")
+_SIGNED_MAPS = ("wash_out", "bolus_arrival", "input_delay")
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,8 @@ def _of_series(features: FeatureSettings) -> list[Column]:
     models = ("", *features.perfusion.models)
     columns: list[Column] = []
     for name, made in terms.MAPS.items():
-        if made.model in models:
+        fitted = name != "input_delay" or features.perfusion.delay == "voxel"
+        if made.model in models and fitted:
             columns += _map_columns(name)
     return columns
 

@@ -16,6 +16,7 @@ from cad.base.errors import CadError
 from cad.base.settings import PerfusionSettings
 from cad.mri.features.perfusion import kernels, semiquantitative
 from cad.mri.features.perfusion.aif import (
+    ArterialInput,
     InputFunction,
     parker_blood,
     population_input,
@@ -26,8 +27,10 @@ from cad.mri.features.perfusion.models import (
     KineticFit,
     best_delay,
     brix,
+    curve_delays,
     extended_tofts,
     fit_brix,
+    fit_each_at,
     fit_extended_tofts,
     fit_tofts,
     tofts,
@@ -203,6 +206,24 @@ def test_delay_is_found() -> None:
     fit = at(delay)
     assert delay == pytest.approx(3.3, abs=0.1)
     assert fit.parameters["ktrans"][0] == pytest.approx(0.2, rel=0.01)
+
+
+def test_curves_of_unlike_delay_are_fitted_as_each_alone() -> None:
+    source = ArterialInput("parker", TIMES, haematocrit=0.42)
+    true = np.array([33.0, 28.0, 33.0, 25.5])
+    curves = np.stack([extended_tofts(0.2, 0.3, 0.03, source.inlet(delay)) for delay in true])
+    delays = curve_delays(curves, source.inlet, (20.0, 40.0))
+    np.testing.assert_allclose(delays, true, atol=0.25)
+    together = fit_each_at(fit_extended_tofts, curves, source.inlet, delays)
+    for row, delay in enumerate(delays):
+        alone = fit_extended_tofts(curves[row : row + 1], source.inlet(float(delay)))
+        assert together.parameters["ve"][row] == alone.parameters["ve"][0]
+        assert together.residual[row] == alone.residual[0]
+        np.testing.assert_array_equal(together.fitted[row], alone.fitted[0])
+        # No delay that was tried is better: the neighbours a quarter of a second off are not.
+        for other in (delay - 0.25, delay + 0.25):
+            beside = fit_extended_tofts(curves[row : row + 1], source.inlet(float(other)))
+            assert beside.residual[0] >= alone.residual[0]
 
 
 def test_constant_negative_and_missing_curves_have_defined_results() -> None:

@@ -94,7 +94,7 @@ def test_measured_input_gives_the_same() -> None:
 def test_maps_are_defined_on_the_mask_and_only_there() -> None:
     study = made_study()
     mask = gland_of(study)
-    every = SETTINGS.model_copy(update={"models": (*SETTINGS.models, "patlak")})
+    every = SETTINGS.model_copy(update={"models": (*SETTINGS.models, "patlak"), "delay": "voxel"})
     found = perfusion_maps(study, every, mask)
     everywhere = perfusion_maps(study, every)
     assert set(found.maps) == set(MAPS)
@@ -104,6 +104,70 @@ def test_maps_are_defined_on_the_mask_and_only_there() -> None:
         assert np.isfinite(volume.array[mask]).all(), name
         # What a voxel is given does not depend on the mask around it.
         np.testing.assert_array_equal(volume.array[mask], everywhere.maps[name].array[mask])
+
+
+LATE_S = 5.0
+
+
+def late_half() -> Study:
+    """The made study, in which the input reaches the right half later."""
+    study = made_study()
+    assert study.dce is not None
+    inlet = population_input(TIMES, 30.0 + LATE_S, HCT)
+    ktrans, ve, vp, t1 = RIGHT
+    rate = 1 / t1 + RELAXIVITY * extended_tofts(ktrans, ve, vp, inlet)
+    frames = study.dce.frames.copy()
+    frames[:, :, :, 6:] = gradient_echo(rate, 5000.0, TR, FLIP)[:, None, None, None]
+    return replace(study, dce=replace(study.dce, frames=frames))
+
+
+def test_each_voxel_may_have_its_own_delay() -> None:
+    study = late_half()
+    one = perfusion_maps(study, replace_setting(arterial_input="parker"))
+    each = perfusion_maps(study, replace_setting(arterial_input="parker", delay="voxel"))
+    assert "input_delay" not in one.maps
+    for half, (ktrans, ve, vp, _) in ((4, LEFT), (8, RIGHT)):
+        at = (2, 5, half)
+        assert each.maps["extended_tofts_ktrans"].array[at] == pytest.approx(ktrans, rel=0.02)
+        assert each.maps["extended_tofts_ve"].array[at] == pytest.approx(ve, rel=0.02)
+        assert each.maps["extended_tofts_vp"].array[at] == pytest.approx(vp, rel=0.1)
+        assert each.maps["tofts_did_not_fit"].array[at] == 0
+    # One delay for both is too early for the late half, and its vp pays for it.
+    assert abs(one.maps["extended_tofts_vp"].array[2, 5, 8] - RIGHT[2]) > 0.2 * RIGHT[2]
+    delay = each.maps["input_delay"].array
+    assert delay[2, 5, 8] - delay[2, 5, 4] == pytest.approx(LATE_S, abs=0.25)
+    curve = each.curve(gland_of(study) & (np.arange(12) >= 6))
+    assert curve.params["input_delay"] == pytest.approx(delay[2, 5, 8])
+    assert any("own delay" in note for note in each.notes)
+
+
+def test_a_delay_on_its_bound_did_not_fit() -> None:
+    study = late_half()
+    assert study.dce is not None
+    frames = study.dce.frames.copy()
+    frames[6:, :, :, 9] = study.dce.frames[:-6, :, :, 9]  # 24 s later still
+    frames[:6, :, :, 9] = frames[0, :, :, 9]
+    late = replace(study, dce=replace(study.dce, frames=frames))
+    found = perfusion_maps(late, replace_setting(arterial_input="parker", delay="voxel"))
+    assert found.maps["input_delay"].array[2, 5, 9] == pytest.approx(10.0)
+    assert found.maps["extended_tofts_did_not_fit"].array[2, 5, 9] == 1
+    assert found.maps["extended_tofts_did_not_fit"].array[2, 5, 8] == 0
+
+
+def test_sparse_frames_and_stated_angles_are_said() -> None:
+    study = made_study()
+    assert study.dce is not None
+    kept = slice(None, None, 2)
+    sparse = replace(study.dce, frames=study.dce.frames[kept], times=TIMES[kept])
+    of_vp = perfusion_maps(replace(study, dce=sparse), replace_setting(arterial_input="parker"))
+    assert any("frames are 8.0 s apart" in note and "vp" in note for note in of_vp.notes)
+    assert any("without a map of the transmit field" in note for note in of_vp.notes)
+    dense = perfusion_maps(study, replace_setting(arterial_input="parker"))
+    without_vp = perfusion_maps(
+        replace(study, dce=sparse), replace_setting(arterial_input="parker", models=("tofts",))
+    )
+    for made in (dense, without_vp):
+        assert not any("s apart" in note for note in made.notes)
 
 
 def test_region_curve() -> None:

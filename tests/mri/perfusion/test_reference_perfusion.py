@@ -10,11 +10,13 @@ import pandas as pd
 import pytest
 from scipy.io import loadmat
 
-from cad.mri.features.perfusion.aif import parker_blood, sampled_input
+from cad.mri.features.perfusion.aif import ArterialInput, parker_blood, sampled_input
 from cad.mri.features.perfusion.concentration import baseline_signal, concentration_from_signal
 from cad.mri.features.perfusion.models import (
     KineticFit,
     best_delay,
+    curve_delays,
+    fit_each_at,
     fit_extended_tofts,
     fit_tofts,
 )
@@ -126,6 +128,24 @@ def test_kinetic_model_with_delay(shared_data: Path, counted: Counted, model: st
         check(delay, float(row["arterialdelay"]) + 5.0, 1.0, 0.0, f"{row['label']} delay")
         n += 1 + check_kinetics(fit, row)
     counted(n, f"OSIPI {name}, delayed 5 s")
+
+
+def test_delay_of_each_curve(shared_data: Path, counted: Counted) -> None:
+    """OSIPI's tolerances, for the delay that is fitted voxel by voxel."""
+    name, _, samples = MODELS["extended_tofts"]
+    n = 0
+    for _, row in table(shared_data, name).iterrows():
+        curve = numbers(row["C"])
+        late = np.concatenate([np.zeros(samples), curve[:-samples]])
+        source = ArterialInput("measured", numbers(row["t"]), plasma=numbers(row["ca"]))
+        # A curve without the delay beside it: each must get its own.
+        delays = curve_delays(np.stack([late, curve]), source.inlet, (-10.0, 10.0))
+        fit = fit_each_at(fit_extended_tofts, np.stack([late, curve]), source.inlet, delays)
+        stated = float(row["arterialdelay"])
+        check(delays[0], stated + 5.0, 1.0, 0.0, f"{row['label']} delay")
+        check(delays[1], stated, 1.0, 0.0, f"{row['label']} without delay")
+        n += 2 + check_kinetics(fit, row)
+    counted(n, f"OSIPI {name}, each curve's delay")
 
 
 @pytest.mark.parametrize("fitter", [fit_tofts, fit_extended_tofts])

@@ -198,6 +198,39 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     return InputFunction(fine, np.interp(fine - delay, times, plasma), np.searchsorted(fine, times))
 
 
+@dataclass(frozen=True, eq=False)
+class ArterialInput:
+    """Hold an input function that can be moved in time, and its delay in one study.
+
+    Parameters
+    ----------
+    name : str
+        ``parker``, ``georgiou`` or ``measured``.
+    times : ndarray, shape (n_times,)
+        Frame times, seconds.
+    delay : float
+        Seconds: when a population's bolus arrives on the frames' clock, or how much later than in
+        the artery a measured one reaches the tissue.
+    haematocrit : float
+        Share of blood that is cells; read for a population's input.
+    plasma : ndarray, shape (n_times,), or None
+        Measured input, mM in plasma; None for a population's.
+    """
+
+    name: str
+    times: np.ndarray
+    delay: float = 0.0
+    haematocrit: float = 0.0
+    plasma: np.ndarray | None = None
+
+    def inlet(self, delay: float) -> InputFunction:
+        """Return the input function at a delay, in seconds."""
+        if self.plasma is not None:
+            return sampled_input(self.times, self.plasma, delay)
+        blood = {"parker": parker_blood, "georgiou": georgiou_blood}[self.name]
+        return population_input(self.times, delay, self.haematocrit, blood=blood)
+
+
 def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:
     """Divide every interval between frames into equal parts no longer than a step.
 

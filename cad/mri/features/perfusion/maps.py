@@ -6,6 +6,7 @@ arterial input and fits every model that the settings name. Map names: ``relativ
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from cad.base.settings import PerfusionSettings
 from cad.base.terms.features import MAPS
 from cad.mri.features.perfusion import concentration as spgr
 from cad.mri.features.perfusion import models
+from cad.mri.features.perfusion.aif import ArterialInput
 from cad.mri.features.perfusion.kinetics import (
     Kinetics,
     b1_map,
@@ -29,6 +31,10 @@ from cad.mri.imaging.volume import Dynamic, Volume
 # Voxels worked on at once: concentrations and fits of a chunk stay in the processor's cache.
 _CHUNK = 2048
 _PAUSE = 3.0  # times the usual interval
+# How far a voxel's delay may lie from the study's; bounds of OSIPI's tests.
+DELAY_RANGE_S = 10.0
+# From this interval on the delay of the mean curve and vp of its voxels are not told apart.
+_SPARSE_S = 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +113,15 @@ class PerfusionMaps:
         valid = np.isfinite(self._t1[inside])
         t1 = np.array([np.average(self._t1[inside][valid], weights=share[valid])])
         b1 = None if self._b1 is None else np.array([np.average(self._b1[inside], weights=share)])
-        _, fits, concentration = _fit_chunk(self._kinetics, signal, t1, b1)
+        mapped, fits, concentration = _fit_chunk(self._kinetics, signal, t1, b1)
         shown = fits.get("extended_tofts") or fits.get("tofts")
         params = {}
         for model, fit in fits.items():
             for name, values in fit.parameters.items():
                 params[f"{model}_{name}"] = float(values[0])
             params[f"{model}_r2"] = float(fit.r2[0])
+        if "input_delay" in mapped:
+            params["input_delay"] = float(mapped["input_delay"][0])
         nothing = np.full(len(self.times), np.nan)
         return RegionCurve(
             self.times,
@@ -169,11 +177,11 @@ def _perfusion_maps(
     b1 = b1_map(study, settings, dynamic, needed, notes)
     t1, t1_source = t1_map(study, settings, dynamic, needed, b1, notes)
     kinetics = Kinetics(times, bolus, settings, sequence_of(dynamic, notes), None)
-    inlet, kind = choose_input(study, kinetics, dynamic, mean_signal, t1, b1, reference, notes)
-    kinetics = replace(kinetics, inlet=inlet)
+    arterial, kind = choose_input(study, kinetics, dynamic, mean_signal, t1, b1, reference, notes)
+    kinetics = replace(kinetics, arterial=arterial)
     maps = _all_maps(kinetics, dynamic, t1, b1, inside)
     maps["t1"] = dynamic.grid.with_array(np.where(inside, t1, np.nan).astype(np.float32))
-    notes += [*_pauses(times), *_quality_notes(maps, inside)]
+    notes += [*_pauses(times), *_input_notes(kinetics), *_quality_notes(maps, inside)]
     return PerfusionMaps(
         {name: maps[name] for name in MAPS if name in maps},
         times,
@@ -198,6 +206,22 @@ def _pauses(times: np.ndarray) -> list[str]:
     return [
         f"a pause of {steps[longest]:.0f} s in the dynamic series after {times[longest]:.0f} s; "
         f"frames are {np.median(steps):.1f} s apart elsewhere"
+    ]
+
+
+def _input_notes(kinetics: Kinetics) -> list[str]:
+    """Say how the input's delay was found, where it is each voxel's or hardly seen."""
+    if kinetics.arterial is None:
+        return []
+    if kinetics.settings.delay == "voxel":
+        return [f"every voxel has its own delay of the input, within {DELAY_RANGE_S:g} s"]
+    interval = float(np.median(np.diff(kinetics.times)))
+    with_vp = {"extended_tofts", "patlak"} & set(kinetics.settings.models)
+    if interval < _SPARSE_S or not with_vp:
+        return []
+    return [
+        f"frames are {interval:.1f} s apart: the bolus passes between them, and vp may come out a "
+        "fifth too large or more; features.perfusion.delay: voxel lessens that"
     ]
 
 
@@ -252,21 +276,45 @@ def _fit_chunk(
                 values[f"iauc{seconds:.0f}"] = initial_area(
                     times, concentration, bolus.arrival, seconds
                 )
-    if concentration is not None and kinetics.inlet is not None:
-        inlet = kinetics.inlet
-        refine = settings.refine
-        if "tofts" in settings.models:
-            fits["tofts"] = models.fit_tofts(concentration, inlet, refine)
-        if "extended_tofts" in settings.models:
-            fits["extended_tofts"] = models.fit_extended_tofts(concentration, inlet, refine)
-        if "patlak" in settings.models:
-            fits["patlak"] = models.fit_patlak(concentration, inlet)
+    if concentration is not None and kinetics.arterial is not None:
+        made, delays = _tissue_fits(kinetics, kinetics.arterial, concentration)
+        fits |= made
+        if delays is not None:
+            values["input_delay"] = np.where(
+                np.isfinite(concentration).all(axis=1), delays - kinetics.arterial.delay, np.nan
+            )
     if "brix" in settings.models:
         positive = np.where(baseline > 0, baseline, np.nan)[:, None]
         fits["brix"] = models.fit_brix(
             signal / positive - 1.0, times, bolus.arrival, settings.refine
         )
     return values, fits, concentration
+
+
+def _tissue_fits(
+    kinetics: Kinetics, arterial: ArterialInput, concentration: np.ndarray
+) -> tuple[dict[str, models.KineticFit], np.ndarray | None]:
+    """Fit the models that have an input; delays (s) where each curve has its own, else None."""
+    settings = kinetics.settings
+    refine = settings.refine
+    fitters = {
+        "tofts": partial(models.fit_tofts, refine=refine),
+        "extended_tofts": partial(models.fit_extended_tofts, refine=refine),
+        "patlak": models.fit_patlak,
+    }
+    wanted = {name: fit for name, fit in fitters.items() if name in settings.models}
+    if settings.delay == "study":
+        inlet = arterial.inlet(arterial.delay)
+        return {name: fit(concentration, inlet) for name, fit in wanted.items()}, None
+    bounds = (arterial.delay - DELAY_RANGE_S, arterial.delay + DELAY_RANGE_S)
+    delays = models.curve_delays(concentration, arterial.inlet, bounds)
+    # A delay on its bound is no minimum: the fit counts as one that failed.
+    edge = (delays <= bounds[0]) | (delays >= bounds[1])
+    fits = {}
+    for name, fit in wanted.items():
+        made = models.fit_each_at(fit, concentration, arterial.inlet, delays)
+        fits[name] = replace(made, failed=made.failed | edge)
+    return fits, delays
 
 
 def _quality_notes(maps: dict[str, Volume], inside: np.ndarray) -> list[str]:

@@ -255,6 +255,87 @@ def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) ->
     return float((low + high) / 2)
 
 
+def curve_delays(
+    curves: np.ndarray, inlet_at: Callable[[float], InputFunction], bounds: tuple[float, float]
+) -> np.ndarray:
+    """Find the input's delay for each curve: that at which extended Tofts fits it best.
+
+    Every whole second within the bounds is tried by the linear estimate, then half and a quarter of
+    a second to either side of each curve's best.
+
+    Parameters
+    ----------
+    curves : ndarray, shape (n_curves, n_times)
+        mM; for a curve with any NaN the delay is the lower bound.
+    inlet_at : callable
+        Takes a delay in s and returns the input function moved by it.
+    bounds : (float, float)
+        Least and largest delay, s; no delay leaves them.
+
+    Returns
+    -------
+    ndarray, shape (n_curves,)
+        Seconds.
+    """
+    least = np.full(len(curves), np.inf)
+    delays = np.full(len(curves), bounds[0])
+
+    def attempt(delay: float, tried: np.ndarray) -> None:
+        residual = fit_extended_tofts(curves[tried], inlet_at(delay)).residual
+        better = tried[residual < least[tried]]
+        least[better] = residual[residual < least[tried]]
+        delays[better] = delay
+
+    for delay in np.arange(bounds[0], bounds[1] + 0.5):
+        attempt(min(float(delay), bounds[1]), np.arange(len(curves)))
+    for step in (0.5, 0.25):
+        centres = delays.copy()
+        for centre in np.unique(centres):
+            tried = np.flatnonzero(centres == centre)
+            for delay in (centre - step, centre + step):
+                if bounds[0] <= delay <= bounds[1]:
+                    attempt(float(delay), tried)
+    return delays
+
+
+def fit_each_at(
+    fit: Callable[[np.ndarray, InputFunction], KineticFit],
+    curves: np.ndarray,
+    inlet_at: Callable[[float], InputFunction],
+    delays: np.ndarray,
+) -> KineticFit:
+    """Fit a model to each curve with the input at the curve's own delay.
+
+    Parameters
+    ----------
+    fit : callable
+        Takes curves and an input function, such as :func:`fit_patlak`.
+    curves : ndarray, shape (n_curves, n_times)
+        mM.
+    inlet_at : callable
+        Takes a delay in s and returns the input function moved by it.
+    delays : ndarray, shape (n_curves,)
+        Seconds; curves of one delay are fitted together.
+    """
+    distinct, group = np.unique(delays, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    ends = np.cumsum(np.bincount(group, minlength=len(distinct)))
+    fits = [
+        fit(curves[members], inlet_at(float(delay)))
+        for delay, members in zip(distinct, np.split(order, ends[:-1]), strict=True)
+    ]
+    back = np.argsort(order, kind="stable")
+    parameters = {
+        name: np.concatenate([made.parameters[name] for made in fits])[back]
+        for name in fits[0].parameters
+    }
+    r2, residual, failed, fitted = (
+        np.concatenate([getattr(made, name) for made in fits])[back]
+        for name in ("r2", "residual", "failed", "fitted")
+    )
+    return KineticFit(parameters, r2, residual, failed, fitted)
+
+
 def _grid(inlet: InputFunction) -> Grid:
     minutes = inlet.times / SECONDS_PER_MINUTE
     dt = np.diff(minutes)
