@@ -187,7 +187,7 @@ def limits() -> Iterator[tuple[str, str, dict[str, tuple[float, float]]]]:
 
 
 def tissue_curves(times: np.ndarray, most: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return noisy curves (mM) of tissues whose input is late by up to ``most`` s, and the truth."""
+    """Return noisy curves (mM) of tissues whose input is up to ``most`` s late, and the truth."""
     rng = np.random.default_rng(0)
     truth = {name: rng.uniform(*ends, TISSUES) for name, ends in TISSUE_RANGES.items()}
     late = rng.uniform(0.0, 1.0, TISSUES) * most

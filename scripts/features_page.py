@@ -17,7 +17,7 @@ from cad.mri.columns import Column, columns_of
 
 EVERYTHING = FeatureSettings.model_validate(
     {
-        "modalities": ["t2w", "adc", "hbv", "dce"],
+        "modalities": ["t2w", "adc", "hbv", "ktrans", "dce"],
         "families": [
             "intensity", "histogram", "gradient", "haralick",
             "semiquantitative", "kinetic", "size", "position",

@@ -254,7 +254,7 @@ class FeatureSettings(Section):
         by image: filters whose response is measured too
     """
 
-    modalities: tuple[Literal["t2w", "adc", "dce", "hbv"], ...] = ("t2w", "adc", "dce")
+    modalities: tuple[Literal["t2w", "adc", "dce", "hbv", "ktrans"], ...] = ("t2w", "adc", "dce")
     families: tuple[Family, ...] = (
         "intensity",
         "histogram",
@@ -271,7 +271,7 @@ class FeatureSettings(Section):
     exclude: tuple[str, ...] = ("dce_semi_baseline_signal_*", "dce_semi_maximum_enhancement_*")
     texture: TextureSettings = TextureSettings()
     texture_adc: TextureSettings = TextureSettings(bins=None, bin_width=120.0, range=(1.0, 4000.0))
-    filters: dict[Literal["t2w", "adc", "hbv"], tuple[FilterSettings, ...]] = Field(
+    filters: dict[Literal["t2w", "adc", "hbv", "ktrans"], tuple[FilterSettings, ...]] = Field(
         default_factory=dict
     )
     perfusion: PerfusionSettings = PerfusionSettings()

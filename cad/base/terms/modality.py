@@ -49,8 +49,12 @@ ADC = Modality("adc", "ADC map", "ADC", "dwi", "ADC", "1e-6 mm2/s")
 DCE = Modality("dce", "dynamic series", "DCE", "perf", "dce", dynamic=True)
 # The name differs from the b-values that a study brings (``acq-b<b>_dwi``): this is one image.
 HBV = Modality("hbv", "high-b diffusion image", "high-b DWI", "dwi", "acq-highb_dwi", optional=True)
+# Made elsewhere, of a dynamic series that the study need not have: read as it is, not fitted here.
+KTRANS = Modality(
+    "ktrans", "Ktrans map", "Ktrans map", "perf", "Ktrans", "1/min", decimals=2, optional=True
+)
 
-MODALITIES: tuple[Modality, ...] = (T2W, ADC, DCE, HBV)
+MODALITIES: tuple[Modality, ...] = (T2W, ADC, DCE, HBV, KTRANS)
 
 
 def modality(name: str) -> Modality:
@@ -59,7 +63,7 @@ def modality(name: str) -> Modality:
     Parameters
     ----------
     name : str
-        ``t2w``, ``adc``, ``hbv`` or ``dce``.
+        ``t2w``, ``adc``, ``dce``, ``hbv`` or ``ktrans``.
 
     Raises
     ------

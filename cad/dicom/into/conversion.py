@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, located
+from cad.base.files import JsonObject
 from cad.base.reading import reading
-from cad.base.terms.modality import MODALITIES, Modality
-from cad.dicom.into.regions import drawn_series, find_regions, outlined_gland
+from cad.base.terms.modality import KTRANS, MODALITIES, Modality
+from cad.dicom.into.regions import drawn_series, files_of, find_regions, outlined_gland
 from cad.dicom.into.rules import ImportRules, Match
 from cad.dicom.into.sources import SourceStudy, by_series
 from cad.mri.imaging import nifti
@@ -132,6 +133,7 @@ class _Job:
     def images(self) -> None:
         """Write every modality, and the flip-angle and diffusion images."""
         found = {m.name: self._dynamic(m) if m.dynamic else self._single(m) for m in MODALITIES}
+        found["ktrans"] = found["ktrans"] or self._from_file(KTRANS)
         found["vfa"] = self._several("flip angle", "vfa", "flip_angle")
         found["diffusion"] = self._several("b-value", "diffusion", "b_value")
         if self.rules.t2w and not found["t2w"]:
@@ -207,6 +209,25 @@ class _Job:
                 entries["BValue"] = head.b_value
             nifti.write_sidecar(target, entries)
             self.done.notes.append(f"{modality.name} from series {head.series_number}")
+        return True
+
+    def _from_file(self, modality: Modality) -> bool:
+        """Write the Ktrans map that lies in the source as an image file."""
+        places = [(top, text) for top in self.study.tables for text in self.rules.ktrans_file]
+        paths = (p for top, text in places for _, p in files_of(top, text, self.study.patient_id))
+        path = next(paths, None)
+        if path is None:
+            return False
+        target = image_path(self.build, self.study_id, modality.name)
+        if not is_there(target, self.build, self.have):
+            with located(file=path):
+                image, source = in_unit(nifti.read_image(path), modality, self.rules.ktrans_scale)
+            nifti.write_volume(target, image.with_array(image.array.astype(np.float32)))
+            entries: JsonObject = {"Units": modality.unit, "UnitsSource": source}
+            # Like a mask that lies in the source, it is this patient's by its name alone.
+            entries["StudyInstanceUID"] = self.study.uid
+            nifti.write_sidecar(target, entries)
+            self.done.notes.append(f"{modality.name} from its file, in {modality.unit}: {source}")
         return True
 
     def _is_there(self, target: Path, stacks: list[Stack], *, only: bool = True) -> bool:

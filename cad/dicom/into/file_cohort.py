@@ -20,7 +20,7 @@ from cad.mri.imaging.study import Roi
 from cad.mri.imaging.study_files import image_path
 from cad.mri.imaging.units import in_unit
 
-_IMAGES = ("t2w", "adc", "hbv")
+_IMAGES = ("t2w", "adc", "hbv", "ktrans")
 _KINDS = (*_IMAGES, "gland", "lesion", "zones")
 _ID = "[A-Za-z0-9-]+"
 
@@ -43,8 +43,8 @@ class FileStudy:
     top : Path
         Folder that is imported.
     files : dict of str to Path
-        A file for each kind: ``t2w``, ``adc``, ``hbv``, ``gland``, ``lesion``, ``zones``,
-        ``detector``; absent where there is none.
+        A file for each kind: ``t2w``, ``adc``, ``hbv``, ``ktrans``, ``gland``, ``lesion``,
+        ``zones``, ``detector``; absent where there is none.
     listed : list of (str, str)
         The study's two cells of the table of studies, each a list with commas: ISUP grades or
         Gleason scores of its lesions, and their PI-RADS categories. None without a row, several
@@ -178,7 +178,7 @@ def convert_files(
         path = study.files.get(name)
         if path is None or is_there(target, build, have):
             continue
-        scale = rules.files.adc_scale if name == "adc" else None
+        scale = {"adc": rules.files.adc_scale, "ktrans": rules.files.ktrans_scale}.get(name)
         image, source = in_unit(read_image(path), modality(name), scale)
         write_volume(target, image)
         entries = {"StudyInstanceUID": study.uid}

@@ -471,7 +471,7 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
     """Join masks with one lesion each, of several readers the half; or take a label map."""
     masks: dict[str, list[Path]] = {}
     for place in rule.file:
-        drawn = list(_files_of(top, place, patient_id))
+        drawn = list(files_of(top, place, patient_id))
         if drawn and "{roi}" not in place:
             path = drawn[0][1]
             if whole_numbers(path).array.any():
@@ -511,7 +511,7 @@ def outlined_gland(top: Path, patient_id: str, rule: OutlinesRule) -> Path | Non
     rule : OutlinesRule
         Its ``gland`` is the pattern of the mask's path below ``top``.
     """
-    found = _files_of(top, rule.gland, patient_id) if rule.gland else iter(())
+    found = files_of(top, rule.gland, patient_id) if rule.gland else iter(())
     return next((path for _, path in found), None)
 
 
@@ -544,8 +544,23 @@ def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) 
     return next((int(match[1]) for match in cells if match), None)
 
 
-def _files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path]]:
-    """Find the files that a rule names for a patient, each with its ROI id."""
+def files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path]]:
+    """Find the files that a rule names for a patient, each with its ROI id.
+
+    Parameters
+    ----------
+    top : Path
+        Folder that is searched.
+    place : str
+        Path below it; {patient}, {roi} and {reader} stand for ids, * for any text without /.
+    patient_id : str
+        The patient's id in the source.
+
+    Yields
+    ------
+    (str, Path)
+        ROI id, empty where the rule names none; file.
+    """
     glob = re.sub(r"\{(roi|reader)\}", "*", place.replace("{patient}", patient_id))
     text = re.escape(place.replace("{patient}", patient_id)).replace(r"\*", "[^/]*")
     text = text.replace(r"\{roi\}", "(?P<roi>[A-Za-z0-9]+)")
@@ -654,7 +669,7 @@ def _template_of(
     none had.
     """
     places = (str(rule.template), str(rule.template_zones))
-    paths = [next(_files_of(top, place, patient_id), None) for place in places]
+    paths = [next(files_of(top, place, patient_id), None) for place in places]
     if None in paths:
         absent = places[paths.index(None)].replace("{patient}", patient_id)
         note = f"no tissue by template: {absent} is not there"

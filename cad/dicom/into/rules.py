@@ -254,8 +254,12 @@ class FilesRule(Section):
         ADC map
     hbv
         diffusion image at b of 1400 s/mm2 or more
+    ktrans
+        Ktrans map made elsewhere
     adc_scale
         factor from the file to 1e-6 mm2/s
+    ktrans_scale
+        factor from the file to 1/min
     gland
         prostate mask
     lesion
@@ -281,7 +285,9 @@ class FilesRule(Section):
     t2w: tuple[str, ...] = ()
     adc: tuple[str, ...] = ()
     hbv: tuple[str, ...] = ()
+    ktrans: tuple[str, ...] = ()
     adc_scale: float | None = Field(None, gt=0)
+    ktrans_scale: float | None = Field(None, gt=0)
     gland: tuple[str, ...] = ()
     lesion: tuple[str, ...] = ()
     lesion_values: Literal["isup", "picai", "mask"] = "isup"
@@ -315,6 +321,14 @@ class ImportRules(Section):
         dynamic contrast-enhanced series
     hbv
         diffusion image at b of 1400 s/mm2 or more
+    ktrans
+        Ktrans map made elsewhere, 1/min
+    ktrans_file
+        the same as image files, where no series meets the rule: paths below the source, or below
+        the folder in which its zip archives lie; {patient} stands for the id, * for any text
+        without /
+    ktrans_scale
+        factor from such a file to 1/min
     vfa
         flip-angle series; every match is one angle
     diffusion
@@ -368,6 +382,9 @@ class ImportRules(Section):
     adc: tuple[Match, ...] = ()
     dce: DynamicRule | None = None
     hbv: tuple[Match, ...] = ()
+    ktrans: tuple[Match, ...] = ()
+    ktrans_file: tuple[str, ...] = ()
+    ktrans_scale: float | None = Field(None, gt=0)
     vfa: tuple[Match, ...] = ()
     diffusion: tuple[Match, ...] = ()
     prefer: Literal["last", "first", "largest"] | None = None
@@ -395,7 +412,7 @@ class ImportRules(Section):
         Parameters
         ----------
         name : str
-            ``t2w``, ``adc``, ``dce``, ``hbv``, ``vfa`` or ``diffusion``.
+            ``t2w``, ``adc``, ``dce``, ``hbv``, ``ktrans``, ``vfa`` or ``diffusion``.
         """
         rule: tuple[Match, ...] | DynamicRule | None = getattr(self, name)
         return rule.match if isinstance(rule, DynamicRule) else rule or ()

@@ -185,6 +185,10 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
         inside, where = _inside(study, study.adc, _REGIONS, _PROSTATE)
         measured = study.adc.array[inside & (study.adc.array != 0)]
         yield "adc_median", float(np.median(measured)) if measured.size else 0.0, where
+    if study.ktrans is not None:
+        inside, where = _inside(study, study.ktrans, _REGIONS, _PROSTATE)
+        measured = study.ktrans.array[inside]
+        yield "ktrans_map_median", float(np.median(measured)) if measured.size else 0.0, where
     t2w = study.protocols.get("t2w", Protocol())
     yield from _stated(t2w_repetition_time=t2w.repetition_time, t2w_echo_time=t2w.echo_time)
     if study.dce is not None:

@@ -114,7 +114,8 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
     ----------
     study : Study
         Changed: with ``adc`` its diffusion images move, and a high-b image on its grid; with
-        ``dce`` the flip-angle images, the transmit field, and a vessel mask on its grid.
+        ``dce`` the flip-angle images, the transmit field, and a vessel mask or Ktrans map on its
+        grid.
     name : str
         ``adc``, ``hbv`` or ``dce``.
     move : callable
@@ -131,6 +132,8 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
     if name == "dce" and study.dce is not None:
         if study.vessel is not None and study.vessel.same_grid(study.dce.grid):
             study.vessel = move(study.vessel)
+        if study.ktrans is not None and study.ktrans.same_grid(study.dce.grid):
+            study.ktrans = move(study.ktrans)
         study.vfa = [(angle, move(volume)) for angle, volume in study.vfa]
         study.b1 = None if study.b1 is None else move(study.b1)
         study.dce = replace(study.dce, grid=move(study.dce.grid))

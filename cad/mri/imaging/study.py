@@ -93,6 +93,8 @@ class Study:
         Dynamic contrast-enhanced series.
     hbv : Volume or None
         Diffusion-weighted image at b of 1400 s/mm2 or more, acquired or computed.
+    ktrans : Volume or None
+        Map of Ktrans (1/min) that was made elsewhere, on a grid of its own.
     vfa : list of (float, Volume)
         Variable-flip-angle images with their flip angle in degrees.
     vfa_repetition_time : float or None
@@ -126,6 +128,7 @@ class Study:
     adc: Volume | None = None
     dce: Dynamic | None = None
     hbv: Volume | None = None
+    ktrans: Volume | None = None
     vfa: list[tuple[float, Volume]] = field(default_factory=list)
     vfa_repetition_time: float | None = None
     b1: Volume | None = None
@@ -141,15 +144,15 @@ class Study:
     notes: list[str] = field(default_factory=list)
 
     def image(self, name: str) -> Volume | Dynamic | None:
-        """Return the image of a modality: ``t2w``, ``adc``, ``dce`` or ``hbv``; None if absent."""
+        """Return the image of a modality, by its name in ``MODALITIES``; None if absent."""
         image: Volume | Dynamic | None = getattr(self, name)
         return image
 
     def grid(self, name: str) -> Volume | None:
         """Return a 3-D image on a modality's grid; None where the modality is absent.
 
-        It is the modality's image, or the first frame of the dynamic series. ``name`` is ``t2w``,
-        ``adc``, ``dce`` or ``hbv``.
+        It is the modality's image, or the first frame of the dynamic series. ``name`` is that
+        of a row of ``MODALITIES``.
         """
         image = self.image(name)
         return image.grid if isinstance(image, Dynamic) else image
@@ -185,9 +188,7 @@ class Study:
 
     @property
     def anatomical(self) -> Volume:
-        """Return the T2 image; without one, the ADC map, the first dynamic frame or the hbv image.
-
-        The first of these that is present is returned.
+        """Return the first image that is present: T2, ADC, a dynamic frame, high b, Ktrans.
 
         Raises
         ------

@@ -107,8 +107,8 @@ _FOLDERS = {folder for folder, _ in _PLACES.values()}
 def image_path(folder: Path, study_id: str, kind: str) -> Path:
     """Return the path of a study's image or mask; the file may be absent.
 
-    ``kind`` is a modality's name (``t2w``, ``adc``, ``dce``, ``hbv``) or a mask: ``rois``,
-    ``gland`` or ``vessel``.
+    ``kind`` is a modality's name (``t2w``, ``adc``, ``dce``, ``hbv``, ``ktrans``) or a mask:
+    ``rois``, ``gland`` or ``vessel``.
     """
     place, suffix = _PLACES[kind]
     return folder / place / f"{study_id}_{suffix}.nii.gz"

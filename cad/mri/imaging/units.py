@@ -7,10 +7,10 @@ import numpy as np
 
 from cad.base.errors import CadError
 from cad.base.terms.beside import table_beside
-from cad.base.terms.modality import ADC, Modality
+from cad.base.terms.modality import Modality
 from cad.mri.imaging.volume import Volume
 
-_DIFFUSIVITY: dict[str, float] = table_beside(__file__)
+_FACTORS: dict[str, dict[str, float]] = table_beside(__file__)
 # What headers write where they do not want to say.
 _UNSTATED = {"", "1", "us", "normalized", "none", "unspecified", "nounits"}
 
@@ -47,12 +47,12 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
     spelt = _plain(image.unit)
     if spelt in _UNSTATED:
         return _times(image, 1.0, modality), "not stated by the source; judged by the values' range"
-    factors = _DIFFUSIVITY if modality is ADC else {}
+    factors = _FACTORS.get(modality.name, {})
     if spelt not in factors:
         raise CadError(
             f"{modality.short} in {image.unit!r}: no unit of this quantity; expected "
-            f"{modality.unit} or mm2/s",
-            hint="give the factor to 1e-6 mm2/s as scale in the import rule",
+            f"{modality.unit} or another of {', '.join(factors)}",
+            hint=f"give the factor to {modality.unit} as scale in the import rule",
         )
     return _times(image, factors[spelt], modality), f"stated: {image.unit}"
 

@@ -5,6 +5,7 @@ arterial input and fits every model that the settings name. Map names: ``relativ
 ``tofts_ktrans``, ... (:data:`cad.base.terms.features.MAPS` has units and sources).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,7 +16,7 @@ from cad.base.settings import PerfusionSettings
 from cad.base.terms.features import MAPS
 from cad.mri.features.perfusion import concentration as spgr
 from cad.mri.features.perfusion import models
-from cad.mri.features.perfusion.aif import ArterialInput
+from cad.mri.features.perfusion.aif import ArterialInput, InputFunction
 from cad.mri.features.perfusion.kinetics import (
     Kinetics,
     b1_map,
@@ -297,7 +298,7 @@ def _tissue_fits(
     """Fit the models that have an input; delays (s) where each curve has its own, else None."""
     settings = kinetics.settings
     refine = settings.refine
-    fitters = {
+    fitters: dict[str, Callable[[np.ndarray, InputFunction], models.KineticFit]] = {
         "tofts": partial(models.fit_tofts, refine=refine),
         "extended_tofts": partial(models.fit_extended_tofts, refine=refine),
         "patlak": models.fit_patlak,
@@ -310,7 +311,7 @@ def _tissue_fits(
     delays = models.curve_delays(concentration, arterial.inlet, bounds)
     # A delay on its bound is no minimum: the fit counts as one that failed.
     edge = (delays <= bounds[0]) | (delays >= bounds[1])
-    fits = {}
+    fits: dict[str, models.KineticFit] = {}
     for name, fit in wanted.items():
         made = models.fit_each_at(fit, concentration, arterial.inlet, delays)
         fits[name] = replace(made, failed=made.failed | edge)

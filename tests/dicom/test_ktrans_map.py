@@ -1,0 +1,169 @@
+"""A Ktrans map made elsewhere is an image of the study: read, in its unit, and measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+from dicom_files import write_series
+from import_cases import RULES, SHAPE, only_failure, regions, write_mha, write_patient, write_rois
+from typer.testing import CliRunner
+
+from cad.base.errors import CadError
+from cad.base.settings import PipelineSettings, parse_settings
+from cad.base.terms.modality import KTRANS
+from cad.cli import app
+from cad.dicom.into.importer import import_source
+from cad.folders.cohort import read_cohort
+from cad.mri.features.table import extract
+from cad.mri.imaging.nifti import read_sidecar, read_volume, sidecar_path
+from cad.mri.imaging.plausibility import implausible
+from cad.mri.imaging.registration import moved_together
+from cad.mri.imaging.study import Roi, Study
+from cad.mri.imaging.study_files import image_path, read_study, write_study
+from cad.mri.imaging.units import in_unit
+from cad.mri.imaging.volume import Dynamic
+from cad.run.stages.study import read_study_of
+
+SETTINGS = {
+    "name": "ktrans",
+    "images": {"t2_reference": "regions"},
+    "features": {
+        "modalities": ["t2w", "adc", "ktrans"],
+        "families": ["intensity", "gradient", "haralick"],
+    },
+}
+SERIES_RULE = "ktrans: [{description: ^ktrans, scale: 0.001}]\n"
+FILE_RULE = "ktrans_file: ['maps/{patient}-Ktrans.mha']\n"
+
+
+def ktrans_values() -> np.ndarray:
+    return np.random.default_rng(7).integers(20, 400, SHAPE).astype(np.uint16)
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"),
+    [("1/min", 1.0), ("min-1", 1.0), ("10^-3/min", 1e-3), ("1/s", 60.0), ("", 1.0)],
+)
+def test_units_become_per_minute(unit: str, factor: float) -> None:
+    image = replace(regions(1), unit=unit)
+    made, source = in_unit(image, KTRANS)
+    np.testing.assert_allclose(made.array, image.array * factor)
+    assert made.unit == "1/min"
+    assert source.startswith("stated: ") == bool(unit)
+
+
+def test_another_quantity_is_refused() -> None:
+    with pytest.raises(CadError, match="no unit of this quantity; expected 1/min"):
+        in_unit(replace(regions(1), unit="mm2/s"), KTRANS)
+
+
+def test_a_series_and_a_file_give_the_same_map(tmp_path: Path) -> None:
+    values = ktrans_values()
+    for name, rule in (("series", SERIES_RULE), ("file", FILE_RULE + "ktrans_scale: 0.001\n")):
+        source = tmp_path / name
+        study = write_patient(source / "P-001", dce=False)
+        write_rois(study, 1)
+        if name == "series":
+            write_series(study / "kt", values, number=30, description="ktrans")
+        else:
+            write_mha(source / "maps/P-001-Ktrans.mha", regions().with_array(values))
+        rules = tmp_path / f"{name}.yaml"
+        rules.write_text(RULES + rule)
+        done = import_source(source, tmp_path / f"{name}-out", rules)
+        assert not done.failures, done.failures
+        path = image_path(tmp_path / f"{name}-out/sub-P001", "sub-P001", "ktrans")
+        np.testing.assert_allclose(read_volume(path).array, values * 1e-3, rtol=1e-6)
+        assert read_sidecar(path)["Units"] == "1/min"
+    # A second import finds it there and writes nothing anew.
+    again = import_source(tmp_path / "file", tmp_path / "file-out", tmp_path / "file.yaml")
+    assert again.unchanged == ["sub-P001"]
+
+
+def test_a_map_in_another_unit_is_refused_at_the_door(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    write_rois(write_patient(source / "P-001", dce=False), 1)
+    write_mha(source / "maps/P-001-Ktrans.mha", regions().with_array(ktrans_values()))
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES + FILE_RULE)
+    error = only_failure(import_source(source, tmp_path / "out", rules))
+    assert "median of the Ktrans map in the regions" in error.problem
+    assert "ktrans_map_median" in error.hint
+
+
+def test_it_moves_with_the_series_that_it_was_made_of() -> None:
+    grid = regions(1)
+    frames = np.zeros((3, *SHAPE), np.float32)
+    study = Study("sub-1", "sub-1", dce=Dynamic(frames, grid, np.arange(3.0)), ktrans=grid)
+    moved_together(study, "dce", lambda image: replace(image, origin=(1.0, 2.0, 3.0)))
+    assert study.ktrans is not None
+    assert study.ktrans.origin == (1.0, 2.0, 3.0)
+    # One on a grid of its own was made of something else: it stays.
+    other = replace(grid, spacing=(2.0, 2.0, 3.0))
+    study = Study("sub-1", "sub-1", dce=Dynamic(frames, grid, np.arange(3.0)), ktrans=other)
+    moved_together(study, "dce", lambda image: replace(image, origin=(1.0, 2.0, 3.0)))
+    assert study.ktrans is other
+
+
+def test_it_is_written_and_read_back(tmp_path: Path) -> None:
+    image = regions(1)
+    values = (ktrans_values() * 1e-3).astype(np.float32)
+    study = Study(
+        "sub-1", "sub-1", t2w=image.with_array(ktrans_values()), ktrans=image.with_array(values),
+        roi_map=image, rois=[Roi("1", 1)],
+    )  # fmt: skip
+    write_study(tmp_path, study)
+    back = read_study(tmp_path, "sub-1", "sub-1", study.rois)
+    assert back.ktrans is not None
+    np.testing.assert_array_equal(back.ktrans.array, values)
+    assert "ktrans" in back.present
+    assert "ktrans" not in back.missing
+    assert not [e for e in implausible(back) if "Ktrans" in e.problem]
+    assert sidecar_path(image_path(tmp_path, "sub-1", "ktrans")).is_file()
+
+
+def test_radbouds_own_maps_of_two_men(
+    tmp_path: Path, shared_data: Path, counted: Callable[[int, str], None]
+) -> None:
+    """From zip archives and maps beside them; each region's median is SimpleITK's of its voxels."""
+    men = shared_data / "prostatex-men"
+    source = tmp_path / "in"
+    (source / "ktrans").mkdir(parents=True)
+    names = ("ProstateX-0006", "ProstateX-0008")
+    shutil.copy(men / "ProstateX-Findings-Train.csv", source)
+    for name in names:
+        shutil.copy(men / f"{name}.zip", source)
+        for suffix in ("mhd", "zraw"):
+            shutil.copy(men / f"ktrans/{name}-Ktrans.{suffix}", source / "ktrans")
+    out = tmp_path / "out"
+    command = ["import", str(source), str(out), "--rules", "prostatex", "--json"]
+    made = CliRunner().invoke(app, command)
+    assert made.exit_code == 0, made.output
+    assert len(json.loads(made.stdout)["added"]) == len(names)
+    settings = parse_settings(PipelineSettings, SETTINGS)
+    regions_seen = 0
+    for name, study in zip(names, map(read_study_of, read_cohort(out).studies()), strict=True):
+        rows = extract(study, settings).rows
+        theirs = sitk.ReadImage(str(men / f"ktrans/{name}-Ktrans.mhd"))
+        assert study.roi_map is not None
+        labels = study.roi_map.to_sitk()
+        values = sitk.GetArrayFromImage(theirs)
+        on_map = sitk.GetArrayFromImage(
+            sitk.Resample(labels, theirs, sitk.Transform(), sitk.sitkNearestNeighbor)
+        )
+        for roi in study.rois:
+            inside = values[on_map == roi.label]
+            row = rows[rows["roi_id"] == roi.roi_id].iloc[0]
+            assert inside.min() <= row["ktrans_intensity_median"] <= inside.max()
+            # Theirs takes or leaves a voxel by its centre, ours by its share.
+            assert row["ktrans_intensity_median"] == pytest.approx(np.median(inside), rel=0.25)
+            assert row[["ktrans_sobel_mean", "ktrans_haralick_contrast"]].notna().all()
+            regions_seen += 1
+    assert regions_seen >= len(names)
+    counted(regions_seen, "medians of Radboud's Ktrans maps beside SimpleITK's")
