@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pydicom
-from pydicom.encaps import generate_fragments
+from pydicom.encaps import generate_fragments, generate_frames
 from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, says its manual
 from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
@@ -22,8 +22,23 @@ from cad.mri.imaging.frames import STATE, Frame, read_dataset
 from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume
 
+_EXTRA = "prostate-cad[codecs]"
+# What else decompresses a file, by a part of its syntax's name; DCMTK knows the processes of JPEG.
+_TOOLS = {
+    "High-Throughput": "have the archive export the series without compression",
+    "JPEG 2000": "decompress it with `gdcmconv --raw`",
+    "JPEG-LS": "decompress it with `dcmdjpls`",
+    "RLE": "decompress it with `dcmdrle`",
+}
+_JPEG_TOOL = "decompress it with `dcmdjpeg`"
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 _BITS_STORED = b"\x28\0\1\1"  # the tag as it lies
+# JPEG that loses, of up to 12 bits; the last two are retired.
+_LOSSY_JPEG = {
+    "1.2.840.10008.1.2.4.51",  # Extended, processes 2 and 4
+    "1.2.840.10008.1.2.4.53",  # Spectral Selection, 6 and 8
+    "1.2.840.10008.1.2.4.55",  # Full Progression, 10 and 12
+}
 _JPEG_2000 = b"\xff\x4f\xff\x51"
 # Start of frame, of every JPEG process (T.81) and of JPEG-LS; C4, C8 and CC are other things.
 _FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
@@ -176,17 +191,63 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
     """
     with reading(path, "damaged pixel data"):
         _check_pixels(dataset)
+        syntax = dataset.file_meta.get("TransferSyntaxUID")
+        if syntax in _LOSSY_JPEG and int(dataset.BitsStored) > 8:
+            return _deep_jpeg(dataset, path)
         try:
             return np.asarray(dataset.pixel_array)
         except Exception as error:
-            syntax = dataset.file_meta.get("TransferSyntaxUID")
             if syntax is not None and _needs_codec(syntax):
                 raise _no_codec(syntax, path, error) from error
             raise
 
 
+def _deep_jpeg(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
+    """Return frames of a lossy JPEG of 9 to 12 bits, which pydicom hands to no decoder."""
+    syntax = dataset.file_meta.TransferSyntaxUID
+    if dataset.PixelRepresentation != 0 or int(dataset.BitsAllocated) != 16:
+        raise CadError(
+            f"{syntax.name} of {dataset.BitsStored} bits with a sign: decoders do not agree on it",
+            file=path,
+            hint="export the series without compression, or by a lossless syntax",
+        )
+    try:
+        import gdcm
+    except ImportError as error:
+        raise _no_codec(syntax, path, error) from error
+    frames = int(dataset.get("NumberOfFrames") or 1)
+    shape = (int(dataset.Rows), int(dataset.Columns))
+    planes = []
+    for source in generate_frames(dataset.PixelData, number_of_frames=frames):
+        fragment = gdcm.Fragment()
+        fragment.SetByteStringValue(source)
+        fragments = gdcm.SequenceOfFragments.New()
+        fragments.AddFragment(fragment)
+        element = gdcm.DataElement(gdcm.Tag(0x7FE0, 0x0010))
+        element.SetValue(fragments.__ref__())
+        image = gdcm.Image()
+        image.SetNumberOfDimensions(2)
+        image.SetDimensions((shape[1], shape[0], 1))
+        image.SetDataElement(element)
+        grey = gdcm.PhotometricInterpretation.GetPIType("MONOCHROME2")
+        image.SetPhotometricInterpretation(gdcm.PhotometricInterpretation(grey))
+        image.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.GetTSType(str(syntax))))
+        bits = int(dataset.BitsStored)
+        image.SetPixelFormat(gdcm.PixelFormat(1, 16, bits, bits - 1, 0))
+        # GDCM gives characters for bytes.
+        content = image.GetBuffer().encode("utf-8", "surrogateescape")
+        planes.append(np.frombuffer(content, np.uint16).reshape(shape))
+    return planes[0] if len(planes) == 1 else np.stack(planes)
+
+
 def _check_pixels(dataset: pydicom.Dataset) -> None:
     """Refuse pixels that would fill the memory, by the header and by the compressed images' own."""
+    absent = [name for name in ("Rows", "Columns", "BitsAllocated") if name not in dataset]
+    if absent:
+        raise CadError(
+            f"the header lacks {' and '.join(absent)}, without which pixels have no size",
+            hint="export the series again",
+        )
     voxels = int(dataset.Rows) * int(dataset.Columns)
     frames = int(dataset.get("NumberOfFrames") or 1)
     sample = -(-int(dataset.BitsAllocated) // 8) * int(dataset.get("SamplesPerPixel", 1))
@@ -227,18 +288,13 @@ def _needs_codec(syntax: UID) -> bool:
 
 
 def _no_codec(syntax: UID, path: Path, error: Exception) -> CadError:
-    packages = {
-        "JPEG-LS": "pyjpegls",
-        "JPEG 2000": "pylibjpeg pylibjpeg-openjpeg",
-        "High-Throughput": "pylibjpeg pylibjpeg-openjpeg",
-        "RLE": "pylibjpeg-rle",
-    }
-    # Every other JPEG, lossless among them, is in the extra.
-    extra = "prostate-cad[codecs]"
-    package = next((p for name, p in packages.items() if name in syntax.name), extra)
+    # Of the extra's packages each undoes some; these two are small and enough for their own.
+    packages = {"JPEG-LS": "pyjpegls or prostate-cad[codecs]", "RLE": "pylibjpeg-rle"}
+    package = next((p for name, p in packages.items() if name in syntax.name), _EXTRA)
+    tools = next((t for name, t in _TOOLS.items() if name in syntax.name), _JPEG_TOOL)
+    reason = " ".join(str(error).split()).removesuffix(":")
     return CadError(
-        f"compressed pixel data that cannot be decoded: {syntax.name} ({syntax}): "
-        f"{str(error).splitlines()[0]}",
+        f"compressed pixel data that cannot be decoded: {syntax.name} ({syntax}): {reason[:200]}",
         file=path,
-        hint=f"install {package}, or decompress with `gdcmconv --raw` or `dcmdjpeg`",
+        hint=f"install {package}, or {tools}",
     )

@@ -14,11 +14,17 @@ import pydicom
 import pytest
 from dicom_files import edit, uid, write_series
 from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.encaps import encapsulate
 from pydicom.sr.coding import Code
+from pydicom.uid import (
+    HTJ2K as HTJ2KUID,
+)
 from pydicom.uid import (
     DeflatedExplicitVRLittleEndian,
     ExplicitVRBigEndian,
     ExplicitVRLittleEndian,
+    HTJ2KLossless,
+    HTJ2KLosslessRPCL,
     ImplicitVRLittleEndian,
     MediaStorageDirectoryStorage,
 )
@@ -28,7 +34,7 @@ from cad.base.terms.modality import ADC, T2W
 from cad.mri.imaging import vendor
 from cad.mri.imaging.listing import Listing, list_files
 from cad.mri.imaging.phases import order_phases
-from cad.mri.imaging.pixels import read_stack
+from cad.mri.imaging.pixels import decoded, read_stack
 from cad.mri.imaging.stacks import BY_ORDER, Stack, stacks_of
 from cad.mri.imaging.units import in_unit
 
@@ -97,6 +103,80 @@ def test_jpeg_lossless_has_its_codec_in_an_extra(tmp_path):
     assert pydicom.dcmread(path).file_meta.TransferSyntaxUID.name.startswith("JPEG Lossless")
     (stack,) = stacks(tmp_path)
     assert (read_stack(stack).array == voxels()).all()
+
+
+# 8 rows of 12 columns of 12 bits: written by OpenJPH 0.9 (`ojph_compress -reversible true`).
+HTJ2K = bytes.fromhex(
+    "ff4fff51002940000000000c0000000800000000000000000000000c00000008000000000000000000010b0101"
+    "ff500008000200000007ff52000c00020001000104044001ff5c00072070707078ff64001600014f70656e4a50"
+    "482056657220302e392e302eff90000a00000000009b0001ff93c0017560ed0ff86c2dd599d7bdf790c63c4704"
+    "64a43ac21bf426274de3250440426b824547009d05cc16190051ba00c0016ec0016e4000b6c0d9771114440013"
+    "4c50cd56b1549b27025040c7c9013a18902d48779900e93269a2f930294163220007ce02c06a0afe00bc492840"
+    "144976ba004791afa66ed38bd3cda6742db97b954df09b048d48384072033900ffd9"
+)
+HTJ2K_VALUES = """
+8 336 654 951 1248 1504 1816 2107 2431 2748 3028 3330
+78 361 687 950 1243 1568 1838 2194 2490 2761 3064 3375
+122 423 674 1018 1302 1591 1920 2225 2488 2811 3080 3431
+131 412 712 1012 1352 1645 1911 2267 2535 2854 3124 3438
+194 449 781 1062 1396 1676 1979 2283 2562 2870 3162 3491
+199 533 814 1103 1444 1686 2011 2338 2643 2920 3244 3526
+228 533 862 1168 1477 1740 2029 2369 2643 2979 3268 3567
+291 618 886 1191 1512 1817 2101 2371 2678 2977 3296 3615
+"""
+
+
+def deep(folder: Path, syntax: str) -> Path:
+    """A slice of 12 bits in a process of JPEG, by DCMTK."""
+    ramp = np.add.outer(np.arange(24), np.arange(20)) * 90
+    path = write_series(folder, ramp[None].astype(np.uint16))[0]
+    edit(path, BitsStored=12, HighBit=11)
+    subprocess.run(["dcmcjpeg", syntax, path, path], check=True, capture_output=True)
+    return path
+
+
+@pytest.mark.parametrize("syntax", ["+ee", "+es", "+ep"])
+def test_jpeg_of_twelve_bits_is_what_dcmtk_reads(tmp_path, syntax):
+    if shutil.which("dcmcjpeg") is None:
+        pytest.skip("DCMTK ABSENT: run scripts/install_tools.sh")
+    path = deep(tmp_path / "in", syntax)
+    subprocess.run(["dcmdjpeg", path, tmp_path / "plain"], check=True, capture_output=True)
+    (stack,) = stacks(tmp_path / "in")
+    expected = pydicom.dcmread(tmp_path / "plain").pixel_array
+    assert expected.max() > 3000
+    np.testing.assert_array_equal(read_stack(stack).array[0], expected)
+
+
+def test_jpeg_of_twelve_bits_with_a_sign_is_refused(tmp_path):
+    if shutil.which("dcmcjpeg") is None:
+        pytest.skip("DCMTK ABSENT: run scripts/install_tools.sh")
+    edit(deep(tmp_path, "+ee"), PixelRepresentation=1)  # DCMTK itself writes none
+    (stack,) = stacks(tmp_path)
+    with pytest.raises(CadError, match="12 bits with a sign") as caught:
+        read_stack(stack)
+    assert "without compression" in caught.value.hint
+
+
+@pytest.mark.parametrize("syntax", [HTJ2KLossless, HTJ2KLosslessRPCL, HTJ2KUID])
+def test_high_throughput_jpeg_2000_is_read(tmp_path, syntax):
+    path = write_series(tmp_path, np.zeros((1, 8, 12), np.uint16))[0]
+    dataset = pydicom.dcmread(path)
+    dataset.BitsStored, dataset.HighBit = 12, 11
+    dataset.PixelData = encapsulate([HTJ2K])
+    dataset.file_meta.TransferSyntaxUID = syntax
+    dataset.save_as(path)
+    (stack,) = stacks(tmp_path)
+    values = np.array(HTJ2K_VALUES.split(), int).reshape(8, 12)
+    np.testing.assert_array_equal(read_stack(stack).array[0], values)
+
+
+@pytest.mark.parametrize("lacking", ["Rows", "BitsAllocated"])
+def test_pixels_without_a_size_say_what_the_header_lacks(tmp_path, lacking):
+    path = write_series(tmp_path, voxels())[0]
+    dataset = pydicom.dcmread(path)
+    del dataset[lacking]
+    with pytest.raises(CadError, match=f"the header lacks {lacking}"):
+        decoded(dataset, path)
 
 
 def test_monochrome1_says_how_to_show_not_what_was_measured(tmp_path):
