@@ -184,9 +184,14 @@ def broken(cohorts: int = 400) -> pd.DataFrame:
             y, s, g = correlated_scores(np.random.default_rng([29, seed]), largest=largest)
             for name, (lower, upper) in _intervals(y, s, g, 200, seed).items():
                 held.setdefault(name, []).append(lower <= 0.85 <= upper)
-        rows += [{"data": f"one of 49 patients holds {largest:.0%} of the regions",
-                  "measured": f"coverage of the 95 % interval of the AUC: {name}",
-                  "value": float(np.mean(inside))} for name, inside in held.items()]  # fmt: skip
+        rows += [
+            {
+                "data": f"one of 49 patients holds {largest:.0%} of the regions",
+                "measured": f"coverage of the 95 % interval of the AUC: {name}",
+                "value": float(np.mean(inside)),
+            }
+            for name, inside in held.items()
+        ]
     for prevalence in (0.25, 0.05, 0.03):
         beyond = {"brier": [], "auc": []}
         for seed in range(cohorts):
@@ -200,16 +205,26 @@ def broken(cohorts: int = 400) -> pd.DataFrame:
             ).table.query("learner == 'b'")
             for measure, errs in beyond.items():
                 errs.extend(table.loc[table["measure"] == measure, "beyond_chance"])
-        rows += [{"data": f"{prevalence:.0%} of the regions malignant",
-                  "measured": f"two learners alike, {measure}: said to differ beyond chance",
-                  "value": float(np.mean(errs))} for measure, errs in beyond.items()]  # fmt: skip
+        rows += [
+            {
+                "data": f"{prevalence:.0%} of the regions malignant",
+                "measured": f"two learners alike, {measure}: said to differ beyond chance",
+                "value": float(np.mean(errs)),
+            }
+            for measure, errs in beyond.items()
+        ]
     slopes: dict[tuple[str, str], list[float]] = {}
     for seed in range(max(1, cohorts // 20)):
         for key, slope in _slopes(seed).items():
             slopes.setdefault(key, []).append(slope)
     for (who, against), values in slopes.items():
-        rows.append({"data": f"labels of {who}", "measured": f"slope against {against}, mean",
-                     "value": float(np.nanmean(values))})  # fmt: skip
+        rows.append(
+            {
+                "data": f"labels of {who}",
+                "measured": f"slope against {against}, mean",
+                "value": float(np.nanmean(values)),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -229,7 +244,7 @@ def _slopes(seed: int) -> dict[tuple[str, str], float]:
         "four readers": everybody,
         "one reader": one,
         "one reader who says yes or no": np.where(one == one, one > 0.5, np.nan),
-    }  # fmt: skip
+    }
     made = {}
     for who, p in labels.items():
         use = train & np.isfinite(p)

@@ -93,8 +93,9 @@ def main() -> int:
     total = Counter[str]()
     with ThreadPoolExecutor(arguments.processes) as pool:
         for kind, inputs, found, seconds in pool.map(lambda kind: tried(kind, each), kinds):
-            print(f"{kind}: {inputs} inputs, {seconds:.0f} s, {sum(found.values())} found",
-                  flush=True)  # fmt: skip
+            print(
+                f"{kind}: {inputs} inputs, {seconds:.0f} s, {sum(found.values())} found", flush=True
+            )
             for text, count in found.most_common(20):
                 print(f"  {count} x {text}")
             total += found

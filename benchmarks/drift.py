@@ -152,8 +152,10 @@ def without_change(rng: np.random.Generator, at: Pool, years: int, men: float) -
     verdict = "met"
     if length < NIGHTS:
         verdict = "MISSED"
-    print(f"{years} years, {men:g} men a night: {total} alarms in {watched_nights} nights, "
-          f"average run length {length:.0f} (asked: {NIGHTS:.0f}, {verdict})")  # fmt: skip
+    print(
+        f"{years} years, {men:g} men a night: {total} alarms in {watched_nights} nights, "
+        f"average run length {length:.0f} (asked: {NIGHTS:.0f}, {verdict})"
+    )
     print("by chart:", dict(alarms.most_common()))
 
 

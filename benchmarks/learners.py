@@ -254,11 +254,14 @@ print(time.process_time() - start)
                 float(
                     subprocess.run(
                         [sys.executable, "-c", code],
-                        env=environment, capture_output=True, text=True, check=True,
+                        env=environment,
+                        capture_output=True,
+                        text=True,
+                        check=True,
                     ).stdout
                 )
                 for _ in range(2)
-            )  # fmt: skip
+            )
         case = f"first {name}.fit"
         if name == "ProbabilisticSVC":
             table.row(case, "processor seconds, cache empty", empty, "<=", 4)

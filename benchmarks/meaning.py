@@ -169,9 +169,13 @@ def typical_rows(fitted: Typicality, studies: list[Study], settings: PipelineSet
     judged = fitted.judge(table, table["participant_id"])
     flagged = float(np.mean([j.flagged for j in judged]))
     found: list[Row] = [
-        (f"held-out simulated regions flagged, of {len(table)}", f"{flagged:.1%}", "<= 5%",
-         flagged <= 0.05)
-    ]  # fmt: skip
+        (
+            f"held-out simulated regions flagged, of {len(table)}",
+            f"{flagged:.1%}",
+            "<= 5%",
+            flagged <= 0.05,
+        )
+    ]
     for study in real_studies():
         made = extract(study, USUAL)
         judged = fitted.judge(made.rows, made.rows["participant_id"])
@@ -185,9 +189,12 @@ def typical_rows(fitted: Typicality, studies: list[Study], settings: PipelineSet
 def _same(a: pd.DataFrame, b: pd.DataFrame) -> bool:
     """Return whether two tables of features agree to rounding."""
     return list(a) == list(b) and np.allclose(
-        a.iloc[:, 2:].to_numpy(float), b.iloc[:, 2:].to_numpy(float), rtol=1e-3, atol=1e-3,
+        a.iloc[:, 2:].to_numpy(float),
+        b.iloc[:, 2:].to_numpy(float),
+        rtol=1e-3,
+        atol=1e-3,
         equal_nan=True,
-    )  # fmt: skip
+    )
 
 
 def _said(judgement: Judgement) -> str:

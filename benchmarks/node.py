@@ -54,11 +54,13 @@ class Run:
         self.base = sample_study(folder)
         archive, aet = os.environ["CAD_ARCHIVE"], os.environ["CAD_ARCHIVE_AET"]
         self.node = Node(
-            folder / "node", archive, aet,
+            folder / "node",
+            archive,
+            aet,
             studies={"jobs": jobs, "quiet_seconds": 2},
             receiver={"callers": [CALLER, aet]},
             archive={"commitment": commitment, "commitment_seconds": 20},
-        )  # fmt: skip
+        )
         introduce(self.node)
         self.acknowledged: set[str] = set()
         self.seconds: list[float] = []

@@ -173,9 +173,14 @@ def men_decided(cohorts: int = 20, patients: int = 49, aim: float = 0.95) -> dic
             limits = choose_thresholds(y, p, np.arange(len(y)), decision)
             code = decide(q, *limits)
             rows[name].append(
-                (len(code), *(int(((code == word) & (t == right)).sum())
-                              for word, right in ((0, 0), (0, 1), (1, 1), (1, 0))))
-            )  # fmt: skip
+                (
+                    len(code),
+                    *(
+                        int(((code == word) & (t == right)).sum())
+                        for word, right in ((0, 0), (0, 1), (1, 1), (1, 0))
+                    ),
+                )
+            )
     out = {}
     for name, counts in rows.items():
         n, tn, fn, tp, fp = np.sum(counts, axis=0)

@@ -88,9 +88,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     known = {
-        "cohorts": cohorts, "learners": learners, "real": real, "readers": readers,
-        "single": single, "speed": speed, "suggest": suggested,
-    }  # fmt: skip
+        "cohorts": cohorts,
+        "learners": learners,
+        "real": real,
+        "readers": readers,
+        "single": single,
+        "speed": speed,
+        "suggest": suggested,
+    }
     known[options.name](options)
 
 
@@ -224,8 +229,10 @@ def real(options: argparse.Namespace) -> None:
             rows = result.table[result.table["measure"] == "kl"].set_index("learner")
             kl[name] = rows["value"]
             lost = rows[(rows["upper"] < 0) & ~rows.index.isin([*OWN, "constant"])]
-            worse += [{"set": name, "learner": own, "rival": rival, **row} for rival, row in
-                      lost[["difference", "lower", "upper"]].iterrows()]  # fmt: skip
+            worse += [
+                {"set": name, "learner": own, "rival": rival, **row}
+                for rival, row in lost[["difference", "lower", "upper"]].iterrows()
+            ]
             if own == "ensemble":
                 for rival in better:
                     better[rival] += int(rows.loc[rival, "lower"] > 0)
@@ -324,9 +331,13 @@ def _five_folds(regions: CohortArrays) -> pd.DataFrame:
     table = pd.DataFrame({"p": regions.p, "owner": regions.patients})
     for name, learner in {**OWN, **rival_learners()}.items():
         table[name] = out_of_fold(
-            Pipeline([*front().steps, ("learner", learner)]), regions.X, regions.p, groups=dealt,
-            patients=regions.patients, eta=regions.eta,
-        ).probability  # fmt: skip
+            Pipeline([*front().steps, ("learner", learner)]),
+            regions.X,
+            regions.p,
+            groups=dealt,
+            patients=regions.patients,
+            eta=regions.eta,
+        ).probability
     table["constant"] = [np.mean(regions.p[dealt != fold]) for fold in dealt]
     return table
 

@@ -34,9 +34,15 @@ DEVELOPMENT = (
 """Tables that took part in the choice of the learners' settings."""
 TEXTS, COLUMNS = 400, 40
 _RATINGS = (
-    "subtlety", "internalStructure", "calcification", "sphericity", "margin", "lobulation",
-    "spiculation", "texture",
-)  # fmt: skip
+    "subtlety",
+    "internalStructure",
+    "calcification",
+    "sphericity",
+    "margin",
+    "lobulation",
+    "spiculation",
+    "texture",
+)
 
 
 @dataclass(frozen=True)
@@ -186,6 +192,14 @@ def _size(outlines: pd.DataFrame) -> pd.Series:
     everything = np.vstack(rings)
     centre, extent = everything.mean(axis=0), np.ptp(everything, axis=0)
     return pd.Series(
-        {"x": centre[0], "y": centre[1], "z": outlines["z"].mean(), "width": extent[0],
-         "height": extent[1], "area": max(areas), "summed": sum(areas), "slices": len(rings)}
-    )  # fmt: skip
+        {
+            "x": centre[0],
+            "y": centre[1],
+            "z": outlines["z"].mean(),
+            "width": extent[0],
+            "height": extent[1],
+            "area": max(areas),
+            "summed": sum(areas),
+            "slices": len(rings),
+        }
+    )

@@ -56,10 +56,14 @@ def gains(cohort: Path, out: Path, seed: int) -> list[dict[str, object]]:
                 value[kind] = auc(truth[scored], folds.decision[scored])
             rows.append(
                 {
-                    "seed": seed, "read": share, "learner": name, "labelled": int(share * len(y)),
-                    "without": value[Pipeline], "with": value[SemiSupervisedPipeline],
+                    "seed": seed,
+                    "read": share,
+                    "learner": name,
+                    "labelled": int(share * len(y)),
+                    "without": value[Pipeline],
+                    "with": value[SemiSupervisedPipeline],
                 }
-            )  # fmt: skip
+            )
     return rows
 
 
@@ -79,11 +83,16 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
         half = student.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / np.sqrt(len(gap))
         made.append(
             {
-                "read": f"{read:.0%}", "learner": learner, "without": part["without"].mean(),
-                "with": part["with"].mean(), "difference": gap.mean(), "lower": gap.mean() - half,
-                "upper": gap.mean() + half, "better in": f"{(gap > 0).sum()} of {len(gap)}",
+                "read": f"{read:.0%}",
+                "learner": learner,
+                "without": part["without"].mean(),
+                "with": part["with"].mean(),
+                "difference": gap.mean(),
+                "lower": gap.mean() - half,
+                "upper": gap.mean() + half,
+                "better in": f"{(gap > 0).sum()} of {len(gap)}",
             }
-        )  # fmt: skip
+        )
     return pd.DataFrame(made)
 
 

@@ -10,9 +10,21 @@ from cad.base.version import __version__
 
 _MODULES = ("plot", "learners", "evaluation")
 _NAMES = (
-    "Belief", "Bundle", "CadError", "Cohort", "Table", "Validation", "consensus",
-    "default_learner", "load_model", "measure", "predict", "read_cohort", "save_model", "validate",
-)  # fmt: skip
+    "Belief",
+    "Bundle",
+    "CadError",
+    "Cohort",
+    "Table",
+    "Validation",
+    "consensus",
+    "default_learner",
+    "load_model",
+    "measure",
+    "predict",
+    "read_cohort",
+    "save_model",
+    "validate",
+)
 __all__ = [*_NAMES, *_MODULES, "__version__"]
 
 

@@ -19,15 +19,21 @@ EVERYTHING = FeatureSettings.model_validate(
     {
         "modalities": ["t2w", "adc", "hbv", "ktrans", "dce"],
         "families": [
-            "intensity", "histogram", "gradient", "haralick",
-            "semiquantitative", "kinetic", "size", "position",
+            "intensity",
+            "histogram",
+            "gradient",
+            "haralick",
+            "semiquantitative",
+            "kinetic",
+            "size",
+            "position",
         ],
         "counting": True,
         "exclude": [],
         "radiomics": ["shape", "glrlm", "glszm", "gldm", "ngtdm", "total_energy", "mcc"],
         "perfusion": {"models": ["tofts", "extended_tofts", "brix", "patlak"], "delay": "voxel"},
     }
-)  # fmt: skip
+)
 """Settings that make every column but those of filters, which are named after their settings."""
 
 HEAD = """# Features

@@ -48,8 +48,9 @@ def licence(package: Distribution) -> str:
     if expression := metadata.get("License-Expression"):
         return str(expression)
     prefix = "License :: OSI Approved :: "
-    classifiers = [c.removeprefix(prefix) for c in metadata.get_all("Classifier") or []
-                   if c.startswith(prefix)]  # fmt: skip
+    classifiers = [
+        c.removeprefix(prefix) for c in metadata.get_all("Classifier") or [] if c.startswith(prefix)
+    ]
     words = str(metadata.get("License") or "").strip()
     # Some packages paste the whole text: the GNU licence it names, or its first line.
     gnu = re.search(r"GNU (Affero |Lesser )?General Public License", words)

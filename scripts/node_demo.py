@@ -52,10 +52,15 @@ def follow(folder: Path, study: Path, rules: str, t2: str, mask: str) -> None:
     folder_of_papers = os.environ.get("CAD_ORTHANC_TLS")
     ours = {"tls": shown(Path(folder_of_papers), "node")} if folder_of_papers else {}
     node = Node(
-        folder, archive, aet, rules=rules, models=MODELS,
-        receiver={"callers": [aet], **ours}, studies={"quiet_seconds": 2, "count": True},
+        folder,
+        archive,
+        aet,
+        rules=rules,
+        models=MODELS,
+        receiver={"callers": [aet], **ours},
+        studies={"quiet_seconds": 2, "count": True},
         archive={"commitment": True, "limits": ours},
-    )  # fmt: skip
+    )
     node.start()
     try:
         introduce(node, UseDicomTls=bool(folder_of_papers))

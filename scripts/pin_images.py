@@ -16,14 +16,17 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlencode
 
-FROM = re.compile(r"^FROM (?P<image>\S+?/\S+?):(?P<tag>[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64})?",
-                  re.MULTILINE)  # fmt: skip
-KINDS = ", ".join((
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-))  # fmt: skip
+FROM = re.compile(
+    r"^FROM (?P<image>\S+?/\S+?):(?P<tag>[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64})?", re.MULTILINE
+)
+KINDS = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # Docker's name for its registry is not where that listens.
 HOSTS = {"docker.io": "registry-1.docker.io"}

@@ -623,9 +623,18 @@ def _ecg(results: Path) -> list[Claim]:
 
 
 _CHECKS = (
-    _outlier, _table1, _table2, _toy, _orders, _clinical,
-    _wang, _wang_roi, _reject, _reject_rates, _ecg,
-)  # fmt: skip
+    _outlier,
+    _table1,
+    _table2,
+    _toy,
+    _orders,
+    _clinical,
+    _wang,
+    _wang_roi,
+    _reject,
+    _reject_rates,
+    _ecg,
+)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,23 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 Way = Literal["in", "out", "own"]
 FORMS = (
-    "text", "JSON", "YAML", "table", "npy", "npz", "parquet", "workbook", "NIfTI", "MetaImage",
-    "DICOM", "zip", "tar", "SQLite", "lines", "any",
-)  # fmt: skip
+    "text",
+    "JSON",
+    "YAML",
+    "table",
+    "npy",
+    "npz",
+    "parquet",
+    "workbook",
+    "NIfTI",
+    "MetaImage",
+    "DICOM",
+    "zip",
+    "tar",
+    "SQLite",
+    "lines",
+    "any",
+)
 """What strangers' bytes are; each has its own ways to be damaged."""
 
 

@@ -108,14 +108,21 @@ def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool
 def _check_replaceable(path: Path, inputs: Sequence[Path], force: bool) -> None:
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
-        raise CadError("the output is a link: what it leads to is not replaced", file=path,
-                       hint="name the file itself, or another one")  # fmt: skip
+        raise CadError(
+            "the output is a link: what it leads to is not replaced",
+            file=path,
+            hint="name the file itself, or another one",
+        )
     if not stat.S_ISREG(status.st_mode):
-        raise CadError("the output is no regular file: it is not replaced", file=path,
-                       hint="name a new file")  # fmt: skip
+        raise CadError(
+            "the output is no regular file: it is not replaced", file=path, hint="name a new file"
+        )
     if any(source.exists() and source.samefile(path) for source in inputs):
-        raise CadError("the output is the input itself, which is never overwritten", file=path,
-                       hint="name another file with --out")  # fmt: skip
+        raise CadError(
+            "the output is the input itself, which is never overwritten",
+            file=path,
+            hint="name another file with --out",
+        )
     if force:
         return
     noted = b""
@@ -124,8 +131,11 @@ def _check_replaceable(path: Path, inputs: Sequence[Path], force: bool) -> None:
     with path.open("rb") as stream:
         present = hashlib.file_digest(stream, "sha256").hexdigest().encode()
     if noted != present:
-        raise CadError("the file is there, and this program did not write it or it was changed",
-                       file=path, hint="name another file, or give --force")  # fmt: skip
+        raise CadError(
+            "the file is there, and this program did not write it or it was changed",
+            file=path,
+            hint="name another file, or give --force",
+        )
 
 
 def state_of(path: Path) -> tuple[int, int]:

@@ -50,9 +50,20 @@ MAX_RATIO, SMALL = 100, 256 * MIB
 
 # The machine's troubles, which say nothing about the file; all others a damaged file can cause.
 _MACHINE = {
-    errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS,
-    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EINTR, errno.ETIMEDOUT,
-}  # fmt: skip
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOENT,
+    errno.EIO,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ESTALE,
+    errno.EINTR,
+    errno.ETIMEDOUT,
+}
 # What such an exception says is no sentence without its name.
 _CURT = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _MESSAGE = 300
@@ -582,8 +593,9 @@ def _text_bytes(chunk: Any) -> int:
     import pyarrow.compute as pc
 
     lengths = pc.fill_null(pc.binary_length(chunk.dictionary), 0).to_numpy(zero_copy_only=False)
-    used = np.bincount(chunk.indices.drop_null().to_numpy(zero_copy_only=False),
-                       minlength=len(lengths))  # fmt: skip
+    used = np.bincount(
+        chunk.indices.drop_null().to_numpy(zero_copy_only=False), minlength=len(lengths)
+    )
     return int(used.astype(np.int64) @ lengths.astype(np.int64))
 
 

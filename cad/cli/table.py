@@ -149,9 +149,20 @@ def table_validate(
     from cad.run.tables import Dialect, read_regions, table_settings, validate_table
 
     columns = _columns(
-        file, patient, scores, scale, histology, isup_min, site, region, reader, ignore, features,
-        missing, preset,
-    )  # fmt: skip
+        file,
+        patient,
+        scores,
+        scale,
+        histology,
+        isup_min,
+        site,
+        region,
+        reader,
+        ignore,
+        features,
+        missing,
+        preset,
+    )
     settings = table_settings(pipeline, learner, folds, seed)
     regions = read_regions(file, columns, Dialect(separator, decimal, encoding, sheet))
     options = execution(jobs, scheduler)
@@ -194,9 +205,20 @@ def table_train(
     from cad.run.tables import Dialect, read_regions, table_settings, train_table
 
     columns = _columns(
-        file, patient, scores, scale, histology, isup_min, site, region, reader, ignore, features,
-        missing, preset,
-    )  # fmt: skip
+        file,
+        patient,
+        scores,
+        scale,
+        histology,
+        isup_min,
+        site,
+        region,
+        reader,
+        ignore,
+        features,
+        missing,
+        preset,
+    )
     settings = table_settings(pipeline, learner, folds, seed)
     regions = read_regions(file, columns, Dialect(separator, decimal, encoding, sheet))
     options = execution(jobs, scheduler)

@@ -43,9 +43,21 @@ from cad.run.stages.aggregate import Table
 from cad.run.tables.saving import Validated, save_validation
 
 __all__ = [
-    "Belief", "Bundle", "CadError", "Cohort", "Table", "Validation", "consensus",
-    "default_learner", "load_model", "measure", "predict", "read_cohort", "save_model", "validate",
-]  # fmt: skip
+    "Belief",
+    "Bundle",
+    "CadError",
+    "Cohort",
+    "Table",
+    "Validation",
+    "consensus",
+    "default_learner",
+    "load_model",
+    "measure",
+    "predict",
+    "read_cohort",
+    "save_model",
+    "validate",
+]
 
 
 def read_cohort(folder: str | Path) -> Cohort:
@@ -411,10 +423,21 @@ def validate(
         learner, X, p, groups=left_out, patients=owner, eta=eta, relabel=relabel, n_jobs=jobs
     )
     beside: Rivals = compare_with_rivals(
-        "learner", made.probability, rivals or {}, X, p, left_out, eta=eta, patients=owner,
-        target=believed, truth=None if truth is None else known, relabel=relabel,
-        centred=made.centred, of_histology=histology_rivals, n_jobs=jobs,
-    )  # fmt: skip
+        "learner",
+        made.probability,
+        rivals or {},
+        X,
+        p,
+        left_out,
+        eta=eta,
+        patients=owner,
+        target=believed,
+        truth=None if truth is None else known,
+        relabel=relabel,
+        centred=made.centred,
+        of_histology=histology_rivals,
+        n_jobs=jobs,
+    )
     keys = pd.DataFrame({"participant_id": owner, "roi_id": np.arange(len(p)).astype(str)})
     frame = keys.assign(
         probability=made.probability,

@@ -41,9 +41,17 @@ from cad.run.workflows.suggest import nothing_to_read, suggest_readings
 from cad.run.workflows.watch import CHAMPION, SHADOW, Watched, watched
 
 __all__ = [
-    "aggregate_cohort", "check", "compare_models", "compare_pipelines", "predict_cohort",
-    "recalibrate_model", "run_pipeline", "suggest_next", "train_model", "watch_cohort",
-]  # fmt: skip
+    "aggregate_cohort",
+    "check",
+    "compare_models",
+    "compare_pipelines",
+    "predict_cohort",
+    "recalibrate_model",
+    "run_pipeline",
+    "suggest_next",
+    "train_model",
+    "watch_cohort",
+]
 
 
 def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions) -> Emitted:
@@ -248,9 +256,13 @@ def predict_cohort(
         begin(loaded, measured)
         extracted = extract(loaded, measured, first_scale(bundles))
         predicted = predict(
-            loaded, extracted, aggregate(loaded, extracted), bundles, measured.failures,
+            loaded,
+            extracted,
+            aggregate(loaded, extracted),
+            bundles,
+            measured.failures,
             transductive,
-        )  # fmt: skip
+        )
         # Also where no map is asked for: those of an earlier model would stay on the page.
         drop_maps(loaded.folder)
         if probability_map:

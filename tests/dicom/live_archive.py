@@ -78,9 +78,13 @@ def write_study(
     paths = write_series(folder / "t2", array, number=1, **ids)
     images = list(paths)
     paths += write_series(
-        folder / "adc", array + 300, number=2, description="adc",
-        ImageType=["DERIVED", "PRIMARY", "ADC"], **ids,
-    )  # fmt: skip
+        folder / "adc",
+        array + 300,
+        number=2,
+        description="adc",
+        ImageType=["DERIVED", "PRIMARY", "ADC"],
+        **ids,
+    )
     paths += write_series(
         folder / "ct", array[:1], number=5, description="ct", Modality="CT", **ids
     )

@@ -33,8 +33,12 @@ def live(
     done = subprocess.run(
         [script, *command, *more, "-k", only, HERE / file],
         env={**os.environ, "CAD_ORTHANC_STRICT": "true", **environment},
-        cwd=repository, capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
     return done.stdout
@@ -144,8 +148,12 @@ def test_the_documented_round_trip(repository, tmp_path, capfd):
     steps = [sys.executable, support / "round_trip.py", "--model", "phantom-psvm", tmp_path / "out"]
     done = subprocess.run(
         [support / "with_orthanc.sh", *steps],
-        cwd=repository, capture_output=True, text=True, timeout=250, check=False,
-    )  # fmt: skip
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "awaiting ROI: sub-Sample0001" in done.stdout
     assert "updated: sub-Sample0001" in done.stdout

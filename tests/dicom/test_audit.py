@@ -44,8 +44,11 @@ def last_hash(content: bytes, line: int = -1) -> str:
 def test_a_whole_trail_verifies(trail: Path, content: bytes):
     found = verify(trail, last_hash(content))
     assert (found.lines, found.last, found.torn, found.problems) == (
-        LINES, last_hash(content), 0, [],
-    )  # fmt: skip
+        LINES,
+        last_hash(content),
+        0,
+        [],
+    )
     assert verify(trail, last_hash(content, 6)).problems == []  # known since then, and grown
     assert trail.stat().st_mode & 0o777 == 0o644  # ours here; append() makes it private
 

@@ -47,8 +47,15 @@ def cohort(tmp_path: Path) -> Path:
     array = rng.integers(1, 900, SHAPE).astype(np.uint16)
     place = {"spacing": SPACING, "origin": (-31.25, 12.5, 40.0), "direction": TILT}
     write_series(source / "t2", array, patient="MRN-7", **place)
-    write_series(source / "adc", array, patient="MRN-7", number=2, description="adc",
-                 ImageType=["DERIVED", "PRIMARY", "ADC"], **place)  # fmt: skip
+    write_series(
+        source / "adc",
+        array,
+        patient="MRN-7",
+        number=2,
+        description="adc",
+        ImageType=["DERIVED", "PRIMARY", "ADC"],
+        **place,
+    )
     labels = np.zeros(SHAPE, np.uint8)
     for label in (1, 2, 3):
         labels[label : label + 3, 5 * label : 5 * label + 6, 3 * label : 3 * label + 5] = label
@@ -86,9 +93,12 @@ def test_results_of_an_enhanced_source(tmp_path: Path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # on the form of the names
         made = highdicom.legacy.LegacyConvertedEnhancedMRImage(
-            [pydicom.dcmread(p) for p in paths], series_instance_uid=uid("e"), series_number=1,
-            sop_instance_uid=uid("object"), instance_number=1,
-        )  # fmt: skip
+            [pydicom.dcmread(p) for p in paths],
+            series_instance_uid=uid("e"),
+            series_number=1,
+            sop_instance_uid=uid("object"),
+            instance_number=1,
+        )
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES.replace("labels: id", "labels: pseudonym"))
     assert import_source(source, tmp_path / "classic", rules).failures == []
@@ -373,9 +383,10 @@ def test_the_reader_notices_what_is_not_tid_1500(files):
         def change(dataset):
             group = container(dataset).ContentSequence[0]
             group.ContentSequence = [
-                c for c in group.ContentSequence
+                c
+                for c in group.ContentSequence
                 if c.ConceptNameCodeSequence[0].CodeValue != group_item
-            ]  # fmt: skip
+            ]
 
         return change
 

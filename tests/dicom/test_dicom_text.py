@@ -74,9 +74,12 @@ def test_long_names_stay_apart_and_whole():
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("Größe^Jürgen", "ISO_IR 100"), ("Люкceмбypг^Иван", "ISO_IR 144"),
-     ("Yamada^Tarou=山田^太郎", "ISO_IR 192")],
-)  # fmt: skip
+    [
+        ("Größe^Jürgen", "ISO_IR 100"),
+        ("Люкceмбypг^Иван", "ISO_IR 144"),
+        ("Yamada^Tarou=山田^太郎", "ISO_IR 192"),
+    ],
+)
 def test_the_archives_own_names_survive_the_way_back(
     imported: Path, tmp_path: Path, text: str, code: str
 ):

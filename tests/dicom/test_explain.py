@@ -19,8 +19,11 @@ from cad.dicom.into.importer import import_source
 
 def test_series_by_rules_with_near_misses(tmp_path: Path, rules: Path):
     source = write_patient(tmp_path / "in")
-    write_seg(source / "seg.dcm", sorted((source / "t2").iterdir()),
-              {"ROI 1": regions(1).array > 0, "Bladder": regions(0, 1).array > 0})  # fmt: skip
+    write_seg(
+        source / "seg.dcm",
+        sorted((source / "t2").iterdir()),
+        {"ROI 1": regions(1).array > 0, "Bladder": regions(0, 1).array > 0},
+    )
     rules.write_text(RULES.replace("{image_type: [ADC]}", "{image_type: [ADC], description: x}"))
     found = explain_source(source, rules)
     ((series, objects),) = [(study.series, study.objects) for study in found.studies]
@@ -50,8 +53,13 @@ def test_the_starter_file_imports_the_source(tmp_path: Path):
 def test_problems_are_told_and_nothing_is_written(tmp_path: Path):
     source = write_patient(tmp_path / "in", dce=False)
     edit(next((source / "adc").iterdir()), PatientID="P-002")
-    write_series(source / "mosaic", voxels(3, (1, 8, 8)), number=30, description="mosaic",
-                 ImageType=["ORIGINAL", "PRIMARY", "M", "MOSAIC"])  # fmt: skip
+    write_series(
+        source / "mosaic",
+        voxels(3, (1, 8, 8)),
+        number=30,
+        description="mosaic",
+        ImageType=["ORIGINAL", "PRIMARY", "M", "MOSAIC"],
+    )
     before = sorted(tmp_path.rglob("*"))
     done = CliRunner().invoke(app, ["import", str(source), "--explain", "--json"])
     assert done.exit_code == 0, done.output
@@ -76,8 +84,12 @@ def test_the_zoo_is_explained_without_a_problem(shared_data: Path):
 def test_the_phases_of_one_dynamic_series_are_one_line(tmp_path: Path):
     """A dynamic series may come as a series a phase: seventy lines say no more than one."""
     for phase in range(6):
-        write_series(tmp_path / "in" / f"{phase}", voxels(phase, (2, 8, 8)), number=10 + phase,
-                     description=f"twist_TT={phase}.5s")  # fmt: skip
+        write_series(
+            tmp_path / "in" / f"{phase}",
+            voxels(phase, (2, 8, 8)),
+            number=10 + phase,
+            description=f"twist_TT={phase}.5s",
+        )
     write_series(tmp_path / "in" / "other", voxels(9, (3, 8, 8)), number=16, description="twist_7")
     text = explain_source(tmp_path / "in").as_text()
     assert "  series 10 to 15, 6 alike, 'twist_TT=0.5s'" in text

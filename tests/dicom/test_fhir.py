@@ -56,8 +56,9 @@ def test_a_bundle_says_what_the_report_says(run: Path, tmp_path: Path):
     assert first["resourceType"] == "DiagnosticReport"
     assert {one["status"] for one in (first, *regions)} == {"preliminary"}
     assert [(c["system"], c["code"]) for c in first["code"]["coding"]] == [
-        ("http://loinc.org", "68604-8"), (SCT, "719178004"),
-    ]  # fmt: skip
+        ("http://loinc.org", "68604-8"),
+        (SCT, "719178004"),
+    ]
     assert first["imagingStudy"][0]["identifier"]["value"] == f"urn:oid:{report.study_uid}"
     assert "research use only" in first["conclusion"]
     assert [f"urn:uuid:{one['id']}" for one in (*regions, man)] == [
@@ -74,13 +75,22 @@ def test_a_bundle_says_what_the_report_says(run: Path, tmp_path: Path):
         assert probability["valueQuantity"]["value"] == 100 * PROBABILITIES[roi.roi_id]  # exact
         assert probability["valueQuantity"]["code"] == "%"
         assert [r.get("high", r.get("low"))["value"] for r in probability["referenceRange"]] == [
-            10.0, 60.0,
-        ]  # fmt: skip
+            10.0,
+            60.0,
+        ]
     codes = [c["code"]["coding"][0]["code"] for c in regions[0]["component"]]
     assert codes == [
-        "belief", "111047", "p-low", "p-high", "p-images",
-        "113041", "126312", "118565006", "decision", "readers",
-    ]  # fmt: skip
+        "belief",
+        "111047",
+        "p-low",
+        "p-high",
+        "p-images",
+        "113041",
+        "126312",
+        "118565006",
+        "decision",
+        "readers",
+    ]
     between = regions[0]["component"][-1]["valueRange"]
     assert (between["low"]["value"], between["high"]["value"]) == (45.0, 100.0)
     assert "readers" not in [c["code"]["coding"][0]["code"] for c in regions[1]["component"]]

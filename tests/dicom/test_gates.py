@@ -125,31 +125,46 @@ CASES = [
     Case("ADC × 10⁻⁶", *scaled(1e-6), _LOOKS + "mm2/s", _LOOKS + "mm2/s", "adc_median"),
     Case("ADC × 10³", *scaled(1e3), _LOOKS + "1e-9 mm2/s", _LOOKS + "1e-9 mm2/s", "adc_median"),
     Case(
-        "repetition time in s for ms", seconds_in_the_header, milliseconds_in_the_sidecar,
+        "repetition time in s for ms",
+        seconds_in_the_header,
+        milliseconds_in_the_sidecar,
         "repetition time of DCE is 3.85e-06 s.*divided once too often",
-        "repetition time of DCE is 3.85 s.*milliseconds, not seconds", "dce_repetition_time",
+        "repetition time of DCE is 3.85 s.*milliseconds, not seconds",
+        "dce_repetition_time",
     ),
     Case(
-        "flip angles swapped", swapped_angles, swapped_sidecars,
+        "flip angles swapped",
+        swapped_angles,
+        swapped_sidecars,
         "T1 by the flip-angle images.*flip angles swapped",
-        "T1 by the flip-angle images.*flip angles swapped", "vfa_t1, vfa_misfit",
+        "T1 by the flip-angle images.*flip angles swapped",
+        "vfa_t1, vfa_misfit",
     ),
     Case(
-        "DCE reversed", reversed_times, reversed_frames,
+        "DCE reversed",
+        reversed_times,
+        reversed_frames,
         "first DCE frame already shows.*reversed order|not monotonic",
-        "first DCE frame already shows.*reversed order", "dce_first_frame, numbering",
+        "first DCE frame already shows.*reversed order",
+        "dce_first_frame, numbering",
     ),
     Case(
-        "T2 of another patient", others_t2, others_t2_file,
+        "T2 of another patient",
+        others_t2,
+        others_t2_file,
         "images or objects of 2 patients in one study",
-        "images of different examinations in one study", "PatientID, StudyInstanceUID",
+        "images of different examinations in one study",
+        "PatientID, StudyInstanceUID",
     ),
     Case(
-        "ROI of another study", others_rois, others_roi_file,
-        "corners of the label map.*another study", "corners of the label map.*another study",
+        "ROI of another study",
+        others_rois,
+        others_roi_file,
+        "corners of the label map.*another study",
+        "corners of the label map.*another study",
         "mask_offset, FrameOfReferenceUID",
     ),
-]  # fmt: skip
+]
 IDS = [case.name for case in CASES]
 
 

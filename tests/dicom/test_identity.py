@@ -53,9 +53,13 @@ def liar(tmp_path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """An archive in this process; what it sends in answer to a retrieval can be changed."""
     files = write_series(tmp_path / "a", voxels(), patient="P-001")
     files += write_series(
-        tmp_path / "a/adc", adc_values(), patient="P-001", number=2, description="adc",
+        tmp_path / "a/adc",
+        adc_values(),
+        patient="P-001",
+        number=2,
+        description="adc",
         ImageType=["DERIVED", "PRIMARY", "ADC"],
-    )  # fmt: skip
+    )
     lies: dict[str, Any] = {"change": {}}
 
     def find(event: evt.Event) -> Iterator[tuple[int, Dataset | None]]:

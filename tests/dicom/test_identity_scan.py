@@ -32,18 +32,46 @@ from cad.run.workflows.check import check_text
 
 PATIENT = "19470503"  # a birth date as the patient's number, and as a region's name
 SKIPPED = {
-    "PatientID", "SOPClassUID", "Modality", "ImageType", "PhotometricInterpretation",
-    "SpecificCharacterSet", "PatientSex", "SegmentationType", "SegmentAlgorithmType",
-    "SegmentLabel", "LossyImageCompression", "BurnedInAnnotation", "ROIName", "CodeValue",
-    "CodingSchemeDesignator", "DimensionOrganizationType", "ContourGeometricType",
-    "MRAcquisitionType", "ContentQualification", "PatientPosition",
-}  # fmt: skip
+    "PatientID",
+    "SOPClassUID",
+    "Modality",
+    "ImageType",
+    "PhotometricInterpretation",
+    "SpecificCharacterSet",
+    "PatientSex",
+    "SegmentationType",
+    "SegmentAlgorithmType",
+    "SegmentLabel",
+    "LossyImageCompression",
+    "BurnedInAnnotation",
+    "ROIName",
+    "CodeValue",
+    "CodingSchemeDesignator",
+    "DimensionOrganizationType",
+    "ContourGeometricType",
+    "MRAcquisitionType",
+    "ContentQualification",
+    "PatientPosition",
+}
 EXTRA = (
-    "PatientComments", "ImageComments", "ProtocolName", "OperatorsName", "StationName",
-    "InstitutionalDepartmentName", "PerformedProcedureStepDescription", "RequestingPhysician",
-    "PatientBirthName", "AdditionalPatientHistory", "MedicalRecordLocator", "DeviceSerialNumber",
-    "StudyComments", "InstitutionName", "PatientName", "AccessionNumber", "StudyID",
-)  # fmt: skip
+    "PatientComments",
+    "ImageComments",
+    "ProtocolName",
+    "OperatorsName",
+    "StationName",
+    "InstitutionalDepartmentName",
+    "PerformedProcedureStepDescription",
+    "RequestingPhysician",
+    "PatientBirthName",
+    "AdditionalPatientHistory",
+    "MedicalRecordLocator",
+    "DeviceSerialNumber",
+    "StudyComments",
+    "InstitutionName",
+    "PatientName",
+    "AccessionNumber",
+    "StudyID",
+)
 RULES_PSEUDONYM = RULES.replace("labels: id", "labels: pseudonym")
 
 
@@ -64,8 +92,14 @@ class Planter:
                 for item in element.value:
                     self.fill(item)
             elif element.keyword not in SKIPPED and element.VR in (
-                "LO", "SH", "PN", "LT", "ST", "UT", "UC",
-            ):  # fmt: skip
+                "LO",
+                "SH",
+                "PN",
+                "LT",
+                "ST",
+                "UT",
+                "UC",
+            ):
                 if element.VR in ("SH", "PN"):
                     element.value = self.new() + ("^" if element.VR == "PN" else "")
                 else:  # what rules look for stays in front

@@ -87,8 +87,15 @@ def test_nothing_happens_the_second_time(tmp_path, rules):
 def directions(source, *letters):
     for d in letters:
         gradient = [float(d == axis) for axis in "xyz"]
-        write_series(source / "dwi", voxels(ord(d)), number=7, prefix=d, description="dwi",
-                     DiffusionBValue=800.0, DiffusionGradientOrientation=gradient)  # fmt: skip
+        write_series(
+            source / "dwi",
+            voxels(ord(d)),
+            number=7,
+            prefix=d,
+            description="dwi",
+            DiffusionBValue=800.0,
+            DiffusionGradientOrientation=gradient,
+        )
 
 
 @pytest.mark.parametrize(
@@ -240,12 +247,18 @@ def test_segments_and_contours_carry_roi_ids(tmp_path, rules):
         else:
             contours = {
                 f"ROI_{n}": [
-                    np.array([[1.5 + 5 * n, 1.5, z], [5.5 + 5 * n, 1.5, z], [5.5 + 5 * n, 5.5, z],
-                              [1.5 + 5 * n, 5.5, z]])
+                    np.array(
+                        [
+                            [1.5 + 5 * n, 1.5, z],
+                            [5.5 + 5 * n, 1.5, z],
+                            [5.5 + 5 * n, 5.5, z],
+                            [1.5 + 5 * n, 5.5, z],
+                        ]
+                    )
                     for z in (6.0, 9.0)
                 ]
                 for n in (0, 1)
-            }  # fmt: skip
+            }
             write_structures(source / "rs.dcm", images[0], contours)
         out = tmp_path / f"out-{kind}"
         assert import_source(source, out, rules).failures == []
@@ -298,8 +311,14 @@ def test_one_bad_study_never_costs_another(tmp_path, rules):
     next((source / "P2/t2").glob("*3.dcm")).unlink()  # a missing slice
     flat = voxels(1)
     flat[:] = 5
-    write_series(source / "P3/adc", flat, patient="P3", number=2, description="adc",
-                 ImageType=["DERIVED", "PRIMARY", "ADC"])  # fmt: skip
+    write_series(
+        source / "P3/adc",
+        flat,
+        patient="P3",
+        number=2,
+        description="adc",
+        ImageType=["DERIVED", "PRIMARY", "ADC"],
+    )
     (source / "P4/scores.csv").write_text(
         "patient_id,roi_id,reader_id,scale,score\nP4,1,r1,likert5,6\n"
     )
@@ -326,8 +345,12 @@ def test_ambiguity_lists_the_candidates(tmp_path, rules):
     assert "series 7 't2_cor'" in error.problem
     rules.write_text(RULES.replace("{description: ^t2}", "{series_number: 7}, {description: ^t2}"))
     assert import_source(source, tmp_path / "out", rules).added == ["sub-P001"]
-    rules.write_text(RULES.replace("^t2", "^nothing").replace("[ADC]", "[NONE]").replace(
-        "^dyn", "^none").replace("^vibe", "^none"))  # fmt: skip
+    rules.write_text(
+        RULES.replace("^t2", "^nothing")
+        .replace("[ADC]", "[NONE]")
+        .replace("^dyn", "^none")
+        .replace("^vibe", "^none")
+    )
     error = only_failure(import_source(source, tmp_path / "other", rules))
     assert "no series is the T2 image by the rules" in error.problem
     assert "9 'localizer'" in error.problem
@@ -337,9 +360,10 @@ def test_flip_angles_that_repeat_and_single_phases(tmp_path, rules):
     source = write_patient(tmp_path / "in")
     for path in (source / "v4").iterdir():
         edit(path, FlipAngle="15")
-    assert "2 images match flip angle 15" in only_failure(
-        import_source(source, tmp_path / "out", rules)
-    ).problem  # fmt: skip
+    assert (
+        "2 images match flip angle 15"
+        in only_failure(import_source(source, tmp_path / "out", rules)).problem
+    )
     write_patient(source)
     shutil.rmtree(source / "d1")
     shutil.rmtree(source / "d2")

@@ -232,8 +232,15 @@ def test_directions_become_their_trace(tmp_path, rules):
         array = np.full(SHAPE, value, np.uint16)
         array[0] += 1
         gradient = [float(index == axis) for axis in range(3)]
-        write_series(source / "dwi", array, number=12, description="dwi", prefix=f"g{index}-",
-                     DiffusionBValue=800.0, DiffusionGradientOrientation=gradient)  # fmt: skip
+        write_series(
+            source / "dwi",
+            array,
+            number=12,
+            description="dwi",
+            prefix=f"g{index}-",
+            DiffusionBValue=800.0,
+            DiffusionGradientOrientation=gradient,
+        )
     zero = np.full(SHAPE, 900, np.uint16)
     zero[0] += 1
     write_series(source / "b0", zero, number=13, description="dwi", DiffusionBValue=0.0)
@@ -251,8 +258,9 @@ def test_a_b_of_zero_that_its_maker_does_not_state(tmp_path, rules, maker, compl
     source = write_patient(tmp_path / "in")
     for index, b_value in enumerate((None, 800.0)):
         tags = {"Manufacturer": maker} | ({"DiffusionBValue": b_value} if b_value else {})
-        write_series(source / "dwi", voxels(index), number=12, description="dwi",
-                     prefix=f"{index}-", **tags)  # fmt: skip
+        write_series(
+            source / "dwi", voxels(index), number=12, description="dwi", prefix=f"{index}-", **tags
+        )
     rules.write_text(RULES + "diffusion: [{description: ^dwi}]\n")
     summary = import_source(source, tmp_path / "out", rules)
     if not complete:

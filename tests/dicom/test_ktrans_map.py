@@ -115,9 +115,13 @@ def test_it_is_written_and_read_back(tmp_path: Path) -> None:
     image = regions(1)
     values = (ktrans_values() * 1e-3).astype(np.float32)
     study = Study(
-        "sub-1", "sub-1", t2w=image.with_array(ktrans_values()), ktrans=image.with_array(values),
-        roi_map=image, rois=[Roi("1", 1)],
-    )  # fmt: skip
+        "sub-1",
+        "sub-1",
+        t2w=image.with_array(ktrans_values()),
+        ktrans=image.with_array(values),
+        roi_map=image,
+        rois=[Roi("1", 1)],
+    )
     write_study(tmp_path, study)
     back = read_study(tmp_path, "sub-1", "sub-1", study.rois)
     assert back.ktrans is not None

@@ -186,8 +186,20 @@ def test_the_command_says_it_in_one_line(tmp_path: Path, rules: Path):
     limits = tmp_path / "limits.yaml"
     limits.write_text("answer_seconds: 1\nstudy_seconds: 3\n")
     address, end = bad_web.serve("give_slow_body", write_truth(tmp_path / "truth"))
-    command = [sys.executable, "-m", "cad.cli", "import", address, tmp_path / "out", "--rules",
-               rules, "--patient", PATIENT, "--limits", limits]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "cad.cli",
+        "import",
+        address,
+        tmp_path / "out",
+        "--rules",
+        rules,
+        "--patient",
+        PATIENT,
+        "--limits",
+        limits,
+    ]
     try:
         done = subprocess.run(
             [str(word) for word in command],

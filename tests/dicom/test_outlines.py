@@ -199,8 +199,9 @@ def test_the_loader_of_3d_slicer_reads_segments_and_measurements(tmp_path: Path,
     said = tmp_path / "sr.json"
     subprocess.run(
         ["tid1500reader", "--inputDICOM", sr, "--outputMetadata", said],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+    )
     groups = json.loads(said.read_text())["Measurements"]
     numbers = {
         g["TrackingIdentifier"]: (g["ReferencedSegment"], g["measurementItems"][0]["value"])

@@ -17,7 +17,7 @@ from import_cases import (
     write_mha,
     write_nifti,
     write_patient,
-)  # fmt: skip
+)
 from typer.testing import CliRunner
 
 from cad.base.errors import CadError
@@ -37,8 +37,10 @@ def write_picai(root: Path, lesion: Volume, t2w: Volume, adc: Volume, hbv: Volum
         for name, image in (("t2w", t2w), ("adc", adc), ("hbv", hbv), ("sag", t2w)):
             write_mha(folder / f"{patient}_{study}_{name}.mha", image)
         stem = f"{patient}_{study}.nii.gz"
-        write_nifti(labels / f"anatomical_delineations/whole_gland/AI/Bosma22b/{stem}",
-                    t2w.with_array(np.ones(t2w.shape, np.uint8)))  # fmt: skip
+        write_nifti(
+            labels / f"anatomical_delineations/whole_gland/AI/Bosma22b/{stem}",
+            t2w.with_array(np.ones(t2w.shape, np.uint8)),
+        )
         lesions = labels / "csPCa_lesion_delineations"
         one = lesion.with_array((lesion.array != 0).astype(np.uint8))
         write_nifti(
@@ -91,9 +93,21 @@ def test_picai(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("text", "grade"),
-    [("3+4", 2), ("4+3", 3), ("3+3", 1), ("3+2", 1), ("0+0", 0), ("4+4", 4), ("5+3", 4),
-     ("4+5", 5), ("5+5", 5), ("N/A", None), ("3", 3), ("2+4", 1)],
-)  # fmt: skip
+    [
+        ("3+4", 2),
+        ("4+3", 3),
+        ("3+3", 1),
+        ("3+2", 1),
+        ("0+0", 0),
+        ("4+4", 4),
+        ("5+3", 4),
+        ("4+5", 5),
+        ("5+5", 5),
+        ("N/A", None),
+        ("3", 3),
+        ("2+4", 1),
+    ],
+)
 def test_gleason_sums_are_grades(text: str, grade: int | None):
     assert gleason_grade(text) == grade
 
@@ -203,8 +217,11 @@ def test_truth_and_grades_are_read_or_told(
     tmp_path: Path, rules: Path, first: str, second: str, found: list[tuple[str, str]], note: str
 ):
     path, out = write_masks(tmp_path / "in"), tmp_path / "out"
-    rows = ("ID,Clinically Significant,Gleason Grade Group", f"P-001_Finding1,{first}",
-            f"P-001_Finding2,{second}")  # fmt: skip
+    rows = (
+        "ID,Clinically Significant,Gleason Grade Group",
+        f"P-001_Finding1,{first}",
+        f"P-001_Finding2,{second}",
+    )
     path.write_text("\n".join(rows) + "\n")
     done = import_source(tmp_path / "in", out, masked(rules))
     if not found:
@@ -297,8 +314,13 @@ def write_promis(source: Path, zones: np.ndarray, rows: tuple[str, ...] = PROMIS
     _, t2w, adc, _ = small()
     folder = source / "MRI/P-00000001"
     gland = t2w.with_array(np.ones(t2w.shape, np.uint8))
-    for name, image in (("t2", t2w), ("adc", adc), ("gland", gland), ("l_a1", regions(1, 2)),
-                        ("gland_zone_set1", gland.with_array(zones.astype(np.uint8)))):  # fmt: skip
+    for name, image in (
+        ("t2", t2w),
+        ("adc", adc),
+        ("gland", gland),
+        ("l_a1", regions(1, 2)),
+        ("gland_zone_set1", gland.with_array(zones.astype(np.uint8))),
+    ):
         write_nifti(folder / f"{name}.nii.gz", image)
     (source / "Template_biopsy").mkdir()
     head = "zone_id,samtaken,zprescancer,zprimgleason,zsecondgleason"

@@ -70,10 +70,16 @@ def prostatex(cohort: Path, source: Path) -> str:
             image = given[name]
             write_series(
                 top / f"{place}.000000-{description.replace('_', '')}-{number:05d}",
-                np.round(image.array).astype(np.uint16), patient=patient, study=man, number=place,
-                description=description, spacing=image.spacing, origin=image.origin,
-                direction=image.direction, **more,
-            )  # fmt: skip
+                np.round(image.array).astype(np.uint16),
+                patient=patient,
+                study=man,
+                number=place,
+                description=description,
+                spacing=image.spacing,
+                origin=image.origin,
+                direction=image.direction,
+                **more,
+            )
         for row in rows.itertuples():
             name = f"{patient}-Finding{row.label}-t2_tse_tra_ROI.nii.gz"
             write_nifti(home / "lesions/Masks/T2" / name, only(given["rois"], row.label))

@@ -61,8 +61,7 @@ def test_a_new_report_names_what_it_supersedes():
 
 
 def test_a_new_report_names_the_map_before_it_and_not_its_own():
-    earlier = [("SR", "1.2.1", "1.2.1.1"), ("OT", "1.2.8", "1.2.8.1"),
-               ("OT", "1.2.8", "1.2.8.2")]  # fmt: skip
+    earlier = [("SR", "1.2.1", "1.2.1.1"), ("OT", "1.2.8", "1.2.8.1"), ("OT", "1.2.8", "1.2.8.2")]
     new = report("1.2.9.1")
     assert supersede(new, earlier, {"1.2.9.1", "1.2.8.2"}) == ["1.2.1.1"]
     assert named(new, "PertinentOtherEvidenceSequence") == {"1.2.8.1"}

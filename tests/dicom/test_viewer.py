@@ -47,10 +47,18 @@ def test_the_viewer_overlays_segments_and_lists_measurements(repository: Path, t
     out = tmp_path / "out"
     support = repository / "tests" / "support"
     subprocess.run(
-        [support / "with_orthanc.sh", sys.executable, support / "show_in_ohif.py",
-         built, cohort, run, out],
-        cwd=repository, check=True,
-    )  # fmt: skip
+        [
+            support / "with_orthanc.sh",
+            sys.executable,
+            support / "show_in_ohif.py",
+            built,
+            cohort,
+            run,
+            out,
+        ],
+        cwd=repository,
+        check=True,
+    )
     shown = json.loads((out / "shown.json").read_text())
     picture = np.asarray(Image.open(out / "seg.png").convert("RGB"))
     assert len(shown["inside"]) >= 4

@@ -59,9 +59,16 @@ STARTS = {
 }
 # Lines that are accepted compute here; the others end at once.
 COMPUTING = (
-    "demo", "run", "train", "predict", "suggest", "recalibrate", "model compare", "table validate",
+    "demo",
+    "run",
+    "train",
+    "predict",
+    "suggest",
+    "recalibrate",
+    "model compare",
+    "table validate",
     "table train",
-)  # fmt: skip
+)
 MANY, FEWER = 60, 8
 NOTHING_TO_SET = {"warm"}
 # 1_000 is a thousand to Python: so many patients would be made. Nor is "/" drawn: `cad import /`

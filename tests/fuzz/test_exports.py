@@ -21,10 +21,38 @@ from cad.hospital.reader_study.exports import collect_reading
 from cad.hospital.reader_study.study import ReadingSettings, write_reading
 
 ODD: list[Any] = [
-    "3,5", "", " ", "\ud800", "４", "4\n", "=1+1", None, True, False, [], {}, [[[]]], {"a": 1},
-    -1, 0, 6, 2**70, 1e300, -0.0, 3.5, float("nan"), float("inf"), "NaN", "sub-0001", "../../x",
-    "x" * 70000, "\x00", "\u2028", "a\tb", "k1",
-]  # fmt: skip
+    "3,5",
+    "",
+    " ",
+    "\ud800",
+    "４",
+    "4\n",
+    "=1+1",
+    None,
+    True,
+    False,
+    [],
+    {},
+    [[[]]],
+    {"a": 1},
+    -1,
+    0,
+    6,
+    2**70,
+    1e300,
+    -0.0,
+    3.5,
+    float("nan"),
+    float("inf"),
+    "NaN",
+    "sub-0001",
+    "../../x",
+    "x" * 70000,
+    "\x00",
+    "\u2028",
+    "a\tb",
+    "k1",
+]
 
 
 def seal(content: Any, end: bytes = b"\n") -> bytes:
@@ -70,14 +98,25 @@ def forgeries(
     yield "a folder", Path.mkdir
     yield "a loop", lambda path: path.symlink_to(path)
     for name, what in {
-        "nothing": b"", "one line": line, "cut": whole[:-9], "twice": whole + whole,
-        "BOM": b"\xef\xbb\xbf" + whole, "UTF-16": whole.decode().encode("utf-16"),
-        "CRLF": seal(content, b"\r\n"), "deep": deep, "bytes": os.urandom(500),
+        "nothing": b"",
+        "one line": line,
+        "cut": whole[:-9],
+        "twice": whole + whole,
+        "BOM": b"\xef\xbb\xbf" + whole,
+        "UTF-16": whole.decode().encode("utf-16"),
+        "CRLF": seal(content, b"\r\n"),
+        "deep": deep,
+        "bytes": os.urandom(500),
         "deep and sealed": deep + b"\n" + b'{"crc32":"%08x"}\n' % zlib.crc32(deep),
-        "proof is a list": line + b"\n[]\n", "proof is null": line + b"\nnull\n",
-        "a list": seal([content]), "null": seal(None), "text": seal("text"),
-        "a third line": whole + b"{}\n", "blank lines": whole + b"\n\n", "large": b" " * 40_000_000,
-    }.items():  # fmt: skip
+        "proof is a list": line + b"\n[]\n",
+        "proof is null": line + b"\nnull\n",
+        "a list": seal([content]),
+        "null": seal(None),
+        "text": seal("text"),
+        "a third line": whole + b"{}\n",
+        "blank lines": whole + b"\n\n",
+        "large": b" " * 40_000_000,
+    }.items():
         yield name, of(what)
     chance = random.Random(4)
     where = list(places(content))

@@ -41,11 +41,37 @@ MEMORY = 2 * 10**9
 FEW, MANY = 25, 300
 
 TOKENS = (
-    b"nan", b"-1", b"1e999", b"99999999999999999999", b"0", b"", b"null", b"true", b"[]", b"{}",
-    b'"', b"'", b"\t", b"\n", b"\r", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"n/a", b"../../x",
-    b"!!python/object/apply:os.system [ls]", b"&a [*a]", b"*b", b"<<: *c", b"- " * 2000,
-    b"[" * 5000, b"{\"a\":" * 3000, b"sub-0001", b"1_000", b"\xe2\x80\xae",
-)  # fmt: skip
+    b"nan",
+    b"-1",
+    b"1e999",
+    b"99999999999999999999",
+    b"0",
+    b"",
+    b"null",
+    b"true",
+    b"[]",
+    b"{}",
+    b'"',
+    b"'",
+    b"\t",
+    b"\n",
+    b"\r",
+    b"\x00",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"n/a",
+    b"../../x",
+    b"!!python/object/apply:os.system [ls]",
+    b"&a [*a]",
+    b"*b",
+    b"<<: *c",
+    b"- " * 2000,
+    b"[" * 5000,
+    b'{"a":' * 3000,
+    b"sub-0001",
+    b"1_000",
+    b"\xe2\x80\xae",
+)
 MUTATIONS = st.lists(
     st.tuples(
         st.sampled_from(("set", "token", "cut", "repeat", "end")),

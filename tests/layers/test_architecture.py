@@ -24,11 +24,37 @@ from cad.learning.evaluation.summary import Given, Summary
 
 PACKAGE = Path(__file__).parents[2] / "cad"
 # As the cohort's tables have them, or how rows are named and counted.
-GIVEN = {"participant_id", "study_id", "roi_id", "label", "zone", "sector", "histology", "isup",
-         "scores", "scales", "psa", "psa_density", "age", "regions"}  # fmt: skip
+GIVEN = {
+    "participant_id",
+    "study_id",
+    "roi_id",
+    "label",
+    "zone",
+    "sector",
+    "histology",
+    "isup",
+    "scores",
+    "scales",
+    "psa",
+    "psa_density",
+    "age",
+    "regions",
+}
 # Names that other tables use too: who writes them into a run's is not seen by the name.
-SHARED = {"probability", "decision_value", "model", "warnings", "truth", "p", "eta", "n_readers",
-          "lower", "upper", "unknown", "outlines"}  # fmt: skip
+SHARED = {
+    "probability",
+    "decision_value",
+    "model",
+    "warnings",
+    "truth",
+    "p",
+    "eta",
+    "n_readers",
+    "lower",
+    "upper",
+    "unknown",
+    "outlines",
+}
 MAKERS = (
     "learning/evaluation/",
     "learning/labels/",

@@ -16,19 +16,61 @@ from cad.base.doors import DOORS, door
 # What opens, parses or puts into place, however it is spelled.
 NAMES = {"open", "ZipFile", "load_workbook", "dcmread", "ImageFileReader", "read_schema"}
 METHODS = {
-    "read_text", "read_bytes", "write_text", "write_bytes", "from_filename", "GzipFile",
-    "dcmread", "fromfile", "memmap", "ReadImage", "WriteImage", "ImageFileReader",
-    "ImageSeriesReader", "ZipFile", "ParquetFile", "read_schema", "read_table", "input_stream",
-    "safe_load", "load_workbook", "fdopen", "read_csv", "read_excel", "read_feather", "read_pickle",
-    "imread", "save_as", "to_csv_file", "unpack_archive", "file_digest",
-}  # fmt: skip
+    "read_text",
+    "read_bytes",
+    "write_text",
+    "write_bytes",
+    "from_filename",
+    "GzipFile",
+    "dcmread",
+    "fromfile",
+    "memmap",
+    "ReadImage",
+    "WriteImage",
+    "ImageFileReader",
+    "ImageSeriesReader",
+    "ZipFile",
+    "ParquetFile",
+    "read_schema",
+    "read_table",
+    "input_stream",
+    "safe_load",
+    "load_workbook",
+    "fdopen",
+    "read_csv",
+    "read_excel",
+    "read_feather",
+    "read_pickle",
+    "imread",
+    "save_as",
+    "to_csv_file",
+    "unpack_archive",
+    "file_digest",
+}
 CALLS = {
-    ("json", "loads"), ("json", "load"), ("np", "load"), ("np", "save"), ("np", "savez"),
-    ("np", "loadtxt"), ("np", "genfromtxt"), ("os", "replace"), ("os", "open"), ("yaml", "load"),
-    ("nibabel", "load"), ("sqlite3", "connect"), ("tarfile", "open"), ("gzip", "open"),
-    ("pickle", "load"), ("pickle", "loads"), ("joblib", "load"), ("ElementTree", "parse"),
-    ("pd", "read_parquet"), ("pd", "read_json"), ("os", "umask"), ("igzip", "open"),
-}  # fmt: skip
+    ("json", "loads"),
+    ("json", "load"),
+    ("np", "load"),
+    ("np", "save"),
+    ("np", "savez"),
+    ("np", "loadtxt"),
+    ("np", "genfromtxt"),
+    ("os", "replace"),
+    ("os", "open"),
+    ("yaml", "load"),
+    ("nibabel", "load"),
+    ("sqlite3", "connect"),
+    ("tarfile", "open"),
+    ("gzip", "open"),
+    ("pickle", "load"),
+    ("pickle", "loads"),
+    ("joblib", "load"),
+    ("ElementTree", "parse"),
+    ("pd", "read_parquet"),
+    ("pd", "read_json"),
+    ("os", "umask"),
+    ("igzip", "open"),
+}
 # A method that is called `open` and opens no file: an association with an archive.
 ASSOCIATIONS = {"cad/dicom/archive/dimse.py"}
 
@@ -82,13 +124,26 @@ def test_every_call_that_opens_or_parses_is_behind_a_declared_door(repository: P
 @pytest.mark.parametrize(
     "line",
     [
-        "json.loads(text)", "np.load(path)", "pd.read_csv(path)", "sitk.ReadImage(name)",
-        "reader = sitk.ImageFileReader()", "pydicom.dcmread(path)", "nibabel.load(path)",
-        "open(path, 'w')", "path.open('wb')", "path.read_text()", "path.write_bytes(b'')",
-        "os.replace(a, b)", "pickle.loads(data)", "sqlite3.connect(path)", "zipfile.ZipFile(path)",
-        "kind.from_filename(path)", "yaml.load(text, Loader)", "load_workbook(stream)",
+        "json.loads(text)",
+        "np.load(path)",
+        "pd.read_csv(path)",
+        "sitk.ReadImage(name)",
+        "reader = sitk.ImageFileReader()",
+        "pydicom.dcmread(path)",
+        "nibabel.load(path)",
+        "open(path, 'w')",
+        "path.open('wb')",
+        "path.read_text()",
+        "path.write_bytes(b'')",
+        "os.replace(a, b)",
+        "pickle.loads(data)",
+        "sqlite3.connect(path)",
+        "zipfile.ZipFile(path)",
+        "kind.from_filename(path)",
+        "yaml.load(text, Loader)",
+        "load_workbook(stream)",
     ],
-)  # fmt: skip
+)
 def test_a_new_door_that_is_not_declared_does_not_build(line: str):
     inside = f"def read(path):\n    {line}\n"
     assert len(list(undeclared(inside, "new.py"))) == 1
@@ -106,9 +161,10 @@ def load_all() -> None:
 
 def test_a_door_says_what_bounds_it_or_whose_file_it_replaces():
     for wrong in (
-        {"way": "in", "form": "JSON"}, {"way": "in", "form": "music", "bound": "MAX"},
+        {"way": "in", "form": "JSON"},
+        {"way": "in", "form": "music", "bound": "MAX"},
         {"way": "out", "form": "table"},
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match="door"):
             door(**wrong)
 

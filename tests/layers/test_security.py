@@ -72,8 +72,11 @@ def test_the_bill_of_materials_lists_what_is_pinned(repository: Path, tmp_path: 
     done = subprocess.run(
         ["bash", repository / "scripts/sbom.sh", out],
         env={**os.environ, "UV_OFFLINE": "1", "UV_FROZEN": "1"},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     content = json.loads(out.read_text(encoding="utf-8"))
     assert (content["bomFormat"], content["specVersion"]) == ("CycloneDX", "1.5")
@@ -103,23 +106,35 @@ def test_the_advisory_check_tells_clean_from_unchecked(
     """The tool's own exit code is 0 where it could check nothing: never taken for all clear."""
     uv(repository)
     tool = tmp_path / "uvx"
-    tool.write_text(f"#!/bin/sh\ncase \"$*\" in *--version*) exit 0;; esac\n"
-                    f"printf '%s\\n' '{said}'\nexit {code}\n")  # fmt: skip
+    tool.write_text(
+        f'#!/bin/sh\ncase "$*" in *--version*) exit 0;; esac\n'
+        f"printf '%s\\n' '{said}'\nexit {code}\n"
+    )
     tool.chmod(0o755)
     done = subprocess.run(
         ["bash", repository / "scripts/advisories.sh"],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "UV_OFFLINE": "1",
-             "UV_FROZEN": "1"},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "UV_OFFLINE": "1",
+            "UV_FROZEN": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == expected, done.stdout + done.stderr
 
 
 def test_the_bill_of_materials_has_the_hash_of_every_file(repository: Path, tmp_path: Path):
     from sbom_hashes import with_hashes
 
-    lock = tomllib.loads((repository / "uv.lock").read_text(encoding="utf-8")) if (
-        repository / "uv.lock").is_file() else pytest.skip("LOCK FILE ABSENT")  # fmt: skip
+    lock = (
+        tomllib.loads((repository / "uv.lock").read_text(encoding="utf-8"))
+        if (repository / "uv.lock").is_file()
+        else pytest.skip("LOCK FILE ABSENT")
+    )
     components = [
         {"name": package["name"], "version": package["version"]}
         for package in lock["package"]

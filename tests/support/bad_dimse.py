@@ -195,8 +195,9 @@ _named("answers_garbage", _answering(bytes(range(256)) * 4))
 _named("answers_http", _answering(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"))
 _named("unknown_pdu", _answering(struct.pack(">BBL", 0x77, 0, 4) + b"abcd"))
 _named("rejects_association", _answering(struct.pack(">BBLBBBB", 3, 0, 4, 0, 1, 1, 7)))
-_named("rejects_store_association", _answering(struct.pack(">BBLBBBB", 3, 0, 4, 0, 1, 1, 7)),
-       "store")  # fmt: skip
+_named(
+    "rejects_store_association", _answering(struct.pack(">BBLBBBB", 3, 0, 4, 0, 1, 1, 7)), "store"
+)
 _named("aborts_association", _answering(struct.pack(">BBLBBBB", 7, 0, 4, 0, 0, 2, 0)))
 _named("accept_that_is_empty", _answering(struct.pack(">BBL", 2, 0, 0)))
 _named("accept_of_damaged_items", _answering(struct.pack(">BBL", 2, 0, 200) + b"\x10" * 200))

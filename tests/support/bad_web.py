@@ -258,23 +258,45 @@ for _hook, _job in (("studies", "fetch"), ("give", "fetch"), ("store", "store"))
     _hooked(f"{_hook}_redirects_to_itself", _hook, _redirect("itself"), _job)
     _hooked(f"{_hook}_redirects_elsewhere", _hook, _redirect("http://127.0.0.1:1/"), _job)
     _hooked(f"{_hook}_closes", _hook, lambda request: None, _job)
-    _hooked(f"{_hook}_closes_after_headers", _hook,
-            _raw(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n["), _job)  # fmt: skip
+    _hooked(
+        f"{_hook}_closes_after_headers",
+        _hook,
+        _raw(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n["),
+        _job,
+    )
     _hooked(f"{_hook}_garbage_status_line", _hook, _raw(b"\x00\x01\x02 no http\r\n\r\n"), _job)
-    _hooked(f"{_hook}_bad_chunk", _hook,
-            _raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n[]\r\n"),
-            _job)  # fmt: skip
-    _hooked(f"{_hook}_bad_gzip", _hook, _raw(
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd"),
-        _job)  # fmt: skip
+    _hooked(
+        f"{_hook}_bad_chunk",
+        _hook,
+        _raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n[]\r\n"),
+        _job,
+    )
+    _hooked(
+        f"{_hook}_bad_gzip",
+        _hook,
+        _raw(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd"),
+        _job,
+    )
 _hooked("studies_gzip_bomb", "studies", _bomb, "fetch")
-_hooked("huge_content_length", "studies",
-        _raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n"), "fetch")  # fmt: skip
-_hooked("negative_content_length", "studies",
-        _raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n[]"), "fetch")  # fmt: skip
+_hooked(
+    "huge_content_length",
+    "studies",
+    _raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n"),
+    "fetch",
+)
+_hooked(
+    "negative_content_length",
+    "studies",
+    _raw(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n[]"),
+    "fetch",
+)
 _hooked("one_endless_header", "studies", _raw(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000), "fetch")
-_hooked("a_thousand_headers", "studies",
-        _raw(b"HTTP/1.1 200 OK\r\n" + b"X: a\r\n" * 1000 + b"\r\n"), "fetch")  # fmt: skip
+_hooked(
+    "a_thousand_headers",
+    "studies",
+    _raw(b"HTTP/1.1 200 OK\r\n" + b"X: a\r\n" * 1000 + b"\r\n"),
+    "fetch",
+)
 
 
 def _slow(head: bytes, piece: bytes, pause: float) -> Callable[[Server], Callable[[Any], None]]:
@@ -292,23 +314,51 @@ def _slow(head: bytes, piece: bytes, pause: float) -> Callable[[Server], Callabl
 for _name, _hook, _job, _made in (
     ("studies_silent", "studies", "fetch", _slow(b"", b"", 60)),
     ("studies_slow_headers", "studies", "fetch", _slow(b"HTTP/1.1 200 OK\r\n", b"X", 0.1)),
-    ("studies_slow_body", "studies", "fetch",
-     _slow(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n[", b" ", 0.1)),
-    ("studies_chunks_without_end", "studies", "fetch",
-     _slow(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-           b"10000\r\n" + b" " * 0x10000 + b"\r\n", 0.0)),
+    (
+        "studies_slow_body",
+        "studies",
+        "fetch",
+        _slow(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n[", b" ", 0.1),
+    ),
+    (
+        "studies_chunks_without_end",
+        "studies",
+        "fetch",
+        _slow(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"10000\r\n" + b" " * 0x10000 + b"\r\n",
+            0.0,
+        ),
+    ),
     ("give_silent", "give", "fetch", _slow(b"", b"", 60)),
-    ("give_slow_body", "give", "fetch",
-     _slow(b"HTTP/1.1 200 OK\r\nContent-Type: " + _MULTIPART.encode()
-           + b"\r\nContent-Length: 9000\r\n\r\n", b"a", 0.1)),
-    ("give_without_end", "give", "fetch",
-     _slow(b"HTTP/1.1 200 OK\r\nContent-Type: " + _MULTIPART.encode()
-           + b"\r\nTransfer-Encoding: chunked\r\n\r\n",
-           b"10000\r\n" + b"a" * 0x10000 + b"\r\n", 0.0)),
+    (
+        "give_slow_body",
+        "give",
+        "fetch",
+        _slow(
+            b"HTTP/1.1 200 OK\r\nContent-Type: "
+            + _MULTIPART.encode()
+            + b"\r\nContent-Length: 9000\r\n\r\n",
+            b"a",
+            0.1,
+        ),
+    ),
+    (
+        "give_without_end",
+        "give",
+        "fetch",
+        _slow(
+            b"HTTP/1.1 200 OK\r\nContent-Type: "
+            + _MULTIPART.encode()
+            + b"\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"10000\r\n" + b"a" * 0x10000 + b"\r\n",
+            0.0,
+        ),
+    ),
     ("store_silent", "store", "store", _slow(b"", b"", 60)),
     ("store_slow_headers", "store", "store", _slow(b"HTTP/1.1 200 OK\r\n", b"X", 0.1)),
     ("proof_silent", "instances", "store", _slow(b"", b"", 60)),
-):  # fmt: skip
+):
 
     def _script(server: Server, hook: str = _hook, made: Any = _made) -> None:
         setattr(server, hook, made(server))
@@ -318,16 +368,31 @@ for _name, _hook, _job, _made in (
 
 # --- QIDO-RS -------------------------------------------------------------------------------------
 
-_hooked("finds_another_patient", "studies",
-        listed({"00100020": ("LO", "P-002"), "0020000D": ("UI", "1.2")}), "fetch")  # fmt: skip
+_hooked(
+    "finds_another_patient",
+    "studies",
+    listed({"00100020": ("LO", "P-002"), "0020000D": ("UI", "1.2")}),
+    "fetch",
+)
 _hooked("finds_a_study_without_uid", "studies", listed({"00100020": ("LO", PATIENT)}), "fetch")
-_hooked("finds_without_end", "studies",
-        listed(*[{"00100020": ("LO", PATIENT), "0020000D": ("UI", "1.2")}] * 2000),
-        "fetch")  # fmt: skip
-_hooked("finds_a_name_that_is_a_path", "studies",
-        listed({"00100020": ("LO", PATIENT), "0020000D": ("UI", "../../x")}), "fetch")  # fmt: skip
-_hooked("series_of_another_study", "series", listed({"0020000D": ("UI", "1.2"),
-        "0020000E": ("UI", "1.3"), "00080060": ("CS", "MR")}), "fetch")  # fmt: skip
+_hooked(
+    "finds_without_end",
+    "studies",
+    listed(*[{"00100020": ("LO", PATIENT), "0020000D": ("UI", "1.2")}] * 2000),
+    "fetch",
+)
+_hooked(
+    "finds_a_name_that_is_a_path",
+    "studies",
+    listed({"00100020": ("LO", PATIENT), "0020000D": ("UI", "../../x")}),
+    "fetch",
+)
+_hooked(
+    "series_of_another_study",
+    "series",
+    listed({"0020000D": ("UI", "1.2"), "0020000E": ("UI", "1.3"), "00080060": ("CS", "MR")}),
+    "fetch",
+)
 for _name, _count in (
     ("announces_words", "many"),
     ("announces_less_than_nothing", -1),

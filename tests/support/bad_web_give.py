@@ -54,10 +54,12 @@ _giving("gives_pixels_cut_off", lambda study: [encoded(d)[:-50] for d in study])
 _giving("gives_zeros", lambda study: [bytes(5000) for _ in study])
 _giving("gives_text", lambda study: [b"hello" for _ in study])
 _hooked("gives_no_boundary", "give", (200, "multipart/related", b"--here\r\n\r\nabc"), "fetch")
-_hooked("gives_another_boundary", "give",
-        (200, _MULTIPART, b"--there\r\n\r\nabc\r\n--there--"), "fetch")  # fmt: skip
-_hooked("gives_parts_without_headers", "give",
-        (200, _MULTIPART, b"--here\r\nabc\r\n--here--"), "fetch")  # fmt: skip
+_hooked(
+    "gives_another_boundary", "give", (200, _MULTIPART, b"--there\r\n\r\nabc\r\n--there--"), "fetch"
+)
+_hooked(
+    "gives_parts_without_headers", "give", (200, _MULTIPART, b"--here\r\nabc\r\n--here--"), "fetch"
+)
 _hooked("gives_plain_dicom_type", "give", (200, "application/dicom", b"DICM"), "fetch")
 _hooked("gives_an_image", "give", (200, "image/jpeg", b"\xff\xd8\xff"), "fetch")
 _hooked("gives_no_type", "give", _raw(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"), "fetch")

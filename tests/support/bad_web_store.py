@@ -48,9 +48,15 @@ _stowing("store_says_yes_and_keeps_nothing", lambda uids: (200, _JSON, outcome(u
 _stowing("store_says_nothing", lambda uids: (200, _JSON, b"{}"), False)
 _stowing("store_lists_in_no_type", lambda uids: (200, "text/plain", outcome(uids)), False)
 _stowing("store_answers_a_list", lambda uids: (200, _JSON, b"[" + outcome(uids) + b"]"), False)
-_stowing("store_answers_xml_bomb", lambda uids: (200, "application/dicom+xml",
-         b'<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><a>&b;</a>'),
-         False)  # fmt: skip
+_stowing(
+    "store_answers_xml_bomb",
+    lambda uids: (
+        200,
+        "application/dicom+xml",
+        b'<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><a>&b;</a>',
+    ),
+    False,
+)
 _hooked("proof_says_500", "instances", (500, "text/plain", b""), "store")
 _hooked("proof_lists_nothing", "instances", (204, _JSON, b""), "store")
 _hooked("proof_lists_another", "instances", listed({"00080018": ("UI", "1.2.3")}), "store")

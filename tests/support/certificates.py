@@ -22,9 +22,20 @@ def authority(folder: Path, name: str = "authority") -> Path:
     """An authority's certificate; its key lies beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     openssl(
-        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", 2, "-subj", f"/CN={name}",
-        "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem",
-    )  # fmt: skip
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        2,
+        "-subj",
+        f"/CN={name}",
+        "-keyout",
+        folder / f"{name}.key",
+        "-out",
+        folder / f"{name}.pem",
+    )
     return folder / f"{name}.pem"
 
 
@@ -33,13 +44,34 @@ def certificate(folder: Path, name: str, by: Path, names: str = NAMES) -> dict[s
     paths = [folder / f"{name}.{end}" for end in ("key", "csr", "ext", "pem")]
     paths[2].write_text(names)
     openssl(
-        "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}",
-        "-keyout", paths[0], "-out", paths[1],
-    )  # fmt: skip
+        "req",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        f"/CN={name}",
+        "-keyout",
+        paths[0],
+        "-out",
+        paths[1],
+    )
     openssl(
-        "x509", "-req", "-days", 2, "-in", paths[1], "-CA", by, "-CAkey", by.with_suffix(".key"),
-        "-CAcreateserial", "-extfile", paths[2], "-out", paths[3],
-    )  # fmt: skip
+        "x509",
+        "-req",
+        "-days",
+        2,
+        "-in",
+        paths[1],
+        "-CA",
+        by,
+        "-CAkey",
+        by.with_suffix(".key"),
+        "-CAcreateserial",
+        "-extfile",
+        paths[2],
+        "-out",
+        paths[3],
+    )
     return {"certificate": str(paths[3]), "key": str(paths[0]), "authority": str(by)}
 
 

@@ -77,12 +77,22 @@ def _compute_once() -> None:
         (results, ("_segmentation", "structured_report")),
         (study, ("_measure",)),
         (aggregate, ("reader_labels",)),
-        (validate, ("_rivals", "out_of_fold", "judge", "_explain", "_broken_promises",
-                    "_reader_skill", "validated_risk")),
+        (
+            validate,
+            (
+                "_rivals",
+                "out_of_fold",
+                "judge",
+                "_explain",
+                "_broken_promises",
+                "_reader_skill",
+                "validated_risk",
+            ),
+        ),
         (predict, ("judge",)),
         (emit, ("library_versions",)),
         (train, ("_typicality", "metadata", "card")),
-    ):  # fmt: skip
+    ):
         for name in names:
             setattr(module, name, once(getattr(module, name)))
 

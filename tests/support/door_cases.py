@@ -60,9 +60,20 @@ from cad.run.tables.dialects import read_cells
 OUTSIDE = b"OUTSIDE-THE-SOURCE" * 40
 """What lies beside a source, and must come out of nothing that reads the source."""
 POINTERS = (
-    "{top}/outside", "../outside", "/etc/passwd", "/proc/self/environ", "LIST", "link.raw",
-    "pipe.raw", "x%d.raw 1 3 1", "nothing.raw", "/dev/zero", ".", "other.raw", "other.raw 1 2",
-)  # fmt: skip
+    "{top}/outside",
+    "../outside",
+    "/etc/passwd",
+    "/proc/self/environ",
+    "LIST",
+    "link.raw",
+    "pipe.raw",
+    "x%d.raw 1 3 1",
+    "nothing.raw",
+    "/dev/zero",
+    ".",
+    "other.raw",
+    "other.raw 1 2",
+)
 
 
 @dataclass(frozen=True)
@@ -183,8 +194,22 @@ def _odd_header(path: Path, rng: random.Random) -> None:
     at = rng.randrange(len(lines) or 1)
     kind = rng.randrange(6)
     pointer = rng.choice(POINTERS).format(top=path.parent.parent)
-    value = rng.choice(("0", "-1", str(2**62), "", "3 3 3", "5 4 9999999", "MET_STRING", "nan",
-                        "True", "gzip", "\x00", "1" * 5000))  # fmt: skip
+    value = rng.choice(
+        (
+            "0",
+            "-1",
+            str(2**62),
+            "",
+            "3 3 3",
+            "5 4 9999999",
+            "MET_STRING",
+            "nan",
+            "True",
+            "gzip",
+            "\x00",
+            "1" * 5000,
+        )
+    )
     if lines and kind in (0, 1):
         lines[at] = f"{lines[at].partition(sign)[0]}{sign} {value}"
     elif lines and kind == 2:
@@ -198,8 +223,11 @@ def _odd_header(path: Path, rng: random.Random) -> None:
     tail = content[max(end, 0) :]
     if kind == 5:
         head = re.sub(rb"(?m)^data file:.*\n?", b"", head)
-        tail = f"\ndata file: {pointer}\n\n".encode() if nrrd else (
-            f"ElementDataFile = {pointer}\n".encode())  # fmt: skip
+        tail = (
+            f"\ndata file: {pointer}\n\n".encode()
+            if nrrd
+            else (f"ElementDataFile = {pointer}\n".encode())
+        )
     elif not nrrd:
         head += b"\n"
     path.write_bytes(head + tail)
@@ -244,8 +272,9 @@ def _dicom(root: Path) -> Boundary:
         if part is not None:
             dataset_of(part)
         rows, columns = (int(dataset.get(name) or 0) for name in ("Rows", "Columns"))
-        frame: Any = SimpleNamespace(path=path, lying=None, tiles=0, index=0, rows=rows,
-                                     columns=columns)  # fmt: skip
+        frame: Any = SimpleNamespace(
+            path=path, lying=None, tiles=0, index=0, rows=rows, columns=columns
+        )
         PixelReader().plane(frame)
 
     return Boundary([(path, odd_dicom)], _inside(read))
@@ -361,23 +390,29 @@ CASES: dict[str, Case] = {
     "NIfTI": Case((f"{IMAGES}.nifti._load", f"{IMAGES}.nifti.stored_axes"), _nifti),
     "MetaImage and NRRD": Case(
         (
-            f"{IMAGES}.nifti._stored_image", f"{IMAGES}.nifti._require_place",
-            f"{IMAGES}.headers.check_own_voxels", f"{IMAGES}.headers._check_packed",
+            f"{IMAGES}.nifti._stored_image",
+            f"{IMAGES}.nifti._require_place",
+            f"{IMAGES}.headers.check_own_voxels",
+            f"{IMAGES}.headers._check_packed",
         ),
         _headers,
     ),
     "DICOM": Case(
         (
-            f"{IMAGES}.frames.read_header", f"{IMAGES}.frames.read_dataset",
-            f"{IMAGES}.frames.dataset_of", f"{IMAGES}.frames._check_deflated",
+            f"{IMAGES}.frames.read_header",
+            f"{IMAGES}.frames.read_dataset",
+            f"{IMAGES}.frames.dataset_of",
+            f"{IMAGES}.frames._check_deflated",
             f"{IMAGES}.pixels.PixelReader._stored",
         ),
         _dicom,
     ),
     "node": Case(
         (
-            "cad.hospital.node.inbox.Inbox.copied", "cad.hospital.node.instance._opened",
-            "cad.hospital.node.instance.deflated_head", "cad.hospital.node.instance.digest_of",
+            "cad.hospital.node.inbox.Inbox.copied",
+            "cad.hospital.node.instance._opened",
+            "cad.hospital.node.instance.deflated_head",
+            "cad.hospital.node.instance.digest_of",
             "cad.hospital.node.instance._plain",
         ),
         _node,
@@ -386,7 +421,7 @@ CASES: dict[str, Case] = {
     "packed": Case(("cad.folders.cohort.traces.members",), _packed),
     "study": Case(("cad.run.execution.task.input_key",), _study),
     "bundle": Case((), _bundle),
-}  # fmt: skip
+}
 
 
 @contextmanager

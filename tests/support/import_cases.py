@@ -60,20 +60,34 @@ def write_patient(folder: Path, patient="P-001", study="study1", *, dce=True, se
     ids = {"patient": patient, "study": study}
     write_series(folder / "t2", voxels(1 + 100 * seed), number=1, **ids)
     write_series(
-        folder / "adc", adc_values(2 + 100 * seed), number=2, description="adc",
-        ImageType=["DERIVED", "PRIMARY", "ADC"], **ids,
-    )  # fmt: skip
+        folder / "adc",
+        adc_values(2 + 100 * seed),
+        number=2,
+        description="adc",
+        ImageType=["DERIVED", "PRIMARY", "ADC"],
+        **ids,
+    )
     write_series(folder / "loc", voxels(9, (1, 9, 9)), number=9, description="localizer", **ids)
     for number, flip in ((3, "15"), (4, "2")):
         write_series(
-            folder / f"v{number}", flip_angle_values(float(flip), seed=number), number=number,
-            description="vibe", FlipAngle=flip, RepetitionTime="3.85", **ids,
-        )  # fmt: skip
+            folder / f"v{number}",
+            flip_angle_values(float(flip), seed=number),
+            number=number,
+            description="vibe",
+            FlipAngle=flip,
+            RepetitionTime="3.85",
+            **ids,
+        )
     for index, time in enumerate((8.0, 12.2, 16.4) if dce else ()):
         write_series(
-            folder / f"d{index}", phase_values(index), number=20 + index,
-            description=f"dyn TT={time}s", FlipAngle="12", RepetitionTime="3.85", **ids,
-        )  # fmt: skip
+            folder / f"d{index}",
+            phase_values(index),
+            number=20 + index,
+            description=f"dyn TT={time}s",
+            FlipAngle="12",
+            RepetitionTime="3.85",
+            **ids,
+        )
     return folder
 
 

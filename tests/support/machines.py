@@ -38,8 +38,20 @@ def on(number: int) -> list[str]:
 
 def connect(name: str, one: tuple[list[str], str], number: int, address: str) -> None:
     """Lay a cable from where ``one`` runs commands to a machine, each end with its address."""
-    ip("link", "add", "name", f"{name}0", "type", "veth", "peer", "name", f"{name}1",
-       "netns", number, on=one[0])  # fmt: skip
+    ip(
+        "link",
+        "add",
+        "name",
+        f"{name}0",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        f"{name}1",
+        "netns",
+        number,
+        on=one[0],
+    )
     for end, who, place in ((f"{name}0", one[0], one[1]), (f"{name}1", on(number), address)):
         ip("addr", "add", f"{place}/24", "dev", end, on=who)
         ip("link", "set", end, "up", on=who)

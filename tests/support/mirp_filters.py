@@ -23,11 +23,25 @@ from cad.base.settings import FilterSettings
 
 MODES = {"mirror": "reflect", "nearest": "nearest", "zero": "constant", "periodic": "wrap"}
 STATISTICS = {
-    "mean": "mean", "var": "variance", "skew": "skewness", "kurt": "kurtosis", "median": "median",
-    "min": "minimum", "p10": "p10", "p90": "p90", "max": "maximum", "iqr": "iqr",
-    "range": "range", "mad": "mad", "rmad": "rmad", "medad": "medad", "cov": "cov",
-    "qcod": "qcod", "energy": "energy", "rms": "rms",
-}  # fmt: skip
+    "mean": "mean",
+    "var": "variance",
+    "skew": "skewness",
+    "kurt": "kurtosis",
+    "median": "median",
+    "min": "minimum",
+    "p10": "p10",
+    "p90": "p90",
+    "max": "maximum",
+    "iqr": "iqr",
+    "range": "range",
+    "mad": "mad",
+    "rmad": "rmad",
+    "medad": "medad",
+    "cov": "cov",
+    "qcod": "qcod",
+    "energy": "energy",
+    "rms": "rms",
+}
 
 
 def _mean(support: float, dimension: str, boundary: str = "mirror") -> dict[str, Any]:
@@ -40,9 +54,14 @@ def _log(sigma: float, dimension: str, boundary: str = "mirror") -> dict[str, An
 
 def _wavelet(name: str, bands: str, level: int, turned: bool, boundary: str) -> dict[str, Any]:
     return {
-        "kind": "wavelet", "wavelet": name, "bands": bands, "level": level, "rotations": turned,
-        "dimension": "3D" if len(bands) == 3 else "slice", "boundary": boundary,
-    }  # fmt: skip
+        "kind": "wavelet",
+        "wavelet": name,
+        "bands": bands,
+        "level": level,
+        "rotations": turned,
+        "dimension": "3D" if len(bands) == 3 else "slice",
+        "boundary": boundary,
+    }
 
 
 # IBSI's number of the test -> phantom, filter
@@ -137,11 +156,18 @@ def ask_mirp(
             made.SetSpacing(spacing)
             sitk.WriteImage(made, str(Path(name) / f"{file}.nii.gz"))
         features, images, _ = mirp.extract_features_and_images(
-            image=str(Path(name) / "image.nii.gz"), mask=str(Path(name) / "mask.nii.gz"),
-            write_features=False, export_features=True, write_images=False, export_images=True,
-            image_export_format="numpy", anti_aliasing=False, base_feature_families="none",
-            response_map_feature_families="statistics", **words,
-        )[0]  # fmt: skip
+            image=str(Path(name) / "image.nii.gz"),
+            mask=str(Path(name) / "mask.nii.gz"),
+            write_features=False,
+            export_features=True,
+            write_images=False,
+            export_images=True,
+            image_export_format="numpy",
+            anti_aliasing=False,
+            base_feature_families="none",
+            response_map_feature_families="statistics",
+            **words,
+        )[0]
     row = features.iloc[0]
     found = {
         ours: float(row[column])
@@ -165,9 +191,15 @@ def ct_of_mirp(case: str) -> dict[str, float]:
     image, spacing, mask = tumour_in_lung()
     words = mirp_words(FilterSettings(**CT_CASES[case]), 1.0)
     return ask_mirp(
-        image, mask, spacing, image_modality="ct", new_spacing=1.0, spline_order=3,
-        resegmentation_intensity_range=[-1000.0, 400.0], **words,
-    )[0]  # fmt: skip
+        image,
+        mask,
+        spacing,
+        image_modality="ct",
+        new_spacing=1.0,
+        spline_order=3,
+        resegmentation_intensity_range=[-1000.0, 400.0],
+        **words,
+    )[0]
 
 
 if __name__ == "__main__":

@@ -29,9 +29,20 @@ from folder_trees import differences, digest, tree
 
 from cad.base.transactions import is_ours
 
-CASES = ("import, new patients", "import, pseudonyms", "train", "predict", "suggest",
-         "cohort remove", "cohort remove --node", "serve", "reading", "reading --collect",
-         "report --dicom", "report --fhir")  # fmt: skip
+CASES = (
+    "import, new patients",
+    "import, pseudonyms",
+    "train",
+    "predict",
+    "suggest",
+    "cohort remove",
+    "cohort remove --node",
+    "serve",
+    "reading",
+    "reading --collect",
+    "report --dicom",
+    "report --fhir",
+)
 END = "after the end"
 _OWN = ".sqlite"
 

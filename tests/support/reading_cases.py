@@ -30,12 +30,16 @@ def make_cohort(root: Path, patients: int) -> Path:
         labels = np.zeros(array.shape, np.uint8)
         labels[2, 8:14, 8:14], labels[5, 20:26, 22:28] = 1, 2
         image = Volume(array, (0.5, 0.5, 3.0), (0.0, 0.0, 0.0), np.eye(3))
-        study = Study(name, name, t2w=image, roi_map=image.with_array(labels),
-                      rois=[Roi("a", 1), Roi("b", 2)])  # fmt: skip
+        study = Study(
+            name, name, t2w=image, roi_map=image.with_array(labels), rois=[Roi("a", 1), Roi("b", 2)]
+        )
         write_study(root / name, study)
     found = (("malignant", "3"), ("benign", "n/a"))
-    rois = [(name, roi, k, "n/a", *found[(i + k) % 2])
-            for i, name in enumerate(ids) for k, roi in enumerate("ab", start=1)]  # fmt: skip
+    rois = [
+        (name, roi, k, "n/a", *found[(i + k) % 2])
+        for i, name in enumerate(ids)
+        for k, roi in enumerate("ab", start=1)
+    ]
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
     write_tables(
         root,
@@ -52,13 +56,26 @@ def export(folder: Path, reader: str, session: int = 1, **changed: Any) -> Path:
     key = json.loads((folder / "reading.json").read_text())
     plan = next(s for s in key["sessions"] if (s["reader"], s["session"]) == (reader, session))
     readings = [
-        {"case": code, "roi": roi, "score": 1 + zlib.crc32(f"{code}{roi}{reader}".encode()) % 5,
-         "condition": condition, "milliseconds": 900, "note": "é \u2028 \"q\"\ttab"}
-        for code, condition in plan["cases"] for roi in key["cases"][code]["rois"]
-    ]  # fmt: skip
-    content = {"format": key["format"], "study": key["study"], "reader": reader,
-               "session": session, "scale": key["scale"], "finished": None,
-               "readings": readings} | changed  # fmt: skip
+        {
+            "case": code,
+            "roi": roi,
+            "score": 1 + zlib.crc32(f"{code}{roi}{reader}".encode()) % 5,
+            "condition": condition,
+            "milliseconds": 900,
+            "note": 'é \u2028 "q"\ttab',
+        }
+        for code, condition in plan["cases"]
+        for roi in key["cases"][code]["rois"]
+    ]
+    content = {
+        "format": key["format"],
+        "study": key["study"],
+        "reader": reader,
+        "session": session,
+        "scale": key["scale"],
+        "finished": None,
+        "readings": readings,
+    } | changed
     line = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     path = folder / f"{reader}-session-{session}.jsonl"
     path.write_bytes(line + b'\n{"crc32":"%08x"}\n' % zlib.crc32(line))

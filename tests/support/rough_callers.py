@@ -159,19 +159,26 @@ INSIDE: dict[str, Callable[[], list[bytes]]] = {
     "noise for an instance": lambda: [part(command(), 3), part(os.urandom(9000), 2)],
     "an instance without end": lambda: [part(command(), 3), *[part(bytes(9000), 0)] * 20],
     "two interleaved": lambda: [part(command(), 3), part(bytes(90), 0), part(command(), 3)],
-    "two in one part": lambda: [struct.pack(">BxL", 4, 2 * len(part(command(), 3)[6:]))
-                                + 2 * part(command(), 3)[6:]],
-    "a command within an instance": lambda: [part(command(), 3), part(bytes(90), 0),
-                                             *[part(bytes(200_000), 1)] * 30],
+    "two in one part": lambda: [
+        struct.pack(">BxL", 4, 2 * len(part(command(), 3)[6:])) + 2 * part(command(), 3)[6:]
+    ],
+    "a command within an instance": lambda: [
+        part(command(), 3),
+        part(bytes(90), 0),
+        *[part(bytes(200_000), 1)] * 30,
+    ],
     "a find": lambda: [part(command(0x20), 3), part(bytes(64), 2)],
     "a query without end": lambda: [part(command(0x20), 3), *[part(bytes(200_000), 0)] * 30],
     "an answer to nothing": lambda: [part(command(0x8001), 3), part(bytes(64), 2)],
     "a cancel": lambda: [part(command(0xFFF), 3)] * 50,
     "a promise of nobody": lambda: [part(command(0x100), 3), part(bytes(64), 2)],
-    "a deep sequence": lambda: [part(command(), 3),
-                                part(struct.pack("<HHLHHL", 8, 0x1140, 2**32 - 1, 0xFFFE, 0xE000,
-                                                 2**32 - 1) * 9000, 2)],
-    "an element of 4 GB": lambda: [part(command(), 3),
-                                   part(struct.pack("<HHL", 8, 0x60, 2**32 - 2), 2)],
+    "a deep sequence": lambda: [
+        part(command(), 3),
+        part(struct.pack("<HHLHHL", 8, 0x1140, 2**32 - 1, 0xFFFE, 0xE000, 2**32 - 1) * 9000, 2),
+    ],
+    "an element of 4 GB": lambda: [
+        part(command(), 3),
+        part(struct.pack("<HHL", 8, 0x60, 2**32 - 2), 2),
+    ],
     "an abort": lambda: [bytes.fromhex("07000000000400000000")],
-}  # fmt: skip
+}

@@ -57,7 +57,10 @@ def hits(roots: Iterable[Path], secrets: Iterable[str], said: Iterable[str] = ()
         for path in sorted(p for p in root.rglob("*") if p.is_file()):
             place = str(path.relative_to(root))
             for data in [place.encode(), *unpacked(path.name, path.read_bytes())]:
-                found += [f"{s} in {place}" for s, any_of in forms.items()
-                          if any(form in data for form in any_of)]  # fmt: skip
+                found += [
+                    f"{s} in {place}"
+                    for s, any_of in forms.items()
+                    if any(form in data for form in any_of)
+                ]
     found += [f"{s} said: {text[:200]}" for text in said for s in forms if s in text]
     return sorted(set(found))

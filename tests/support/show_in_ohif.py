@@ -39,8 +39,12 @@ TO_SCREEN = """points => {
 def main(built: Path, cohort: Path, run: Path, out: Path) -> None:
     """Store the study and its results, open the viewer, and write what it shows."""
     source = shared("sample_data", "dicom", "Sample0001")
-    _store([*(p for p in source.rglob("*.dcm") if "02-t2" in p.parent.name),
-            *(run / "dicom").glob("*.dcm")])  # fmt: skip
+    _store(
+        [
+            *(p for p in source.rglob("*.dcm") if "02-t2" in p.parent.name),
+            *(run / "dicom").glob("*.dcm"),
+        ]
+    )
     (study,) = read_cohort(cohort).studies()
     t2w = image_path(study.folder, study.study_id, "t2w")
     out.mkdir(parents=True, exist_ok=True)

@@ -34,9 +34,15 @@ from cad.base.errors import MachineError
 _THRESHOLDS = (50_000, 20, 100)
 _silent = threading.Event()
 _ONE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
-     "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"), "1"
-)  # fmt: skip
+    (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+        "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS",
+    ),
+    "1",
+)
 _SERVE = f"import sys; from {__name__} import serve; serve(int(sys.argv[1]))"
 _lock = threading.Lock()
 # The fork server of this process; of another process, which this one was forked from, it is not.

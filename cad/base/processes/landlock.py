@@ -79,8 +79,9 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
     everything = _ALL[min(level, 3)] | (_DEVICES if level >= 5 else 0)
     look = _EXECUTE | _READ | _LIST
     rules = _Ruleset(everything)
-    ruleset = _call(_CREATE, ctypes.byref(rules), ctypes.c_size_t(ctypes.sizeof(rules)),
-                    ctypes.c_uint32(0))  # fmt: skip
+    ruleset = _call(
+        _CREATE, ctypes.byref(rules), ctypes.c_size_t(ctypes.sizeof(rules)), ctypes.c_uint32(0)
+    )
     try:
         for path in (*_program_folders(), *map(Path, read)):
             _allow(ruleset, path, look & everything)
@@ -120,8 +121,13 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
         if not path.is_dir():
             rights &= _OF_FILES
         rule = _Below(rights, handle)
-        _call(_ADD, ctypes.c_int(ruleset), ctypes.c_int(_BELOW), ctypes.byref(rule),
-              ctypes.c_uint32(0))  # fmt: skip
+        _call(
+            _ADD,
+            ctypes.c_int(ruleset),
+            ctypes.c_int(_BELOW),
+            ctypes.byref(rule),
+            ctypes.c_uint32(0),
+        )
     finally:
         os.close(handle)
 

@@ -459,10 +459,14 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
         for row in of if rule.score_column else ():
             reader = row[rule.reader_column] if rule.reader_column else ""
             scores.append(
-                {"patient_id": patient_id, "roi_id": roi.roi_id, "scale": rules.scale,
-                 "reader_id": reader or next(iter(rules.readers), FIRST_READER),
-                 "score": row[str(rule.score_column)]}
-            )  # fmt: skip
+                {
+                    "patient_id": patient_id,
+                    "roi_id": roi.roi_id,
+                    "scale": rules.scale,
+                    "reader_id": reader or next(iter(rules.readers), FIRST_READER),
+                    "score": row[str(rule.score_column)],
+                }
+            )
     given = tuple(row for row in scores if row["score"] not in _NO_SCORE)
     return replace(drawn, rois=rois, scores=given)
 
@@ -579,9 +583,10 @@ def _listed_rows(
     path = top / rule.table
     if not path.is_file() and (book := path.with_suffix(".xlsx")).is_file():
         raise CadError(
-            "an Excel workbook is not read", file=book,
+            "an Excel workbook is not read",
+            file=book,
             hint=f"save its sheet as CSV (UTF-8) beside it: {path.name}",
-        )  # fmt: skip
+        )
     columns = (rule.truth_column, rule.grade_column, rule.score_column, rule.reader_column)
     table = read_rows(path, (*rule.key, *filter(None, columns)))
 

@@ -254,10 +254,13 @@ def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
 def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measurement]:
     found = [
         *_probabilities(row),
-        *_median(codes.DCM.ApparentDiffusionCoefficient, medians.get("adc_median"),
-                 codes.UCUM.SquareMicrometerPerSecond),
+        *_median(
+            codes.DCM.ApparentDiffusionCoefficient,
+            medians.get("adc_median"),
+            codes.UCUM.SquareMicrometerPerSecond,
+        ),
         *_median(codes.DCM.Ktrans, medians.get("ktrans_median"), codes.UCUM.PerMinute),
-    ]  # fmt: skip
+    ]
     volume = medians.get("volume_mm3")
     # None where nothing was measured, and 0 would read as a measurement.
     if volume:

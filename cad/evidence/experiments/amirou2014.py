@@ -181,9 +181,16 @@ def synthetic(options: Options) -> Result:
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 1.0)
     n = 4000
     problem = DataSet(
-        "synthetic data", data.draw(n, rng), (np.arange(n) % 2).astype(float), 400, 2000, 0.5,
-        (-0.58, -0.15), (0, 1), ("x1", "x2"),
-    )  # fmt: skip
+        "synthetic data",
+        data.draw(n, rng),
+        (np.arange(n) % 2).astype(float),
+        400,
+        2000,
+        0.5,
+        (-0.58, -0.15),
+        (0, 1),
+        ("x1", "x2"),
+    )
     result = _study(problem, options, "Two Gaussian classes, means ∓1, standard deviation 1")
     result.figures["Losses for θ = 1 and θ = 1.2, r = .3 (Figs 2, 3)"] = _losses()
     return result
@@ -199,9 +206,16 @@ def ecg(options: Options) -> Result:
     """
     X, pvc = read_beats(options.folder("the ECG records"))
     problem = DataSet(
-        "ECG data", X, pvc.astype(float), 2000, 4000, 1 / X.shape[1], (-0.84, -0.23),
-        (2, 6), ("RR before / mean of eight", "correlation with the median beat"),
-    )  # fmt: skip
+        "ECG data",
+        X,
+        pvc.astype(float),
+        2000,
+        4000,
+        1 / X.shape[1],
+        (-0.84, -0.23),
+        (2, 6),
+        ("RR before / mean of eight", "correlation with the median beat"),
+    )
     return _study(
         problem,
         options,
@@ -228,9 +242,16 @@ def covertype(options: Options) -> Result:
     # Soil types on which neither of the two grows say nothing of either.
     X = X.loc[:, X.nunique() > 1]
     problem = DataSet(
-        "forest data", X.to_numpy(float), y, 1000, 4000, 1 / X.shape[1], (-0.42, -0.22),
-        (0, 3), (str(X.columns[0]), str(X.columns[3])),
-    )  # fmt: skip
+        "forest data",
+        X.to_numpy(float),
+        y,
+        1000,
+        4000,
+        1 / X.shape[1],
+        (-0.42, -0.22),
+        (0, 3),
+        (str(X.columns[0]), str(X.columns[3])),
+    )
     return _study(
         problem, options, f"{len(y)} rows, {int(y.sum())} cottonwood; constant columns left out"
     )

@@ -224,9 +224,14 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
     absent[partly] = beta[1 + len(names) :]
     weight = beta[1 : 1 + len(names)]
     return ManModel(
-        names, tuple(centre.tolist()), tuple(weight.tolist()), tuple(absent.tolist()),
-        float(beta[0]), len(y), positive,
-    )  # fmt: skip
+        names,
+        tuple(centre.tolist()),
+        tuple(weight.tolist()),
+        tuple(absent.tolist()),
+        float(beta[0]),
+        len(y),
+        positive,
+    )
 
 
 def out_of_fold_men(

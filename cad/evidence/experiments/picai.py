@@ -38,9 +38,18 @@ SITE_MEN, SITE_DRAWS, SLOPES = 50, 30, (0.8, 1.25)
 MEN = ("category", "age", "psa", "density")
 FEATURES = ("age", "psa", "volume", "density", "lesions", "rank")
 COLUMNS = (
-    "patient_id", "study_id", "patient_age", "psa", "psad", "prostate_volume",
-    "histopath_type", "lesion_PIRADS", "lesion_GS", "case_csPCa", "center",
-)  # fmt: skip
+    "patient_id",
+    "study_id",
+    "patient_age",
+    "psa",
+    "psad",
+    "prostate_volume",
+    "histopath_type",
+    "lesion_PIRADS",
+    "lesion_GS",
+    "case_csPCa",
+    "center",
+)
 Learned = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 

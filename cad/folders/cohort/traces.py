@@ -42,15 +42,19 @@ _LEAST = 512  # bytes that a packed file counts for, or millions of empty ones t
 _SHORTEST = 5  # a shorter PatientID would be found in any number
 _DICOM = 128  # where a DICOM file says that it is one
 _MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
-)  # fmt: skip
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 _LOOKED_AT, _MOSTLY = 4096, 0.7
 # Which of four bytes in a row are zero, in text without a mark.
 _BY_ZEROS: dict[tuple[bool, ...], str] = {
-    (False, True, False, True): "utf-16-le", (True, False, True, False): "utf-16-be",
-    (False, True, True, True): "utf-32-le", (True, True, True, False): "utf-32-be",
-}  # fmt: skip
+    (False, True, False, True): "utf-16-le",
+    (True, False, True, False): "utf-16-be",
+    (False, True, True, True): "utf-32-le",
+    (True, True, True, False): "utf-32-be",
+}
 _ESCAPED = re.compile(rb"\\u([0-9a-fA-F]{4})")
 _UID = re.compile(rb"[0-9]+(?:\.[0-9]+){3,}")
 

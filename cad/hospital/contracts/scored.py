@@ -101,8 +101,10 @@ def score(
         made = _scored(ref, results, highest)
         if made is not None:
             scored.append(made)
-        elif any(region.study == ref.study_id and region.probability is not None
-                 for region in results.regions):  # fmt: skip
+        elif any(
+            region.study == ref.study_id and region.probability is not None
+            for region in results.regions
+        ):
             problems.append(
                 CadError(
                     "the model gives regions a probability and men none",
@@ -196,9 +198,13 @@ def write_map(path: Path, volume: Volume, grid: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="cad-map-") as folder:
         reference = read_grid(grid)
         on_grid = sitk.Resample(
-            volume.to_sitk(), reference, sitk.Transform(), sitk.sitkNearestNeighbor, 0.0,
+            volume.to_sitk(),
+            reference,
+            sitk.Transform(),
+            sitk.sitkNearestNeighbor,
+            0.0,
             sitk.sitkFloat32,
-        )  # fmt: skip
+        )
         made = Path(folder) / path.name
         sitk.WriteImage(on_grid, str(made), useCompression=True)
         make_folder(path.parent)

@@ -108,8 +108,10 @@ def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
             hint="write it as `models:` with its lists in the lines below",
         )
     lists = {"champion": champions, "shadow": shadows}
-    lines = [f"  {role}: {yaml.safe_dump(names, default_flow_style=True, width=10_000)}"
-             for role, names in lists.items()]  # fmt: skip
+    lines = [
+        f"  {role}: {yaml.safe_dump(names, default_flow_style=True, width=10_000)}"
+        for role, names in lists.items()
+    ]
     made = entry.sub(lambda _: "models:\n" + "".join(lines), text)
     before = yaml.safe_load(text)
     after = yaml.safe_load(made)

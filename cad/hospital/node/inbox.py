@@ -57,8 +57,10 @@ class Inbox:
         studies = list(self.home.glob(f"{INCOMING}/[!.]*"))
         if studies and not (self.home / KEY_FILE).is_file():
             text = f"{len(studies)} studies are here under the names of a secret that is gone"
-            hint = (f"bring the file back from a backup, or move {INCOMING} and {STUDIES} away "
-                    "and send the studies again")  # fmt: skip
+            hint = (
+                f"bring the file back from a backup, or move {INCOMING} and {STUDIES} away "
+                "and send the studies again"
+            )
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self._secret, self._lock = node_key(self.home), threading.Lock()
         memory = settings.studies.memory_limit
@@ -68,8 +70,10 @@ class Inbox:
         lost = not queue.instances()
         if (lost and self._is_another()) or not queue.is_secret(key_of(self._secret, KEY_FILE)):
             text = "another secret than the one that the studies here are named under"
-            hint = (f"bring it, or an exchanged {queue.path.name}, back from a backup, or move "
-                    f"both, {INCOMING} and {STUDIES} away and send the studies again")  # fmt: skip
+            hint = (
+                f"bring it, or an exchanged {queue.path.name}, back from a backup, or move "
+                f"both, {INCOMING} and {STUDIES} away and send the studies again"
+            )
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self.spool = self.home / INCOMING / SPOOL
         for left in (self.spool, self.home / INCOMING / FETCHING):  # by a killed node
@@ -285,8 +289,11 @@ class Inbox:
         """
         rows, came, gone = self.queue.instances(), 0, 0
         here = sorted(self.home.glob(f"{INCOMING}/[!.]*"))
-        folders = {folder.name: {path.stem: path for path in folder.glob("[!.]*.dcm")}
-                   for folder in here if is_key(folder.name)}  # fmt: skip
+        folders = {
+            folder.name: {path.stem: path for path in folder.glob("[!.]*.dcm")}
+            for folder in here
+            if is_key(folder.name)
+        }
         if len(folders) < len(here):  # they stay as they are, and their names may be a patient's
             tell("not the node's, in incoming", files=len(here) - len(folders))
         for study in rows.keys() - folders.keys():

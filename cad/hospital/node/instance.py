@@ -30,9 +30,13 @@ from cad.mri.imaging.elements import PIXELS, Read, TooManyElements, data_set, el
 
 _LONGEST = 2**10  # bytes of an element that is read
 _WANTED = (
-    "SOPClassUID", "SOPInstanceUID", "Modality", "ManufacturerModelName", "PatientID",
+    "SOPClassUID",
+    "SOPInstanceUID",
+    "Modality",
+    "ManufacturerModelName",
+    "PatientID",
     "StudyInstanceUID",
-)  # fmt: skip
+)
 _ROWS, _SPECTRA = 0x00280010, 0x56000020
 # By the names of their classes; of the segmentations a surface alone has none.
 _OF_PIXELS = re.compile("Image Storage|Parametric Map Storage|(?<!Surface )Segmentation Storage")

@@ -27,8 +27,12 @@ _VERSION = 5
 _MOST = 2**53
 _SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES, most=_MOST)
 # A row that is against the schema was not written by this program.
-_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR,
-           sqlite3.SQLITE_CONSTRAINT)  # fmt: skip
+_DAMAGE = (
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_CONSTRAINT,
+)
 
 
 def _columns(database: sqlite3.Connection) -> list[tuple[str, str]]:

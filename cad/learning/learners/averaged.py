@@ -241,10 +241,17 @@ class AveragedProbabilisticSVC(KernelMachine):
         """
         largest = float(np.max(np.atleast_1d(np.asarray(self.kappa, dtype=float))))
         plain = AveragedProbabilisticSVC(
-            C=self.C, gamma=self.gamma, eta0=self.eta0, kappa=0.0, scaling=self.scaling,
-            boundary=self.boundary, folds=self.folds, drop=self.drop, solver=self.solver,
+            C=self.C,
+            gamma=self.gamma,
+            eta0=self.eta0,
+            kappa=0.0,
+            scaling=self.scaling,
+            boundary=self.boundary,
+            folds=self.folds,
+            drop=self.drop,
+            solver=self.solver,
             tol=self.tol,
-        )  # fmt: skip
+        )
         plain.fit(X, y, groups=groups)
         rows, _, p, weight = self._read_inputs(X, y, None)
         new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
@@ -347,9 +354,13 @@ class AveragedProbabilisticSVC(KernelMachine):
         # Rows of a fold in which no setting could be fitted have no log-odds.
         known = np.isfinite(said).all(axis=1)
         count: Array = fit_logistic(
-            said[known] - self.base_, p[known], weight=weight[None, known], offset=self.base_,
-            mean=towards, precision=_PRECISION,
-        )[0]  # fmt: skip
+            said[known] - self.base_,
+            p[known],
+            weight=weight[None, known],
+            offset=self.base_,
+            mean=towards,
+            precision=_PRECISION,
+        )[0]
         return count
 
     def decision_function(self, X: ArrayLike) -> Array:

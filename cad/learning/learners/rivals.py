@@ -568,9 +568,11 @@ class SoftBoosting(GroupedLearner):
             slope = weight * (p - q)
             drawn = rng.permutation(len(p))[:n_drawn]
             grower = DecisionTreeRegressor(
-                max_depth=depth, min_samples_leaf=self.min_leaf, max_features="sqrt",
+                max_depth=depth,
+                min_samples_leaf=self.min_leaf,
+                max_features="sqrt",
                 random_state=rng,
-            )  # fmt: skip
+            )
             with config_context(skip_parameter_validation=True, assume_finite=True):
                 grower.fit(
                     rows[drawn], (slope / curvature)[drawn], curvature[drawn], check_input=False

@@ -123,9 +123,10 @@ class SoftExtraTrees(SoftLearner):
         grown, total, times = [], np.zeros(len(p)), np.zeros(len(p))
         for _ in range(self.trees):
             grower = ExtraTreeRegressor(
-                min_samples_leaf=self.min_leaf, max_features=self.max_features,
+                min_samples_leaf=self.min_leaf,
+                max_features=self.max_features,
                 random_state=rng.randint(np.iinfo(np.int32).max),
-            )  # fmt: skip
+            )
             used = np.ones(len(p), dtype=bool)
             if drawn < n:
                 used = np.isin(patient, rng.permutation(n)[:drawn])

@@ -19,28 +19,95 @@ from cad.base.reading import MAX_IMAGE, MIB, check_file, check_inflation, kind_o
 
 _HEADER_BYTES = 65536
 _META_BYTES = {
-    "MET_CHAR": 1, "MET_UCHAR": 1, "MET_SHORT": 2, "MET_USHORT": 2, "MET_INT": 4, "MET_UINT": 4,
-    "MET_LONG": 4, "MET_ULONG": 4, "MET_LONG_LONG": 8, "MET_ULONG_LONG": 8, "MET_FLOAT": 4,
+    "MET_CHAR": 1,
+    "MET_UCHAR": 1,
+    "MET_SHORT": 2,
+    "MET_USHORT": 2,
+    "MET_INT": 4,
+    "MET_UINT": 4,
+    "MET_LONG": 4,
+    "MET_ULONG": 4,
+    "MET_LONG_LONG": 8,
+    "MET_ULONG_LONG": 8,
+    "MET_FLOAT": 4,
     "MET_DOUBLE": 8,
-}  # fmt: skip
+}
 _NRRD_BYTES = {
     1: ("signed char", "int8", "int8_t", "uchar", "unsigned char", "uint8", "uint8_t"),
-    2: ("short", "short int", "signed short", "signed short int", "int16", "int16_t", "ushort",
-        "unsigned short", "unsigned short int", "uint16", "uint16_t"),
-    4: ("int", "signed int", "int32", "int32_t", "uint", "unsigned int", "uint32", "uint32_t",
-        "float"),
-    8: ("longlong", "long long", "long long int", "signed long long", "signed long long int",
-        "int64", "int64_t", "ulonglong", "unsigned long long", "unsigned long long int", "uint64",
-        "uint64_t", "double"),
-}  # fmt: skip
+    2: (
+        "short",
+        "short int",
+        "signed short",
+        "signed short int",
+        "int16",
+        "int16_t",
+        "ushort",
+        "unsigned short",
+        "unsigned short int",
+        "uint16",
+        "uint16_t",
+    ),
+    4: (
+        "int",
+        "signed int",
+        "int32",
+        "int32_t",
+        "uint",
+        "unsigned int",
+        "uint32",
+        "uint32_t",
+        "float",
+    ),
+    8: (
+        "longlong",
+        "long long",
+        "long long int",
+        "signed long long",
+        "signed long long int",
+        "int64",
+        "int64_t",
+        "ulonglong",
+        "unsigned long long",
+        "unsigned long long int",
+        "uint64",
+        "uint64_t",
+        "double",
+    ),
+}
 # Fields of the format (teem.sourceforge.net/nrrd/format.html), of each that is not skipped by it.
 _NRRD_FIELDS = {
-    "dimension", "type", "blocksize", "encoding", "endian", "content", "oldmin", "oldmax",
-    "datafile", "lineskip", "byteskip", "number", "sampleunits", "sizes", "spacings",
-    "thicknesses", "axismins", "axismaxs", "centers", "centerings", "labels", "units", "kinds",
-    "space", "spacedimension", "spaceunits", "spaceorigin", "spacedirections", "measurementframe",
-    "min", "max",
-}  # fmt: skip
+    "dimension",
+    "type",
+    "blocksize",
+    "encoding",
+    "endian",
+    "content",
+    "oldmin",
+    "oldmax",
+    "datafile",
+    "lineskip",
+    "byteskip",
+    "number",
+    "sampleunits",
+    "sizes",
+    "spacings",
+    "thicknesses",
+    "axismins",
+    "axismaxs",
+    "centers",
+    "centerings",
+    "labels",
+    "units",
+    "kinds",
+    "space",
+    "spacedimension",
+    "spaceunits",
+    "spaceorigin",
+    "spacedirections",
+    "measurementframe",
+    "min",
+    "max",
+}
 # The libraries put what they do not understand into messages of a fixed length, and write beyond.
 _LONGEST_FIELD, _LONGEST_NOTE = 250, 4000
 _PLAIN_NAME = re.compile(r"[^/\\%\s\x00-\x1f\x7f]+")
@@ -83,8 +150,9 @@ def check_own_voxels(path: Path) -> None:
             raise CadError(
                 f"the header states {voxels.size:,} bytes of voxels, and {max(stored, 0):,} follow "
                 "it",
-                file=voxels.file, hint="the file was cut off or changed: copy or export it again",
-            )  # fmt: skip
+                file=voxels.file,
+                hint="the file was cut off or changed: copy or export it again",
+            )
         return
     check_inflation(max(stored, 1), voxels.size, MAX_IMAGE, "voxels")
     _check_packed(voxels)
@@ -106,8 +174,9 @@ def _check_packed(voxels: _Voxels) -> None:
         raise CadError(
             f"the header states {voxels.size:,} bytes of voxels; the packed ones are not as many, "
             "or something follows them",
-            file=voxels.file, hint="copy or export it again",
-        )  # fmt: skip
+            file=voxels.file,
+            hint="copy or export it again",
+        )
 
 
 def _of_meta(path: Path, start: bytes) -> _Voxels:
@@ -206,6 +275,7 @@ def _located(
         raise CadError(
             f"its voxels are said to be in {name[:80]!r}: read is the file itself, or one plain "
             "file beside it",
-            file=path, hint=_HINT,
-        )  # fmt: skip
+            file=path,
+            hint=_HINT,
+        )
     return _Voxels(beside, 0, size, packed)

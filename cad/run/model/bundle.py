@@ -261,9 +261,15 @@ def load_bundle(folder: Path) -> Bundle:
         hint = "fetch the bundle again from its source, or train again"
         raise CadError(f"{problem}: {text}", file=folder, hint=hint) from error
     bundle = Bundle(
-        folder.resolve().name, estimator, metadata, reference["X"], reference["probability"],
-        training, digest, gap,
-    )  # fmt: skip
+        folder.resolve().name,
+        estimator,
+        metadata,
+        reference["X"],
+        reference["probability"],
+        training,
+        digest,
+        gap,
+    )
     if not gap <= REPRODUCTION_TOLERANCE:
         raise CadError(
             f"reference predictions differ by {gap:.2g}, allowed {REPRODUCTION_TOLERANCE:g}",

@@ -155,8 +155,13 @@ def _index_page(
 
 def _rivals(metrics: Summary) -> JsonObject:
     """Return every learner's losses against the readers and against histology, as cells."""
-    kinds = (("readers", "kl"), ("readers", "brier"), ("readers", "auc"),
-             ("histology", "brier"), ("histology", "auc"))  # fmt: skip
+    kinds = (
+        ("readers", "kl"),
+        ("readers", "brier"),
+        ("readers", "auc"),
+        ("histology", "brier"),
+        ("histology", "auc"),
+    )
     cells: dict[str, dict[tuple[str, str], str]] = {}
     for row in metrics.rivals["table"] if metrics.rivals else ():
         text = interval_text(row["value"], MEASURES[row["measure"]].digits)

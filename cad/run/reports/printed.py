@@ -173,8 +173,10 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     if undecided:
         counts.append(f"{undecided} without a decision{_common_reason(results)}")
     share = f"; {stated.decided:.0%} of {stated.scored} decided" if stated.scored else ""
-    counted = (f"{_many(len(views), 'man', 'men')}, {_many(regions, 'region', 'regions')}: "
-               f"{', '.join(counts)}{share}")  # fmt: skip
+    counted = (
+        f"{_many(len(views), 'man', 'men')}, {_many(regions, 'region', 'regions')}: "
+        f"{', '.join(counts)}{share}"
+    )
     lines = ["; ".join([counted, *_drift(metrics)])]
     first = sorted(scored, key=lambda view: (-view.order, view.patient))[:MOST_PATIENTS]
     named = []

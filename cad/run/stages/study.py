@@ -255,6 +255,11 @@ def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure
     """
     where = f"{Path(error.file).name}: " if error.file else ""
     return Failure(
-        error.patient or patient, study, error.roi, stage, where + error.problem, error.hint,
+        error.patient or patient,
+        study,
+        error.roi,
+        stage,
+        where + error.problem,
+        error.hint,
         "awaiting ROI" if isinstance(error, AwaitingRoi) else "failed",
-    )  # fmt: skip
+    )

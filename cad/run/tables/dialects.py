@@ -141,9 +141,13 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
             notes.append("read as parquet")
         elif content.startswith(_ZIP):
             records, note = call_limited(
-                sheet_records, content, dialect.sheet,
-                seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl",
-            )  # fmt: skip
+                sheet_records,
+                content,
+                dialect.sheet,
+                seconds=_SHEET_SECONDS,
+                gigabytes=_SHEET_GIGABYTES,
+                needs="openpyxl",
+            )
             notes.append(note)
         elif content.startswith(_GZIP):
             raise CadError("a file packed by gzip", hint="unpack it (gunzip), and give the table")

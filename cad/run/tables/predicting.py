@@ -23,9 +23,16 @@ from cad.run.tables.regions import Regions, no_scores, numbered_within
 from cad.run.tables.stages import aggregate_table, load_table
 
 ADDED = (
-    "belief", "probability", "probability_of", "probability_images", "probability_low",
-    "probability_high", "decision", "decision_reason", "unlike",
-)  # fmt: skip
+    "belief",
+    "probability",
+    "probability_of",
+    "probability_images",
+    "probability_low",
+    "probability_high",
+    "decision",
+    "decision_reason",
+    "unlike",
+)
 """Columns of the results that a prediction adds to the table, as far as the model gives them."""
 
 

@@ -15,9 +15,13 @@ from cad.run.execution.worker import Confined
 
 # Loaded by the process that opens the source, before it can open nothing else.
 _LOADED = (
-    "cad.dicom.into.conversion", "cad.dicom.into.file_cohort", "cad.mri.imaging.pixels",
-    "scipy.ndimage", "pydicom.pixels", "nibabel",
-)  # fmt: skip
+    "cad.dicom.into.conversion",
+    "cad.dicom.into.file_cohort",
+    "cad.mri.imaging.pixels",
+    "scipy.ndimage",
+    "pydicom.pixels",
+    "nibabel",
+)
 
 
 def import_cohort(

@@ -180,8 +180,14 @@ def test_a_card_shows_names_as_text(tmp_path: Path):
     X = pd.DataFrame(np.arange(40.0).reshape(20, 2), columns=names)
     y = np.linspace(0, 1, 20)
     steps = [("scale", StandardScaler()), ("learner", SoftExtraTrees(trees=3))]
-    save_model(tmp_path / "model", Pipeline(steps).fit(X, y), X, y, np.arange(20),
-               description="<b>bold</b>")  # fmt: skip
+    save_model(
+        tmp_path / "model",
+        Pipeline(steps).fit(X, y),
+        X,
+        y,
+        np.arange(20),
+        description="<b>bold</b>",
+    )
     card = (tmp_path / "model" / "README.md").read_text()
     assert "<script>" not in card
     assert "<b>" not in card

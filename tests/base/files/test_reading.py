@@ -200,10 +200,14 @@ def test_a_small_file_takes_little_memory(
     path = tmp_path / "x"
     head = b",".join(b"c%d" % k for k in range(1990))
     path.write_bytes(
-        b'{"readings": [' + b"{}," * 2_000_000 + b"{}]}" if read is read_json
-        else {"short rows": head + b"\na" * 999_990, "names": b"abc," * 2**21,
-              "a long row": b"a,b\n" + b"abc," * 2**21}[kind]
-    )  # fmt: skip
+        b'{"readings": [' + b"{}," * 2_000_000 + b"{}]}"
+        if read is read_json
+        else {
+            "short rows": head + b"\na" * 999_990,
+            "names": b"abc," * 2**21,
+            "a long row": b"a,b\n" + b"abc," * 2**21,
+        }[kind]
+    )
     size = path.stat().st_size
     tracemalloc.start()
     try:
@@ -309,9 +313,14 @@ def test_a_table_whose_footer_lies_of_its_pages_fills_no_memory_here(kind: str):
 
     stream = io.BytesIO()
     words = ["x" * 2**29] if kind == "pages" else [f"{'x' * 1000}{k}" for k in range(1000)]
-    pq.write_table(pa.table({"a": words}), stream, compression="zstd", use_dictionary=False,
-                   column_encoding="DELTA_BYTE_ARRAY" if kind == "prefixes" else "PLAIN",
-                   write_statistics=False)  # fmt: skip
+    pq.write_table(
+        pa.table({"a": words}),
+        stream,
+        compression="zstd",
+        use_dictionary=False,
+        column_encoding="DELTA_BYTE_ARRAY" if kind == "prefixes" else "PLAIN",
+        write_statistics=False,
+    )
     content = stream.getvalue()
     if kind == "pages":
         size = pq.read_metadata(stream).row_group(0).total_byte_size
@@ -326,8 +335,15 @@ def test_a_table_whose_footer_lies_of_its_pages_fills_no_memory_here(kind: str):
 
 
 def test_a_table_comes_back_as_it_was_written(tmp_path: Path):
-    table = pd.DataFrame({"n": [1, 2, 3], "x": [0.1, np.nan, -1.0], "b": [True, False, True],
-                          "t": ["a", None, "a"], "empty": [None, None, None]})  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "n": [1, 2, 3],
+            "x": [0.1, np.nan, -1.0],
+            "b": [True, False, True],
+            "t": ["a", None, "a"],
+            "empty": [None, None, None],
+        }
+    )
     table.to_parquet(tmp_path / "t.parquet", index=False)
     pd.testing.assert_frame_equal(
         read_parquet(tmp_path / "t.parquet"), pd.read_parquet(tmp_path / "t.parquet")
@@ -343,9 +359,11 @@ def test_nothing_else_reads_what_others_wrote(repository: Path):
     )
     # A worker asks the system of itself; the tables beside modules are the package's own.
     allowed = {
-        "base/reading.py", "base/processes/limited.py", "run/execution/worker.py",
+        "base/reading.py",
+        "base/processes/limited.py",
+        "run/execution/worker.py",
         "base/terms/beside.py",
-    }  # fmt: skip
+    }
     found = [
         f"{path.relative_to(repository)}:{number}"
         for path in sorted((repository / "cad").rglob("*.py"))

@@ -166,12 +166,13 @@ def test_orders_put_the_best_first() -> None:
     )
     rows = _orders(table, "level").set_index("scale")[["AUC", "Acc", "KL", "Err"]]
     best_fixed = "P-SVM > SVM > F-SVM"
-    assert rows.loc["fixed"].tolist() == [
-        best_fixed, "SVM > F-SVM > P-SVM", best_fixed, best_fixed
-    ]  # fmt: skip
+    assert rows.loc["fixed"].tolist() == [best_fixed, "SVM > F-SVM > P-SVM", best_fixed, best_fixed]
     assert rows.loc["learned"].tolist() == [
-        "SVM > F-SVM", "SVM > F-SVM > P-SVM", "SVM > P-SVM > F-SVM", "SVM > P-SVM > F-SVM"
-    ]  # fmt: skip
+        "SVM > F-SVM",
+        "SVM > F-SVM > P-SVM",
+        "SVM > P-SVM > F-SVM",
+        "SVM > P-SVM > F-SVM",
+    ]
 
 
 def test_patients_stay_together_when_groups_are_left_out() -> None:
@@ -198,8 +199,10 @@ def test_the_clinical_tables_on_a_small_cohort(tmp_path) -> None:
         blocks.get_group(PAPER)["method"]
     )
     assert set(published["table"]) - set(measured["table"]) == {
-        "N13, expert", "N13, histology", ON_TRUTH,
-    }  # fmt: skip
+        "N13, expert",
+        "N13, histology",
+        ON_TRUTH,
+    }
     beside_itself = measured[measured["method"] == "P-SVM"]
     assert (beside_itself.filter(regex=r"^(paper's )?p \(") == 1).all().all()
     swapped = measured.filter(regex=r"^p \(")

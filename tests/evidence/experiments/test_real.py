@@ -124,7 +124,10 @@ def test_fae_without_size_sees_no_size(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(fae, "AveragedProbabilisticSVC", ProbabilisticSVC)
     (found,) = fae.men(Options(tmp_path, data=tmp_path)).tables.values()
     assert found["features"].unique().tolist() == [
-        "all (3)", "without size and shape (1)", "size and shape alone (2)"]  # fmt: skip
+        "all (3)",
+        "without size and shape (1)",
+        "size and shape alone (2)",
+    ]
     assert found["learner"].tolist()[:2] == [
         fae.SHIPPED,
         f"{fae.SHIPPED}, each man left out",

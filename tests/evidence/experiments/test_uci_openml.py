@@ -134,8 +134,10 @@ def test_counts_decide_what_is_used(home, tmp_path) -> None:
     assert "Sex" in left_out["Abalone"]
     sets = {data.name: data for data in read_sets(tmp_path / "uci", (), leaking=True)}
     assert {n: (len(d.y), int(d.y.sum())) for n, d in sets.items()} == {
-        "Kidney_inflam": (120, 59), "Post_op": (90, 24), "Bupaliver": (345, 88),
-    }  # fmt: skip
+        "Kidney_inflam": (120, 59),
+        "Post_op": (90, 24),
+        "Bupaliver": (345, 88),
+    }
     assert sets["Kidney_inflam"].X["size"].isna().tolist() == [False] * 119 + [True]
     manifest = pd.read_csv(tmp_path / "uci" / "manifest.csv", dtype=str).set_index("name")
     assert manifest.loc["Post_op", "negative"] == "A|I"

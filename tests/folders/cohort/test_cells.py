@@ -21,9 +21,22 @@ from cad.folders.run_folder.results import read_results
 from cad.folders.run_folder.tables import Failure, read_failures, write_failures
 
 ATTACKS = (
-    "=cmd|'/c calc'!A0", "+1+1", "-1+1|x", "@SUM(A1)", "\t=1", "\r=1", "  =1+1", "'=1", "''@x",
-    "=HYPERLINK(\"http://x\";\"y\")", "\u3000=1", "＝1+1", "-", "-x", "+49 30 123",
-)  # fmt: skip
+    "=cmd|'/c calc'!A0",
+    "+1+1",
+    "-1+1|x",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "  =1+1",
+    "'=1",
+    "''@x",
+    '=HYPERLINK("http://x";"y")',
+    "\u3000=1",
+    "＝1+1",
+    "-",
+    "-x",
+    "+49 30 123",
+)
 HARMLESS = ("", "r1", "n/a", "-1.5", "+3", "1e-5", "-2E+10", ".5", " -1.5", "a=b", "'quoted'", "é")
 
 

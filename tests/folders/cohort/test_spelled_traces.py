@@ -13,8 +13,15 @@ from cad.folders.cohort.traces import Names, traces
 
 NAMES = Names("sub-0002", frozenset({"MRN7001"}), frozenset({"1.2.3.4.77"}))
 ENCODINGS = (
-    "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be",
-)  # fmt: skip
+    "utf-8",
+    "utf-8-sig",
+    "utf-16",
+    "utf-16-le",
+    "utf-16-be",
+    "utf-32",
+    "utf-32-le",
+    "utf-32-be",
+)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

@@ -299,8 +299,18 @@ def test_the_container_scores_a_job_where_there_is_an_engine(
     out.mkdir(mode=0o777)
     out.chmod(0o777)
     subprocess.run(
-        [engine, "run", "--rm", "--network", "none", "-v", f"{job}:/input:ro", "-v",
-         f"{out}:/output", "cad-grand-challenge"],
+        [
+            engine,
+            "run",
+            "--rm",
+            "--network",
+            "none",
+            "-v",
+            f"{job}:/input:ro",
+            "-v",
+            f"{out}:/output",
+            "cad-grand-challenge",
+        ],
         check=True,
-    )  # fmt: skip
+    )
     assert 0 < json.loads((out / LIKELIHOOD).read_text()) < 1

@@ -34,10 +34,12 @@ def test_a_study_crosses_three_machines(tmp_path, machines):
     """Its result is in the archive; the status page answers on the node's own machine only."""
     there, scanner = machines
     node = Node(
-        tmp_path / "node", f"{ARCHIVE}:4242", os.environ["CAD_ARCHIVE_AET"],
+        tmp_path / "node",
+        f"{ARCHIVE}:4242",
+        os.environ["CAD_ARCHIVE_AET"],
         receiver={"host": NODE, "tls": shown(PAPERS, "node")},
         archive={"limits": {"tls": shown(PAPERS, "node")}},
-    )  # fmt: skip
+    )
     node.on = there
     study = renamed(sample_study(tmp_path), 9)
     files = [tmp_path / f"{number}.dcm" for number in range(len(study))]

@@ -74,16 +74,19 @@ def images(tmp_path: Path) -> list[pydicom.Dataset]:
 
 
 PAGE: dict[str, list[bytes]] = {
-    "silence": [], "one byte": [b"G"], "a line without end": [b"GET /" + b"a" * 70_000],
+    "silence": [],
+    "one byte": [b"G"],
+    "a line without end": [b"GET /" + b"a" * 70_000],
     "headers without end": [b"GET / HTTP/1.1\r\n"] + [b"A: b\r\n"] * 300,
     "no host": [b"GET / HTTP/1.1\r\n\r\n"],
     "another host": [b"GET / HTTP/1.1\r\nHost: evil\r\n\r\n"],
     "a body": [b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n"],
-    "another method": [b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n"], "noise": [os.urandom(999)],
+    "another method": [b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+    "noise": [os.urandom(999)],
     "a path that leads out": [b"GET /../queue.sqlite HTTP/1.1\r\nHost: localhost\r\n\r\n"],
     "half-open": [b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"],
     "TLS": [bytes.fromhex("1603010200")],
-}  # fmt: skip
+}
 
 
 @pytest.mark.timeout(180)

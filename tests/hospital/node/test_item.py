@@ -280,9 +280,16 @@ def test_a_study_whose_folder_was_lost_is_taken_when_it_is_sent_again(inbox, ima
     assert keep(inbox, images[0]) == 0
 
 
-@pytest.mark.parametrize("damage", [lambda whole: whole[:900], lambda whole: bytes(len(whole)),
-                                    lambda whole: whole[:-9] + bytes(9), lambda whole: b""],
-                         ids=["cut", "zeroed", "pixels", "emptied"])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: whole[:900],
+        lambda whole: bytes(len(whole)),
+        lambda whole: whole[:-9] + bytes(9),
+        lambda whole: b"",
+    ],
+    ids=["cut", "zeroed", "pixels", "emptied"],
+)
 def test_a_file_that_the_disk_damaged_is_mended_by_sending_it_again(inbox, images, damage):
     """And its study is computed again."""
     keep(inbox, images[0])
@@ -427,9 +434,21 @@ def test_an_image_that_ends_at_an_element_or_in_its_head_is_refused(inbox, image
     assert keep(inbox, images[0]) > 0
 
 
-@pytest.mark.parametrize("uid", [uid for uid, (name, *_) in UID_dictionary.items() if name in (
-    "MR Spectroscopy Storage", "Surface Segmentation Storage", "Comprehensive SR Storage",
-    "RT Structure Set Storage", "Grayscale Softcopy Presentation State Storage")])  # fmt: skip
+@pytest.mark.parametrize(
+    "uid",
+    [
+        uid
+        for uid, (name, *_) in UID_dictionary.items()
+        if name
+        in (
+            "MR Spectroscopy Storage",
+            "Surface Segmentation Storage",
+            "Comprehensive SR Storage",
+            "RT Structure Set Storage",
+            "Grayscale Softcopy Presentation State Storage",
+        )
+    ],
+)
 def test_an_object_without_pixels_is_no_image_that_was_cut_off(inbox, images, uid):
     image = pydicom.dcmread(images[0])
     image.SOPClassUID, image.SpectroscopyData = uid, bytes(8)
@@ -539,8 +558,12 @@ def test_an_instance_in_another_transfer_syntax_is_the_same(inbox, images, tmp_p
     dataset.file_meta.TransferSyntaxUID = syntax
     if syntax == "1.2.840.10008.1.2.2":
         dataset["PixelData"].value = np.frombuffer(dataset.PixelData, "<u2").astype(">u2").tobytes()
-    pydicom.dcmwrite(other, dataset, implicit_vr=syntax == "1.2.840.10008.1.2",
-                     little_endian=syntax != "1.2.840.10008.1.2.2")  # fmt: skip
+    pydicom.dcmwrite(
+        other,
+        dataset,
+        implicit_vr=syntax == "1.2.840.10008.1.2",
+        little_endian=syntax != "1.2.840.10008.1.2.2",
+    )
     assert (keep(inbox, tmp_path / "meta.dcm"), keep(inbox, other)) == (0, 0)
     assert only(inbox.queue) == before
     edit(other, ImageComments="changed")

@@ -29,11 +29,22 @@ from cad.hospital.node.watch import Watcher
 NAMES = ("Yamada_1951", "Zw", "山田", "Quirin^Isolde", "O'Nyx", "19470503")
 TEXTS = ("PN", "LO", "SH", "LT", "ST", "UT", "UC", "AE", "CS", "DA")
 ALONE = (
-    "Modality", "Manufacturer", "ManufacturerModelName", "SeriesDescription", "PatientID",
-    "ImageType", "PatientPosition", "ScanningSequence", "FrameOfReferenceUID", "SeriesNumber",
-    "ImageOrientationPatient", "StudyDate", "SOPClassUID", "SpecificCharacterSet",
+    "Modality",
+    "Manufacturer",
+    "ManufacturerModelName",
+    "SeriesDescription",
+    "PatientID",
+    "ImageType",
+    "PatientPosition",
+    "ScanningSequence",
+    "FrameOfReferenceUID",
+    "SeriesNumber",
+    "ImageOrientationPatient",
+    "StudyDate",
+    "SOPClassUID",
+    "SpecificCharacterSet",
     "PhotometricInterpretation",
-)  # fmt: skip
+)
 
 
 @pytest.fixture

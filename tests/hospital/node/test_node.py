@@ -25,8 +25,12 @@ def beside_orthanc(
     done = subprocess.run(
         [repository / "tests/support/with_orthanc.sh", sys.executable, *map(str, command)],
         env={**os.environ, "CAD_ARRIVED": str(arrived), "CAD_ORTHANC_LUA": script, **more},
-        cwd=repository, capture_output=True, text=True, timeout=seconds, check=False,
-    )  # fmt: skip
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     return done.stdout
 

@@ -98,11 +98,16 @@ def test_a_study_whose_uid_is_no_text_costs_no_other(inbox, tmp_path: Path, monk
         *("down", "pdu_cut_off", "find_hangs", "gone_meanwhile"),
         *(
             pytest.param(fault, marks=pytest.mark.faults)
-            for fault in ("closes_at_once", "silent", "accept_of_damaged_items",
-                          "finds_but_does_not_give", "find_without_end")
+            for fault in (
+                "closes_at_once",
+                "silent",
+                "accept_of_damaged_items",
+                "finds_but_does_not_give",
+                "find_without_end",
+            )
         ),
     ],
-)  # fmt: skip
+)
 def test_a_poll_that_fails_is_said_and_repeated(fault, inbox, tmp_path: Path, capsys):
     truth = write_truth(tmp_path / "study")
     server = bad_dimse.Server(truth)

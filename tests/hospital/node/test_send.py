@@ -44,8 +44,11 @@ class Archive:
         self.asked: list[Dataset] = []
 
     def listen(self) -> None:
-        handlers: list[Any] = [(evt.EVT_C_FIND, self._find), (evt.EVT_C_STORE, self._store),
-                               (evt.EVT_N_ACTION, self._asked)]  # fmt: skip
+        handlers: list[Any] = [
+            (evt.EVT_C_FIND, self._find),
+            (evt.EVT_C_STORE, self._store),
+            (evt.EVT_N_ACTION, self._asked),
+        ]
         self.entity.start_server(("127.0.0.1", self.port), block=False, evt_handlers=handlers)
 
     def _find(self, event: evt.Event) -> Iterator[Any]:

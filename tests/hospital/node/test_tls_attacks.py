@@ -54,8 +54,18 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]
     )
     old = certificate(folder, "old", folder / "authority.pem")
     signed = ("-CA", folder / "authority.pem", "-CAkey", folder / "authority.key")
-    openssl("x509", "-req", "-days", "-1", "-in", folder / "old.csr", *signed, "-CAcreateserial",
-            "-out", old["certificate"])  # fmt: skip
+    openssl(
+        "x509",
+        "-req",
+        "-days",
+        "-1",
+        "-in",
+        folder / "old.csr",
+        *signed,
+        "-CAcreateserial",
+        "-out",
+        old["certificate"],
+    )
     more = {"child": child, "servers": servers, "old": old}
     return {
         **made,
@@ -142,8 +152,10 @@ HANDSHAKES: dict[str, Callable[[bytes], list[bytes]]] = {
     "a hello and silence": lambda hello: [hello],
     "a hello twice": lambda hello: [hello, hello],
     "a damaged hello": lambda hello: [hello[:50] + os.urandom(len(hello) - 50)],
-    "a hello of 16 MB": lambda _: [record(22, b"\1\xff\xff\xff" + bytes(2**14 - 4)),
-                                   *[record(22, bytes(2**14))] * 99],
+    "a hello of 16 MB": lambda _: [
+        record(22, b"\1\xff\xff\xff" + bytes(2**14 - 4)),
+        *[record(22, bytes(2**14))] * 99,
+    ],
     "a record of 64 kB": lambda _: [record(22, bytes(2**16 - 1))],
     "empty records": lambda _: [record(22, b"")] * 5000,
     "a record shorter than it says": lambda _: [record(22, b"\1", 400)],
@@ -157,7 +169,7 @@ HANDSHAKES: dict[str, Callable[[bytes], list[bytes]]] = {
     "an unknown record": lambda _: [record(99, b"\1" * 99)],
     "plain DICOM": lambda _: [request()],
     "HTTP": lambda _: [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"],
-}  # fmt: skip
+}
 
 
 def flipped(content: bytes) -> bytes:
@@ -169,18 +181,21 @@ INSIDE: dict[str, Callable[[Records], list[bytes]]] = {
     "half a record": lambda to: [to.of(part(command(), 3))[:-5]],
     "a flipped bit": lambda to: [flipped(to.of(part(command(), 3)))],
     "a record again": lambda to: [to.of(part(command(), 3))] * 2,
-    "a record left out": lambda to: [to.of(part(command(), 3))[:0], to.of(part(bytes(9), 2))]
-    if to.of(b"x") else [],
+    "a record left out": lambda to: (
+        [to.of(part(command(), 3))[:0], to.of(part(bytes(9), 2))] if to.of(b"x") else []
+    ),
     "records in another order": lambda to: [to.of(part(command(), 3)), to.of(bytes(9))][::-1],
     "plain DICOM": lambda _: [part(command(), 3)],
     "a plain alert": lambda _: [record(21, b"\2\0")],
     "a plain hello": lambda _: [record(22, b"\1" + bytes(40))],
     "a record of 64 kB": lambda _: [record(23, bytes(2**16 - 1))],
     "half an instance, then silence": lambda to: [to.of(part(command(), 3) + part(bytes(90), 0))],
-    "the end within an instance": lambda to: [to.of(part(command(), 3) + part(bytes(90), 0)),
-                                              to.farewell()],
+    "the end within an instance": lambda to: [
+        to.of(part(command(), 3) + part(bytes(90), 0)),
+        to.farewell(),
+    ],
     "a byte a record": lambda to: [to.of(bytes([one])) for one in part(command(), 3)],
-}  # fmt: skip
+}
 
 
 def poured(line: socket.socket, pieces: list[bytes]) -> None:

@@ -110,10 +110,17 @@ def test_a_shadow_scores_and_nothing_shows_it(tmp_path: Path):
 def kept_for(home: Path, name: str, man: str) -> Path:
     """Write what a node keeps of a man, without any study."""
     row = {
-        "role": "champion", "model": CHAMPION, "man": key_of(node_key(home), man),
-        "night": 739000, "maker": "", "inputs": {}, "outside": {}, "belief": 0.0,
-        "decision": 0.5, "regions": {"1": 0.5},
-    }  # fmt: skip
+        "role": "champion",
+        "model": CHAMPION,
+        "man": key_of(node_key(home), man),
+        "night": 739000,
+        "maker": "",
+        "inputs": {},
+        "outside": {},
+        "belief": 0.0,
+        "decision": 0.5,
+        "regions": {"1": 0.5},
+    }
     path = home / WATCH / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([row]))

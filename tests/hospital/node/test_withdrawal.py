@@ -129,8 +129,9 @@ def test_after_a_kill_the_same_command_finds_the_rest(inbox, tmp_path, monkeypat
     CliRunner().invoke(app, arguments)
     monkeypatch.undo()
     assert len(list(inbox.home.glob("incoming/*"))) == 3
-    monkeypatch.setattr(os, "rmdir", lambda place, **_: killed() if len(Path(place).name) == 16
-                        else None)  # fmt: skip
+    monkeypatch.setattr(
+        os, "rmdir", lambda place, **_: killed() if len(Path(place).name) == 16 else None
+    )
     CliRunner().invoke(app, arguments)
     monkeypatch.undo()
     assert len(read_cohort(cohort).participants) == 2
@@ -243,8 +244,10 @@ def test_a_study_of_which_no_file_can_be_read_is_named_and_the_node_not_called_f
 def test_another_patient_of_the_same_label_stays(inbox, tmp_path):
     """Where the cohort knows the ids they alone count; else who has the label alone is named."""
     cohort, other = cohort_of(tmp_path, "id"), make_cohort(tmp_path / "other", 2)
-    came = {name: receive(inbox, tmp_path / "came" / name, name)
-            for name in (LEAVING, "MRN7001", "0002", "00-02")}  # fmt: skip
+    came = {
+        name: receive(inbox, tmp_path / "came" / name, name)
+        for name in (LEAVING, "MRN7001", "0002", "00-02")
+    }
     assert command(cohort, "sub-MRN7001", inbox.home)[0] == 0
     assert {path.name for path in inbox.home.glob("incoming/*")} == {*came.values()} - {
         came[LEAVING]
@@ -293,8 +296,9 @@ def test_a_patient_id_of_the_same_label_is_refused(inbox, tmp_path):
 def test_a_patient_id_leads_to_the_pseudonym_or_is_refused(tmp_path):
     """Typed with a space; after the folder was deleted by hand; after the key was lost."""
     cohort = cohort_of(tmp_path, "pseudonym")
-    people = {name: Patients(cohort, "pseudonym", set()).participant(name)
-              for name in (LEAVING, STAYING)}  # fmt: skip
+    people = {
+        name: Patients(cohort, "pseudonym", set()).participant(name) for name in (LEAVING, STAYING)
+    }
     shutil.rmtree(cohort / people[STAYING])
     done = withdraw(cohort, f" {STAYING} ")
     assert (done.names.participant, done.done) == (people[STAYING], False)
@@ -385,8 +389,10 @@ def test_what_still_names_ten_men_is_said_to_in_every_kind_of_folder(inbox, tmp_
     (tmp_path / "quick.yaml").write_text(QUICK)
     (tmp_path / "other.yaml").write_text(QUICK.replace("quick", "other"))
     quick, on = str(tmp_path / "quick.yaml"), ["--cohort", str(root), "-o"]
-    places = {name: str(tmp_path / name) for name in
-              ("run", "model", "predicted", "suggested", "compared", "study")}  # fmt: skip
+    places = {
+        name: str(tmp_path / name)
+        for name in ("run", "model", "predicted", "suggested", "compared", "study")
+    }
     words = {
         "run": ["run", quick, *on],
         "model": ["train", quick, *on],

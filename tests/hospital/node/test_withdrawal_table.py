@@ -144,13 +144,20 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     do("experiment", "niaf2014-outlier", "-o", "experiment", "--repeats", "1")
     compute_in_a_node(Path("home").absolute(), Path("sent").absolute())
     return {
-        "cohort": "cohort", "imported": "cohort", "model": "model",
-        "model.validation": "result of `cad train`", "compared": "comparison",
-        "both": "comparison", "learned": "model",
-        "suggested": "result of `cad suggest`", "predicted": "result of `cad predict`",
+        "cohort": "cohort",
+        "imported": "cohort",
+        "model": "model",
+        "model.validation": "result of `cad train`",
+        "compared": "comparison",
+        "both": "comparison",
+        "learned": "model",
+        "suggested": "result of `cad suggest`",
+        "predicted": "result of `cad predict`",
         "watched": "what nights leave of their men",
-        "study": "reader study", "experiment": "result of an experiment", "home": "node",
-    }  # fmt: skip
+        "study": "reader study",
+        "experiment": "result of an experiment",
+        "home": "node",
+    }
 
 
 def compute_in_a_node(home: Path, sent: Path) -> None:
@@ -192,9 +199,10 @@ def test_every_file_that_is_written_has_a_row_and_is_treated_as_it_says(written)
     }
     assert [place for place, what in treated.items() if what == "no row"] == []
     assert {what for kind in TREATED.values() for what in kind.values()} == set(treated.values())
-    men = {"sub-0001": ("cohort", "model.validation", "compared", "both", "suggested",
-                         "study"),
-           "sub-Sample0001": ("imported", "predicted", "watched")}  # fmt: skip
+    men = {
+        "sub-0001": ("cohort", "model.validation", "compared", "both", "suggested", "study"),
+        "sub-Sample0001": ("imported", "predicted", "watched"),
+    }
     for folder in written:
         for name in holding(folder, "sub-0001") | holding(folder, "Sample0001"):
             assert treated.get((folder, name)) != NOBODY, (folder, name)

@@ -138,50 +138,78 @@ RUNS: dict[str, tuple[Json, str, Json, str]] = {
     "n_features": (record(), "2", record(counts={"features": 9}), "9"),
     "dimension": (record(), "2 features", record(counts={"features": 9}), "9 features"),
     "image_settings": (
-        record(), "t2_reference auto",
-        set_in(record(), "gland", "settings", "images", "t2_reference"), "t2_reference gland",
+        record(),
+        "t2_reference auto",
+        set_in(record(), "gland", "settings", "images", "t2_reference"),
+        "t2_reference gland",
     ),
     "image_kinds": (
-        record(), "dce", set_in(record(), ["adc"], "settings", "features", "modalities"), "adc.",
+        record(),
+        "dce",
+        set_in(record(), ["adc"], "settings", "features", "modalities"),
+        "adc.",
     ),
     "families": (
-        record(), "haralick",
-        set_in(record(), ["size"], "settings", "features", "families"), "size.",
+        record(),
+        "haralick",
+        set_in(record(), ["size"], "settings", "features", "families"),
+        "size.",
     ),
     "other_predictors": (
-        record(), "none", set_in(record(), ["size"], "settings", "features", "families"), "size",
+        record(),
+        "none",
+        set_in(record(), ["size"], "settings", "features", "families"),
+        "size",
     ),
     "predictor": (
-        record(), "`cad predict`",
-        set_in(record(), [], "settings", "features", "modalities"), "`cad table predict`",
+        record(),
+        "`cad predict`",
+        set_in(record(), [], "settings", "features", "modalities"),
+        "`cad table predict`",
     ),
     "resampling": (
-        record(), "", set_in(record(), [1.0, 1.0, 0.0], "settings", "images", "spacing_t2w"), "1.0",
+        record(),
+        "",
+        set_in(record(), [1.0, 1.0, 0.0], "settings", "images", "spacing_t2w"),
+        "1.0",
     ),
     "discretisation": (
-        record(), "texture",
-        set_in(record(), {"bins": 8}, "settings", "features", "texture"), "bins 8",
+        record(),
+        "texture",
+        set_in(record(), {"bins": 8}, "settings", "features", "texture"),
+        "bins 8",
     ),
     "robustness": (
-        record(), "Every feature was kept",
-        set_in(record(), True, "settings", "features", "robustness", "stable_only"), "By ICC",
+        record(),
+        "Every feature was kept",
+        set_in(record(), True, "settings", "features", "robustness", "stable_only"),
+        "By ICC",
     ),
     "reference": (
-        record(), "ISUP 2", set_in(record(), 1, "settings", "labels", "isup_min"), "ISUP 1",
+        record(),
+        "ISUP 2",
+        set_in(record(), 1, "settings", "labels", "isup_min"),
+        "ISUP 1",
     ),
     "annotators": (
-        record(), "used: all", set_in(record(), "expert", "settings", "labels", "readers"),
+        record(),
+        "used: all",
+        set_in(record(), "expert", "settings", "labels", "readers"),
         "used: expert",
     ),
     "significance": (
-        record(), "1000 resamples", set_in(record(), 7, "settings", "validate", "bootstraps"),
+        record(),
+        "1000 resamples",
+        set_in(record(), 7, "settings", "validate", "bootstraps"),
         "7 resamples",
     ),
     "thresholds": (
-        record(), "false negative 4",
-        set_in(record(), 9.0, "settings", "decision", "false_negative"), "false negative 9",
+        record(),
+        "false negative 4",
+        set_in(record(), 9.0, "settings", "decision", "false_negative"),
+        "false negative 9",
     ),
-}  # fmt: skip
+}
 # Sentences of the measures: what the run measured, and a run that did not.
 MEASURED: dict[str, tuple[str, Callable[[Json], Json], str]] = {
     "auc_text": ("AUC 0.", lambda m: m | {"histology": None, "consensus": None}, "None"),
@@ -287,9 +315,14 @@ def test_weights_are_those_of_the_fitted_points() -> None:
 
 def test_validation_md_answers_or_asks() -> None:
     text = validation_md(record(cohort_simulated=True), Summary.from_dict(metrics_of()))
-    for part in ("Simulated patients", "Leave-one-patient-out", "numpy 2.4",
-                 "16 studies read, 1 failed", "quadratic weighted kappa",
-                 "of 90 ROIs malignant by histology"):  # fmt: skip
+    for part in (
+        "Simulated patients",
+        "Leave-one-patient-out",
+        "numpy 2.4",
+        "16 studies read, 1 failed",
+        "quadratic weighted kappa",
+        "of 90 ROIs malignant by histology",
+    ):
         assert part in text, part
     listed = text.split("## Only a person can answer")
     for (name, title), size in zip(TITLES.items(), (44, 34, 58), strict=True):
@@ -308,8 +341,12 @@ def test_metrics_weights_are_the_published_ones_and_the_score_counts_what_is_pro
     assert len(weights) == 30
     assert sum(weights) == pytest.approx(1.0, abs=1e-9)
     # Categories of the published table: study design, imaging data, testing, open science.
-    for (first, last), share in (((1, 3), 0.2022), ((4, 7), 0.1460), ((26, 27), 0.1124),
-                                 ((28, 30), 0.0225)):  # fmt: skip
+    for (first, last), share in (
+        ((1, 3), 0.2022),
+        ((4, 7), 0.1460),
+        ((26, 27), 0.1124),
+        ((28, 30), 0.0225),
+    ):
         assert sum(weights[first - 1 : last]) == pytest.approx(share)
     every: dict[str, Any] = dict.fromkeys(items("metrics"), "yes")
     assert metrics_score(every) == (1.0, 1.0)

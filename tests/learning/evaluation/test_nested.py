@@ -162,10 +162,17 @@ def test_a_solution_that_no_cost_holds_back_stands_for_higher_ones(scale: str) -
     points = [
         {"C": C, "C_soft": soft}
         for C, soft in [
-            (1e4, None), (0.01, None), (50.0, None), (-1.0, None), (1e3, 1e3), (1e5, 2e3),
-            (1e5, 0.01), (np.inf, None), (2e4, None),
+            (1e4, None),
+            (0.01, None),
+            (50.0, None),
+            (-1.0, None),
+            (1e3, 1e3),
+            (1e5, 2e3),
+            (1e5, 0.01),
+            (np.inf, None),
+            (2e4, None),
         ]
-    ]  # fmt: skip
+    ]
     rows = learner.predict_grid(points, X[:60], p[:60], X[60:])
     highest = []
     for point, row in zip(points, rows, strict=True):

@@ -77,9 +77,13 @@ def test_one_patient_alone_drops_no_setting_early(
 def test_the_average_is_of_log_odds_with_the_weights_shown() -> None:
     X, p, spread, patient = cohort()
     both = AveragedProbabilisticSVC(
-        C=(0.3, 10.0), gamma=(0.1, 1.0), eta0=(0.05, 0.125), kappa=(0.0, 0.5), scaling="given",
+        C=(0.3, 10.0),
+        gamma=(0.1, 1.0),
+        eta0=(0.05, 0.125),
+        kappa=(0.0, 0.5),
+        scaling="given",
         drop=0.05,
-    )  # fmt: skip
+    )
     both.fit(X, p, eta=spread, groups=patient)
     share = np.array([point["weight"] for point in both.points_])
     assert (share[:-1] >= share[1:]).all()

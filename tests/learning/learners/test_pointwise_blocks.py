@@ -85,9 +85,14 @@ def test_a_soft_label_whose_rows_are_nearly_inactive_is_judged_by_their_costs() 
     # One point asked for f >= 1; f + d >= -5 and f - d >= -5 hold by far and pull by rounding.
     one = np.ones(3)
     problem = Problem(
-        sparse.csr_array(one[:, None]), sparse.csr_array(np.array([[0.0], [1.0], [-1.0]])),
-        np.array([1.0, -5.0, -5.0]), one, np.zeros(1), np.ones(1), 2,
-    )  # fmt: skip
+        sparse.csr_array(one[:, None]),
+        sparse.csr_array(np.array([[0.0], [1.0], [-1.0]])),
+        np.array([1.0, -5.0, -5.0]),
+        one,
+        np.zeros(1),
+        np.ones(1),
+        2,
+    )
     rounding = 1e-9
     gamma = np.array([2 / 3, rounding, 0.0])  # K = 1: f = gamma, gamma / 2 = 1 - f
     solution = certify(

@@ -95,8 +95,13 @@ def minimised(rows, y, cost, lambda_, start):
             lambda_ * w - rows.T @ (cost * y * missed),
         )
 
-    found = minimize(value, start, jac=True, method="L-BFGS-B",
-                     options={"ftol": 1e-15, "gtol": 1e-11, "maxiter": 5000})  # fmt: skip
+    found = minimize(
+        value,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"ftol": 1e-15, "gtol": 1e-11, "maxiter": 5000},
+    )
     return found.x, found.fun
 
 
@@ -157,8 +162,12 @@ def test_deterministic_annealing_is_the_literal_one(seed):
             w, _ = minimised(stacked, labels, weights(p), lambda_, w)
             f = free @ w
             gain = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2) / temperature
-            nu = brentq(lambda nu, g=gain: expit(g - nu).mean() - share, gain.min() - 50,
-                        gain.max() + 50, xtol=1e-13)  # fmt: skip
+            nu = brentq(
+                lambda nu, g=gain: expit(g - nu).mean() - share,
+                gain.min() - 50,
+                gain.max() + 50,
+                xtol=1e-13,
+            )
             old, p = p, expit(gain - nu)
             if np.abs(p - old).max() <= 1e-4:
                 break
@@ -167,7 +176,8 @@ def test_deterministic_annealing_is_the_literal_one(seed):
             w, _ = minimised(stacked, labels, weights(p), lambda_, w)
             break
         temperature /= 2
-    ours = SVMLin(lambda_=lambda_, lambda_u=lambda_u, method="deterministic-annealing",
-                  platt_folds=0).fit(X, y)  # fmt: skip
+    ours = SVMLin(
+        lambda_=lambda_, lambda_u=lambda_u, method="deterministic-annealing", platt_folds=0
+    ).fit(X, y)
     np.testing.assert_allclose(ours.soft_labels_, p, atol=1e-3)
     np.testing.assert_allclose(np.append(ours.coef_, ours.bias_), w, atol=1e-3)

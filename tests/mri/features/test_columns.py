@@ -55,21 +55,45 @@ WIDE = FeatureSettings.model_validate(
     [
         ("dce_patlak_ktrans_median", "kinetic", "1/min", "Ktrans", "leak", "DCE Patlak"),
         ("dce_patlak_did_not_fit_mean", "kinetic", "1", "Fit of the curve", "no fit", "DCE Patlak"),
-        ("dce_semi_iauc60_p90", "semiquantitative", "mM s", "Initial area", "60 s",
-         "DCE enhancement"),
+        (
+            "dce_semi_iauc60_p90",
+            "semiquantitative",
+            "mM s",
+            "Initial area",
+            "60 s",
+            "DCE enhancement",
+        ),
         ("t2w_mean5mm_p10", "filters", "standardised", "T2 smoothed", "averaged", "T2 smoothed"),
         ("t2w_log3mm_variance", "filters", "(standardised/mm2)^2", "T2 blobs", "spots", "T2 blobs"),
-        ("t2w_wavelet_db3_lh_1_turned_mean", "filters", "standardised", "T2 wavelet", "detail",
-         "T2 wavelet"),
+        (
+            "t2w_wavelet_db3_lh_1_turned_mean",
+            "filters",
+            "standardised",
+            "T2 wavelet",
+            "detail",
+            "T2 wavelet",
+        ),
         ("adc_glrlm_run_entropy", "radiomics", "1", "ADC runs", "run on", "ADC runs"),
-        ("adc_firstorder_total_energy", "radiomics", "(1e-6 mm2/s)^2 mm3", "ADC energy", "squared",
-         "ADC intensity"),
+        (
+            "adc_firstorder_total_energy",
+            "radiomics",
+            "(1e-6 mm2/s)^2 mm3",
+            "ADC energy",
+            "squared",
+            "ADC intensity",
+        ),
         ("t2w_glcm_mcc", "radiomics", "1", "T2 texture", "neighbouring", "T2 texture"),
-        ("t2w_kirsch_median", "gradient", "standardised", "T2 edges", "in the slice",
-         "T2 gradient"),
+        (
+            "t2w_kirsch_median",
+            "gradient",
+            "standardised",
+            "T2 edges",
+            "in the slice",
+            "T2 gradient",
+        ),
         ("position_side", "position", "1", "Position", "where in the gland", "Position"),
     ],
-)  # fmt: skip
+)
 def test_family_unit_and_words(
     name: str, family: str, unit: str, title: str, word: str, group: str
 ) -> None:
@@ -214,13 +238,14 @@ def test_a_parsed_name_would_be_seen(study: Study, monkeypatch: pytest.MonkeyPat
 
     settings = PipelineSettings(name="wide", features=WIDE)
     monkeypatch.setattr(
-        card, "_columns",
+        card,
+        "_columns",
         lambda names, columns: {
             "features": names,
             "units": units_of(names, columns),
             "modalities": sorted({name.split("_")[0] for name in names}),
         },
-    )  # fmt: skip
+    )
     expected = everything_said(study, settings)[6]
     monkeypatch.setattr(
         Column, "name", property(lambda c: f"x{hash((c.channel, c.statistic, c.image))}")

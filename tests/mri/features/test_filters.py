@@ -31,8 +31,14 @@ ONE = (1.0, 1.0, 1.0)
 MEAN = {"kind": "mean", "support_mm": 3}
 LOG = {"kind": "log", "sigma_mm": 2}
 DB2 = {"kind": "wavelet", "wavelet": "db2", "bands": "LH"}
-EVERY = (MEAN, LOG, DB2, {**MEAN, "dimension": "3D"}, {**LOG, "dimension": "3D"},
-         {**DB2, "bands": "LHL", "dimension": "3D", "level": 2, "rotations": True})  # fmt: skip
+EVERY = (
+    MEAN,
+    LOG,
+    DB2,
+    {**MEAN, "dimension": "3D"},
+    {**LOG, "dimension": "3D"},
+    {**DB2, "bands": "LHL", "dimension": "3D", "level": 2, "rotations": True},
+)
 
 
 def made(image: np.ndarray, spacing: tuple[float, float, float] = ONE, **keys: Any) -> np.ndarray:
@@ -77,10 +83,14 @@ def our_ct(case: str) -> dict[str, float]:
             "interpolation": "cubic",
         },
         "features": {
-            "modalities": ["adc"], "families": [], "counting": True, "partial_voxels": "half",
-            "texture_adc": {"bins": 32, "range": (-1000, 400)}, "filters": {"adc": [keys]},
+            "modalities": ["adc"],
+            "families": [],
+            "counting": True,
+            "partial_voxels": "half",
+            "texture_adc": {"bins": 32, "range": (-1000, 400)},
+            "filters": {"adc": [keys]},
         },
-    }  # fmt: skip
+    }
     roi_map = image.with_array(mask.astype(np.uint8))
     study = Study("sub-1", "sub-1", adc=image, roi_map=roi_map, rois=[Roi("1", 1)])
     row = extract(study, PipelineSettings.model_validate(content)).rows.iloc[0]
@@ -181,8 +191,9 @@ def test_energy_of_low_and_high_pass() -> None:
     image = noise(8, 16, 32)
     keys = {"kind": "wavelet", "wavelet": "db3", "boundary": "periodic"}
     for bands, dimension, wanted in ((2, "slice", 4), (3, "3D", 8)):
-        letters = [format(n, f"0{bands}b").replace("0", "L").replace("1", "H")
-                   for n in range(2**bands)]  # fmt: skip
+        letters = [
+            format(n, f"0{bands}b").replace("0", "L").replace("1", "H") for n in range(2**bands)
+        ]
         total = sum((made(image, **keys, bands=b, dimension=dimension) ** 2).sum() for b in letters)
         assert total == pytest.approx(wanted * (image**2).sum())
 

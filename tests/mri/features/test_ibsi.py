@@ -160,9 +160,12 @@ def by_settings(image: Volume, mask: np.ndarray, images: dict, texture: dict) ->
         }
     )
     study = Study(
-        "sub-1", "sub-1", adc=image, roi_map=image.with_array(mask.astype(np.uint8)),
+        "sub-1",
+        "sub-1",
+        adc=image,
+        roi_map=image.with_array(mask.astype(np.uint8)),
         rois=[Roi("1", 1)],
-    )  # fmt: skip
+    )
     row = extract(study, settings).rows.iloc[0]
     way = aggregation_of(TextureSettings(**texture))
     theirs = {ours: name for name, ours in STATISTIC_NAMES.items()}
@@ -226,13 +229,17 @@ def test_the_five_configurations_by_settings(
         }
     )
     table = mirp.extract_features(
-        image=str(tmp_path / "image.nii.gz"), mask=str(tmp_path / "mask.nii.gz"),
-        image_modality="ct", anti_aliasing=False,
+        image=str(tmp_path / "image.nii.gz"),
+        mask=str(tmp_path / "mask.nii.gz"),
+        image_modality="ct",
+        anti_aliasing=False,
         base_feature_families=["statistics", "intensity_histogram", "glcm"],
         resegmentation_intensity_range=[*map(float, limits)] if limits else None,
         resegmentation_sigma=float(outliers) if outliers else None,
-        glcm_spatial_method=ASKED[texture["dimension"]], **bins, **words,
-    )[0].iloc[0]  # fmt: skip
+        glcm_spatial_method=ASKED[texture["dimension"]],
+        **bins,
+        **words,
+    )[0].iloc[0]
     found: dict[str, float] = {}
     for aggregation in ("averaged", "merged"):
         found |= by_settings(image, mask, images, {**texture, "aggregation": aggregation})

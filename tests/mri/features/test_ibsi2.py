@@ -69,10 +69,13 @@ def measured(folder: Path, case: str) -> dict[str, float]:
         "name": "ibsi2",
         "images": {"whole_numbers": True, "interpolation": "cubic"},
         "features": {
-            "modalities": ["adc"], "families": ["intensity"], "counting": True,
-            "partial_voxels": "half", "texture_adc": {"bins": 32, "range": (-1000, 400)},
+            "modalities": ["adc"],
+            "families": ["intensity"],
+            "counting": True,
+            "partial_voxels": "half",
+            "texture_adc": {"bins": 32, "range": (-1000, 400)},
         },
-    }  # fmt: skip
+    }
     if case.endswith("B"):
         content["images"]["spacing_adc"] = (1, 1, 1)
     stem, scale = "adc_intensity_", 1.0

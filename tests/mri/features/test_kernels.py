@@ -243,8 +243,19 @@ def test_whole_number_weights_are_repeated_voxels() -> None:
     weighted = statistics(values, start, count.astype(float), np.ones(60, bool))[0]
     many = np.repeat(values, count)
     written = statistics(many, np.array([0, len(many)]))[0]
-    for name in ("mean", "variance", "skewness", "kurtosis", "mad", "cov", "energy", "rms",
-                 "minimum", "maximum", "range"):  # fmt: skip
+    for name in (
+        "mean",
+        "variance",
+        "skewness",
+        "kurtosis",
+        "mad",
+        "cov",
+        "energy",
+        "rms",
+        "minimum",
+        "maximum",
+        "range",
+    ):
         assert weighted[name] == pytest.approx(written[name], rel=1e-10), name
     for name in ("median", "p10", "p25", "p75", "p90"):  # interpolated between other neighbours
         assert abs(weighted[name] - written[name]) < 15, name

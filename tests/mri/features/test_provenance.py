@@ -113,9 +113,11 @@ def test_another_scanners_gain_changes_no_feature_and_is_said(gain: float) -> No
     own, changed = extract(found, settings), extract(other, settings)
     assert len(own.rows) > 3
     np.testing.assert_allclose(
-        own.rows.iloc[:, 2:].to_numpy(float), changed.rows.iloc[:, 2:].to_numpy(float),
-        rtol=1e-4, atol=1e-4,
-    )  # fmt: skip
+        own.rows.iloc[:, 2:].to_numpy(float),
+        changed.rows.iloc[:, 2:].to_numpy(float),
+        rtol=1e-4,
+        atol=1e-4,
+    )
     trained = summary(own.provenance)
     assert differences(trained, own.provenance.iloc[0].to_dict()) == []
     told = differences(trained, changed.provenance.iloc[0].to_dict())

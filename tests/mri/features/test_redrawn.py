@@ -18,8 +18,16 @@ from tests.mri.features.conftest import make_volume
 @pytest.fixture
 def every() -> PipelineSettings:
     """Every family."""
-    families = ("intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic",
-                "size", "position")  # fmt: skip
+    families = (
+        "intensity",
+        "histogram",
+        "gradient",
+        "haralick",
+        "semiquantitative",
+        "kinetic",
+        "size",
+        "position",
+    )
     return PipelineSettings(name="t", features=FeatureSettings(families=families))
 
 

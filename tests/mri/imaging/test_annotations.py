@@ -270,9 +270,14 @@ def test_segments_of_a_coarser_series(images, grid, tmp_path):
     centre, radius = np.array([22.0, 24.0, 15.0]), 9.0
     inside = ((np.stack([x, y, z], axis=-1) * spacing - centre) ** 2).sum(axis=-1) <= radius**2
     adc = write_series(
-        tmp_path / "adc", inside.astype(np.uint16), spacing=spacing, origin=ORIGIN,
-        direction=TILT, number=2, frame="f",
-    )  # fmt: skip
+        tmp_path / "adc",
+        inside.astype(np.uint16),
+        spacing=spacing,
+        origin=ORIGIN,
+        direction=TILT,
+        number=2,
+        frame="f",
+    )
     write_seg(tmp_path / "seg.dcm", adc, {"a": inside})
     (found,), _ = regions(tmp_path / "seg.dcm", own, grid)
     voxels = inside.sum() * np.prod(spacing)

@@ -251,9 +251,13 @@ def test_one_series_with_all_phases(tmp_path):
         [("0", "235958.0"), ("4000", "000002.0"), ("8500", "000006.5")]
     ):
         write_series(
-            tmp_path, voxels(seed=index), prefix=f"p{index}-", TriggerTime=trigger,
-            AcquisitionTime=clock, TemporalPositionIdentifier=index + 1,
-        )  # fmt: skip
+            tmp_path,
+            voxels(seed=index),
+            prefix=f"p{index}-",
+            TriggerTime=trigger,
+            AcquisitionTime=clock,
+            TemporalPositionIdentifier=index + 1,
+        )
     for clock in ("trigger", "acquisition"):
         dynamic = read_phases(order_phases(stacks(tmp_path), clock, TT))
         assert dynamic.times.tolist() == pytest.approx([0, 4, 8.5])
@@ -373,11 +377,15 @@ def test_real_series(shared_data, counted):
     assert len(found) == 77
     by_number = {s.first.series_number: s for s in found}
     expected = {
-        5: ((20, 320, 320), 0.625, 150), 12: ((20, 104, 128), 2.031, 90),
-        21: ((20, 130, 160), 1.625, 90), 23: ((20, 160, 160), 1.625, 2),
-        24: ((20, 160, 160), 1.625, 5), 25: ((20, 160, 160), 1.625, 10),
-        26: ((20, 160, 160), 1.625, 20), 27: ((20, 160, 160), 1.625, 12),
-    }  # fmt: skip
+        5: ((20, 320, 320), 0.625, 150),
+        12: ((20, 104, 128), 2.031, 90),
+        21: ((20, 130, 160), 1.625, 90),
+        23: ((20, 160, 160), 1.625, 2),
+        24: ((20, 160, 160), 1.625, 5),
+        25: ((20, 160, 160), 1.625, 10),
+        26: ((20, 160, 160), 1.625, 20),
+        27: ((20, 160, 160), 1.625, 12),
+    }
     for number, (shape, spacing, flip) in expected.items():
         stack = by_number[number]
         assert stack.shape == shape

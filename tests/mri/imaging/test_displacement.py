@@ -78,8 +78,9 @@ def test_a_known_shift_is_measured(shift: tuple[float, float]) -> None:
 def test_where_images_share_nothing_the_error_says_so() -> None:
     fixed = scene()
     moving = other_contrast(fixed, (0.0, 0.0))
-    noise = moving.with_array(np.random.default_rng(1).permuted(moving.array.ravel()).reshape(
-        moving.shape))  # fmt: skip
+    noise = moving.with_array(
+        np.random.default_rng(1).permuted(moving.array.ravel()).reshape(moving.shape)
+    )
     sure = measure(fixed, moving, gland_of(fixed), gland=True)
     unsure = measure(fixed, noise, gland_of(fixed), gland=True)
     assert sure.uncertainty_mm < 0.5
@@ -188,10 +189,15 @@ def study(shift: tuple[float, float], **others: object) -> Study:
     label = np.zeros(fixed.shape, np.uint8)
     label[5:7, 70:85, 70:85] = 1
     made = Study(
-        "sub-1", "sub-1", t2w=fixed, adc=adc, roi_map=fixed.with_array(label),
-        rois=[Roi("1", 1)], gland=gland_of(fixed),
+        "sub-1",
+        "sub-1",
+        t2w=fixed,
+        adc=adc,
+        roi_map=fixed.with_array(label),
+        rois=[Roi("1", 1)],
+        gland=gland_of(fixed),
         diffusion=[(50.0, adc), (800.0, adc)],
-    )  # fmt: skip
+    )
     return replace(made, **others)
 
 
@@ -252,10 +258,19 @@ def test_the_sentence_says_how_far_and_which_way() -> None:
 def made(shift: tuple[float, float], direction: np.ndarray) -> Displacement:
     image = Volume(np.zeros((2, 3, 4), np.float32), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0), direction)
     return Displacement(
-        name="adc", shift_mm=shift, error_mm=(0.5, 0.3), slices_mm=(-5.0, -3.0), axis=0,
-        phase_known=False, before=0.1, after=0.2, mirrored=1.0, turned=1.0, fixed=image,
+        name="adc",
+        shift_mm=shift,
+        error_mm=(0.5, 0.3),
+        slices_mm=(-5.0, -3.0),
+        axis=0,
+        phase_known=False,
+        before=0.1,
+        after=0.2,
+        mirrored=1.0,
+        turned=1.0,
+        fixed=image,
         moving=image,
-    )  # fmt: skip
+    )
 
 
 def test_a_decision_is_withdrawn_where_the_range_reaches_the_limit() -> None:

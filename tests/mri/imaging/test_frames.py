@@ -64,9 +64,12 @@ def resave(path: Path, syntax: str) -> None:
     if not little:
         dataset.PixelData = np.frombuffer(dataset.PixelData, "<u2").astype(">u2").tobytes()
     pydicom.dcmwrite(
-        path, dataset, little_endian=little, implicit_vr=syntax == ImplicitVRLittleEndian,
+        path,
+        dataset,
+        little_endian=little,
+        implicit_vr=syntax == ImplicitVRLittleEndian,
         force_encoding=True,
-    )  # fmt: skip
+    )
 
 
 # --- files as they come --------------------------------------------------------------------------
@@ -216,10 +219,15 @@ def test_one_instance_twice_and_two_instances_of_one_name(tmp_path):
 def test_enhanced_and_classic_export_are_the_same_image(tmp_path):
     """The classic series and the enhanced object made of it by another library."""
     paths = write_series(
-        tmp_path / "classic", voxels(), spacing=(0.7, 0.9, 3.6), origin=(5, -7, 9),
-        RescaleSlope="2", RescaleIntercept="-3", RescaleType="US",
+        tmp_path / "classic",
+        voxels(),
+        spacing=(0.7, 0.9, 3.6),
+        origin=(5, -7, 9),
+        RescaleSlope="2",
+        RescaleIntercept="-3",
+        RescaleType="US",
         AcquisitionDate="20240307",
-    )  # fmt: skip
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # on the form of the names
         enhanced = highdicom.legacy.LegacyConvertedEnhancedMRImage(
@@ -248,16 +256,28 @@ def test_a_parametric_map_brings_its_unit(tmp_path):
     adc = np.random.default_rng(1).uniform(0.7e-3, 2e-3, (5, 6, 8))
     unit = Code("mm2/s", "UCUM", "mm2/s")
     mapping = highdicom.pm.RealWorldValueMapping(
-        "ADC", "apparent diffusion coefficient", unit, value_range=(0.0, 1.0),
-        slope=1.0, intercept=0.0,
-    )  # fmt: skip
+        "ADC",
+        "apparent diffusion coefficient",
+        unit,
+        value_range=(0.0, 1.0),
+        slope=1.0,
+        intercept=0.0,
+    )
     made = highdicom.pm.ParametricMap(
-        [pydicom.dcmread(p) for p in paths], adc, series_instance_uid=uid("map"), series_number=3,
-        sop_instance_uid=uid("map object"), instance_number=1, manufacturer="test",
-        manufacturer_model_name="test", software_versions="1", device_serial_number="1",
-        contains_recognizable_visual_features=False, real_world_value_mappings=[mapping],
+        [pydicom.dcmread(p) for p in paths],
+        adc,
+        series_instance_uid=uid("map"),
+        series_number=3,
+        sop_instance_uid=uid("map object"),
+        instance_number=1,
+        manufacturer="test",
+        manufacturer_model_name="test",
+        software_versions="1",
+        device_serial_number="1",
+        contains_recognizable_visual_features=False,
+        real_world_value_mappings=[mapping],
         voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
-    )  # fmt: skip
+    )
     (tmp_path / "map").mkdir()
     made.save_as(tmp_path / "map/object.dcm")
     (stack,) = stacks(tmp_path / "map")
@@ -321,8 +341,9 @@ def test_a_b_value_in_a_comment(comment, b_value):
 def test_private_elements_need_their_creator(tmp_path):
     """Another maker's (0019,100C) is no b-value; a moved block is found."""
     for creator, block, expected in (
-        ("SOMEBODY ELSE", 0x10, None), ("SIEMENS MR HEADER", 0x12, 700.0)
-    ):  # fmt: skip
+        ("SOMEBODY ELSE", 0x10, None),
+        ("SIEMENS MR HEADER", 0x12, 700.0),
+    ):
         dataset = Dataset()
         dataset.add_new((0x0019, block), "LO", creator)
         dataset.add_new((0x0019, block << 8 | 0x0C), "IS", "700")
@@ -338,9 +359,12 @@ def test_real_world_values_go_before_the_rescale(tmp_path):
     mapping.MeasurementUnitsCodeSequence = [unit]
     mapping.RealWorldValueSlope, mapping.RealWorldValueIntercept = 0.5, 10.0
     write_series(
-        tmp_path, voxels(), RescaleSlope="3", RescaleIntercept="1",
+        tmp_path,
+        voxels(),
+        RescaleSlope="3",
+        RescaleIntercept="1",
         RealWorldValueMappingSequence=[mapping],
-    )  # fmt: skip
+    )
     (stack,) = stacks(tmp_path)
     volume = read_stack(stack)
     assert (volume.array == voxels() * np.float32(0.5) + 10).all()

@@ -42,11 +42,17 @@ def folder(tmp_path: Path) -> Path:
 def meta(**entries: object) -> bytes:
     """A MetaImage header; an entry that is None is left out."""
     usual = {
-        "ObjectType": "Image", "NDims": 3, "BinaryData": "True",
-        "BinaryDataByteOrderMSB": "False", "CompressedData": "False",
-        "TransformMatrix": "1 0 0 0 1 0 0 0 1", "Offset": "0 0 0", "ElementSpacing": "1 1 1",
-        "DimSize": "6 5 4", "ElementType": "MET_UCHAR",
-    }  # fmt: skip
+        "ObjectType": "Image",
+        "NDims": 3,
+        "BinaryData": "True",
+        "BinaryDataByteOrderMSB": "False",
+        "CompressedData": "False",
+        "TransformMatrix": "1 0 0 0 1 0 0 0 1",
+        "Offset": "0 0 0",
+        "ElementSpacing": "1 1 1",
+        "DimSize": "6 5 4",
+        "ElementType": "MET_UCHAR",
+    }
     last = entries.pop("ElementDataFile", "LOCAL")
     lines = [f"{key} = {value}" for key, value in {**usual, **entries}.items() if value is not None]
     return "\n".join([*lines, f"ElementDataFile = {last}", ""]).encode()
@@ -55,20 +61,43 @@ def meta(**entries: object) -> bytes:
 def nrrd(**entries: object) -> bytes:
     """An NRRD header."""
     usual = {
-        "type": "uchar", "dimension": 3, "space": "left-posterior-superior", "sizes": "6 5 4",
-        "space directions": "(1,0,0) (0,1,0) (0,0,1)", "encoding": "raw",
+        "type": "uchar",
+        "dimension": 3,
+        "space": "left-posterior-superior",
+        "sizes": "6 5 4",
+        "space directions": "(1,0,0) (0,1,0) (0,0,1)",
+        "encoding": "raw",
         "space origin": "(0,0,0)",
-    }  # fmt: skip
+    }
     lines = [f"{key}: {value}" for key, value in {**usual, **entries}.items() if value is not None]
     return "\n".join(["NRRD0004", *lines, "", ""]).encode()
 
 
 POINTERS = (
-    "{top}/secret", "../secret", "/etc/passwd", "/dev/zero", "/dev/urandom", "/proc/self/environ",
-    "link.raw", "pipe.raw", "nothing.raw", ".", "..", "./plain.raw", "LIST", "LIST 3",
-    "plain%d.raw 1 4 1", "plain.raw 1 4 1", "sub/plain.raw", "x.mha", "plain.raw\0", "\\\\host\\x",
-    "//host/x", "file:///etc/passwd", "",
-)  # fmt: skip
+    "{top}/secret",
+    "../secret",
+    "/etc/passwd",
+    "/dev/zero",
+    "/dev/urandom",
+    "/proc/self/environ",
+    "link.raw",
+    "pipe.raw",
+    "nothing.raw",
+    ".",
+    "..",
+    "./plain.raw",
+    "LIST",
+    "LIST 3",
+    "plain%d.raw 1 4 1",
+    "plain.raw 1 4 1",
+    "sub/plain.raw",
+    "x.mha",
+    "plain.raw\0",
+    "\\\\host\\x",
+    "//host/x",
+    "file:///etc/passwd",
+    "",
+)
 
 
 @pytest.mark.parametrize("pointer", POINTERS)
@@ -84,15 +113,23 @@ def test_a_header_that_points_elsewhere_is_refused(folder: Path, suffix: str, po
 
 
 META_LIES: list[tuple[str, dict[str, object]]] = [
-    ("skips from the end", {"HeaderSize": -1}), ("skips far", {"HeaderSize": 2**62}),
-    ("skips a byte", {"HeaderSize": 1}), ("texts", {"ElementType": "MET_STRING"}),
-    ("no kind", {"ElementType": None}), ("another kind", {"ElementType": "MET_OTHER"}),
-    ("wider", {"ElementType": "MET_SHORT"}), ("larger", {"DimSize": "6 5 5"}),
-    ("smaller", {"DimSize": "6 5 3"}), ("negative", {"DimSize": "-6 5 -4"}),
-    ("huge", {"DimSize": "99999999999 1 1"}), ("two axes", {"DimSize": "6 20"}),
-    ("four axes", {"NDims": 4, "DimSize": "6 5 2 2"}), ("colours", {"ElementNumberOfChannels": 2}),
-    ("as text", {"BinaryData": "False"}), ("packed", {"CompressedData": "True"}),
-]  # fmt: skip
+    ("skips from the end", {"HeaderSize": -1}),
+    ("skips far", {"HeaderSize": 2**62}),
+    ("skips a byte", {"HeaderSize": 1}),
+    ("texts", {"ElementType": "MET_STRING"}),
+    ("no kind", {"ElementType": None}),
+    ("another kind", {"ElementType": "MET_OTHER"}),
+    ("wider", {"ElementType": "MET_SHORT"}),
+    ("larger", {"DimSize": "6 5 5"}),
+    ("smaller", {"DimSize": "6 5 3"}),
+    ("negative", {"DimSize": "-6 5 -4"}),
+    ("huge", {"DimSize": "99999999999 1 1"}),
+    ("two axes", {"DimSize": "6 20"}),
+    ("four axes", {"NDims": 4, "DimSize": "6 5 2 2"}),
+    ("colours", {"ElementNumberOfChannels": 2}),
+    ("as text", {"BinaryData": "False"}),
+    ("packed", {"CompressedData": "True"}),
+]
 
 
 @pytest.mark.parametrize(("kind", "entries"), META_LIES)
@@ -104,13 +141,18 @@ def test_a_meta_header_that_lies_is_refused(folder: Path, kind: str, entries: di
 
 
 NRRD_LIES: list[tuple[str, dict[str, object]]] = [
-    ("skips lines", {"line skip": 3}), ("skips bytes", {"byte skip": -1}),
-    ("wider", {"type": "short"}), ("blocks", {"type": "block", "block size": 4}),
-    ("as text", {"encoding": "ascii"}), ("as hex", {"encoding": "hex"}),
-    ("larger", {"sizes": "6 5 5"}), ("smaller", {"sizes": "6 5 3"}),
-    ("negative", {"sizes": "-6 -5 4"}), ("colours", {"dimension": 4, "sizes": "1 6 5 4"}),
+    ("skips lines", {"line skip": 3}),
+    ("skips bytes", {"byte skip": -1}),
+    ("wider", {"type": "short"}),
+    ("blocks", {"type": "block", "block size": 4}),
+    ("as text", {"encoding": "ascii"}),
+    ("as hex", {"encoding": "hex"}),
+    ("larger", {"sizes": "6 5 5"}),
+    ("smaller", {"sizes": "6 5 3"}),
+    ("negative", {"sizes": "-6 -5 4"}),
+    ("colours", {"dimension": 4, "sizes": "1 6 5 4"}),
     ("packed", {"encoding": "gzip"}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("kind", "entries"), NRRD_LIES)
@@ -174,14 +216,22 @@ def put(form: str, at: int, value: object) -> Callable[[bytearray], None]:
 
 
 NIFTI_LIES: list[tuple[str, Callable[[bytearray], None]]] = [
-    ("the header as voxels", put("f", 108, 0.0)), ("half the header", put("f", 108, 176.0)),
-    ("inside the header", put("f", 108, 348.0)), ("no number", put("f", 108, float("nan"))),
-    ("far", put("f", 108, 1e30)), ("before", put("f", 108, -352.0)),
-    ("voxels elsewhere", put("4s", 344, b"ni1\0")), ("no magic", put("4s", 344, b"\0\0\0\0")),
-    ("larger", put("h", 46, 5)), ("smaller", put("h", 46, 3)), ("negative", put("h", 46, -4)),
-    ("a fourth axis", put("h", 40, 7)), ("wider", put("hh"[0], 70, 64)),
-    ("colours", put("h", 70, 128)), ("no kind", put("h", 70, 0)),
-]  # fmt: skip
+    ("the header as voxels", put("f", 108, 0.0)),
+    ("half the header", put("f", 108, 176.0)),
+    ("inside the header", put("f", 108, 348.0)),
+    ("no number", put("f", 108, float("nan"))),
+    ("far", put("f", 108, 1e30)),
+    ("before", put("f", 108, -352.0)),
+    ("voxels elsewhere", put("4s", 344, b"ni1\0")),
+    ("no magic", put("4s", 344, b"\0\0\0\0")),
+    ("larger", put("h", 46, 5)),
+    ("smaller", put("h", 46, 3)),
+    ("negative", put("h", 46, -4)),
+    ("a fourth axis", put("h", 40, 7)),
+    ("wider", put("hh"[0], 70, 64)),
+    ("colours", put("h", 70, 128)),
+    ("no kind", put("h", 70, 0)),
+]
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -37,9 +37,14 @@ def table() -> pd.DataFrame:
 def result(table: pd.DataFrame) -> cad.Validation:
     rivals = {"<script>alert(1)</script>": cad.learners.PlattSVC()}
     return cad.validate(
-        cad.learners.ProbabilisticSVC(C=1.0), table[["adc", "t2", "patient"]], table["p"],
-        "patient", truth=table["truth"], rivals=rivals, folds=4,
-    )  # fmt: skip
+        cad.learners.ProbabilisticSVC(C=1.0),
+        table[["adc", "t2", "patient"]],
+        table["p"],
+        "patient",
+        truth=table["truth"],
+        rivals=rivals,
+        folds=4,
+    )
 
 
 def test_its_text_is_short_and_has_the_measures(result: cad.Validation) -> None:
@@ -78,14 +83,22 @@ def test_tables_of_polars_and_numpy(table: pd.DataFrame, result: cad.Validation)
     frame = polars.DataFrame({name: table[name].to_list() for name in table})
     learner = cad.learners.ProbabilisticSVC(C=1.0)
     of_polars = cad.validate(
-        learner, frame.select("adc", "t2", "patient"), frame["p"], "patient",
-        truth=frame["truth"], readers=frame.select("p"), folds=4,
-    )  # fmt: skip
+        learner,
+        frame.select("adc", "t2", "patient"),
+        frame["p"],
+        "patient",
+        truth=frame["truth"],
+        readers=frame.select("p"),
+        folds=4,
+    )
     np.testing.assert_array_equal(of_polars.probability, result.probability)
     of_numpy = cad.validate(
-        learner, table[["adc", "t2"]].to_numpy(), table["p"].to_numpy(),
-        table["patient"].to_numpy(), folds=4,
-    )  # fmt: skip
+        learner,
+        table[["adc", "t2"]].to_numpy(),
+        table["p"].to_numpy(),
+        table["patient"].to_numpy(),
+        folds=4,
+    )
     np.testing.assert_array_equal(of_numpy.probability, result.probability)
 
 
@@ -94,9 +107,14 @@ def test_it_is_saved_as_a_run_without_fitting_again(
 ) -> None:
     readers = pd.DataFrame({"anna": table["p"], "ben": np.roll(table["p"], 3)})
     result = cad.validate(
-        cad.learners.ProbabilisticSVC(C=1.0), table[["adc", "t2"]], table["p"], table["patient"],
-        truth=table["truth"], readers=readers, folds=4,
-    )  # fmt: skip
+        cad.learners.ProbabilisticSVC(C=1.0),
+        table[["adc", "t2"]],
+        table["p"],
+        table["patient"],
+        truth=table["truth"],
+        readers=readers,
+        folds=4,
+    )
     monkeypatch.setattr(cad.learners.ProbabilisticSVC, "fit", None)
     page = result.save(tmp_path / "run")
     assert page == RunFolder(tmp_path / "run").page("index.html")

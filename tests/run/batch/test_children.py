@@ -306,8 +306,11 @@ def test_a_long_name_of_the_temporary_folder_is_no_error(tmp_path: Path) -> None
     for folder, shared in ((tmp_path, "True"), (long, "False")):
         said = subprocess.run(
             [sys.executable, "-c", SHARED + "print(share_loaded(loops=True))"],
-            capture_output=True, text=True, check=True, env={**os.environ, "TMPDIR": str(folder)},
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )
         assert said.stdout.split() == [shared]
 
 

@@ -146,8 +146,14 @@ def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
 
 
 def test_what_killed_processes_left_goes_and_nothing_else(tmp_path: Path) -> None:
-    ours = [".abcd_123.part", "report/.abcd1234.part", ".stage-abcd1234/x", ".import-abcd1234/x",
-            ".fetch-a_cd1234/study/0001/x.dcm", f"{COMMIT}/new/x"]  # fmt: skip
+    ours = [
+        ".abcd_123.part",
+        "report/.abcd1234.part",
+        ".stage-abcd1234/x",
+        ".import-abcd1234/x",
+        ".fetch-a_cd1234/study/0001/x.dcm",
+        f"{COMMIT}/new/x",
+    ]
     theirs = [".a-file.part", "x.part", ".import-rules", "report/x", "deep/er/.abcd1234.part"]
     used = ["run/.lock", "run/.abcd1234.part"]  # another process writes there
     for name in (*ours, *theirs, *used):

@@ -57,9 +57,14 @@ GROUPS = {
 ALL = {name for names in GROUPS.values() for name in names}
 # One of each way of writing; each is prepared and run as a whole for a second.
 FEW = (
-    "train", "predict", "import, second study", "reading --collect", "report --dicom",
-    "cohort remove --node", "serve",
-)  # fmt: skip
+    "train",
+    "predict",
+    "import, second study",
+    "reading --collect",
+    "report --dicom",
+    "cohort remove --node",
+    "serve",
+)
 TWO_SOURCES = "import, two sources at once"
 
 

@@ -108,8 +108,11 @@ def _as(here: Volume, array: np.ndarray) -> Volume:
 
 def gland_as_region(study: Study, other: Study) -> Study:
     assert study.gland is not None
-    return replace(study, roi_map=study.gland.with_array(study.gland.array.astype(np.uint8)),
-                   rois=[Roi("1", 1)])  # fmt: skip
+    return replace(
+        study,
+        roi_map=study.gland.with_array(study.gland.array.astype(np.uint8)),
+        rois=[Roi("1", 1)],
+    )
 
 
 def in_air(study: Study, other: Study) -> Study:

@@ -35,9 +35,15 @@ from cad.run.tables import predict_table
 
 COLUMNS = ["a", "b", "c"]
 LEARNED = (
-    "SoftExtraTrees", "ProbabilisticEnsemble", "boosting on soft labels", "ProbabilisticSVC",
-    "RankBoost", "logistic on soft labels", "kernel ridge on p", "OPAUC",
-)  # fmt: skip
+    "SoftExtraTrees",
+    "ProbabilisticEnsemble",
+    "boosting on soft labels",
+    "ProbabilisticSVC",
+    "RankBoost",
+    "logistic on soft labels",
+    "kernel ridge on p",
+    "OPAUC",
+)
 Arrays = dict[str, np.ndarray]
 
 
@@ -171,9 +177,12 @@ def not_a_number(arrays: Arrays, learner: Any) -> None:
 @pytest.mark.parametrize("change", [loop, beyond, not_a_number])
 @pytest.mark.parametrize("command", ["verify", "predict", "show"])
 def test_commands_refuse_forged_trees(
-    models: dict[str, Path], tmp_path: Path, command: str, change: Callable[..., None],
+    models: dict[str, Path],
+    tmp_path: Path,
+    command: str,
+    change: Callable[..., None],
     main_here: Callable[..., Any],
-):  # fmt: skip
+):
     """Neither a signal, a loop without end nor another man's value: a refusal, and no file."""
     folder = forged(models["SoftExtraTrees"], tmp_path / "model", change)
     table = tmp_path / "rows.csv"
@@ -216,13 +225,20 @@ def learner_state(structure: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("predict_proba", "text"), ("_probability", None), ("n_features_in_", 4),
-        ("n_features_in_", 0), ("n_features_in_", 2**70), ("n_features_in_", "3"),
-        ("classes_", None), ("roots_", {"float": (0.0).hex()}), ("trees", {"class": "Pipeline",
-         "state": {}}), ("min_leaf", {"dict": {"a": {"class": "OPAUC", "state": {}}}}),
-        ("values_", {"float": float("nan").hex()}), ("__class__", "OPAUC"),
+        ("predict_proba", "text"),
+        ("_probability", None),
+        ("n_features_in_", 4),
+        ("n_features_in_", 0),
+        ("n_features_in_", 2**70),
+        ("n_features_in_", "3"),
+        ("classes_", None),
+        ("roots_", {"float": (0.0).hex()}),
+        ("trees", {"class": "Pipeline", "state": {}}),
+        ("min_leaf", {"dict": {"a": {"class": "OPAUC", "state": {}}}}),
+        ("values_", {"float": float("nan").hex()}),
+        ("__class__", "OPAUC"),
     ],
-)  # fmt: skip
+)
 def test_another_attribute_is_refused(models: dict[str, Path], tmp_path: Path, key, value):
     def change(_: Arrays, structure: Any) -> None:
         learner_state(structure)[key] = value

@@ -24,9 +24,15 @@ def man(p: float, truth: float = np.nan) -> pd.DataFrame:
 
 def regions(*words: str, mean: float = 0.2, reason: str = "") -> pd.DataFrame:
     rows: list[dict[str, Any]] = [
-        {"participant_id": "sub-1", "probability": 0.3, "decision": word, "readers_mean": mean,
-         "decision_reason": reason} for word in words
-    ]  # fmt: skip
+        {
+            "participant_id": "sub-1",
+            "probability": 0.3,
+            "decision": word,
+            "readers_mean": mean,
+            "decision_reason": reason,
+        }
+        for word in words
+    ]
     return pd.DataFrame(rows)
 
 

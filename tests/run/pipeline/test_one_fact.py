@@ -38,9 +38,12 @@ def give_source(root: Path) -> None:
         path, stem = sidecar_path(image), f"2.25.{number}"
         content = json.loads(path.read_text()) if path.is_file() else {}
         slices = read_volume(image).shape[0]
-        content |= {"StudyInstanceUID": f"{stem}.1", "SeriesInstanceUID": f"{stem}.2",
-                    "FrameOfReferenceUID": f"{stem}.3",
-                    "SOPInstanceUIDs": [f"{stem}.4.{z}" for z in range(slices)]}  # fmt: skip
+        content |= {
+            "StudyInstanceUID": f"{stem}.1",
+            "SeriesInstanceUID": f"{stem}.2",
+            "FrameOfReferenceUID": f"{stem}.3",
+            "SOPInstanceUIDs": [f"{stem}.4.{z}" for z in range(slices)],
+        }
         path.write_text(json.dumps(content))
 
 

@@ -42,10 +42,16 @@ def site(
     z = rng.normal(-1, 1.5, 120)
     truth = (rng.random(120) < expit(1 + 0.7 * z)) * 1.0
     results = pd.DataFrame(
-        {"participant_id": np.repeat([f"sub-{i}" for i in range(60)], 2), "belief": expit(z),
-         "truth": truth, "readers_mean": np.clip(truth * 0.4 + 0.3, 0, 1),
-         "age": np.nan, "psa_density": np.nan, "man_truth": np.nan}
-    )  # fmt: skip
+        {
+            "participant_id": np.repeat([f"sub-{i}" for i in range(60)], 2),
+            "belief": expit(z),
+            "truth": truth,
+            "readers_mean": np.clip(truth * 0.4 + 0.3, 0, 1),
+            "age": np.nan,
+            "psa_density": np.nan,
+            "man_truth": np.nan,
+        }
+    )
     described = {"models": {bundle.name: {"patients_of_training": 2}}}
     judged: Any = SimpleNamespace(results=results, model=described)
     return bundle, recalibrate(bundle, loaded, judged, out), out, read_cohort(cohort)

@@ -253,9 +253,17 @@ def judged_men(rows: pd.DataFrame, simulated_cohort: bool) -> Any:
 
     limits = np.full(len(rows), 0.1), np.full(len(rows), 0.6)
     judged = Judged(
-        results, Summary(), [], [], [], {}, (0.1, 0.6), *limits,
-        undecided_models=("m",), men=risk.men.assign(lower=0.1),
-    )  # fmt: skip
+        results,
+        Summary(),
+        [],
+        [],
+        [],
+        {},
+        (0.1, 0.6),
+        *limits,
+        undecided_models=("m",),
+        men=risk.men.assign(lower=0.1),
+    )
     return decide_run(loaded, [], judged)  # type: ignore[arg-type]
 
 

@@ -125,10 +125,15 @@ def _check_transductive(tmp_path: Path, cohort: Path, main_here) -> None:
     both, one = tmp_path / "both", tmp_path / "one"
     predict_cohort([str(tmp_path / "model")], cohort, both, HERE, transductive=True)
     alone = tmp_path / "alone"
-    shutil.copytree(cohort, alone, ignore=lambda folder, names: [
-        name for name in names if name.startswith("sub-") and name != "sub-0003"
-        and Path(folder) == cohort
-    ])  # fmt: skip
+    shutil.copytree(
+        cohort,
+        alone,
+        ignore=lambda folder, names: [
+            name
+            for name in names
+            if name.startswith("sub-") and name != "sub-0003" and Path(folder) == cohort
+        ],
+    )
     for path in alone.glob("*.tsv"):
         head, *lines = path.read_text().splitlines(keepends=True)
         if head.startswith("participant_id"):

@@ -52,8 +52,13 @@ def test_a_contest_by_hand():
         said(SHADOW, "sub-2", 2, {"1": 0.4}, "next"),
         said(CHAMPION, "sub-3", 2, {"1": 0.2}),
     ]
-    truths = [Truth("sub-2", "1", False), Truth("sub-1", "1", True), Truth("sub-1", "2", False),
-              Truth("sub-3", "1", True), Truth("sub-9", "1", True)]  # fmt: skip
+    truths = [
+        Truth("sub-2", "1", False),
+        Truth("sub-1", "1", True),
+        Truth("sub-1", "2", False),
+        Truth("sub-3", "1", True),
+        Truth("sub-9", "1", True),
+    ]
     (contest,) = contests(rows, truths)
     assert (contest.challenger, contest.champion) == ("next", CHAMPION)
     # sub-3 has no shadow, sub-9 nothing; the order is that of the truth.

@@ -180,14 +180,34 @@ def _record(patients: int, regions: int) -> dict[str, Any]:
 def _failures(folder: Path) -> None:
     columns = ("participant_id", "study_id", "roi_id", "stage", "reason", "hint", "status")
     rows = (
-        ("sub-P900", "sub-P900", "", "read or measure",
-         "sub-P900_dce.nii.gz: times are not increasing at frame 7", "check the phase order",
-         "failed"),
-        ("sub-P901", "sub-P901", "", "read or measure",
-         "awaiting ROI: the study has no region to measure", "", "awaiting ROI"),
-        ("sub-P002", "sub-P002", "L9", "measure", f"4 voxels, at least 5 needed {SCRIPT}",
-         "draw it larger", "failed"),
-    )  # fmt: skip
+        (
+            "sub-P900",
+            "sub-P900",
+            "",
+            "read or measure",
+            "sub-P900_dce.nii.gz: times are not increasing at frame 7",
+            "check the phase order",
+            "failed",
+        ),
+        (
+            "sub-P901",
+            "sub-P901",
+            "",
+            "read or measure",
+            "awaiting ROI: the study has no region to measure",
+            "",
+            "awaiting ROI",
+        ),
+        (
+            "sub-P002",
+            "sub-P002",
+            "L9",
+            "measure",
+            f"4 voxels, at least 5 needed {SCRIPT}",
+            "draw it larger",
+            "failed",
+        ),
+    )
     with (folder / "failures.csv").open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([columns, *rows])
 

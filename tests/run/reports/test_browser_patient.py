@@ -177,9 +177,11 @@ def test_links_lead_the_viewer_and_m_says_when_there_is_no_map(
 
 
 def test_ten_regions_fit_on_one_sheet_and_forty_on_a_page(
-    tmp_path: Path, run_maker: Callable[..., Path], patient_kind: type,
+    tmp_path: Path,
+    run_maker: Callable[..., Path],
+    patient_kind: type,
     opened: Callable[[Path], Any],
-) -> None:  # fmt: skip
+) -> None:
     name = "sub-" + 60 * "X"
     run = run_maker(
         tmp_path / "run",

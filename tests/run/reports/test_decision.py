@@ -27,8 +27,13 @@ from tests.run.reports.made_run import decided
 
 TOOL = {"malignant": (0.65, 0.93), "refer": (0.3, 0.5), "benign": (0.02, 0.08), "": (None,)}
 READERS = ((), (1, 1, 1, 1), (1, 1, 1, 4), (2, 3), (3, 3, 3), (3, 4), (4, 5, 4, 3), (5, 5), (1,))
-SETS = {"": (np.nan, np.nan), "neither": (0.1, 0.02), "benign": (0.5, 0.1),
-        "malignant": (0.05, 0.5), "benign or malignant": (0.11, 0.5)}  # fmt: skip
+SETS = {
+    "": (np.nan, np.nan),
+    "neither": (0.1, 0.02),
+    "benign": (0.5, 0.1),
+    "malignant": (0.05, 0.5),
+    "benign or malignant": (0.11, 0.5),
+}
 UNLIKE = (LIKE, "ADC level: 8.0 SD below the training regions")
 MISSING = ("", "dce")
 TRUTH = (np.nan, 0.0, 1.0)
@@ -45,16 +50,21 @@ def row(
 ) -> dict[str, Any]:
     benign, malignant = SETS[plausible]
     return {
-        "participant_id": "sub-1", "study_id": "sub-1", "roi_id": roi, "label": 1,
+        "participant_id": "sub-1",
+        "study_id": "sub-1",
+        "roi_id": roi,
+        "label": 1,
         "probability": np.nan if probability is None else probability,
         "probability_of": "" if probability is None else "histology",
         "belief": np.nan if probability is None else probability,
         "readers_mean": (np.mean(scores) - 1) / 4 if scores else np.nan,
         "reader_values": "; ".join(f"r{k}={(s - 1) / 4:g}" for k, s in enumerate(scores, 1)),
         "scores": "; ".join(f"r{k}={s}" for k, s in enumerate(scores, 1)),
-        "p_benign": benign, "p_malignant": malignant, "unlike": unlike,
+        "p_benign": benign,
+        "p_malignant": malignant,
+        "unlike": unlike,
         "truth": truth,
-    }  # fmt: skip
+    }
 
 
 def decide_all(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -189,9 +199,16 @@ def test_the_head_has_the_first_regions_of_tool_and_readers_and_all_that_is_not_
 
 @pytest.mark.parametrize(
     ("scores", "word"),
-    [((), ""), ((4,), ""), ((1, 2), "agree"), ((3, 3, 3), "agree"), ((1, 2, 3), "differ"),
-     ((2, 1, 1, 4), "are split"), ((1, 5), "are split")],
-)  # fmt: skip
+    [
+        ((), ""),
+        ((4,), ""),
+        ((1, 2), "agree"),
+        ((3, 3, 3), "agree"),
+        ((1, 2, 3), "differ"),
+        ((2, 1, 1, 4), "are split"),
+        ((1, 5), "are split"),
+    ],
+)
 def test_readers_agree_differ_or_are_split(scores: tuple[int, ...], word: str) -> None:
     """Scores 2 1 1 4 are no agreement, however near their mean is to the tool."""
     assert decide_one(row(0.3, scores))["readers_agree"] == word
@@ -266,28 +283,56 @@ MAN = Man(
 @pytest.mark.parametrize(
     ("rows", "man", "words", "never"),
     [
-        ([row(0.05)], {"probability": 0.04, "decision": "benign"},
-         ": every region is. Probability of cancer of ISUP 2 or more in this man: 4% (20 to 50% of "
-         "many men so judged), below the site's limit of 10% for a man whose regions all are "
-         "benign.", "again"),
-        ([row(0.9), row(0.3, roi="2")], {"probability": 0.92, "decision": "malignant"},
-         ": consider region 1 for biopsy; region 2 for a second radiologist.", "limit of 10%"),
+        (
+            [row(0.05)],
+            {"probability": 0.04, "decision": "benign"},
+            ": every region is. Probability of cancer of ISUP 2 or more in this man: 4% (20 to 50% "
+            "of many men so judged), below the site's limit of 10% for a man whose regions all are "
+            "benign.",
+            "again",
+        ),
+        (
+            [row(0.9), row(0.3, roi="2")],
+            {"probability": 0.92, "decision": "malignant"},
+            ": consider region 1 for biopsy; region 2 for a second radiologist.",
+            "limit of 10%",
+        ),
         # Every region is benign and he is not: all of them are read again.
-        ([row(0.05), row(0.08, roi="2")], {"probability": 0.12},
-         "12% (20 to 50% of many men so judged), not below the site's limit of 10%", "biopsy"),
+        (
+            [row(0.05), row(0.08, roi="2")],
+            {"probability": 0.12},
+            "12% (20 to 50% of many men so judged), not below the site's limit of 10%",
+            "biopsy",
+        ),
         ([row(0.05)], {"decision_reason": ["a study failed"]}, "A study failed.", "biopsy"),
-        ([row(0.5, (4, 4)), row(0.4, (2, 3), roi="2")], {}, " to a joint reading: regions 1, 2.",
-         "another"),
-        ([row(0.5, (4, 4)), row(0.4, (2,), roi="2")], {}, " to another reading: regions 1, 2.",
-         "joint"),
-        ([row(0.5)], {"probability": None}, "region 1. No probability of the whole man is "
-         "calculated: too few men.", "ISUP"),
+        (
+            [row(0.5, (4, 4)), row(0.4, (2, 3), roi="2")],
+            {},
+            " to a joint reading: regions 1, 2.",
+            "another",
+        ),
+        (
+            [row(0.5, (4, 4)), row(0.4, (2,), roi="2")],
+            {},
+            " to another reading: regions 1, 2.",
+            "joint",
+        ),
+        (
+            [row(0.5)],
+            {"probability": None},
+            "region 1. No probability of the whole man is calculated: too few men.",
+            "ISUP",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_mans_sentence_says_of_his_regions_what_is_so(
-    rows: list[dict[str, Any]], man: dict[str, Any], words: str, never: str,
-    finished_run: Path, tmp_path: Path,
-) -> None:  # fmt: skip
+    rows: list[dict[str, Any]],
+    man: dict[str, Any],
+    words: str,
+    never: str,
+    finished_run: Path,
+    tmp_path: Path,
+) -> None:
     view = view_of(rows, finished_run, tmp_path)
     cancer, place = "cancer of ISUP 2 or more", "in this man"
     text = man_words(view, replace(MAN, **man), cancer, place, "too few men")

@@ -12,8 +12,14 @@ from cad.run.reports.regions import outline_words
 
 def region(folder: Path, **cells: object) -> RegionResult:
     """What a run folder says of one region with these cells."""
-    row = {"participant_id": "sub-1", "study_id": "sub-1", "roi_id": "1", "probability": 0.42,
-           "decision_model": "refer", **cells}  # fmt: skip
+    row = {
+        "participant_id": "sub-1",
+        "study_id": "sub-1",
+        "roi_id": "1",
+        "probability": 0.42,
+        "decision_model": "refer",
+        **cells,
+    }
     (folder / "run.json").write_text("{}")
     lines = [",".join(row), ",".join(f'"{cell}"' for cell in row.values())]
     (folder / "probabilities.csv").write_text("\n".join(lines) + "\n")

@@ -285,16 +285,32 @@ def test_the_tables_hold_what_the_measures_say(finished_run: Path, tmp_path: Pat
     metrics = json.loads((run / "metrics.json").read_text())
     loss = {"n": 9, "difference": 0.0, "lower": None, "upper": None, "note": ""}
     metrics["rivals"] = {
-        "reference": "a", "sentence": "a is best.",
+        "reference": "a",
+        "sentence": "a is best.",
         "table": [
-            {**loss, "against": "readers", "measure": "kl", "learner": "a", "value": 0.25,
-             "beyond_chance": False},
-            {**loss, "against": "histology", "measure": "auc", "learner": "b", "value": 0.5,
-             "beyond_chance": True},
+            {
+                **loss,
+                "against": "readers",
+                "measure": "kl",
+                "learner": "a",
+                "value": 0.25,
+                "beyond_chance": False,
+            },
+            {
+                **loss,
+                "against": "histology",
+                "measure": "auc",
+                "learner": "b",
+                "value": 0.5,
+                "beyond_chance": True,
+            },
         ],
-    }  # fmt: skip
-    share = {f"{name}{end}": 0.5 for name in ("sensitivity", "specificity", "weight", "correlation")
-             for end in ("", "_lower", "_upper")}  # fmt: skip
+    }
+    share = {
+        f"{name}{end}": 0.5
+        for name in ("sensitivity", "specificity", "weight", "correlation")
+        for end in ("", "_lower", "_upper")
+    }
     row = {"reader": "r1", "n": 7, "adds": None, "share": 0.5, **share, "weight_lower": -1.25}
     metrics["reader_skill"] = {"against": "histology", "sentence": "So.", "table": [row]}
     fold = {"n_train": 1, "n_unlabelled": 0, "n_test": 1, "selected": {}, "features": None}
@@ -310,12 +326,20 @@ def test_the_tables_hold_what_the_measures_say(finished_run: Path, tmp_path: Pat
         ["b", "–", "0.500 *"],
     ]
     assert _table(page, "Readers, pooled")[1] == [
-        "r1", "7", "0.50 [0.50, 0.50]", "0.50 [0.50, 0.50]", "0.50 [-1.25, 0.50]",
-        "0.50 [0.50, 0.50]", "50 %"
-    ]  # fmt: skip
+        "r1",
+        "7",
+        "0.50 [0.50, 0.50]",
+        "0.50 [0.50, 0.50]",
+        "0.50 [-1.25, 0.50]",
+        "0.50 [0.50, 0.50]",
+        "50 %",
+    ]
     # Fifty lines at most.
-    assert _table(page, "Folds") == [["Left out", "Said"], *[["x", "&lt;w&gt;"]] * 30,
-                                     *[["y", "v"]] * 20]  # fmt: skip
+    assert _table(page, "Folds") == [
+        ["Left out", "Said"],
+        *[["x", "&lt;w&gt;"]] * 30,
+        *[["y", "v"]] * 20,
+    ]
     whole, kinds = metrics["histology"], metrics["label_kinds"]
     assert _table(page, "Validation")[1][1] == f"{whole['n']} ({whole['patients']})"
     assert _table(page, "Validation")[3][1] == interval_text(whole["auc"])

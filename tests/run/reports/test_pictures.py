@@ -28,13 +28,22 @@ def drawn(metrics: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
 def test_figures_are_drawn_where_their_arrays_are(finished_run: Path) -> None:
     names = {p.stem for p in (finished_run / "figures").iterdir()}
     assert names == {
-        "roc", "precision_recall", "reliability", "decision_curve", "null", "readers", "ceiling",
+        "roc",
+        "precision_recall",
+        "reliability",
+        "decision_curve",
+        "null",
+        "readers",
+        "ceiling",
         "reject",
-    }  # fmt: skip
+    }
     metrics = json.loads((finished_run / "metrics.json").read_text())
     assert set(drawn({"histology": metrics["histology"]})) == {
-        "roc", "precision_recall", "reliability", "decision_curve",
-    }  # fmt: skip
+        "roc",
+        "precision_recall",
+        "reliability",
+        "decision_curve",
+    }
     assert drawn({}) == {}
     assert f"{metrics['histology']['auc']['value']:.3f}" in drawn(metrics)["roc"][2]
 

@@ -94,8 +94,9 @@ def test_suggestions_give_the_cases_and_their_order(cohort: Path, tmp_path: Path
     key = json.loads((tmp_path / "study" / "reading.json").read_text())
     (session,) = key["sessions"]
     assert [key["cases"][code]["participant_id"] for code, _ in session["cases"]] == [
-        "sub-0003", "sub-0001",
-    ]  # fmt: skip
+        "sub-0003",
+        "sub-0001",
+    ]
 
 
 def test_collecting_fills_scores_and_keeps_every_byte_that_was_there(
@@ -169,19 +170,91 @@ def test_readings_with_the_tool_are_compared_and_are_no_scores(
         (lambda p: export(p.parent, "r1", readings=[{"case": "case-001"}]), "a reading has case"),
         (lambda p: export(p.parent, "r1", study="0" * 16), "is of reader study"),
         (lambda p: export(p.parent, "r1", format="other"), "not an export"),
-        (lambda p: export(p.parent, "r1", readings=[{"case": "case-999", "roi": "a", "score": 3,
-         "condition": "alone", "milliseconds": 1}]), "not in this session"),
-        (lambda p: export(p.parent, "r1", readings=2 * [{"case": "case-001", "roi": "a",
-         "score": 3, "condition": "alone", "milliseconds": 1}]), "stands twice"),
-        (lambda p: export(p.parent, "r1", readings=[{"case": "case-001", "roi": "a", "score": 6,
-         "condition": "alone", "milliseconds": 1}]), "not on its scale"),
-        (lambda p: export(p.parent, "r1", readings=[{"case": "case-001", "roi": "a", "score": 3,
-         "condition": "with_tool", "milliseconds": 1}]), "was planned alone"),
-        (lambda p: export(p.parent, "r1", readings=[{"case": "case-001", "roi": "a", "score": 3,
-         "condition": "alone", "milliseconds": 1, "note": "x" * 501}]), "500 characters"),
+        (
+            lambda p: export(
+                p.parent,
+                "r1",
+                readings=[
+                    {
+                        "case": "case-999",
+                        "roi": "a",
+                        "score": 3,
+                        "condition": "alone",
+                        "milliseconds": 1,
+                    }
+                ],
+            ),
+            "not in this session",
+        ),
+        (
+            lambda p: export(
+                p.parent,
+                "r1",
+                readings=2
+                * [
+                    {
+                        "case": "case-001",
+                        "roi": "a",
+                        "score": 3,
+                        "condition": "alone",
+                        "milliseconds": 1,
+                    }
+                ],
+            ),
+            "stands twice",
+        ),
+        (
+            lambda p: export(
+                p.parent,
+                "r1",
+                readings=[
+                    {
+                        "case": "case-001",
+                        "roi": "a",
+                        "score": 6,
+                        "condition": "alone",
+                        "milliseconds": 1,
+                    }
+                ],
+            ),
+            "not on its scale",
+        ),
+        (
+            lambda p: export(
+                p.parent,
+                "r1",
+                readings=[
+                    {
+                        "case": "case-001",
+                        "roi": "a",
+                        "score": 3,
+                        "condition": "with_tool",
+                        "milliseconds": 1,
+                    }
+                ],
+            ),
+            "was planned alone",
+        ),
+        (
+            lambda p: export(
+                p.parent,
+                "r1",
+                readings=[
+                    {
+                        "case": "case-001",
+                        "roi": "a",
+                        "score": 3,
+                        "condition": "alone",
+                        "milliseconds": 1,
+                        "note": "x" * 501,
+                    }
+                ],
+            ),
+            "500 characters",
+        ),
         (lambda p: export(p.parent, "r1", scale="pirads"), "another scale than likert5"),
     ],
-)  # fmt: skip
+)
 def test_an_export_gone_wrong_is_refused_and_changes_nothing(
     cohort: Path, tmp_path: Path, change: Callable[[Path], Any], words: str
 ) -> None:
@@ -250,8 +323,12 @@ def test_another_score_in_the_table_is_not_overwritten() -> None:
     assert "has likert5 2.0 by reader r1 of sub-1 region a and keeps it" in kept
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(1, 5)),
-                unique_by=lambda t: t[:2]))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(1, 5)),
+        unique_by=lambda t: t[:2],
+    )
+)
 def test_merging_loses_no_line_and_is_the_same_twice(rows: list[tuple[str, str, int]]) -> None:
     head = "participant_id\troi_id\treader_id\tscale\tscore\tremark\n"
     text = head + "sub-0\tq\tr1\tlikert5\t3.0\tkept\n"

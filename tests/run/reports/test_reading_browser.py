@@ -92,10 +92,18 @@ def test_fifty_cases_by_keys_are_exported_and_merged_to_the_byte(
 def _running(chromium: str, profile: Path, driver: Any) -> Iterator[tuple[Any, subprocess.Popen]]:
     """A browser of our own, with a profile, that can be killed."""
     process = subprocess.Popen(
-        [chromium, "--headless=new", "--no-sandbox", "--remote-debugging-port=0",
-         f"--user-data-dir={profile}", "about:blank"],
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        [
+            chromium,
+            "--headless=new",
+            "--no-sandbox",
+            "--remote-debugging-port=0",
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         address = ""
         while not address:

@@ -314,11 +314,13 @@ def _go_to(page: Any, code: str) -> str:
 def _drag(page: Any, *voxels: tuple[float, float]) -> None:
     """Drag over places of the image (x, y in voxels) on the T2 panel."""
     box = page.locator(".panels canvas").first.bounding_box()
-    data = page.evaluate("() => new Promise(done => { const b = window.cadCase;"
-                         " window.cadCase = (c, d) => { window.cadCase = b; done(d.drawn_on); };"
-                         " const s = document.createElement('script');"
-                         " s.src = `cases/${document.querySelector('.viewer').dataset.case}.js`;"
-                         " document.head.append(s); })")  # fmt: skip
+    data = page.evaluate(
+        "() => new Promise(done => { const b = window.cadCase;"
+        " window.cadCase = (c, d) => { window.cadCase = b; done(d.drawn_on); };"
+        " const s = document.createElement('script');"
+        " s.src = `cases/${document.querySelector('.viewer').dataset.case}.js`;"
+        " document.head.append(s); })"
+    )
     (_, y0, x0), (_, height, width) = data["first"], data["shape"]
     points = [
         (box["x"] + (x - x0) / width * box["width"], box["y"] + (y - y0) / height * box["height"])

@@ -27,10 +27,17 @@ def test_slicer_shows_every_region_with_its_probability(
     predict_cohort(["phantom-psvm-biparametric"], light_cohort, tmp_path / "run", HERE)
     study = "sub-0001"
     ended = subprocess.run(
-        [python, repository / "tests" / "support" / "show_in_slicer.py", light_cohort,
-         tmp_path / "run", study],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [
+            python,
+            repository / "tests" / "support" / "show_in_slicer.py",
+            light_cohort,
+            tmp_path / "run",
+            study,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     shown = json.loads(ended.stdout.splitlines()[-1])
     assert shown["volumes"] == [f"{study}_T2w.nii.gz", f"{study}_ADC.nii.gz"]
     table = read_probabilities(RunFolder(tmp_path / "run"))

@@ -98,8 +98,10 @@ def readings(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.assign(lesion=[str(k) for k in range(40)])
     long = frame.melt(
         id_vars=["patient", "lesion", "cancer", "adc", "t2", "ktrans"],
-        value_vars=["r1", "r2"], var_name="who", value_name="grade",
-    )  # fmt: skip
+        value_vars=["r1", "r2"],
+        var_name="who",
+        value_name="grade",
+    )
     return long.sort_values("lesion", kind="stable", ignore_index=True)
 
 

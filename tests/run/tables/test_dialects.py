@@ -53,7 +53,9 @@ FORMS: dict[str, tuple[Callable[[pd.DataFrame], str | bytes], Columns, Dialect]]
     "Excel's line sep=;": (lambda f: "sep=;\r\n" + csv(f, ";"), WIDE, Dialect()),
     "lines of Windows": (lambda f: csv(f).replace("\n", "\r\n"), WIDE, Dialect()),
     "blank lines and blanks": (
-        lambda f: "\n" + csv(f).replace(",", " , ").replace("\n", "\n\n"), WIDE, Dialect()
+        lambda f: "\n" + csv(f).replace(",", " , ").replace("\n", "\n\n"),
+        WIDE,
+        Dialect(),
     ),
     "Windows letters": (
         lambda f: csv(f.assign(note="größer")).encode("cp1252"),
@@ -62,33 +64,41 @@ FORMS: dict[str, tuple[Callable[[pd.DataFrame], str | bytes], Columns, Dialect]]
     ),
     "a workbook": (
         lambda f: odd_tables.workbook(("Sheet1", odd_tables.sheet_of(f)), ("Empty", [])),
-        WIDE, Dialect(),
+        WIDE,
+        Dialect(),
     ),
     "a sheet of two": (
         lambda f: odd_tables.workbook(("Notes", [["x"]]), ("R", odd_tables.sheet_of(f))),
-        WIDE, Dialect(sheet="R"),
+        WIDE,
+        Dialect(sheet="R"),
     ),
     "parquet": (parquet, WIDE, Dialect()),
     "scores with words": (
-        lambda f: csv(f.assign(r1=f["r1"] + " (sure)", r2="PI-RADS " + f["r2"])), WIDE, Dialect()
+        lambda f: csv(f.assign(r1=f["r1"] + " (sure)", r2="PI-RADS " + f["r2"])),
+        WIDE,
+        Dialect(),
     ),
     "histology in words": (
         lambda f: csv(f.assign(cancer=f["cancer"].map({"1": "Malignant", "0": "benign"}))),
-        WIDE, Dialect(),
+        WIDE,
+        Dialect(),
     ),
     "missing by a code": (
         lambda f: csv(f.assign(adc=f["adc"].replace("", "-999"))),
-        Columns("patient", ("r1", "r2"), histology="cancer", missing=("-999",)), Dialect(),
+        Columns("patient", ("r1", "r2"), histology="cancer", missing=("-999",)),
+        Dialect(),
     ),
     "columns by wildcards": (
         lambda f: csv(f.assign(diagnostics_a="x", diagnostics_b="y")),
-        Columns("patient", ("r?",), histology="cancer", ignored=("diagnostics_*",)), Dialect(),
+        Columns("patient", ("r?",), histology="cancer", ignored=("diagnostics_*",)),
+        Dialect(),
     ),
     "a row a reading": (
         lambda f: csv(long(f)),
-        Columns("patient", ("grade",), histology="cancer", reader="who", id="lesion"), Dialect(),
+        Columns("patient", ("grade",), histology="cancer", reader="who", id="lesion"),
+        Dialect(),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +153,9 @@ def test_grades_are_numbers_ranges_and_words(tmp_path: Path) -> None:
     cells = ["0", "1", "2", ">=2", "<=1", "ISUP 4", "GGG 3", "n/a", "5.0", "benign"] * 4
     path = tmp_path / "table.csv"
     path.write_text(csv(FRAME.assign(cancer=cells)))
-    regions = read_regions(path, Columns("patient", ("r1",), histology="cancer", isup_min=2,
-                                         ignored=("r2",)))  # fmt: skip
+    regions = read_regions(
+        path, Columns("patient", ("r1",), histology="cancer", isup_min=2, ignored=("r2",))
+    )
     expected = ["0", "1", "2", ">=2", "<=1", "4", "3", "", "5", "0"]
     assert regions.rois["isup"].tolist()[:10] == expected
 

@@ -65,9 +65,13 @@ def test_both_doors_give_the_same_probabilities(
     table.merge(truth, how="left").to_csv(tmp_path / "table.csv", index=False)
     scale = str(aggregated.scores["scale"].iloc[0])
     columns = Columns(
-        scores=tuple(readers), scale=scale, histology="isup", isup_min=2, id="roi_id",
+        scores=tuple(readers),
+        scale=scale,
+        histology="isup",
+        isup_min=2,
+        id="roi_id",
         features=tuple(X),
-    )  # fmt: skip
+    )
     regions = read_regions(tmp_path / "table.csv", columns)
     assert np.isnan(regions.X.to_numpy()).mean() > 0.12
     validate_table(regions, settings, tmp_path / "run", HERE, 2)

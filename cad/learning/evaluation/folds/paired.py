@@ -165,8 +165,18 @@ def compare_with_rivals(
     """
     p = np.asarray(y, dtype=float)
     believed = p if target is None else np.asarray(target, dtype=float)
-    folds = folds_side_by_side(rivals, X, p, groups=groups, front=front, fronts=fronts, eta=eta,
-                               patients=patients, relabel=relabel, n_jobs=n_jobs)  # fmt: skip
+    folds = folds_side_by_side(
+        rivals,
+        X,
+        p,
+        groups=groups,
+        front=front,
+        fronts=fronts,
+        eta=eta,
+        patients=patients,
+        relabel=relabel,
+        n_jobs=n_jobs,
+    )
     if of_histology and truth is not None and np.isfinite(np.asarray(truth, dtype=float)).any():
         folds |= folds_side_by_side(
             of_histology,
