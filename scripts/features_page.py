@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cad.base.settings import FeatureSettings
 from cad.base.terms.features import (
+    DCE_IMAGES,
     GRADIENTS,
     HARALICK,
     HISTOGRAM,
@@ -23,6 +24,7 @@ EVERYTHING = FeatureSettings.model_validate(
             "histogram",
             "gradient",
             "haralick",
+            "maximal_correlation",
             "semiquantitative",
             "kinetic",
             "size",
@@ -57,6 +59,22 @@ reference tissue, or Nyul's scale, as the pipeline says. Tags are those of the I
 Standardisation Initiative (IBSI).
 """
 
+PAPERS = """## Which of this is the paper's
+
+[N14] names its features in one line: statistical, structural (gradients and Haralick's attributes)
+and functional ones, "derived from the mpMR images". Its reference [20], which lists them, was not
+at hand. So the families are the paper's, and what stands in them is partly a guess:
+
+- statistical: `intensity`, `histogram`. Guessed: all of IBSI's.
+- gradients: `gradient`. Guessed: Sobel and Kirsch, customary operators of the field.
+- Haralick's attributes: `haralick`, `maximal_correlation`. His fourteen are his; distance,
+  directions and levels are guessed.
+- functional: `semiquantitative`, `kinetic`, ADC. Guessed: the models.
+- images: T2, ADC, `dce_images`. Guessed: which frames of the series, those of the first minute.
+
+Whether gradients and co-occurrence of the dynamic series help was not shown: they are off.
+"""
+
 
 def features_page() -> str:
     """Return ``docs/features.md``."""
@@ -77,8 +95,18 @@ def features_page() -> str:
         "Family and part `haralick`, pure numbers. Matrices are symmetric, i and j are levels, N is"
         " the number of levels, mu the mean level.\n",
         "\n".join([*pair_lines(columns), ""]),
+        "Haralick's fourteenth is a family of its own, off unless named: part "
+        "`maximal_correlation`, statistic `coefficient`, the largest correlation of i and j under "
+        "any renaming of the levels. pyradiomics calls it MCC (`features.radiomics: [mcc]`).\n",
         "## Maps of the dynamic series\n",
         table("| part | definition | unit | source | statistics |", map_rows(columns)),
+        "## Images of the dynamic series\n",
+        "`features.dce_images` names images of the series that are measured as T2 is: gradients, "
+        "co-occurrence and levels, with the settings `features.texture_dce`. Off unless named. It "
+        "takes `early` and every map above; voxels that did not fit count nowhere. Columns are "
+        "`dce_early_mean`, `dce_early_sobel_p90`, `dce_tofts_ktrans_haralick_contrast`.\n",
+        table("| part | definition | unit |", map(series_row, DCE_IMAGES)),
+        PAPERS,
         "## Size and position\n",
         table("| column | definition | unit | IBSI |", region_rows(columns)),
         "## Filters\n",
@@ -101,6 +129,12 @@ def image_row(image: str) -> str:
     """Return an image's row."""
     part = IMAGES[image]
     return f"| `{image}` | {part.definition} ({short_name(image)}) | {part.unit} |"
+
+
+def series_row(name: str) -> str:
+    """Return the row of an image of the dynamic series."""
+    made = DCE_IMAGES[name]
+    return f"| `{name}` | {made.definition} | {made.unit} |"
 
 
 def gradient_row(name: str) -> str:

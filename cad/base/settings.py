@@ -25,7 +25,7 @@ from pydantic import (
 from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_YAML, check_depth, read_bytes, reading
-from cad.base.terms.features import FAMILY_NAMES
+from cad.base.terms.features import FAMILY_NAMES, MAPS, SERIES_IMAGES
 
 # A key on its own line, and the indented words below it.
 _KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
@@ -141,7 +141,7 @@ class PerfusionSettings(Section):
 
 
 class TextureSettings(Section):
-    """Set grey levels and co-occurrence of T2 (``texture``) and ADC (``texture_adc``).
+    """Set grey levels and co-occurrence of T2, ADC and images of the dynamic series.
 
     Parameters
     ----------
@@ -228,8 +228,10 @@ class FilterSettings(Section):
 
 if TYPE_CHECKING:
     Family = str
+    SeriesImage = str
 else:
     Family = Literal[FAMILY_NAMES]
+    SeriesImage = Literal[SERIES_IMAGES]
 
 
 class FeatureSettings(Section):
@@ -250,6 +252,9 @@ class FeatureSettings(Section):
     exclude
         glob patterns of feature names to leave out; by default what is in units of the scanner's
         gain
+    dce_images
+        images of the dynamic series of which gradients and co-occurrence (and whatever else
+        families names) are measured, as of T2: the early enhanced image, or maps by name
     filters
         by image: filters whose response is measured too
     """
@@ -271,11 +276,23 @@ class FeatureSettings(Section):
     exclude: tuple[str, ...] = ("dce_semi_baseline_signal_*", "dce_semi_maximum_enhancement_*")
     texture: TextureSettings = TextureSettings()
     texture_adc: TextureSettings = TextureSettings(bins=None, bin_width=120.0, range=(1.0, 4000.0))
+    texture_dce: TextureSettings = TextureSettings()
+    dce_images: tuple[SeriesImage, ...] = ()
     filters: dict[Literal["t2w", "adc", "hbv", "ktrans"], tuple[FilterSettings, ...]] = Field(
         default_factory=dict
     )
     perfusion: PerfusionSettings = PerfusionSettings()
     robustness: RobustnessSettings = RobustnessSettings()
+
+    @model_validator(mode="after")
+    def _maps_are_made(self) -> Self:
+        for name in self.dce_images:
+            model = MAPS[name].model if name in MAPS else ""
+            if model and model not in self.perfusion.models:
+                raise ValueError(f"dce_images names {name}: perfusion.models lacks {model}")
+            if name == "input_delay" and self.perfusion.delay != "voxel":
+                raise ValueError("dce_images names input_delay: perfusion.delay is not voxel")
+        return self
 
 
 class LabelSettings(Section):

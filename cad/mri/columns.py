@@ -314,7 +314,30 @@ def _of_series(features: FeatureSettings) -> list[Column]:
         fitted = name != "input_delay" or features.perfusion.delay == "voxel"
         if made.model in models and fitted:
             columns += _map_columns(name)
+    for name in features.dce_images:
+        columns += _series_image_columns(name)
     return columns
+
+
+@cache
+def _series_image_columns(name: str) -> tuple[Column, ...]:
+    """Return the columns of an image of the dynamic series, or of a map that is taken as one."""
+    columns: list[Column] = []
+    if name in terms.DCE_IMAGES:
+        whole = terms.DCE_IMAGES[name]
+        columns += _statistics("dce", "intensity", name, whole)
+    else:
+        whole = terms.MAPS[name]  # its intensities are the map's own columns
+    for operator, words in terms.GRADIENTS.items():
+        channel = _of(whole, words, whole.title)
+        columns += _statistics("dce", "gradient", f"{name}_{operator}", channel)
+    for family, made in terms.FAMILIES.items():
+        channel = _of(whole, made.channel, whole.title)
+        for statistic, described in made.statistics.items():
+            columns.append(
+                _column("dce", family, f"{name}_{family}", statistic, described, channel)
+            )
+    return tuple(columns)
 
 
 @cache

@@ -130,6 +130,8 @@ COUNTING: dict[str, list[str]] = _TABLES["counting"]
 IMAGES = _channels("images")
 GRADIENTS = _channels("gradients")
 FILTERS = _channels("filters")
+DCE_IMAGES = _channels("dce_images")
+"""Images of the dynamic series that are no maps."""
 SIZE: dict[str, list[str]] = _TABLES["size"]
 POSITION: dict[str, list[str]] = _TABLES["position"]
 """Both: name -> (definition, unit, IBSI tag)."""
@@ -168,3 +170,5 @@ MAPS: dict[str, PerfusionMap] = {}
 """Every map of a dynamic series, in the order of storage; names follow OSIPI's lexicon."""
 for _table in (_TABLES["maps"], *_MADE):
     MAPS.update({name: PerfusionMap(**words) for name, words in _table.items()})
+SERIES_IMAGES: tuple[str, ...] = (*DCE_IMAGES, *MAPS)
+"""What gradients and co-occurrence of a dynamic series may be measured on."""

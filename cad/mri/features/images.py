@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.ndimage import binary_dilation
 
 from cad.base.errors import CadError
 from cad.base.settings import FeatureSettings, FilterSettings, PipelineSettings
+from cad.base.terms.features import MAPS
 from cad.base.terms.modality import modality
 from cad.mri.features.filters import filter_reach
 from cad.mri.features.perfusion.maps import PerfusionMaps, perfusion_maps
@@ -36,6 +38,9 @@ class Prepared:
         The part of the modality's grid that is measured; for ``t2w`` and ``adc`` with the values.
     maps : dict of str to ndarray
         For ``dce``: maps on ``grid`` by the names of :data:`cad.base.terms.features.MAPS`.
+    images : dict of str to ndarray
+        For ``dce``: on ``grid``, what gradients and co-occurrence are measured on, by the names of
+        ``features.dce_images``; NaN where a map has no value.
     notes : list of str
         What was assumed.
     perfusion : PerfusionMaps or None
@@ -49,6 +54,7 @@ class Prepared:
     name: str
     grid: Volume
     maps: dict[str, np.ndarray] = field(default_factory=dict)
+    images: dict[str, np.ndarray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     perfusion: PerfusionMaps | None = None
     provenance: dict[str, str | float] = field(default_factory=dict)
@@ -281,6 +287,9 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     if study.gland is not None:
         cut.gland = resample_mask(study.gland, dynamic.grid)
         inside |= cut.gland.array
+    chosen = settings.features.dce_images
+    if any(name in MAPS for name in chosen):  # gradients look one voxel beyond a region
+        inside = binary_dilation(inside, np.ones((3, 3, 3), bool))
     made = perfusion_maps(cut, settings.features.perfusion, inside)
     fixed = settings.features.perfusion.t1 == "fixed" or not study.vfa
     maps = {
@@ -291,7 +300,21 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     provenance: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
     if study.frames_moved_mm is not None:
         provenance["dce_moved"] = study.frames_moved_mm
-    return Prepared("dce", dynamic.grid, maps, list(made.notes), made, provenance)
+    seen = {name: _series_image(made, name) for name in chosen}
+    return Prepared("dce", dynamic.grid, maps, seen, list(made.notes), made, provenance)
+
+
+def _series_image(made: PerfusionMaps, name: str) -> np.ndarray:
+    """Return an image of a dynamic series by its name; voxels whose model did not fit are NaN."""
+    if name not in MAPS:
+        return made.early()
+    values = made.maps[name].array.astype(float) if name in made.maps else None
+    if values is None:
+        return np.full(made.early().shape, np.nan)
+    unfit = made.maps.get(f"{MAPS[name].model}_did_not_fit")
+    if unfit is not None and MAPS[name].role == "parameter":
+        values = np.where(unfit.array > 0, np.nan, values)
+    return values
 
 
 def _cut_flips(

@@ -31,16 +31,18 @@ _MEASURED_BY: dict[str, Callable[[Sample], np.ndarray]] = {
 
 
 def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
-    """Return the texture settings of a modality: ``texture_adc`` for ADC, else ``texture``.
+    """Return a modality's texture settings: ``texture_adc``, ``texture_dce``, else ``texture``.
 
     Parameters
     ----------
     settings : FeatureSettings
-        ``texture`` and ``texture_adc``.
+        ``texture``, ``texture_adc`` and ``texture_dce``.
     modality : str
         Name of the modality.
     """
-    return settings.texture_adc if modality == "adc" else settings.texture
+    return {"adc": settings.texture_adc, "dce": settings.texture_dce}.get(
+        modality, settings.texture
+    )
 
 
 def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings) -> np.ndarray:
@@ -145,23 +147,36 @@ def _of_image(
     """Return the statistics of an image's channels, each a record a region."""
     name = prepared.name
     image = prepared.grid.array
+    texture = texture_of(settings, name)
+    channels = _of_array(image, prepared.grid.spacing, regions, settings, texture)
+    inside = resegmented(regions.values(image), regions.start, texture)
+    for chosen in filters_of(settings, name):
+        response = regions.values(response_map(image, prepared.grid.spacing, chosen))
+        # Re-segmentation is the region's: what does not count there does not count here (IBSI).
+        response[~np.isfinite(inside)] = np.nan
+        channels[filter_name(chosen)] = _statistics(response, regions)
+    return channels
+
+
+def _of_array(
+    image: np.ndarray,
+    spacing: tuple[float, float, float],
+    regions: RegionVoxels,
+    settings: FeatureSettings,
+    texture: TextureSettings,
+) -> dict[str, np.ndarray]:
+    """Return the statistics of the families that are measured of an image's values."""
     families = settings.families
     channels: dict[str, np.ndarray] = {}
-    texture = texture_of(settings, name)
     sample = _sample(image, regions, texture)
     inside = resegmented(regions.values(image), regions.start, texture)
     if "intensity" in families:
         channels["intensity"] = _statistics(inside, regions)
     if "gradient" in families:
         voxels = regions.voxels()
-        sobel = sobel_map(image, prepared.grid.spacing, voxels)
+        sobel = sobel_map(image, spacing, voxels)
         channels["sobel"] = _statistics(regions.values(sobel), regions)
         channels["kirsch"] = _statistics(regions.values(kirsch_map(image, voxels)), regions)
-    for chosen in filters_of(settings, name):
-        response = regions.values(response_map(image, prepared.grid.spacing, chosen))
-        # Re-segmentation is the region's: what does not count there does not count here (IBSI).
-        response[~np.isfinite(inside)] = np.nan
-        channels[filter_name(chosen)] = _statistics(response, regions)
     for family, measure_family in _MEASURED_BY.items():
         if family in families:
             channels[family] = measure_family(sample)
@@ -200,6 +215,14 @@ def _of_series(
         if made.role == "parameter" and made.model in unfit:
             values[unfit[made.model] | ~fits[made.model]] = np.nan
         channels[map_channel(name)] = _statistics(values, regions)
+    texture = texture_of(settings, prepared.name)
+    for name, image in prepared.images.items():
+        made_of = _of_array(image, prepared.grid.spacing, regions, settings, texture)
+        for channel, record in made_of.items():
+            if channel != "intensity":
+                channels[f"{name}_{channel}"] = record
+            elif name not in MAPS:  # a map's own values are measured above
+                channels[name] = record
     return channels
 
 

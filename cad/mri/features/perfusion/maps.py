@@ -36,6 +36,8 @@ _PAUSE = 3.0  # times the usual interval
 DELAY_RANGE_S = 10.0
 # From this interval on the delay of the mean curve and vp of its voxels are not told apart.
 _SPARSE_S = 6.0
+# What counts as early: contrast has arrived, and has hardly left.
+EARLY_S = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +86,8 @@ class PerfusionMaps:
         ``vfa`` or ``fixed``, and whether flip angles were corrected.
     notes : list of str
         What was assumed, replaced or left out.
+    reference_baseline : float
+        Mean signal before the bolus where the bolus was found: in the gland, else the regions.
     """
 
     maps: dict[str, Volume]
@@ -93,10 +97,23 @@ class PerfusionMaps:
     input_kind: str
     t1_source: str
     notes: list[str]
+    reference_baseline: float
     _kinetics: Kinetics = field(repr=False)
     _dynamic: Dynamic = field(repr=False)
     _t1: np.ndarray = field(repr=False)
     _b1: np.ndarray | None = field(default=None, repr=False)
+
+    def early(self) -> np.ndarray:
+        """Return the early enhanced image, shape (z, y, x), on the DCE grid.
+
+        It is the mean signal of the frames in the first minute after the bolus arrives (of the next
+        one where none lies in it), as a multiple of ``reference_baseline``.
+        """
+        late = np.flatnonzero(self.times > self.arrival)
+        early = late[self.times[late] <= self.arrival + EARLY_S]
+        chosen = early if len(early) else late[:1]
+        mean = self._dynamic.frames[chosen].mean(axis=0, dtype=float)
+        return np.asarray(mean / self.reference_baseline)
 
     def curve(self, mask: np.ndarray) -> RegionCurve:
         """Return the mean curve of a region and the fits of that mean.
@@ -191,6 +208,7 @@ def _perfusion_maps(
         kind,
         t1_source if b1 is None else f"{t1_source}, flip angles by B1 map",
         notes,
+        float(mean_signal[: bolus.n_baseline].mean()),
         kinetics,
         dynamic,
         t1,
