@@ -353,7 +353,11 @@ def check_names(names: Sequence[str]) -> None:
                 hint="rename the column",
             )
         if len(name) > MAX_NAME:
-            raise CadError(f"a column name of {len(name)} characters, at most {MAX_NAME} are read")
+            raise CadError(
+                f"column name '{name[:40]}…' of {len(name)} characters; at most {MAX_NAME} are "
+                "read",
+                hint="rename the column",
+            )
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
         raise CadError(f"two columns are called {twice[0][:80]!r}", hint="rename or remove one")
@@ -583,7 +587,10 @@ def _width(field: Any) -> int:
     if _is_text(field.type) or types.is_null(field.type):
         return 8
     if not types.is_primitive(field.type):
-        raise CadError(f"column {field.name[:80]!r} holds {str(field.type)[:80]}, no plain values")
+        raise CadError(
+            f"column {field.name[:80]!r} holds {str(field.type)[:80]}, no plain values",
+            hint="give every value a column of its own, or leave the column out of the file",
+        )
     return max(int(field.type.bit_width) // 8, 8)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,7 +41,10 @@ Ignore = Annotated[
     str, typer.Option("--ignore", help="Columns that are no features: a,b or 'diagnostics_*'.")
 ]
 Features = Annotated[
-    str, typer.Option("--features", help="Columns that are features, whatever they look like.")
+    str,
+    typer.Option(
+        "--features", help="Columns taken as features beside the others, whatever they look like."
+    ),
 ]
 Missing = Annotated[
     list[str] | None, typer.Option("--missing", help="A text for a missing value: --missing=-999.")
@@ -110,7 +114,9 @@ def _columns(
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+    """Return the words between commas; a word with a comma stands in double quotes."""
+    words = next(csv.reader([text], skipinitialspace=True), [])
+    return tuple(word.strip() for word in words if word.strip())
 
 
 @table_app.command("validate")
@@ -250,8 +256,9 @@ def table_predict(
 
     dialect = Dialect(separator, decimal, encoding, sheet)
     scored = predict_table(file, model, written, dialect, tuple(missing or ()), force)
+    rows = len(scored.table)
     show(
-        {"rows": len(scored), "file": str(written)},
+        {"rows": rows, "file": str(written), "notes": scored.notes},
         as_json,
-        lambda _: f"{len(scored)} rows: {written}",
+        lambda _: "\n".join([f"{rows} rows: {written}", *scored.notes]),
     )

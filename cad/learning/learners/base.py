@@ -90,12 +90,12 @@ def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
     classes = np.unique(values)
     if len(classes) == 1:
         raise LearnerError(
-            f"y holds one class only ({classes[0]!r}): two are needed to tell them apart"
+            f"y holds one class only ({classes[0]}): two are needed to tell them apart"
         )
     if len(classes) > 2:
         raise LearnerError(
             "Only binary classification is supported. The type of the target is multiclass: "
-            f"{len(classes)} values from {classes[0]!r} to {classes[-1]!r}",
+            f"{len(classes)} values from {classes[0]} to {classes[-1]}",
             hint="soft labels are floats in [0, 1]; cross_val_predict replaces them by integers, "
             "unless the learner stands in cad.learners.ProbabilityRegressor",
         )

@@ -378,7 +378,11 @@ def verify_bundle(folder: Path) -> float:
 def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
     """Return a bundle's files, and the hash of their hashes: of the bytes that were read."""
     if not folder.is_dir():
-        raise CadError("no such model folder", file=folder)
+        raise CadError(
+            "no such model folder",
+            file=folder,
+            hint="name the folder that a training wrote, with its metadata.json",
+        )
     settle(folder)
     present = {p.name for p in folder.iterdir() if not is_ours(p.name)}
     if present != {*FILES, HASHES}:

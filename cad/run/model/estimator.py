@@ -90,7 +90,7 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
             raise CadError(
                 f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(parameters)}"
             )
-        _require_kind(f"learner.{where}", parameters[name], value)
+        require_value_kind(f"learner.{where}", parameters[name], value)
     if "eta" in settings.params and "eta0" in parameters:
         raise CadError(
             "learner.params.eta would be overridden by the readers' disagreement",
@@ -101,15 +101,28 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         params.setdefault("boundary", labels.boundary)
     if "kappa" in parameters:
         eta0, kappa = labels.precision
-        _require_kind("labels.eta0", parameters["eta0"], eta0)
-        _require_kind("labels.kappa", parameters["kappa"], kappa)
+        require_value_kind("labels.eta0", parameters["eta0"], eta0)
+        require_value_kind("labels.kappa", parameters["kappa"], kappa)
         # What the learner is given by name goes before the settings of labels.
         params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
 
 
-def _require_kind(where: str, default: Any, value: Any) -> None:
-    """Refuse a value of a parameter that is of another kind than the learner's own."""
+def require_value_kind(where: str, default: Any, value: Any) -> None:
+    """Refuse a value of a parameter that is of another kind than the learner's own.
+
+    Parameters
+    ----------
+    where : str
+        Name of the setting, for the message.
+    default, value : object
+        What the learner has by itself, and what the user gives.
+
+    Raises
+    ------
+    CadError
+        For a word or a list where a number is needed.
+    """
     several = isinstance(default, list | tuple)
     if isinstance(value, list | tuple) and not several:
         raise CadError(

@@ -21,6 +21,8 @@ from cad.mri.columns import Column, units_of
 
 TOP = 10
 """Features that are kept of every region."""
+MOST_EXPLAINED = 5000
+"""Regions of a table that are explained; no page shows one of them alone."""
 ORDERS = 4
 _CLIP = 1e-9  # a probability of 0 or 1 has no odds
 
@@ -184,9 +186,10 @@ def explain(
     mixtures = _Mixtures(estimator, rows, _medians(training))
     replaced = np.vstack([np.eye(len(names), dtype=bool), np.zeros(len(names), bool)])
     explained: list[list[Explanation]] = []
-    for row, values in zip(rows, mixtures.decision_values(replaced), strict=True):
+    percentiles = _percentiles(training, rows)
+    decided = mixtures.decision_values(replaced)
+    for row, percentile, values in zip(rows, percentiles, decided, strict=True):
         delta = values[-1] - values[:-1]
-        percentile = _percentiles(training, row)
         largest = np.argsort(-np.abs(delta), kind="stable")[:top]
         entries: list[Explanation] = []
         for rank, j in enumerate(largest, start=1):
@@ -288,9 +291,17 @@ def _medians(training: np.ndarray) -> np.ndarray:
     return np.where(n_finite > 0, (below + above) / 2, 0.0)
 
 
-def _percentiles(training: np.ndarray, row: np.ndarray) -> np.ndarray:
-    finite = np.isfinite(training)
-    count = np.where(np.isfinite(row) & finite.any(axis=0), finite.sum(axis=0), np.nan)
-    below = (finite & (training < row)).sum(axis=0)
-    equal = (training == row).sum(axis=0)
-    return np.asarray(100 * (below / count + 0.5 * (equal / count)))
+def _percentiles(training: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the percentile of every value among its column's training values, of rows' shape."""
+    percentiles = np.full(rows.shape, np.nan)
+    for j in range(rows.shape[1]):
+        column = training[:, j]
+        # Sorted once: comparing every row with every training row grows with the square.
+        ordered = np.sort(column[np.isfinite(column)])
+        if not len(ordered):
+            continue
+        known = np.isfinite(rows[:, j])
+        below = np.searchsorted(ordered, rows[known, j], side="left")
+        equal = np.searchsorted(ordered, rows[known, j], side="right") - below
+        percentiles[known, j] = 100 * (below / len(ordered) + 0.5 * (equal / len(ordered)))
+    return percentiles

@@ -167,7 +167,15 @@ def predict(
     """
     start = time.perf_counter()
     decision = loaded.settings.decision
-    scores = score_rows(bundles, extracted, loaded.folder, failures, transductive)
+    # A prediction of a table is written into the table, which has no place for explanations.
+    scores = score_rows(
+        bundles,
+        extracted,
+        loaded.folder,
+        failures,
+        transductive,
+        explained=not loaded.table_columns,
+    )
     labels = aggregated.table.labels
     risk = predicted_risk(
         labels.assign(belief=scores.table["belief"].to_numpy(), model=scores.table["model"]),
@@ -353,6 +361,7 @@ def score_rows(
     folder: RunFolder,
     failures: Sequence[Failure] = (),
     transductive: bool = False,
+    explained: bool = True,
 ) -> Scores:
     """Score every region with the first model whose modalities have all been measured on it.
 
@@ -369,6 +378,8 @@ def score_rows(
     transductive : bool
         Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
         added as unlabelled rows. A probability then depends on the patient's other regions, too.
+    explained : bool
+        Whether the features that moved every region are wanted.
 
     Raises
     ------
@@ -387,7 +398,7 @@ def score_rows(
         with using(bundle):
             if transductive:
                 check_transductive(bundle)
-            _score_open(bundle, extracted, scores, lacks, transductive)
+            _score_open(bundle, extracted, scores, lacks, transductive, explained)
     if transductive:
         scores.notes.append(_TRANSDUCTIVE)
     unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
@@ -412,6 +423,7 @@ def _score_open(
     scores: Scores,
     lacks: dict[int, dict[str, list[str]]],
     transductive: bool,
+    explained: bool,
 ) -> None:
     """Score what no model before could take; ``lacks`` gets what this one needs, by row."""
     source, table = extracted.source, scores.table
@@ -427,6 +439,15 @@ def _score_open(
         adjusted = preparation.adjust(X, source.sites)
         for rows, estimator in _fitted(bundle, adjusted, open_rows, extracted, transductive):
             _score(bundle, estimator, X, adjusted, rows, extracted, scores)
+            if explained:
+                scores.explanations += explanation_rows(
+                    estimator,
+                    training_rows(bundle),
+                    adjusted[rows],
+                    bundle.features,
+                    extracted.features[KEYS].iloc[rows],
+                    bundle.columns,
+                )
         scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
 
 
@@ -473,14 +494,6 @@ def _score(
     }
     for name, values in columns.items():
         table.loc[rows, name] = values
-    scores.explanations += explanation_rows(
-        estimator,
-        training_rows(bundle),
-        seen,
-        bundle.features,
-        extracted.features[KEYS].iloc[rows],
-        bundle.columns,
-    )
 
 
 def training_rows(bundle: Bundle) -> np.ndarray:

@@ -35,7 +35,7 @@ from cad.learning.learners.rivals import histology_rivals, rival_learners
 from cad.mri.columns import columns_of
 from cad.run.model.described import describe
 from cad.run.model.estimator import front_steps, make_estimator
-from cad.run.model.explanation import explanation_rows
+from cad.run.model.explanation import MOST_EXPLAINED, explanation_rows
 from cad.run.model.fold_features import FoldFeatures
 from cad.run.model.gaps import failures_of, lacking, reasons
 from cad.run.stages.aggregate import Aggregated
@@ -190,6 +190,7 @@ def judge_folds(
             *source.notes,
             *aggregated.notes,
             *_broken_promises(aggregated, rivals),
+            *_explanation_notes(loaded, len(table.y)),
             *drawn_notes(make_estimator(loaded.settings), int(table.labelled.sum())),
         ],
         timings={},
@@ -378,9 +379,26 @@ def _explain(loaded: Loaded, aggregated: Aggregated, folds: OutOfFold) -> list[E
     """Return the explanations of every region of which a fold says something."""
     table, source = aggregated.table, aggregated.source
     says = np.isfinite(folds.probability) | np.isfinite(folds.decision)
+    says[_unexplained(loaded, len(says))] = False
     shared = (says, np.flatnonzero(table.labelled), source, list(table.X.columns), table.keys)
     work = ((fold, *shared) for fold in folds.folds)
     return [row for rows in each_piece(_explained, work, loaded.options.processes) for row in rows]
+
+
+def _unexplained(loaded: Loaded, n: int) -> np.ndarray:
+    """Return the rows of a large table that are not explained; none of a cohort."""
+    if not loaded.table_columns or n <= MOST_EXPLAINED:
+        return np.array([], dtype=int)
+    # Evenly over the table, so that every site and every month of it is met.
+    kept = np.linspace(0, n - 1, MOST_EXPLAINED).round().astype(int)
+    return np.setdiff1d(np.arange(n), kept)
+
+
+def _explanation_notes(loaded: Loaded, n: int) -> list[str]:
+    """Say that not every region of a large table is explained."""
+    if not len(_unexplained(loaded, n)):
+        return []
+    return [f"{MOST_EXPLAINED:,} of {n:,} regions are explained, evenly over the table"]
 
 
 def _explained(

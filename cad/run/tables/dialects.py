@@ -12,7 +12,9 @@ import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -49,8 +51,29 @@ _ZIP, _PARQUET, _OLD_EXCEL = b"PK\x03\x04", b"PAR1", b"\xd0\xcf\x11\xe0"
 _SHEET_SECONDS, _SHEET_GIGABYTES = 120.0, 2.0
 _LONGEST_CELL = 32_767
 """Characters of a cell: what a spreadsheet holds."""
+_SHOWN = 40
+"""Characters of a row that a message shows."""
+_OTHER_FILES = (
+    (b"%PDF", "a PDF"),
+    (b"\x89PNG", "a picture"),
+    (b"SQLite format", "an SQLite database"),
+    (b"$FL2", "an SPSS file"),
+    (b"$FL3", "an SPSS file"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"<html", "an HTML page"),
+    (b"<table", "an HTML page"),
+    (b"<!doctype", "an HTML page"),
+    (b"<?xml", "an XML file"),
+    (b"{", "a JSON file"),
+    (b"[{", "a JSON file"),
+    (b"[[", "a JSON file"),
+)
+"""What a file that is no table begins with, in small letters where it is text, and what it is."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
+    # Before UTF-16, with whose mark that of UTF-32 begins.
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
@@ -133,7 +156,11 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
     try:
         content = read_bytes(path, MAX_ARRAYS)
     except OSError as error:
-        raise CadError(f"cannot be read as a table: {error.strerror}", file=path) from error
+        raise CadError(
+            f"cannot be read as a table: {error.strerror}",
+            file=path,
+            hint="correct the path: it is that of a file, or of a folder of runs",
+        ) from error
     with reading(path, "not a readable table", "export the table again, as CSV"):
         notes: list[str] = []
         if content.startswith(_PARQUET):
@@ -166,19 +193,26 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
 
 def _check_words(dialect: Dialect) -> None:
     if dialect.separator and dialect.separator not in SEPARATORS:
+        word = _NAME_OF.get(dialect.separator)
+        meant = f"did you mean --separator {word}? " if word else ""
         raise CadError(
-            f"--separator {dialect.separator!r} is none of {', '.join(SEPARATORS)}",
-            hint="write the word, not the character",
+            f"--separator {dialect.separator!r} is not known",
+            hint=f"{meant}known, in words: {', '.join(SEPARATORS)}",
         )
     if dialect.decimal and dialect.decimal not in DECIMALS:
-        raise CadError(f"--decimal {dialect.decimal!r} is none of {', '.join(DECIMALS)}")
+        word = {",": "comma", ".": "point"}.get(dialect.decimal, "")
+        meant = f"did you mean --decimal {word}? " if word else ""
+        raise CadError(
+            f"--decimal {dialect.decimal!r} is not known",
+            hint=f"{meant}known, in words: {', '.join(DECIMALS)}",
+        )
     if dialect.encoding:
         try:
             codecs.lookup(dialect.encoding)
         except LookupError:
             raise CadError(
-                f"--encoding {dialect.encoding!r} is no text encoding",
-                hint="for example utf-8, utf-16, cp1252 or latin-1",
+                f"--encoding {dialect.encoding!r} is not known",
+                hint="known are for example utf-8, utf-16, cp1252 (Windows) and latin-1",
             ) from None
 
 
@@ -189,6 +223,13 @@ def _decoded(content: bytes, encoding: str, notes: list[str]) -> str:
             "the file is empty: a table has a first row with the names of its columns",
             hint="export the table again",
         )
+    for mark, kind in _OTHER_FILES:
+        if content.startswith(mark) or content.lstrip()[: len(mark)].lower() == mark:
+            raise CadError(
+                f"the file begins with {_printed(content.lstrip()[:20])!r}: it is {kind}, and a "
+                "table is CSV, .xlsx or parquet",
+                hint="export the table as CSV",
+            )
     if not encoding:
         encoding = _encoding_of(content)
     try:
@@ -201,15 +242,23 @@ def _decoded(content: bytes, encoding: str, notes: list[str]) -> str:
             f"({content[start : start + 4]!r})",
             hint="say how it is encoded: --encoding cp1252 (Windows) or --encoding latin-1",
         ) from None
+    first_row = text.partition("\n")[0]
+    if "\0" in first_row:
+        place = first_row.index("\0")
+        raise CadError(
+            f"row 1, character {place + 1}: {first_row[max(0, place - 8) : place + 1]!r} holds a "
+            "NUL character, which no text has: the file is of another program, or damaged",
+            hint="export the table as CSV in UTF-8",
+        )
     if encoding not in ("utf-8", "utf-8-sig"):
         notes.append(f"read as {encoding.upper()}")
-    if "\0" in text:
-        row = text[: text.index("\0")].count("\n") + 1
-        raise CadError(
-            f"row {row} holds a NUL character, which no text has",
-            hint="export the table again as CSV in UTF-8",
-        )
     return text.removeprefix("\ufeff")
+
+
+def _printed(content: bytes) -> str:
+    """Return the beginning of a file for a message: one line of what can be printed."""
+    text = content.decode("ascii", "replace").partition("\n")[0].partition("\0")[0]
+    return "".join(sign for sign in text if sign.isprintable() and sign != "\ufffd")
 
 
 def _encoding_of(content: bytes) -> str:
@@ -248,24 +297,35 @@ def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int
 
 
 def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    number = cells = 0
+    number = cells = line = 0
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
         for number, row in enumerate(rows, start=1):
+            line = rows.line_num
             if not "".join(row).strip():
                 continue
             cells += len(row)
             if len(row) > MAX_COLUMNS or cells > MAX_CELLS:
                 raise CadError(
                     f"row {number} has {len(row):,} cells; at most {MAX_COLUMNS:,} columns and "
-                    f"{MAX_CELLS:,} cells are read"
+                    f"{MAX_CELLS:,} cells are read",
+                    hint="take columns that are no features out of the table, or cut it",
                 )
             yield number, row
     except csv.Error:
         raise CadError(
-            f"row {number + 1}: a quoted cell has no end, or text follows its closing quote",
-            hint='a quote within a quoted cell is written twice: "5"" long"',
+            f"row {number + 1}: a quoted cell has no end, or text follows its closing quote, in "
+            f"{_quoted(text, line)!r}",
+            hint='close the quote, or write a quote within a quoted cell twice: "5"" long"',
         ) from None
+
+
+def _quoted(text: str, lines: int) -> str:
+    """Return what the first row after so many lines holds from its first quote on, cut short."""
+    row = list(io.StringIO(text, newline=""))[lines].rstrip("\r\n")
+    start = row.index('"') if '"' in row else 0
+    shown = row[start : start + _SHOWN]
+    return f"{shown}…" if len(row) > start + _SHOWN else shown
 
 
 def _separator_of(text: str) -> str:
@@ -283,8 +343,18 @@ def _separator_of(text: str) -> str:
     if len(even) == 1:
         return next(iter(even))
     if even:
-        choices = " or ".join(f"--separator {_NAME_OF[c]} ({n} columns)" for c, n in even.items())
-        raise CadError(f"the rows can be cut into cells in {len(even)} ways", hint=choices)
+        first_row = text.lstrip().partition("\n")[0].strip()
+        cuts = []
+        for character, width in even.items():
+            names = [name.strip() for name in first_row.split(character)]
+            cuts.append(
+                f"--separator {_NAME_OF[character]} gives {width} columns: {', '.join(names[:3])} …"
+            )
+        raise CadError(
+            f"row 1, {first_row[:_SHOWN]!r}, can be cut into cells in {len(even)} ways, and so can "
+            "every row, which has to mean one thing",
+            hint="; ".join(cuts),
+        )
     if uneven:
         # Rows of different widths: the message about them names the row.
         return max(uneven, key=lambda character: uneven[character])
@@ -300,6 +370,9 @@ def _widths(text: str, separator: str) -> list[int]:
 
 def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
     table = read_parquet(content)
+    if not isinstance(table.index, pd.RangeIndex):
+        # What pandas kept as names of the rows is a column of the file like any other.
+        table = table.reset_index()
     columns = [[_text(value) for value in table[name].tolist()] for name in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     return list(enumerate([[str(name) for name in table.columns], *rows], start=1))
@@ -359,11 +432,14 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     sheets = {sheet.title: _sheet_rows(sheet) for sheet in values.worksheets}
     filled = [title for title, rows in sheets.items() if rows]
     if wanted and wanted not in sheets:
-        raise CadError(f"no sheet {wanted!r}", hint=f"the workbook has {', '.join(sheets)}")
+        raise CadError(
+            f"--sheet {wanted!r} is not known: the workbook has no sheet of that name",
+            hint=f"known: {', '.join(sheets)}",
+        )
     if not wanted and len(filled) > 1:
         raise CadError(
-            f"{len(filled)} sheets hold cells: {', '.join(filled)}",
-            hint=f"choose one: --sheet {filled[0]!r}",
+            f"{len(filled)} sheets hold cells: {', '.join(filled)}; a table is one of them",
+            hint=f"choose one, for example --sheet {quote(filled[0])}",
         )
     title = wanted
     if not title:
@@ -417,8 +493,10 @@ def _cells(
             hint="export the table again",
         )
     names = [as_given(name.strip()) for name in records[0][1]]
-    _check_names(names)
     body = records[1:]
+    _check_head(records[0][0], names, body)
+    nameless = [place for place, name in enumerate(names) if not name]
+    _check_names(names)
     if not body:
         raise CadError(
             f"the table has a head of {len(names)} columns and no row under it",
@@ -426,10 +504,12 @@ def _cells(
         )
     for number, row in body:
         if len(row) != len(names):
+            raise _uneven(number, row, names, last=number == body[-1][0])
+        if [cell.strip() for cell in row] == names:
             raise CadError(
-                f"row {number} has {len(row)} cell(s) where the head has {len(names)}",
-                hint="a cell that holds the separator, such as 0,75 between commas, is put in "
-                "quotes or written 0.75",
+                f"row {number} repeats row {records[0][0]}, the head: {row[0]!r} is the name of "
+                "column 1, and no cell of it",
+                hint="take the row out; two tables below each other are made one",
             )
         longest = max(len(cell) for cell in row)
         if longest > _LONGEST_CELL:
@@ -445,15 +525,80 @@ def _cells(
         }
     )
     rows = np.array([number for number, _ in body])
+    # A separator at the end of every row makes a column without name and cells.
+    blank = [names[place] for place in nameless if not table[names[place]].any()]
+    if blank:
+        table = table.drop(columns=blank)
+        notes.append(f"{len(blank)} column(s) without a name and a cell are left out")
+    _check_nul(table, rows)
     return Cells(path, table, rows, _decimal_comma(table, rows, decimal, notes), notes)
+
+
+def _check_head(number: int, names: list[str], body: list[tuple[int, list[str]]]) -> None:
+    """Refuse a title above the head: one cell where the next row has several."""
+    filled = [name for name in names if name]
+    width = 0
+    if body:
+        width = sum(1 for cell in body[0][1] if cell.strip())
+    if len(filled) == 1 and width > 2:
+        raise CadError(
+            f"row {number} holds {filled[0][:_SHOWN]!r} alone, and row {body[0][0]} has {width} "
+            "cells: the first row is a title or a remark, where the names of the columns are "
+            "expected",
+            hint=f"take out what is above row {body[0][0]}, if that has the names of the columns",
+        )
+
+
+def _check_nul(table: pd.DataFrame, rows: np.ndarray) -> None:
+    """Refuse a cell with a NUL character: C libraries end a text there."""
+    for name in table.columns:
+        for row, cell in zip(rows, table[name], strict=True):
+            if "\0" in cell:
+                raise CadError(
+                    f"column {name!r}, row {row}: {cell[:_SHOWN]!r} holds a NUL character, which "
+                    "no text has",
+                    hint="correct the cell, or export the table again as CSV in UTF-8",
+                )
+
+
+def _uneven(number: int, row: list[str], names: list[str], *, last: bool) -> CadError:
+    """Explain a row with fewer or more cells than the head has."""
+    problem = f"row {number} has {len(row)} cell(s) where row 1, the head, has {len(names)}"
+    if len(row) < len(names):
+        absent = ", ".join(map(repr, names[len(row) :][:3]))
+        more = len(names) - len(row) - 3
+        tail = f" and {more} more" if more > 0 else ""
+        problem += f": it ends with {row[-1]!r} in column {names[len(row) - 1]!r}"
+        problem += f", and nothing is in column {absent}{tail}"
+        hint = "fill in the cells, or leave them empty between separators"
+        if last:
+            hint = "the last row: where the file was cut off, export it again; else fill in the row"
+        return CadError(problem, hint=hint)
+    halves = [
+        place
+        for place, (before, after) in enumerate(pairwise(row))
+        if re.fullmatch(r"[+-]?[0-9]+", before) and re.fullmatch(r"[0-9]{2,}", after)
+    ]
+    if len(halves) == 1 and len(row) == len(names) + 1:
+        place = halves[0]
+        before, after = row[place], row[place + 1]
+        problem += (
+            f"; cells {place + 1} and {place + 2}, {before!r} and {after!r} from column "
+            f"{names[place]!r} on, look like one number with a decimal comma"
+        )
+        return CadError(problem, hint=f"write {before}.{after}, or put quotes about the cell")
+    return CadError(
+        f"{problem}: {row[len(names)]!r} is beyond the last column, {names[-1]!r}",
+        hint="a cell that holds the separator is put in quotes; a cell too many is taken out",
+    )
 
 
 def _check_names(names: list[str]) -> None:
     numbers = [name for name in names if _HEAD_NUMBER.fullmatch(name)]
     if len(numbers) > len(names) / 2:
         raise CadError(
-            f"the first row holds numbers ({', '.join(numbers[:3])}), where the names of the "
-            "columns are expected",
+            f"row 1 holds numbers ({', '.join(numbers[:3])}), where the names of the columns are "
+            "expected",
             hint="put a row of names above the first region",
         )
     check_names(list(dict.fromkeys(names)))
@@ -461,7 +606,8 @@ def _check_names(names: list[str]) -> None:
         if name and name in names[: place - 1]:
             raise CadError(
                 f"columns {names.index(name) + 1} and {place} are both called {name[:80]!r}",
-                hint="rename or remove one of them",
+                hint="rename or remove one of them; a table on its side is turned, so that a row "
+                "is a region",
             )
         if not name:
             # What a table program writes over the numbers of its rows.
@@ -488,16 +634,39 @@ def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: l
         return False
     if point[0]:
         raise CadError(
-            f"numbers are written both ways: {comma[0]!r} in column {comma[1]!r}, row {comma[2]}, "
-            f"and {point[0]!r} in column {point[1]!r}, row {point[2]}",
-            hint="write all of them alike, or say what they mean: --decimal comma or "
-            "--decimal point",
+            f"column {comma[1]!r}, row {comma[2]}: {comma[0]!r} {_with_comma(comma[0])}, and "
+            f"column {point[1]!r}, row {point[2]}: {point[0]!r} has a decimal point, where a table "
+            "writes all numbers alike",
+            hint=f"write {comma[0].replace(',', '.')}{_or_whole(comma[0])} in row {comma[2]}"
+            f"{_one_of_two(comma, point)}",
         )
     if not proven:
         raise CadError(
-            f"{comma[0]!r} in column {comma[1]!r}, row {comma[2]}, is a thousand or a decimal "
-            "number",
+            f"column {comma[1]!r}, row {comma[2]}: {comma[0]!r} {_with_comma(comma[0])}, and no "
+            "other cell tells which",
             hint="--decimal comma where it is a decimal number; else write thousands without comma",
         )
     notes.append("numbers are written with a decimal comma")
     return True
+
+
+def _with_comma(cell: str) -> str:
+    """Say what a number with a comma may be."""
+    if _THOUSANDS.fullmatch(cell):
+        decimal = cell.replace(",", ".")
+        return f"is a thousand ({cell.replace(',', '')}) or a decimal number ({decimal})"
+    return "has a decimal comma"
+
+
+def _or_whole(cell: str) -> str:
+    return f" or {cell.replace(',', '')}" if _THOUSANDS.fullmatch(cell) else ""
+
+
+def _one_of_two(comma: tuple[str, str, int], point: tuple[str, str, int]) -> str:
+    """Return the way out where one of two columns is no feature; nothing of one column."""
+    if comma[1] == point[1]:
+        return ""
+    return (
+        f"; --decimal point where {comma[1]!r} is no feature, --decimal comma where {point[1]!r} "
+        "is none"
+    )

@@ -7,6 +7,7 @@ that would take it in and the one that would leave it out.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from shlex import quote
 
@@ -15,7 +16,8 @@ import pandas as pd
 
 from cad.base.errors import CadError
 from cad.run.tables.dialects import Cells
-from cad.run.tables.names import kind_of
+from cad.run.tables.names import LISTS, kind_of, typed
+from cad.run.tables.roles import Roles
 
 _CODES = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
 _FAR = 3.0
@@ -27,19 +29,23 @@ _MANY = 20
 second on, where at least so many rows show it."""
 _CHANCE = 1e-3
 """Chance, over all columns, that noise separates the classes, below which it is no chance."""
+_LONGEST = 40
+"""Characters of a cell that a message shows."""
 _LEAST = 8
 """Rows from which content is doubted; of fewer, chance can make anything."""
 
 
-def doubt_names(names: Sequence[str], long_possible: bool) -> None:
+def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
     """Refuse a feature that is called like a role of a column.
 
     Parameters
     ----------
     names : sequence of str
         Columns taken for features that the user did not declare as such.
-    long_possible : bool
-        Whether the table may have a row a reading, so that ``--reader`` is offered.
+    cells : Cells
+        The table.
+    roles : Roles
+        What every column is, for the options that are offered.
 
     Raises
     ------
@@ -50,21 +56,41 @@ def doubt_names(names: Sequence[str], long_possible: bool) -> None:
         kind = kind_of(name)
         if kind is None:
             continue
-        typed = quote(name)
-        taken = f"{kind.option} {typed}"
-        if kind.option == "--scores" and long_possible:
-            taken = f"--scores {typed} (a column a reader), --reader {typed} (a row a reading)"
+        word = typed(name) if kind.option in LISTS else quote(name)
+        taken = f"{kind.option} {word}"
+        if kind.option == "--scores" and roles.reader is None:
+            taken = f"--reader {quote(name)} (a row a reading)"
+            # Who is called by a word is a reader's name, and no score.
+            if any(sign in "0123456789" for sign in str(cells.table[name].iloc[0])[:1]):
+                taken = f"--scores {_with(roles, name)} (a column a reader), {taken}"
         raise CadError(
-            f"column {name!r} is named like {kind.title}, and would be learned from as a feature",
-            hint=f"say what it is: {taken}, --ignore {typed}, or --features {typed} where it is a "
-            "feature after all",
+            f"column {name!r}, row {cells.rows[0]}: {_shown(cells, name)}: the column is named "
+            f"like {kind.title}, and would be learned from as a feature",
+            hint=f"say what it is: {taken}, --ignore {typed(name)} to leave it out, or --features "
+            f"{typed(name)} to take it as a feature after all",
         )
+
+
+def _with(roles: Roles, name: str) -> str:
+    """Return the columns of ``--scores`` with one more."""
+    return ",".join(typed(column) for column in (*roles.scores, name))
+
+
+def _shown(cells: Cells, name: str) -> str:
+    """Return the first cell of a column, cut short."""
+    return _cut(str(cells.table[name].iloc[0]))
+
+
+def _cut(cell: str) -> str:
+    """Return a cell for a message: in quotes, and cut where it is long."""
+    return repr(cell if len(cell) <= _LONGEST else f"{cell[:_LONGEST]}…")
 
 
 def doubt_values(
     X: pd.DataFrame,
     names: Sequence[str],
     cells: Cells,
+    roles: Roles,
     belief: np.ndarray,
     truth: np.ndarray,
 ) -> None:
@@ -78,6 +104,8 @@ def doubt_values(
         Columns of ``X`` that the user did not declare as features.
     cells : Cells
         The table, for the numbers of its rows.
+    roles : Roles
+        What every column is, for the options that are offered.
     belief, truth : ndarray, shape (n,)
         The readers' mean probability, and histology as 1 or 0; NaN where unknown.
 
@@ -91,15 +119,17 @@ def doubt_values(
     for name in names:
         values = X[name].to_numpy(float)
         _doubt_code(name, values, cells)
-        _doubt_row_number(name, values)
+        _doubt_date(name, values, cells)
+        _doubt_row_number(name, values, cells)
+        _doubt_patient_number(name, values, cells, roles)
         for labels, of in ((truth, "histology"), (belief, "the readers' mean")):
-            _doubt_labels(name, values, labels, of, len(names))
-        _doubt_scale(name, values)
+            _doubt_labels(name, values, labels, of, len(names), cells)
+        _doubt_scale(name, values, cells, roles)
 
 
 def _way_out(name: str, taken: str) -> str:
     return (
-        f"{taken}--ignore {quote(name)} leaves it out; --features {quote(name)} where it is a "
+        f"{taken}--ignore {typed(name)} leaves it out; --features {typed(name)} takes it as a "
         "feature after all"
     )
 
@@ -121,21 +151,114 @@ def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
             f"column {name!r}, row {row}: {text!r} (in {int(coded.sum())} rows) lies far from all "
             f"other values, {others.min():g} to {others.max():g}, as a code for a missing value "
             "does",
-            hint=f"--missing={quote(text)} where it is one; --features {quote(name)} where it is a "
-            "value",
+            hint=f"--missing={quote(text)} where it is one; --features {typed(name)} to take the "
+            "column as it is, with this value",
         )
 
 
-def _doubt_row_number(name: str, values: np.ndarray) -> None:
-    if np.isfinite(values).all() and (np.diff(values) == 1).all():
+def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
+    """Doubt whole numbers that rise, or fall, with every row."""
+    if not _whole(values):
+        return
+    steps = np.diff(values)
+    if (steps == 1).all():
+        rule = "and so on only number the rows, and a feature measures something"
+    elif (steps > 0).all() or (steps < 0).all():
+        way = "rises" if steps[0] > 0 else "falls"
+        rule = f"and so on: the column {way} with every row, as the number of a row does"
+    else:
+        return
+    raise CadError(
+        f"{_rows(name, cells)}: {values[0]:.15g}, {values[1]:.15g}, {values[2]:.15g} {rule}",
+        hint=_way_out(name, f"--id {quote(name)} where it names the regions; "),
+    )
+
+
+def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Roles) -> None:
+    """Doubt whole numbers that count the patients, in the order of the table."""
+    if not _whole(values):
+        return
+    patients = cells.table[roles.patient].to_numpy(dtype=object)
+    pairs = list(dict.fromkeys(zip(patients.tolist(), values.tolist(), strict=True)))
+    numbers = np.array([number for _, number in pairs])
+    # A patient with two numbers, or two patients with one, are not counted.
+    if len(pairs) != len(set(patients.tolist())) or len(pairs) < _LEAST:
+        return
+    if (np.diff(numbers) == 1).all():
         raise CadError(
-            f"column {name!r} only numbers the rows: {values[0]:g}, {values[1]:g}, {values[2]:g} "
-            "and so on",
-            hint=_way_out(name, f"--id {quote(name)} where it names the regions; "),
+            f"{_rows(name, cells)}: {numbers[0]:.15g}, {numbers[1]:.15g}, {numbers[2]:.15g} and "
+            f"so on only number the patients of column {roles.patient!r}, and a feature measures "
+            "something",
+            hint=_way_out(name, f"--patient {quote(name)} where it names the patients; "),
         )
 
 
-def _doubt_scale(name: str, values: np.ndarray) -> None:
+def _doubt_date(name: str, values: np.ndarray, cells: Cells) -> None:
+    """Doubt numbers that are all days of the calendar, such as 20240131."""
+    known = values[np.isfinite(values)]
+    if len(known) < _LEAST or not _whole(known) or known.min() < 19000101 or known.max() > 21001231:
+        return
+    days = pd.to_datetime(
+        pd.Series(known).astype(int).astype(str), format="%Y%m%d", errors="coerce"
+    )
+    if days.notna().all():
+        raise CadError(
+            f"{_rows(name, cells)}: {known[0]:.0f}, {known[1]:.0f} and so on are all days of the "
+            "calendar, which say when, and a feature is measured in an image",
+            hint=_way_out(name, ""),
+        )
+
+
+def _whole(values: np.ndarray) -> bool:
+    """Tell whether all values are whole numbers."""
+    return bool(np.isfinite(values).all() and (values == np.rint(values)).all())
+
+
+def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
+    """Refuse two names that differ by capitals, blanks, dashes or ``.0`` alone.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of every row: a patient, a site or a reader.
+    column : str
+        The column that holds them.
+    cells : Cells
+        The table, for the numbers of its rows.
+
+    Raises
+    ------
+    CadError
+        With both names and their rows.
+    """
+    first_of: dict[str, int] = {}
+    for place, name in enumerate(names):
+        plain = re.sub(r"[\s_-]+", "", name.casefold())
+        # What a spreadsheet makes of a whole number beside an empty cell.
+        plain = re.sub(r"(?<=[0-9])\.0+$", "", plain)
+        first = first_of.setdefault(plain, place)
+        if names[first] != name:
+            raise CadError(
+                f"column {column!r}, row {cells.rows[first]}: {names[first]!r}, and row "
+                f"{cells.rows[place]}: {name!r} differ by capitals, blanks, dashes or .0 alone: "
+                "one name in two ways would count as two",
+                hint="write both alike, or, where they are two, make them differ by a letter or a "
+                "digit",
+            )
+
+
+def _rows(name: str, cells: Cells) -> str:
+    """Return a column with the rows that hold the table."""
+    return f"column {name!r}, rows {cells.rows[0]} to {cells.rows[-1]}"
+
+
+def _place(name: str, cells: Cells) -> str:
+    """Return a column with the rows that hold the table, and its first cells."""
+    shown = ", ".join(_cut(str(cell)) for cell in cells.table[name].head(3))
+    return f"{_rows(name, cells)}: {shown} and so on"
+
+
+def _doubt_scale(name: str, values: np.ndarray, cells: Cells, roles: Roles) -> None:
     levels = np.unique(values[np.isfinite(values)])
     if len(levels) < 3:
         return
@@ -143,13 +266,22 @@ def _doubt_scale(name: str, values: np.ndarray) -> None:
         if np.isin(levels, steps).all():
             shown = ", ".join(f"{level:g}" for level in levels)
             raise CadError(
-                f"column {name!r} holds nothing but {shown}, the scores of the scale {scale}: it "
-                "looks like a reader's",
-                hint=_way_out(name, f"--scores …,{quote(name)} --scale {scale} where it is one; "),
+                f"{_rows(name, cells)}: nothing but {shown}, the scores of the scale {scale}: the "
+                "column looks like a reader's scores, which are no feature",
+                hint=_way_out(
+                    name, f"--scores {_with(roles, name)} --scale {scale} where it is one; "
+                ),
             )
 
 
-def _doubt_labels(name: str, values: np.ndarray, labels: np.ndarray, of: str, columns: int) -> None:
+def _doubt_labels(
+    name: str,
+    values: np.ndarray,
+    labels: np.ndarray,
+    of: str,
+    columns: int,
+    cells: Cells,
+) -> None:
     """Doubt a column that almost says the label of every row."""
     both = np.isfinite(values) & np.isfinite(labels)
     x = values[both]
@@ -161,14 +293,17 @@ def _doubt_labels(name: str, values: np.ndarray, labels: np.ndarray, of: str, co
     size = float(np.sqrt((centred_x @ centred_x) * (centred_y @ centred_y)))
     r = float(centred_x @ centred_y) / size if size > 0 else 0.0
     way = _way_out(
-        name, f"--histology {quote(name)} or --scores {quote(name)} where it is the label; "
+        name, f"--histology {quote(name)} or --scores {typed(name)} where it is the label; "
     )
     # A correlation of .98 in eight rows has a chance of 1e-5 among noise, one of .9 in twenty less.
     classes = len(np.unique(x)) == 2 and len(x) >= _MANY
-    if abs(r) >= (_EQUAL_CLASSES if classes else _EQUAL):
+    limit = _EQUAL_CLASSES if classes else _EQUAL
+    if abs(r) >= limit:
+        kind = "a column of two values" if classes else "a column"
         raise CadError(
-            f"column {name!r} almost equals {of} (correlation {r:.3f} in {len(x)} rows): learning "
-            "from it would be learning the answer",
+            f"{_place(name, cells)} almost equal {of}: the correlation is {r:.3f} in {len(x)} "
+            f"rows, and from {limit:g} on {kind} says the answer, which would be learned instead "
+            "of anything measured",
             hint=way,
         )
     if not np.isin(y, (0.0, 1.0)).all():
@@ -179,7 +314,8 @@ def _doubt_labels(name: str, values: np.ndarray, labels: np.ndarray, of: str, co
     chance = 2 * columns / math.comb(len(x), len(positive))
     if separated and chance < _CHANCE:
         raise CadError(
-            f"column {name!r} tells {of} without a mistake in all {len(x)} rows ({len(positive)} "
-            "malignant): measured features do not, columns made from the label do",
+            f"{_place(name, cells)} tell {of} without a mistake in all {len(x)} rows "
+            f"({len(positive)} malignant): measured features do not, columns made from the label "
+            "do",
             hint=way,
         )

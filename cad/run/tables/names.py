@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,19 @@ KINDS = (
             "survival",
             "death",
         ),
-        ("histology", "histopathology", "isup", "gleason", "malignant", "malignancy", "diagnosis"),
+        (
+            "histology",
+            "histopathology",
+            "isup",
+            "gleason",
+            "malignant",
+            "malignancy",
+            "diagnosis",
+            "outcome",
+            "event",
+            "survival",
+            "recurrence",
+        ),
     ),
     Kind(
         "a reader's scores",
@@ -143,11 +156,18 @@ KINDS = (
             "split",
             "group",
             "date",
+            "visitdate",
+            "studydate",
+            "scandate",
             "accession",
         ),
     ),
 )
 """In the order in which a name is tried."""
+
+
+LISTS = ("--scores", "--ignore", "--features")
+"""Options that take several columns, with commas between them."""
 
 
 def kind_of(name: str) -> Kind | None:
@@ -181,3 +201,22 @@ def looks_like(names: Sequence[str], option: str) -> str | None:
         if kind is not None and kind.option == option:
             return name
     return None
+
+
+def typed(name: str) -> str:
+    """Return a column's name as it is typed in the list of columns behind an option.
+
+    Parameters
+    ----------
+    name : str
+        The column. A comma in it would end the name, so that such a name is put in quotes.
+
+    Examples
+    --------
+    >>> typed("adc"), typed("sex, coded")
+    ('adc', '\'"sex, coded"\'')
+    """
+    if "," in name or '"' in name:
+        doubled = name.replace('"', '""')
+        return quote(f'"{doubled}"')
+    return quote(name)

@@ -1,11 +1,13 @@
 """Score the rows of a table with a trained model, and write the table with the result."""
 
-from dataclasses import replace
+import difflib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from cad.base.errors import CadError, located
 from cad.base.files import csv_bytes, write_own
@@ -22,6 +24,7 @@ from cad.run.tables.dialects import UNSTATED, Cells, Dialect, read_cells
 from cad.run.tables.regions import Regions, no_scores, numbered_within
 from cad.run.tables.stages import aggregate_table, load_table
 
+_SHOWN = 12
 ADDED = (
     "belief",
     "probability",
@@ -36,6 +39,22 @@ ADDED = (
 """Columns of the results that a prediction adds to the table, as far as the model gives them."""
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """Hold a table that was scored.
+
+    Parameters
+    ----------
+    table : DataFrame
+        What was written: all columns of the table as they were, and those of :data:`ADDED`.
+    notes : list of str
+        How the file was read, and which of the training's columns it lacks.
+    """
+
+    table: pd.DataFrame
+    notes: list[str]
+
+
 def predict_table(
     path: Path,
     model: Path,
@@ -43,7 +62,7 @@ def predict_table(
     dialect: Dialect = UNSTATED,
     missing: tuple[str, ...] = (),
     force: bool = False,
-) -> pd.DataFrame:
+) -> Predicted:
     """Score the rows of a table with a trained model, and write the table with the result.
 
     Parameters
@@ -66,8 +85,7 @@ def predict_table(
 
     Returns
     -------
-    DataFrame
-        What was written: all columns of the table as they were, and those of :data:`ADDED`.
+    Predicted
 
     Raises
     ------
@@ -95,17 +113,27 @@ def predict_table(
     scored = _scored(regions, bundle)
     written = table.assign(**{name: scored[name].to_numpy() for name in scored})
     write_own(out, csv_bytes(written, list(written.columns)), [path, model], force=force)
-    return written
+    nothing = int(regions.X.isna().all(axis=1).sum())
+    notes = list(regions.notes)
+    if nothing:
+        notes.append(f"{nothing} rows have no value in any column of the model, and no probability")
+    return Predicted(written, notes)
 
 
 def _check_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
     absent = [name for name in bundle.features if name not in table]
     if absent:
-        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        shown = ", ".join(map(repr, absent[:_SHOWN]))
+        more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
+        names = [str(name) for name in table.columns]
+        near = [name for name in names if name.lower() == absent[0].lower()]
+        near += difflib.get_close_matches(absent[0], names, n=1)
+        meant = f"is it the table's {near[0]!r}? " if near else ""
         raise CadError(
-            f"no column {absent[0]!r}{more}, which {bundle.name} was trained on",
+            f"no column {shown}{more}, which {bundle.name} was trained on",
             file=path,
-            hint=f"give a table with the {len(bundle.features)} columns of the model's card",
+            hint=f"{meant}the model needs its {len(bundle.features)} columns under the names of "
+            f"its card, and the table has {', '.join(names[:_SHOWN])}",
         )
     taken = [name for name in ADDED if name in table]
     if taken:
@@ -127,11 +155,17 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
     """Return the rows of a table with the columns that the model knows."""
     roles = bundle.metadata.get("table") or {}
     codes = (*roles.get("missing", ()), *missing)
-    meaning = values.Meaning(cells.decimal_comma, codes)
+    meaning = values.Meaning(cells.decimal_comma, codes, of_model=True)
     X = pd.DataFrame({name: values.numbers(cells, name, meaning) for name in bundle.features})
+    notes = list(cells.notes)
+    if roles.get("patient") not in cells.table:
+        notes.append(f"no column {roles.get('patient')!r}: every row is taken for a patient")
+    readers = [name for name in roles.get("scores", ()) if name not in cells.table]
+    if readers:
+        notes.append(f"no scores of {', '.join(readers)}: they are no evidence here")
     patients = [f"row {row}" for row in cells.rows]
     if roles.get("patient") in cells.table:
-        patients = values.ids(cells, roles["patient"], "--patient", meaning)
+        patients = values.ids(cells, roles["patient"], "the patient", meaning)
     ids = numbered_within(patients)
     rois = pd.DataFrame({"participant_id": patients, "roi_id": ids})
     readings = [no_scores()]
@@ -142,7 +176,8 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
         part["score"] = values.scores(cells, name, roles["scale"], meaning)
         readings.append(part[part["score"].notna()])
     scores = pd.concat(readings, ignore_index=True) if len(readings) > 1 else readings[0]
-    return Regions(cells.file, X, rois.assign(histology="", isup="", site=""), scores)
+    rois = rois.assign(histology="", isup="", site="")
+    return Regions(cells.file, X, rois, scores, notes=notes)
 
 
 def _scored(regions: Regions, bundle: Bundle) -> pd.DataFrame:
@@ -160,4 +195,14 @@ def _scored(regions: Regions, bundle: Bundle) -> pd.DataFrame:
         extracted = Extracted(features, aggregated.provenance, source)
         judged = decide_run(loaded, [], predict(loaded, extracted, aggregated, [bundle]))
     results = judged.results
+    nothing = regions.X.isna().all(axis=1).to_numpy()
+    numbers = [name for name in ADDED if name in results and is_numeric_dtype(results[name])]
+    # Medians of the training in every column say nothing of this row.
+    results.loc[nothing, numbers] = np.nan
+    for name, word in (
+        ("decision", ""),
+        ("decision_reason", "no column of the model has a value"),
+        ("unlike", "no column of the model has a value"),
+    ):
+        results.loc[nothing, name] = word
     return results[[name for name in ADDED if name in results]]

@@ -7,6 +7,7 @@ from shlex import quote
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from cad.base.errors import CadError, located
 from cad.base.files import JsonObject
@@ -17,11 +18,16 @@ from cad.learning.labels.consensus import malignant, reader_labels
 from cad.mri.features.provenance import check_columns
 from cad.run.tables import values
 from cad.run.tables.dialects import UNSTATED, Cells, Dialect, read_cells
-from cad.run.tables.doubts import doubt_names, doubt_values
+from cad.run.tables.doubts import doubt_alike, doubt_names, doubt_values
+from cad.run.tables.names import typed
 from cad.run.tables.roles import Columns, Roles, assign_roles
 
 _KEY = ["participant_id", "roi_id"]
 _NAMED = 6
+_TOLD = 20
+_AGAINST = 0.5
+"""Rank correlation, the other way, in so many regions from which it is said; noise has ±.45."""
+_SUMMARIES = ("mean", "average", "median", "total", "sum", "sd", "std", "min", "max", "count")
 LEAST_PATIENTS = 5
 """One is left out, and the others are dealt to inner folds of whole patients."""
 
@@ -166,7 +172,7 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
     check_columns(roles.features)
     meaning = values.Meaning(cells.decimal_comma, columns.missing)
     doubted = [name for name in roles.features if name not in roles.trusted]
-    doubt_names(doubted, long_possible=roles.reader is None)
+    doubt_names(doubted, cells, roles)
     notes = [*cells.notes, *_left_out(roles)]
     readings = _readings(cells, roles, columns, meaning)
     if roles.reader is not None:
@@ -197,45 +203,179 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
             "missing": list(columns.missing),
         },
     )
+    _check_varying(regions)
     _check_rows(regions, roles)
     belief, truth = _known(regions, columns)
-    _check_classes(regions, roles, belief, truth)
-    doubt_values(X, doubted, cells, belief, truth)
+    _check_classes(regions, roles, columns, belief, truth)
+    doubt_values(X, doubted, cells, roles, belief, truth)
+    notes += _remarks(regions, roles, columns, belief, truth)
     return regions
 
 
-def _check_classes(regions: Regions, roles: Roles, belief: np.ndarray, truth: np.ndarray) -> None:
+def _check_classes(
+    regions: Regions, roles: Roles, columns: Columns, belief: np.ndarray, truth: np.ndarray
+) -> None:
     """Refuse labels that are all alike: there is nothing to tell apart."""
-    learned = belief
-    name = ", ".join(roles.scores)
+    classes = np.unique(truth[np.isfinite(truth)])
+    # Beside readers, one class of stated grades is most often a limit that no grade reaches.
+    if roles.histology is not None and len(classes) == 1 and (not roles.scores or regions.graded):
+        raise _one_class(regions, roles.histology, truth, columns.isup_min)
     if not roles.scores:
-        learned = truth
-        name = str(roles.histology)
-    told = learned[np.isfinite(learned)]
+        _check_two_patients(regions, str(roles.histology), truth)
+        return
+    told = belief[np.isfinite(belief)]
     if len(np.unique(told)) > 1:
         return
     grades = ""
-    if roles.histology is not None and regions.graded:
-        grades = ", or set --isup-min to a grade that some rows reach and others do not"
-    if roles.scores and roles.histology is not None:
+    if roles.histology is not None:
         grades = f", or leave --scores out to learn from {roles.histology!r}"
-    word = f"a mean probability of {told[0]:g} by the readers"
-    if not roles.scores:
-        word = "malignant" if told[0] == 1 else "benign"
+    cells = regions.cells
+    assert cells is not None  # noqa: S101 - of a table
     raise CadError(
-        f"{name}: all {len(told)} rows with a label have the same, {word}: there is nothing to "
-        "tell apart",
-        hint=f"add regions of another{grades}",
+        f"columns {', '.join(map(repr, roles.scores))}, rows {cells.rows[0]} to {cells.rows[-1]}: "
+        f"the readers' mean is a probability of {told[0]:g} in all {len(told)} rows with a score, "
+        "and there is nothing to tell apart",
+        hint=f"add regions that were scored higher or lower{grades}",
     )
+
+
+def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | None) -> CadError:
+    """Explain that histology says the same of all rows, with what its cells hold."""
+    cells = regions.cells
+    assert cells is not None  # noqa: S101 - of a table
+    stated = np.flatnonzero(np.isfinite(truth))
+    rows = cells.rows[stated]
+    texts = cells.table[name].to_numpy(dtype=object)[stated]
+    where = f"column {name!r}, rows {rows[0]} to {rows[-1]}"
+    counts = pd.Series(texts).value_counts().sort_index()
+    told = ", ".join(f"{text!r} in {count} rows" for text, count in counts.head(_NAMED).items())
+    malignant_ones = bool(truth[stated[0]] == 1)
+    word = "malignant" if malignant_ones else "benign"
+    other = "benign" if malignant_ones else "malignant"
+    limit = f" with --isup-min {isup_min}" if isup_min is not None else ""
+    problem = (
+        f"{where}: {told}, which makes all {len(stated)} rows {word}{limit}, and there is nothing "
+        f"to tell apart without {other} ones"
+    )
+    hint = f"add {other} regions, or name another outcome with --histology"
+    if regions.graded:
+        hint = "set --isup-min to a grade that some rows reach and others do not; take it out "
+        hint += f"where the column holds two classes; or add {other} regions"
+    return CadError(problem, hint=hint)
+
+
+def _check_two_patients(regions: Regions, name: str, truth: np.ndarray) -> None:
+    """Refuse a class that one patient alone has: without that patient there is none to learn."""
+    cells = regions.cells
+    assert cells is not None  # noqa: S101 - of a table
+    patients = regions.patients.to_numpy()
+    for value, word in ((1.0, "malignant"), (0.0, "benign")):
+        places = np.flatnonzero(truth == value)
+        if len(set(patients[places].tolist())) == 1:
+            cell = str(cells.table[name].iloc[places[0]])
+            raise CadError(
+                f"column {name!r}, row {cells.rows[places[0]]}: {cell!r} makes one patient alone "
+                f"{word}: with that patient left out there is no {word} region to learn from",
+                patient=patients[places[0]],
+                hint=f"add {word} regions of another patient at least; two patients of each class "
+                "are the least, and say little",
+            )
+
+
+def _check_varying(regions: Regions) -> None:
+    """Refuse a table in which no feature has two values."""
+    if regions.X.nunique().max() > 1 or regions.cells is None:
+        return
+    name = str(regions.X.columns[0])
+    cells = regions.cells
+    texts = cells.table[name].to_numpy(dtype=object)
+    raise CadError(
+        f"column {name!r}, rows {cells.rows[0]} to {cells.rows[-1]}: {texts[0]!r} in every row, "
+        f"and none of the {regions.X.shape[1]} columns of features has two values: there is "
+        "nothing to learn from",
+        hint="give a table with columns that differ between regions; what --ignore and --preset "
+        "leave out is no feature",
+    )
+
+
+def _remarks(
+    regions: Regions, roles: Roles, columns: Columns, belief: np.ndarray, truth: np.ndarray
+) -> list[str]:
+    """Return what a table makes one wonder about, and is no reason to stop."""
+    cells = regions.cells
+    assert cells is not None  # noqa: S101 - of a table
+    notes = []
+    counts = regions.X.nunique()
+    for count, what in ((0, "without a value"), (1, "with one value")):
+        names = [str(name) for name in counts.index[counts == count]]
+        if names:
+            notes.append(f"columns {what}, from which nothing is learned: {_some(names)}")
+    absent = regions.patients[regions.patients.isin(values.MISSING)]
+    if len(absent):
+        notes.append(
+            f"{absent.iloc[0]!r} is taken for a patient's name in {len(absent)} rows; "
+            f"--missing={absent.iloc[0]} says that it is none"
+        )
+    unused = [code for code in columns.missing if not (cells.table == code).any(axis=None)]
+    if unused:
+        notes.append(f"--missing names what no cell holds: {_some(unused)}")
+    both = regions.X.assign(patient=regions.patients.to_numpy())
+    copied = int(both.duplicated().sum())
+    if copied:
+        notes.append(
+            f"{copied} regions have all the features of another region of their patient: a row "
+            "that was copied counts twice"
+        )
+    if columns.scale != "pirads" and any("pirads" in name.lower() for name in roles.scores):
+        notes.append(
+            f"scores of {_some(roles.scores)} are read on the scale {columns.scale}; PI-RADS "
+            "categories take --scale pirads"
+        )
+    known = np.isfinite(belief) & np.isfinite(truth)
+    if known.sum() >= _TOLD and len(np.unique(truth[known])) > 1:
+        r = _rank_correlation(belief[known], truth[known])
+        if r < -_AGAINST:
+            notes.append(
+                f"readers score malignant regions lower (rank correlation {r:.2f} in "
+                f"{int(known.sum())} regions): is 1 malignant, and the highest score the most "
+                "suspicious?"
+            )
+    return [*notes, *_against_others(regions)]
+
+
+def _against_others(regions: Regions) -> list[str]:
+    """Name readers who score against all others, as on a scale that runs the other way."""
+    scores = regions.scores.pivot_table(index=_KEY, columns="reader_id", values="score")
+    notes = []
+    for name in scores:
+        others = scores.drop(columns=name).mean(axis=1)
+        both = scores[name].notna() & others.notna()
+        if both.sum() < _TOLD or scores[name][both].nunique() < 2 or others[both].nunique() < 2:
+            continue
+        r = _rank_correlation(scores[name][both], others[both])
+        if r < -_AGAINST:
+            notes.append(
+                f"reader {name} scores against the others (rank correlation {r:.2f} in "
+                f"{int(both.sum())} regions): does this scale run the other way?"
+            )
+    return notes
+
+
+def _rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
+    ranks = [pd.Series(np.asarray(values, float)).rank() for values in (first, second)]
+    return float(ranks[0].corr(ranks[1]))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _left_out(roles: Roles) -> list[str]:
     sentences = []
     for names, why in ((roles.ignored, "by --ignore"), (roles.beyond, "by --preset")):
         if names:
-            shown = ", ".join(names[:_NAMED])
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            sentences.append(f"left out {why}: {shown}{more}")
+            sentences.append(f"left out {why}: {_some(names)}")
     return sentences
 
 
@@ -261,6 +401,7 @@ def _readings(
         readers = [name] * len(patients)
         if roles.reader is not None:
             readers = values.ids(cells, roles.reader, "--reader", meaning)
+            doubt_alike(readers, roles.reader, cells)
         part = pd.DataFrame(
             {
                 "participant_id": patients,
@@ -274,23 +415,49 @@ def _readings(
     readings = pd.concat(parts, ignore_index=True)
     repeated = readings.duplicated([*_KEY, "reader_id"]).to_numpy()
     if roles.reader is not None and repeated.any():
-        place = int(repeated.argmax())
+        second = int(repeated.argmax())
+        key = readings[[*_KEY, "reader_id"]]
+        first = int((key == key.iloc[second]).all(axis=1).to_numpy().argmax())
+        score = cells.table[roles.scores[0]]
         raise CadError(
-            f"row {cells.rows[place]}: reader {readings['reader_id'].iloc[place]!r} scored this "
-            "region in an earlier row, and a region has one score of a reader",
-            patient=patients[place],
-            roi=regions[place],
-            hint="take one of the two rows out, or name the column that tells the regions of a "
-            "patient apart with --id",
+            f"column {roles.scores[0]!r}, row {cells.rows[first]}: {score.iloc[first]!r}, and row "
+            f"{cells.rows[second]}: {score.iloc[second]!r} are scores of one region by one reader, "
+            f"{key['reader_id'].iloc[second]!r} of column {roles.reader!r}, who has one",
+            patient=patients[second],
+            roi=regions[second],
+            hint="take one of the two rows out; or, where they are of two regions, name a column "
+            "that tells them apart with --id",
         )
     readings = readings[readings["score"].notna()].reset_index(drop=True)
     if readings.empty:
+        cell = str(cells.table[roles.scores[0]].iloc[0])
         raise CadError(
-            f"no row has a score in {', '.join(roles.scores)}",
+            f"columns {', '.join(map(repr, roles.scores))}, rows {cells.rows[0]} to "
+            f"{cells.rows[-1]}: no cell holds a score, {cell!r} in row {cells.rows[0]} among them",
             hint="name the columns of the scores with --scores, or leave it out where only "
             "--histology is learned from",
         )
+    _doubt_percent(readings, cells, roles)
     return readings
+
+
+def _doubt_percent(readings: pd.DataFrame, cells: Cells, roles: Roles) -> None:
+    """Refuse scores in percent that are all shares of one, or all steps of five."""
+    scores = readings["score"].to_numpy(float)
+    if readings["scale"].iloc[0] != "percent" or len(scores) < _TOLD or scores.max() > 5:
+        return
+    steps = bool(np.isin(scores, (1, 2, 3, 4, 5)).all())
+    if scores.max() > 1 and not steps:
+        return
+    name = roles.scores[0]
+    texts = cells.table[name].to_numpy(dtype=object)
+    meant = "1 to 5, as on the scale likert5" if steps else "at most 1, as a share is"
+    way_out = "--scale likert5" if steps else "write 80 for .8, or --scale likert01 for quarters"
+    raise CadError(
+        f"column {name!r}, row {cells.rows[0]}: {texts[0]!r}: all {len(scores)} scores are "
+        f"{meant}, and --scale percent takes 0 to 100",
+        hint=way_out,
+    )
 
 
 def _region_ids(
@@ -300,10 +467,18 @@ def _region_ids(
     if roles.id is not None:
         return values.ids(cells, roles.id, "--id", meaning)
     if roles.reader is not None:
+        several = pd.Series(patients).duplicated(keep=False).to_numpy()
+        shown = ""
+        if several.any():
+            patient = patients[int(several.argmax())]
+            rows = cells.rows[np.array([other == patient for other in patients])]
+            shown = f": patient {patient!r} of column {roles.patient!r} has {len(rows)} readings, "
+            shown += f"rows {', '.join(map(str, rows[:_NAMED]))}, of one region or of several"
         raise CadError(
-            f"--reader {roles.reader} says that a row is one reading, and no column says of which "
-            "region",
-            hint="name the column that tells the regions of a patient apart with --id",
+            f"--reader {quote(roles.reader)} says that a row is one reading, and no --id says of "
+            f"which region{shown}",
+            hint="--id COLUMN names the column that tells the regions of a patient apart; where "
+            "every patient has one region, add such a column, with 1 in every row",
         )
     return numbered_within(patients)
 
@@ -338,7 +513,7 @@ def _first_rows(cells: Cells, roles: Roles, meaning: values.Meaning) -> Cells:
                 "region, which has one value",
                 patient=patients[place],
                 roi=regions[place],
-                hint=f"correct one of them, name the regions with --id, or --ignore {quote(name)}",
+                hint=f"correct one of them, name the regions with --id, or --ignore {typed(name)}",
             )
     table = cells.table[first].reset_index(drop=True)
     return Cells(cells.file, table, cells.rows[first], cells.decimal_comma, cells.notes)
@@ -351,9 +526,12 @@ def _rois(cells: Cells, roles: Roles, columns: Columns, meaning: values.Meaning)
     if roles.histology is not None:
         stated = values.histology(cells, roles.histology, columns.isup_min, meaning)
     if roles.histology is not None and not any(stated):
+        cell = str(cells.table[roles.histology].iloc[0])
         raise CadError(
-            f"column {roles.histology!r} states no histology in any row",
-            hint="fill it in, or leave --histology out",
+            f"column {roles.histology!r}, rows {cells.rows[0]} to {cells.rows[-1]}: no cell states "
+            f"histology, {cell!r} in row {cells.rows[0]} among them",
+            hint="fill it in, name another column with --histology, or leave --histology out to "
+            "learn from --scores",
         )
     sites = [""] * len(patients)
     if roles.site is not None:
@@ -371,11 +549,13 @@ def _check_rows(regions: Regions, roles: Roles) -> None:
     twice = rois.duplicated(_KEY).to_numpy()
     if twice.any():
         place = int(twice.argmax())
+        first = int((rois[_KEY] == rois[_KEY].iloc[place]).all(axis=1).to_numpy().argmax())
         raise CadError(
-            f"column {roles.id!r}, row {cells.rows[place]}: {rois['roi_id'].iloc[place]!r} is in "
-            "an earlier row of the same patient",
+            f"column {roles.id!r}, rows {cells.rows[first]} and {cells.rows[place]}: both are "
+            f"{rois['roi_id'].iloc[place]!r}, and an id names one region of a patient",
             patient=rois["participant_id"].iloc[place],
-            hint="--reader COLUMN where a row is one reading; else give every region its own id",
+            hint="--reader COLUMN where a row is one reading; else give every region its own id, "
+            "or leave --id out to have the rows of a patient numbered",
         )
     count = regions.patients.nunique()
     if count < LEAST_PATIENTS:
@@ -385,6 +565,17 @@ def _check_rows(regions: Regions, roles: Roles) -> None:
             f"learning and validating take {LEAST_PATIENTS} patients at the least",
             hint="give more patients, or name the column of the patient with --patient",
         )
+    names = rois["participant_id"].tolist()
+    for place, name in enumerate(names):
+        if name.lower() in _SUMMARIES:
+            raise CadError(
+                f"column {roles.patient!r}, row {cells.rows[place]}: {name!r} sums other rows up, "
+                "and a row is a region of a patient",
+                hint="take the row out of the table",
+            )
+    doubt_alike(names, roles.patient, cells)
+    if roles.site is not None:
+        doubt_alike(rois["site"].tolist(), roles.site, cells)
     _check_sites(regions, roles)
     if roles.id is None and roles.reader is None:
         _doubt_readings(regions, roles, cells)
@@ -397,13 +588,24 @@ def _check_sites(regions: Regions, roles: Roles) -> None:
     several = of_patient[of_patient > 1]
     if len(several):
         patient = str(several.index[0])
-        rows = regions.cells.rows[regions.patients.to_numpy() == patient]
+        places = np.flatnonzero(regions.patients.to_numpy() == patient)
+        sites = regions.rois["site"].to_numpy()
+        first = int(places[0])
+        second = int(next(place for place in places if sites[place] != sites[first]))
+        rows = regions.cells.rows
         raise CadError(
-            f"column {roles.site!r}, rows {rows[0]} to {rows[-1]}: one patient is of "
-            f"{several.iloc[0]} sites",
+            f"column {roles.site!r}, row {rows[first]}: {sites[first]!r}, and row {rows[second]}: "
+            f"{sites[second]!r} of the same patient, who has one site",
             patient=patient,
-            hint="a patient has one site: correct the cells, or leave --site out",
+            hint="correct one of the cells; give a patient of two sites a name at each; or leave "
+            f"the site out: --ignore {typed(roles.site)} in place of --site",
         )
+
+
+def _features_of(regions: Regions, place: int) -> str:
+    """Return the first features of a row with their values, for a message."""
+    row = regions.X.iloc[place]
+    return ", ".join(f"{name} {value:g}" for name, value in row.head(3).items())
 
 
 def _doubt_readings(regions: Regions, roles: Roles, cells: Cells) -> None:
@@ -416,9 +618,9 @@ def _doubt_readings(regions: Regions, roles: Roles, cells: Cells) -> None:
         same = (frame == frame.iloc[first]).all(axis=1).to_numpy()
         second = int(np.flatnonzero(same)[1])
         raise CadError(
-            f"rows {cells.rows[first]} and {cells.rows[second]} have the same features, and so "
-            f"have {int(repeats.sum())} of {len(frame)} rows: a row seems to be one reading, not "
-            "one region",
+            f"rows {cells.rows[first]} and {cells.rows[second]} have the same features "
+            f"({_features_of(regions, first)}), and so have {int(repeats.sum())} of {len(frame)} "
+            "rows with another of their patient: a row seems to be one reading, not one region",
             patient=regions.patients.iloc[first],
             hint="--reader COLUMN --id COLUMN --scores COLUMN for one row a reading; --id COLUMN "
             "alone where the rows are regions after all",

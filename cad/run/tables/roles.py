@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from shlex import quote
 
 from cad.base.errors import CadError
-from cad.run.tables.names import looks_like
+from cad.learning.labels.scales import SCALES
+from cad.run.tables.names import LISTS, looks_like, typed
 
 PYRADIOMICS_FEATURES = (
     "original_*",
@@ -139,7 +140,27 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     """
     if columns.preset is not None and columns.preset not in PRESETS:
         raise CadError(
-            f"--preset {columns.preset!r} is not known", hint=f"known: {', '.join(PRESETS)}"
+            f"--preset {columns.preset!r} is not known",
+            hint=f"known: {', '.join(PRESETS)}; without --preset, every column that no option "
+            "names is a feature",
+        )
+    if columns.scale not in SCALES:
+        near = difflib.get_close_matches(columns.scale, SCALES, n=1)
+        meant = f"did you mean --scale {near[0]}? " if near else ""
+        raise CadError(
+            f"--scale {columns.scale!r} is not known", hint=f"{meant}known: {', '.join(SCALES)}"
+        )
+    if columns.isup_min is not None and not columns.histology:
+        raise CadError(
+            f"--isup-min {columns.isup_min} says from which grade on histology is malignant, and "
+            "no --histology names the column of the grade",
+            hint="add --histology COLUMN, or leave --isup-min out",
+        )
+    if columns.scale != Columns.scale and not columns.scores:
+        raise CadError(
+            f"--scale {columns.scale} is the scale of the readers' scores, and no --scores names a "
+            "column of scores",
+            hint="add --scores r1,r2, or leave --scale out",
         )
     patient = _single(names, columns.patient, "--patient")
     histology = _single(names, columns.histology, "--histology") if columns.histology else None
@@ -149,9 +170,10 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     scores = _several(names, columns.scores, "--scores")
     if reader is not None and len(scores) != 1:
         raise CadError(
-            f"--reader {reader} says that a row is one reading, and --scores names {len(scores)} "
-            "columns",
-            hint="name the one column of scores, or leave --reader out",
+            f"--reader {quote(reader)} says that a row is one reading, with one score, and "
+            f"--scores names {len(scores)} columns{_listed(scores)}",
+            hint="name the one column of scores, --scores COLUMN; or leave --reader out where "
+            "every reader has a column",
         )
     roles = {
         "--patient": (patient,),
@@ -166,17 +188,27 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
         for name in members:
             if name in option_of:
                 raise CadError(
-                    f"column {name!r} is named by {option_of[name]} and by {option}",
-                    hint="a column has one role: take it out of one of the two",
+                    f"{option_of[name]} and {option} both name the column {name!r}, and a column "
+                    "has one role",
+                    hint=f"take {typed(name)} out of {option_of[name]} or out of {option}",
                 )
             option_of[name] = option
     trusted = _several(names, columns.features, "--features", taken=option_of)
     ignored = _several(names, columns.ignored, "--ignore", taken=option_of)
     both = [name for name in trusted if name in ignored]
     if both:
+        words = [
+            f"{option} {typed(_naming(both[0], patterns))}"
+            for option, patterns in (
+                ("--features", columns.features),
+                ("--ignore", columns.ignored),
+            )
+        ]
         raise CadError(
-            f"column {both[0]!r} is named by --features and by --ignore",
-            hint="take it out of one of the two",
+            f"column {both[0]!r} is taken in by {words[0]} and left out by {words[1]}, and a "
+            "column is either a feature or none",
+            hint=f"take {both[0]!r} out of one of the two; a wildcard that takes too much is "
+            "written as a list of columns",
         )
     left = [name for name in names if name not in option_of and name not in ignored]
     features = tuple(left)
@@ -186,14 +218,19 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
         beyond = tuple(name for name in left if name not in features)
     if not features and beyond:
         raise CadError(
-            f"no column is called as those of {columns.preset}, which begin with "
+            f"--preset {columns.preset}: no column is called as those of "
+            f"{columns.preset} (left are{_listed(beyond).removeprefix(':')}), which begin with "
             f"{', '.join(PYRADIOMICS_FEATURES)}",
             hint="take --preset out, or name the features with --features",
         )
     if not features:
+        uses = [f"{option} {', '.join(members)}" for option, members in roles.items() if members]
+        if ignored:
+            uses.append(f"--ignore {_listed(ignored).removeprefix(': ')}")
         raise CadError(
-            f"no feature is left: each of the {len(names)} columns has another role or is left out",
-            hint="name fewer columns by --ignore",
+            f"none of the {len(names)} columns is left as a feature, and learning takes one at "
+            f"least: {'; '.join(uses)}",
+            hint="name fewer columns by --ignore, or give a table with columns of features",
         )
     return Roles(
         patient, features, scores, histology, site, region, reader, ignored, beyond, trusted
@@ -207,6 +244,21 @@ def _of_pyradiomics(name: str) -> bool:
     return any(
         fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*_{pattern}")
         for pattern in PYRADIOMICS_FEATURES
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names after a colon, as many as fit; nothing where there are none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f": {', '.join(names[:_LISTED])}{more}"
+
+
+def _naming(name: str, patterns: Sequence[str]) -> str:
+    """Return the word of an option that names a column: the name itself, or a wildcard."""
+    return next(
+        pattern for pattern in patterns if pattern == name or fnmatch.fnmatch(name, pattern)
     )
 
 
@@ -230,14 +282,17 @@ def _several(
     for pattern in patterns:
         if pattern in names:
             if pattern in matched:
+                words = ",".join(patterns)
                 raise CadError(
-                    f"column {pattern!r} is named twice by {option}",
-                    hint="name every column once: a reader who counts twice outweighs the others",
+                    f"{option} {words} names the column {pattern!r} twice, and a reader who counts "
+                    "twice outweighs the others",
+                    hint=f"{option} {','.join(dict.fromkeys(patterns))}",
                 )
             if taken and pattern in taken:
                 raise CadError(
-                    f"column {pattern!r} is named by {taken[pattern]} and by {option}",
-                    hint="a column has one role: take it out of one of the two",
+                    f"{taken[pattern]} and {option} both name the column {pattern!r}, and a column "
+                    "has one role",
+                    hint=f"take {typed(pattern)} out of {taken[pattern]} or out of {option}",
                 )
             matched.append(pattern)
             continue
@@ -249,18 +304,24 @@ def _several(
 
 
 def _absent(names: Sequence[str], name: str, option: str) -> CadError:
-    listed = ", ".join(names[:_LISTED])
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    near = difflib.get_close_matches(name.lower(), [other.lower() for other in names], n=1)
-    hint = f"the table has {listed}{more}"
+    near = [other.lower() for other in names if other.lower().startswith(name.lower())]
+    if not near:
+        near = difflib.get_close_matches(name.lower(), [other.lower() for other in names], n=1)
     meant = looks_like(names, option)
     if near:
         meant = next(other for other in names if other.lower() == near[0])
+    columns = f"the table has the columns{_listed(names).removeprefix(':')}"
+    if len(names) == 1:
+        columns = f"the table has one column, {names[0]}: where it has more, say what separates "
+        columns += "them, for example --separator semicolon; blanks alone separate nothing"
+        meant = None
+    hint = f"write {option} with the name of a column: {columns}"
     if meant is not None:
-        hint = f"did you mean {option} {quote(meant)}? {hint}"
-    else:
-        hint = f"name the right one with {option}: {hint}"
-    problem = f"no column {name!r}, which {option} names"
+        word = typed(meant) if option in LISTS else quote(meant)
+        hint = f"did you mean {option} {word}? {columns}"
+    problem = f"{option} {name!r}: the table has no column of that name"
     if any(c in name for c in "*?["):
-        problem = f"no column fits {name!r}, which {option} names"
+        problem = f"{option} {name!r}: the wildcard fits no column, and a word that names nothing "
+        problem += "is taken for a mistake"
+        hint = f"take it out, or correct it: {columns}"
     return CadError(problem, hint=hint)

@@ -1,5 +1,6 @@
 """The settings of a table's validation and model: a pipeline's, and what an option changes."""
 
+import difflib
 import warnings
 from ast import literal_eval
 from typing import Any
@@ -12,7 +13,7 @@ from cad.base.settings import LabelSettings, LearnerSettings, PipelineSettings, 
 from cad.base.share import find
 from cad.learning.learners import LEARNERS
 from cad.learning.learners.rivals import rival_learners
-from cad.run.model.estimator import make_estimator
+from cad.run.model.estimator import make_estimator, require_value_kind
 
 DEFAULT_PIPELINE = "ensemble"
 
@@ -58,7 +59,14 @@ def table_settings(
     >>> settings.learner.params, settings.validate_.scheme
     ({'C': 10}, 'patient-folds')
     """
-    settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
+    try:
+        path = find("pipelines", pipeline, ".yaml")
+    except CadError as error:
+        raise CadError(
+            f"--pipeline {pipeline!r} is not known: neither a file nor a name",
+            hint=f"{error.hint}; or give the path of a .yaml file",
+        ) from None
+    settings = read_settings(PipelineSettings, path)
     changed: dict[str, object] = {}
     if learner:
         changed["learner"] = _learner(learner, settings.learner)
@@ -73,11 +81,36 @@ def table_settings(
         changed["validate_"] = settings.validate_.model_copy(update=validation)
     settings = settings.model_copy(update=changed)
     # Refused before a file is read: what no learner has or takes.
-    _check_parameters(make_estimator(settings)[-1], settings.learner.params)
+    if learner:
+        _check_names(learner, settings)
+    where = f"--learner {learner!r}" if learner else f"--pipeline {pipeline!r}"
+    _check_parameters(make_estimator(settings)[-1], settings.learner.params, where)
     return settings
 
 
-def _check_parameters(learner: Any, params: dict[str, Any]) -> None:
+def _check_names(text: str, settings: PipelineSettings) -> None:
+    """Refuse a parameter that the learner of ``--learner`` does not have, or of another kind."""
+    name = settings.learner.name
+    plain = settings.learner.model_copy(update={"params": {}})
+    unset = make_estimator(settings.model_copy(update={"learner": plain}))[-1].get_params()
+    for key, value in settings.learner.params.items():
+        if key not in unset:
+            near = difflib.get_close_matches(key, unset, n=1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise CadError(
+                f"--learner {text!r}: {name} has no parameter {key!r}",
+                hint=f"{meant}it has {', '.join(unset)}",
+            )
+        try:
+            require_value_kind(key, unset[key], value)
+        except CadError as error:
+            example = unset[key] if isinstance(unset[key], int | float | str) else 1.0
+            raise CadError(
+                f"--learner {text!r}: {error.problem}", hint=f"for example {key}={example}"
+            ) from None
+
+
+def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
     """Refuse a value that the learner refuses for whatever table, such as a negative cost."""
     rows = np.random.default_rng(0).normal(size=(24, 3))
     p = np.arange(24) % 2
@@ -89,17 +122,20 @@ def _check_parameters(learner: Any, params: dict[str, Any]) -> None:
         # What does not suit these few rows may suit the user's; a parameter that is named does not.
         named = [name for name in params if str(error).startswith(f"{name} ")]
         if named:
-            raise CadError(f"--learner: {error}", hint=f"give {named[0]} another value") from None
+            problem = error.problem if isinstance(error, CadError) else str(error)
+            hint = error.hint if isinstance(error, CadError) else ""
+            way_out = hint or f"give {named[0]} another value"
+            raise CadError(f"{where}: {problem}", hint=way_out) from None
 
 
 def _learner(text: str, before: LearnerSettings) -> LearnerSettings:
     """Return the pipeline's settings of the learner with another learner in them."""
     name, _, given = text.partition(":")
     if name not in LEARNERS and name not in rival_learners():
-        raise CadError(
-            f"no learner {name!r}",
-            hint=f"known: {', '.join((*sorted(LEARNERS), *rival_learners()))}",
-        )
+        known = (*sorted(LEARNERS), *rival_learners())
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise CadError(f"--learner {name!r} is not known", hint=f"{meant}known: {', '.join(known)}")
     params: dict[str, Any] = {}
     for word in given.split(","):
         if not word.strip():
@@ -107,8 +143,8 @@ def _learner(text: str, before: LearnerSettings) -> LearnerSettings:
         key, equals, value = word.strip().partition("=")
         if not equals:
             raise CadError(
-                f"--learner {text}: {word.strip()!r} has no value",
-                hint="parameters look like kernel=linear,C=10",
+                f"--learner {text!r}: the parameter {word.strip()!r} has no value",
+                hint=f"write {word.strip()}=VALUE, as in kernel=linear,C=10",
             )
         params[key.strip()] = _value(value.strip())
     return before.model_copy(update={"name": name, "params": params, "grid": {}})

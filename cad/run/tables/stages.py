@@ -35,15 +35,14 @@ def without_images(settings: PipelineSettings) -> PipelineSettings:
     Returns
     -------
     PipelineSettings
-        Without modalities, intensity scale and redrawn outlines; ``labels``, ``learner``,
+        Without modalities and redrawn outlines; ``labels``, ``learner``,
         ``validate`` and ``decision`` as they are.
     """
-    images = settings.images.model_copy(update={"t2_standardisation": "none"})
     robustness = settings.features.robustness.model_copy(update={"stable_only": False})
     features = settings.features.model_copy(
         update={"modalities": (), "families": (), "filters": {}, "robustness": robustness}
     )
-    return settings.model_copy(update={"images": images, "features": features})
+    return settings.model_copy(update={"features": features})
 
 
 def load_table(

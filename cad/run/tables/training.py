@@ -14,7 +14,7 @@ from cad.run.stages.emit import Emitted
 from cad.run.stages.train import train
 from cad.run.tables.regions import Regions
 from cad.run.tables.stages import load_table
-from cad.run.tables.validating import validated
+from cad.run.tables.validating import check_folds, validated
 
 
 def train_table(
@@ -50,6 +50,7 @@ def train_table(
     CadError
         For labels or settings that cannot be used, and a learner that no bundle can hold.
     """
+    check_folds(regions, settings)
     require_kind(out, MODEL)
     require_storable(make_estimator(settings), settings.learner)
     validation = out.with_name(out.name + ".validation")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from cad.base.errors import CadError
 from cad.base.settings import PipelineSettings
 from cad.base.transactions import claimed
 from cad.folders.run_folder import RUNS, RunFolder
@@ -57,9 +58,37 @@ def validate_table(
     CadError
         For labels or settings that cannot be used.
     """
+    check_folds(regions, settings)
     with claimed(out, RUNS["run"]), workplace(options):
         loaded = load_table(regions, settings, RunFolder(out), options, "run", isup_min)
         return validated(loaded, regions)[-1]
+
+
+def check_folds(regions: Regions, settings: PipelineSettings) -> None:
+    """Refuse more folds than the table has patients, before a file is written.
+
+    Parameters
+    ----------
+    regions : Regions
+        The table.
+    settings : PipelineSettings
+        With the scheme of the validation.
+
+    Raises
+    ------
+    CadError
+        With both numbers.
+    """
+    folds = settings.validate_.folds
+    patients = regions.patients.nunique()
+    if settings.validate_.scheme == "patient-folds" and folds > patients:
+        raise CadError(
+            f"--folds {folds}: the table has {patients} patients in column "
+            f"{regions.roles.get('patient', '')!r}, and a fold leaves out one at least",
+            file=regions.file,
+            hint=f"--folds 2 to --folds {patients}, or leave --folds out to leave out one patient "
+            "at a time",
+        )
 
 
 def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emitted]:

@@ -1,6 +1,7 @@
 """What the texts of a column mean: numbers, scores, histology; a refusal names column and row."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
@@ -11,6 +12,7 @@ import pandas as pd
 from cad.base.errors import CadError
 from cad.learning.labels.scales import check_score
 from cad.run.tables.dialects import Cells
+from cad.run.tables.names import typed
 
 MISSING = ("", "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "<NA>", ".", "-")
 """Texts that stand for a missing value in every table."""
@@ -51,6 +53,17 @@ FALSE_WORDS = (
 _GRADE = re.compile(
     r"(?:(?:ISUP|GGG|GG|grade group)\s*)?(>=|<=|≥|≤|)\s*([0-5])(?:[.,]0+)?", re.IGNORECASE
 )
+_GLEASON = re.compile(r"gleason|^[2-5]\s*\+\s*[2-5]", re.IGNORECASE)
+_GRADES = (
+    "write the grade of the score: 3+3 is 1, 3+4 is 2, 4+3 is 3, 4+4, 3+5 and 5+3 are 4, 9 and 10 "
+    "are 5; 0 is no cancer"
+)
+"""Epstein and others, Am J Surg Pathol 40 (2016) 244."""
+_DATE = re.compile(
+    r"[0-9]{1,4}([-./])[0-9]{1,2}\1[0-9]{1,4}(?:[ T].*)?"
+    r"|[0-9]{1,2}[-./ ]*(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*.*",
+    re.IGNORECASE,
+)
 _SHOWN = 40
 _CATEGORIES = 6
 
@@ -65,10 +78,17 @@ class Meaning:
         Whether numbers are written 0,75.
     missing : tuple of str
         Texts that stand for a missing value, beside :data:`MISSING`.
+    of_model : bool
+        Whether a model says which columns there are: none of them can be left out then.
     """
 
     decimal_comma: bool = False
     missing: tuple[str, ...] = ()
+    of_model: bool = False
+
+    def without(self, name: str) -> str:
+        """Return the way out of leaving a column out, where there is one, after a comma."""
+        return "" if self.of_model else f", or leave the column out with --ignore {typed(name)}"
 
     def absent(self, cell: str) -> bool:
         """Tell whether a cell stands for a missing value."""
@@ -138,11 +158,21 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
     place = f"column {name!r}, row {cells.rows[wrong[0]]}: {_short(cell)}"
     value = meaning.number(cell)
     if value is not None:
-        hint = f"correct the cell, or leave the column out with --ignore {quote(name)}"
+        hint = f"correct the cell{meaning.without(name)}"
         if len(cell) <= _SHOWN:
             hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
         return CadError(
             f"{place} is larger than {LARGEST:g} in size, which no feature is", hint=hint
+        )
+    if meaning.of_model:
+        distinct_texts = {str(cells.table[name].iloc[row]) for row in wrong}
+        hint = "correct the cells"
+        if len(distinct_texts) == 1 and len(cell) <= _SHOWN:
+            hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
+        return CadError(
+            f"{place} {_rule(cell)}; the model learned from numbers in this column, and {good} "
+            "other cells are numbers",
+            hint=hint,
         )
     texts = [str(cells.table[name].iloc[row]) for row in wrong]
     distinct = sorted(set(texts))
@@ -150,18 +180,26 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
         return CadError(
             f"{place} is a category ({', '.join(map(_short, distinct))} in {len(wrong)} rows), and "
             "a feature is a number",
-            hint=f"leave it out with --ignore {quote(name)}, or give every category a column of "
+            hint=f"leave it out with --ignore {typed(name)}, or give every category a column of "
             "0 and 1 in the table",
         )
     if good == 0:
+        if plain := _plain(cell):
+            return CadError(
+                f"{place} is the number {plain} among signs that make it a text, as are all "
+                f"{len(wrong)} cells of the column",
+                hint=f"write {plain}: export the column as numbers{meaning.without(name)}",
+            )
         return CadError(
-            f"{place} is no number, nor is any other cell of the column",
-            hint=f"leave it out with --ignore {quote(name)}, or name its role with --id, "
+            f"{place} {_rule(cell)}; no cell of the column is a number",
+            hint=f"leave it out with --ignore {typed(name)}, or name its role with --id, "
             "--patient, --site, --reader or --histology",
         )
     others = f" and {len(wrong) - 1} other cell(s) of the column" if len(wrong) > 1 else ""
-    hint = f"correct the cell, or leave the column out with --ignore {quote(name)}"
-    if len(distinct) == 1 and len(cell) <= _SHOWN:
+    hint = f"correct the cell{meaning.without(name)}"
+    if digits := _digits(cell) or _plain(cell):
+        hint = f"write {digits}{meaning.without(name)}"
+    elif len(distinct) == 1 and len(cell) <= _SHOWN:
         hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
     if not meaning.decimal_comma and _COMMA.fullmatch(cell):
         hint = f"--decimal comma where numbers are written so; else {hint}"
@@ -179,7 +217,30 @@ def _rule(cell: str) -> str:
         return "is a number to the base 16, and a feature is written to the base 10"
     if cell.startswith("#"):
         return "is an error of a spreadsheet, and a feature is a number"
+    if _digits(cell):
+        return "is written with other signs than 0 to 9, + and -, which alone are read as a number"
+    if plain := _plain(cell):
+        return f"is the number {plain} among signs that make it a text"
+    if _DATE.fullmatch(cell):
+        return "is a date, which a spreadsheet also makes of a number such as 1.2"
+    if cell.startswith(("<", ">", "≤", "≥")):
+        return "is a limit, and a feature is a number"
     return "is no number"
+
+
+def _plain(cell: str) -> str:
+    """Return the number within quotes, an apostrophe or Excel's ``="1.5"``; else ''."""
+    inner = cell.removeprefix("=").strip("'\"`")
+    return inner if inner != cell and _POINT.fullmatch(inner) else ""
+
+
+def _digits(cell: str) -> str:
+    """Return a number of another script, or with a typographic minus, in plain signs; else ''."""
+    plain = ""
+    for sign in cell.replace("\u2212", "-").replace("\u2013", "-"):
+        decimal = unicodedata.decimal(sign, None)
+        plain += sign if decimal is None else str(decimal)
+    return plain if plain != cell and _POINT.fullmatch(plain) else ""
 
 
 def _short(cell: str) -> str:
@@ -228,8 +289,8 @@ def _score(cells: Cells, name: str, place: int, cell: str, scale: str, meaning: 
             raise CadError(
                 f"{where}: {_short(cell)} is no score: a score is a number, alone or with words "
                 "after it, such as '5 (sure)'",
-                hint=f"write the number, or --missing={quote(cell)} where nobody scored; a "
-                f"column that holds no scores is taken out of --scores",
+                hint=f"write the number, or --missing={quote(cell)} where nobody scored"
+                f"{_out_of_scores(meaning)}",
             )
         value = float(worded[1].replace(",", "."))
     try:
@@ -237,12 +298,18 @@ def _score(cells: Cells, name: str, place: int, cell: str, scale: str, meaning: 
     except CadError as error:
         way_out = error.hint
         if not way_out:
-            way_out = (
-                f"correct the cell, --missing={quote(cell)} where nobody scored, or --scale "
-                "for another scale (likert5: 1 to 5; likert01: 0 to 1; percent; pirads)"
-            )
+            way_out = f"correct the cell, or --missing={quote(cell)} where nobody scored"
+            if not meaning.of_model:
+                way_out += f"; --scale for another scale than {scale} (likert5: 1 to 5; likert01: "
+                way_out += "0 to 1; percent: 0 to 100; pirads: 1 to 5)"
         raise CadError(f"{where}: {error.problem}", hint=way_out) from None
     return value
+
+
+def _out_of_scores(meaning: Meaning) -> str:
+    if meaning.of_model:
+        return ""
+    return "; a column that holds no scores is taken out of --scores"
 
 
 def worded(cells: Cells, name: str, meaning: Meaning) -> bool:
@@ -304,7 +371,14 @@ def _class(cells: Cells, name: str, place: int, cell: str, meaning: Meaning) -> 
             f"{where} looks like an ISUP grade, and without --isup-min histology is 1 or 0, "
             "malignant or benign",
             hint="say from which grade on it counts as malignant: --isup-min 2 (clinically "
-            "significant) or --isup-min 1 (any cancer)",
+            "significant) or --isup-min 1 (any cancer); where it is one of two classes, write 1 or "
+            "0",
+        )
+    if _GLEASON.search(cell):
+        raise CadError(
+            f"{where} is a Gleason score, and histology is stated in two classes, or with "
+            "--isup-min as a grade",
+            hint=_GRADES,
         )
     raise CadError(
         f"{where} is no histology: malignant or benign, 1 or 0, true or false, yes or no, positive "
@@ -326,6 +400,11 @@ def _grade(cells: Cells, name: str, place: int, cell: str, isup_min: int, meanin
     if word in TRUE_WORDS and isup_min == 1:
         return ">=1"
     where = f"column {name!r}, row {cells.rows[place]}: {_short(cell)}"
+    if _GLEASON.search(cell):
+        raise CadError(
+            f"{where} is a Gleason score, and --isup-min {isup_min} needs an ISUP grade, 0 to 5",
+            hint=_GRADES,
+        )
     raise CadError(
         f"{where} is no ISUP grade: 0 (no cancer) to 5, or what is known of it, >=2 or <=1",
         hint="take --isup-min out where the column holds two classes; write the grade, or "

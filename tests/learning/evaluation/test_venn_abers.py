@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from sklearn.isotonic import IsotonicRegression
 
-from cad.learning.evaluation.decisions.venn_abers import leave_patient_out_venn_abers, venn_abers
+from cad.learning.evaluation.decisions.venn_abers import (
+    check_venn_abers,
+    leave_patient_out_venn_abers,
+    venn_abers,
+)
 
 
 def test_by_hand() -> None:
@@ -49,6 +53,23 @@ def test_a_monotone_change_of_the_score_changes_nothing_and_low_is_below_high() 
     low, high = leave_patient_out_venn_abers(y, s, g)
     assert (low < high).all()
     np.testing.assert_allclose(leave_patient_out_venn_abers(y, np.exp(s), g), [low, high])
+
+
+def test_of_many_regions_those_of_some_patients_are_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each still against all other patients: the same intervals as when all are made."""
+    rng = np.random.default_rng(3)
+    q, g = rng.random(120), np.arange(120) // 3
+    y = (rng.random(120) < q).astype(float)
+    low, high = leave_patient_out_venn_abers(y, q, g)
+    monkeypatch.setattr("cad.learning.evaluation.decisions.venn_abers.MOST_CHECKED", 12)
+    checked = check_venn_abers(y, q, g)
+    assert checked is not None
+    assert checked.n == 12
+    assert "of 12 probabilities, of 4 patients, lie" in checked.sentence
+    rows = np.isin(g, [0, 13, 26, 39])
+    assert checked.width == pytest.approx((high - low)[rows].mean(), abs=1e-12)
 
 
 def test_nothing_is_said_without_both_classes() -> None:

@@ -133,3 +133,23 @@ def test_made_up_rows_warn_of_nothing(kind: type, piped: bool) -> None:
     names = [str(j) for j in range(12)]
     assert len(explain(estimator, X, rows, names)) == 6
     assert contributions(estimator, X, rows, names)[1].shape == (6, 12)
+
+
+def test_a_percentile_counts_training_rows_below_and_half_of_those_alike() -> None:
+    rng = np.random.default_rng(4)
+    training = rng.integers(0, 6, (50, 3)).astype(float)
+    training[rng.random(training.shape) < 0.2] = np.nan
+    training[:, 2] = np.nan
+    rows = np.vstack([rng.integers(-1, 7, (20, 3)).astype(float), [[np.nan, np.inf, 1.0]]])
+    learner = LogisticRegression().fit(np.nan_to_num(training), np.arange(50) % 2)
+    explained = explain(learner, training, np.nan_to_num(rows, posinf=1e6), ["a", "b", "c"])
+    for row, entries in zip(np.nan_to_num(rows, posinf=1e6), explained, strict=True):
+        for entry in entries:
+            column = training[:, "abc".index(entry["feature"])]
+            value = row["abc".index(entry["feature"])]
+            known = np.isfinite(column).sum()
+            expected = np.nan
+            if known:
+                below = (column < value).sum()
+                expected = 100 * (below + (column == value).sum() / 2) / known
+            np.testing.assert_allclose(entry["percentile"], expected, rtol=1e-12)

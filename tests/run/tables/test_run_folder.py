@@ -173,6 +173,24 @@ def test_readers_alone_are_learned(tmp_path: Path) -> None:
     assert content["metrics"]["histology"] is None
 
 
+def test_of_a_large_table_some_regions_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cad.run.stages.validate.MOST_EXPLAINED", 11)
+    path = odd_tables.Odd("", odd_tables.csv).write(tmp_path)
+    words = ["table", "validate", str(path), *odd_tables.BASE, *QUICK]
+    done = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.exception
+    folder = RunFolder(tmp_path / "run")
+    explained = pd.read_csv(folder.explanations)[["participant_id", "roi_id"]].drop_duplicates()
+    assert len(explained) == 11
+    # The first and the last region of the table are among them.
+    assert {"p00", "p19"} <= set(explained["participant_id"])
+    assert (
+        "11 of 40 regions are explained, evenly over the table" in read_record(folder)["warnings"]
+    )
+
+
 def test_names_of_patients_are_no_paths(tmp_path: Path) -> None:
     """What the table calls people is shown as text, and names no file."""
     frame = odd_tables.sound()
