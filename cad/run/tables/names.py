@@ -213,8 +213,8 @@ def typed(name: str) -> str:
 
     Examples
     --------
-    >>> typed("adc"), typed("sex, coded")
-    ('adc', '\'"sex, coded"\'')
+    >>> print(typed("adc"), typed("sex, coded"))
+    adc '"sex, coded"'
     """
     if "," in name or '"' in name:
         doubled = name.replace('"', '""')
