@@ -218,11 +218,14 @@ def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         place = 1 - point["specificity"].value, point["sensitivity"].value
         if np.isfinite(place).all():
             axes.plot(*place, "o", color=MAIN, markersize=5, clip_on=False)
+            # At the right edge the words stand to the left, where they are not cut off.
+            right = place[0] > 0.85
             axes.annotate(
                 f"P > {point['threshold']:.2g}",
                 place,
-                xytext=(7, -12),
+                xytext=(-7 if right else 7, -12),
                 textcoords="offset points",
+                horizontalalignment="right" if right else "left",
                 fontsize=7.5,
             )
     _unit_square(axes, "1 − specificity", "sensitivity")
@@ -252,6 +255,9 @@ def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     if curve is None:
         return False
     predicted, observed, lower, upper, n = curve
+    size = f"{n.min():.0f}"
+    if n.max() > n.min():
+        size += f" to {n.max():.0f}"
     axes.plot([0, 1], [0, 1], color=DIM, linewidth=1, linestyle=_DASHES[1], label="calibrated")
     axes.errorbar(
         predicted,
@@ -262,7 +268,7 @@ def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         markersize=4,
         capsize=2,
         elinewidth=1,
-        label=f"groups of {n.min():.0f}–{n.max():.0f} regions",
+        label=f"groups of {size} regions",
     )
     for value in thresholds or ():
         axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
