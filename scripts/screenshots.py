@@ -58,8 +58,6 @@ def picture_others(
     show(real / "report" / "sub-ProstateX0218.html")
     page.screenshot(path=out / "real-disputed.png")
     show(real / "report" / "sub-ProstateX0000.html")
-    page.screenshot(path=out / "real-blinded.png")
-    page.click("#waive")
     page.screenshot(path=out / "real-shown.png")
     show(with_tool / "r1-session-1.html")
     while "tool" not in page.inner_text("#rois"):

@@ -429,6 +429,9 @@ class DecisionSettings(Section):
         share of men with cancer of labels.isup_min or more where the model is used; a prediction's
         probabilities are moved so that the training's men, weighed to this share, have it as their
         mean; without it they are the model's own
+    blinded
+        hold back what the program says of a man until a reader has scored one of his regions: on
+        pages, in the terminal, in JSON and in DICOM; tables keep it
     """
 
     false_positive: float = Field(1.0, gt=0)
@@ -439,6 +442,7 @@ class DecisionSettings(Section):
     aim_ppv: float | None = Field(None, gt=0, lt=1)
     man_npv: float | None = Field(None, gt=0, lt=1)
     prevalence: float | None = None
+    blinded: bool = False
 
     @field_validator("prevalence", mode="before")
     @classmethod

@@ -294,8 +294,7 @@ def test_a_command_ends_with_five_lines(tmp_path: Path) -> None:
     assert lines == [
         "5 men, 5 regions: 1 malignant, 2 refer, 1 benign, 1 without a probability; "
         "50% of 4 decided",
-        "first: sub-2 malignant, region a 91%; sub-5 refer, region a 20%; "
-        "sub-3 benign, region a 4%",
+        "first: sub-5 refer, region a 20%; sub-1 refer, region a 3%; sub-2 malignant, region a 91%",
     ]
     failures = [Failure(f"sub-{k}", f"sub-{k}", "a", "measure", "too small") for k in range(4)]
     text = Emitted(tmp_path, 4, 4, failures, few, patients=lines).as_text()

@@ -21,6 +21,7 @@ from cad.dicom.out.sr import BELIEF_CODE
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.folders.cohort import StudyRef, read_cohort
 from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.blinding import held_back_of_table
 from cad.folders.run_folder.records import read_record
 from cad.folders.run_folder.schema import HISTOLOGY
 from cad.folders.run_folder.tables import read_probabilities
@@ -59,12 +60,13 @@ def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> tuple[list[Path],
     """
     folder = RunFolder(run_dir)
     run, table = read_record(folder), read_probabilities(folder)
+    hidden = held_back_of_table(run, table)
     files: list[Path] = []
     failures: list[CadError] = []
     for study in read_cohort(cohort_root).studies():
         rows = table[table["study_id"] == study.study_id]
         source = folder.map_image(study.study_id)
-        if rows.empty or not source.is_file():
+        if rows.empty or not source.is_file() or study.participant_id in hidden:
             continue
         path = out / f"{study.study_id}_PM.dcm"
         try:

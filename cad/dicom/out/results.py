@@ -29,6 +29,7 @@ from cad.dicom.out.sr_reader import BELIEF, PROBABILITY, read_report
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.folders.cohort import StudyRef, read_cohort
 from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.blinding import held_back_of_table
 from cad.folders.run_folder.records import read_record
 from cad.folders.run_folder.schema import HISTOLOGY
 from cad.folders.run_folder.study_file import page_measurements
@@ -43,6 +44,8 @@ def write_sr_and_seg(
     run_dir: Path, cohort_root: Path, out: Path
 ) -> tuple[list[Path], list[CadError]]:
     """Write ``<study>_SEG.dcm`` and ``<study>_SR.dcm`` for every study of a run.
+
+    Nothing is written of a man who is held back until a reader has scored him.
 
     Parameters
     ----------
@@ -71,8 +74,11 @@ def write_sr_and_seg(
     studies = {study.study_id: study for study in read_cohort(cohort_root).studies()}
     files: list[Path] = []
     failures: list[CadError] = []
+    hidden = held_back_of_table(run, table)
     for study_id, rows in table.groupby("study_id", sort=True):
         participant = str(rows["participant_id"].iloc[0])
+        if participant in hidden:
+            continue
         paths = [out / f"{study_id}_{name}.dcm" for name in ("SEG", "SR")]
         try:
             if study_id not in studies:

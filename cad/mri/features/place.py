@@ -82,6 +82,64 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     return Place(side, level, f"{half} {level} {sector_at(u, v, level, zone)}", float(u), float(v))
 
 
+NEAR_MIDLINE_MM = 5.0
+"""A region whose centre lies nearer to the image's midline has no side."""
+SAME_DEPTH_MM = 8.0
+"""Centres of regions that lie less far apart, front to back, are not called front and back."""
+
+
+class ImagePlace(NamedTuple):
+    """Hold where a region lies in its image, for a study without a gland mask.
+
+    Parameters
+    ----------
+    left_mm : float
+        Distance of the region's centre from the image's midline, mm; negative on the patient's
+        right.
+    third : str
+        ``lower``, ``middle`` or ``upper`` third of the stack of slices.
+    depth : str
+        ``anterior`` or ``posterior`` half of the box around all regions; empty where it is too
+        shallow to tell.
+    """
+
+    left_mm: float
+    third: str
+    depth: str
+
+
+def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
+    """Say where a region lies in its image; None where the slices are not axial.
+
+    Nothing of it is anatomy: the image's midline is where the operator put it, and the stack's
+    thirds are not those of the gland.
+
+    Parameters
+    ----------
+    labels : Volume of int
+        Label map of all regions, on the grid of the image.
+    label : int
+        The region's value; it has at least one voxel.
+    """
+    direction = np.asarray(labels.direction, float)
+    if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:
+        return None
+    turn = tuple(slice(None, None, -1 if direction[k, k] < 0 else 1) for k in (2, 1, 0))
+    turned = labels.array[turn]
+    n_slices, _, width = turned.shape
+    z, y, x = np.argwhere(turned == label).mean(axis=0)
+    height = (z + 0.5) / n_slices
+    third = "lower" if height < 1 / 3 else "middle" if height < 2 / 3 else "upper"
+    left_mm = float((x - (width - 1) / 2) * labels.spacing[0])
+    rows = np.argwhere(turned > 0)[:, 1]
+    middle = (rows.min() + rows.max()) / 2
+    centres = [np.argwhere(turned == each)[:, 1].mean() for each in np.unique(turned[turned > 0])]
+    depth = ""
+    if (max(centres) - min(centres)) * labels.spacing[1] >= SAME_DEPTH_MM:
+        depth = "anterior" if y < middle else "posterior"
+    return ImagePlace(left_mm, third, depth)
+
+
 def axial_diameter(inside: np.ndarray, spacing: tuple[float, float]) -> float:
     """Return the largest distance (mm) of two points of a region's outline within one slice.
 

@@ -9,7 +9,7 @@ from cad.base.files import JsonObject
 from cad.base.terms.modality import MODALITIES
 from cad.mri.columns import column_name
 from cad.mri.features.images import crop
-from cad.mri.features.place import axial_diameter, curve_type, place_of
+from cad.mri.features.place import axial_diameter, curve_type, place_in_image, place_of
 from cad.mri.features.table import StudyFeatures
 from cad.mri.imaging.drawn import gland_on
 from cad.mri.imaging.geometry import bounding_box, resample_image, resample_mask
@@ -23,7 +23,11 @@ MARGIN_SLICES = 2
 ENHANCEMENT = "relative_enhancement"
 KTRANS = "tofts_ktrans"
 MIN_WINDOW_VOXELS = 50
-ADC_WINDOW = [0.0, 3000.0]  # 1e-6 mm2/s: no tissue diffuses less than not at all, or like hot water
+ADC_WINDOW = [400.0, 2000.0]  # 1e-6 mm2/s: from restricted tumour to free peripheral zone
+MIDDLE_MM = 30.0
+"""Half the side of the middle of an image, in which a gland without a mask is looked for."""
+HIGH_B = 800.0
+"""Lowest b-value (s/mm2) of a diffusion image that is shown where there is no high-b image."""
 
 
 def snapshot(
@@ -45,8 +49,8 @@ def snapshot(
     dict of str to ndarray
         Arrays by name:
 
-        - ``t2w``, ``adc``, ``enhancement``, ``ktrans``: images (n_slices, H, W) on the display
-          grid, as far as they exist; NaN outside their field of view
+        - ``t2w``, ``adc``, ``hbv``, ``enhancement``, ``ktrans``: images (n_slices, H, W) on the
+          display grid, as far as they exist; NaN outside their field of view
         - ``roi_map``: label map on the same grid
         - ``spacing`` (x, y, z, mm), ``direction`` and ``z_mm`` (place of each slice): the grid
         - ``curve_times``; ``curve_signal``, ``curve_concentration``, ``curve_fit``: (n_regions,
@@ -58,9 +62,11 @@ def snapshot(
     grid = display_grid(study)
     shown = _images(study, features, grid)
     labels = _labels(study, grid)
-    whole = np.ones(grid.shape, bool)
-    # Without a gland mask the window is that of all that is shown.
-    inside = whole if study.gland is None else resample_mask(study.gland, grid).array
+    # Without a gland mask the window is that of the image's middle, where the gland lies.
+    gland_or_middle = _middle(study.anatomical) if study.gland is None else study.gland
+    inside = resample_mask(gland_or_middle, grid).array
+    # The middle of an image holds air of the rectum as well, a gland does not.
+    darkest = 5.0 if study.gland is None else 1.0
     views = [
         registration_view(moved, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
         for moved in registrations
@@ -86,7 +92,7 @@ def snapshot(
         "missing": [m.name for m in MODALITIES if not m.optional and study.grid(m.name) is None],
         "registration": [numbers for numbers, _ in views],
         "window": {
-            name: ADC_WINDOW if name == "adc" else _window(array, inside)
+            name: ADC_WINDOW if name == "adc" else _window(array, inside, darkest)
             for name, array in shown.items()
         },
     }
@@ -106,15 +112,41 @@ def display_grid(study: Study) -> Volume:
     """Return the image on whose grid the patient's page shows its slices.
 
     This is the T2 image, cropped around gland and regions; without T2, another modality's image.
+    Without a gland mask it holds the middle of the image on the regions' slices, too.
     """
     image = study.anatomical
     inside = np.zeros(image.shape, bool)
     for mask in (study.roi_map, study.gland):
         if mask is not None:
             inside |= resample_mask(mask, image).array
+    if study.gland is None:
+        near = inside.any(axis=(1, 2))
+        across_middle = _middle(image, MIDDLE_MM - MARGIN_MM).array
+        inside |= across_middle & near[:, np.newaxis, np.newaxis]
     across = MARGIN_MM / np.array(image.spacing[1::-1])
     box = bounding_box(inside, np.array([MARGIN_SLICES, *across]).astype(int))
     return image if box is None else crop(image, box)
+
+
+def _middle(image: Volume, half_mm: float = MIDDLE_MM) -> Volume:
+    """Return a mask of the middle of an image: a square of twice ``half_mm`` on every slice."""
+    inside = np.zeros(image.shape, bool)
+    bounds = []
+    for length, step in zip(image.shape[1:], image.spacing[1::-1], strict=True):
+        reach = max(round(half_mm / step), 1)
+        bounds.append(slice(max(length // 2 - reach, 0), length // 2 + reach))
+    inside[:, bounds[0], bounds[1]] = True
+    return image.with_array(inside)
+
+
+def _high_b(study: Study) -> Volume | None:
+    """Return the high-b image, else the diffusion image of the highest b-value that is high."""
+    if study.hbv is not None:
+        return study.hbv
+    if not study.diffusion:
+        return None
+    b_value, image = max(study.diffusion, key=lambda pair: pair[0])
+    return image if b_value >= HIGH_B else None
 
 
 def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np.ndarray]:
@@ -122,8 +154,9 @@ def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np
     images = {
         "t2w": study.t2w,
         "adc": study.adc,
+        "hbv": _high_b(study),
         "enhancement": features.maps.get(ENHANCEMENT),
-        "ktrans": features.maps.get(KTRANS),
+        "ktrans": features.maps.get(KTRANS, study.ktrans),
     }
     return {
         # Half precision has 11 bits, more than a screen shows, and halves the file.
@@ -175,15 +208,21 @@ def _describe(
 def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     """Return volume, diameter and estimated place of a region as it was drawn."""
     if study.roi_map is None:
-        return {"volume_mm3": None, "diameter_mm": None, "place": None}
+        return {"volume_mm3": None, "diameter_mm": None, "place": None, "image_place": None}
     inside = study.roi_map.array == roi.label
     if not inside.any():
-        return {"volume_mm3": 0.0, "diameter_mm": None, "place": None}
-    place = None if gland is None else place_of(gland, inside, roi.zone)
+        return {"volume_mm3": 0.0, "diameter_mm": None, "place": None, "image_place": None}
+    place = None
+    in_image = None
+    if gland is None:
+        in_image = place_in_image(study.roi_map, roi.label)
+    else:
+        place = place_of(gland, inside, roi.zone)
     return {
         "volume_mm3": round(1000.0 * study.roi_map.with_array(inside).millilitres, 1),
         "diameter_mm": round(axial_diameter(inside, study.roi_map.spacing[:2]), 1),
         "place": None if place is None else place._asdict(),
+        "image_place": None if in_image is None else in_image._asdict(),
     }
 
 
@@ -215,7 +254,7 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
     return numbered
 
 
-def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:
+def _window(array: np.ndarray, inside: np.ndarray, darkest: float) -> list[float]:
     """Return the grey-level window that shows the gland; bladder and vessels would flatten it."""
     values = array[inside & np.isfinite(array)]
     # Percentiles of a few voxels jump; a gland may lie outside of a short series.
@@ -223,8 +262,8 @@ def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:
         values = array[np.isfinite(array)]
     if not values.size:
         return [0.0, 1.0]
-    low, high = np.percentile(values.astype(float), (1, 99))
-    room = 0.25 * (high - low)
+    low, high = np.percentile(values.astype(float), (darkest, 99))
+    room = 0.1 * (high - low)
     lowest = 0.0 if values.min() >= 0 else -np.inf  # no window below what the image can hold
     return [float(max(low - room, lowest)), float(max(high + room, low + 1e-6))]
 

@@ -75,18 +75,19 @@ def headline(
         ``most suspicious to the tool``, ``to the readers``, to both, or an empty text. ``rest``
         (str): how many other regions there are, and the order of those shown.
     """
+    man = results.men.get(patient.patient)
+    man_reason = man.decision_reason if man is not None else []
     said = [
         Said(
             view,
             where_words(view, views),
             tool_words(view),
             readers_words(view.region, patient.readers),
-            action_words(view),
+            action_words(view, man_reason),
         )
         for view in views
     ]
     of = {id(one.view.region): one for one in said}
-    man = results.men.get(patient.patient)
     note = metrics.patient_level.note if metrics.patient_level else ""
     reliable = _reliable(results, metrics, patient, models, man)
     return {
@@ -199,41 +200,62 @@ def readers_words(region: RegionResult, readers: Sequence[str]) -> str:
     return f"{given}{scale}{none}; the readers {region.readers_agree}, on average {side}"
 
 
-def action_words(view: RegionView) -> str:
+def action_words(view: RegionView, man_reason: Sequence[str] = ()) -> str:
     """Say what to do with a region and why; for a region that is referred, also who reads it again.
 
     Parameters
     ----------
     view : RegionView
         The region.
+    man_reason : sequence of str
+        Reasons that are already given for the man, and are not repeated.
     """
     region, limits = view.region, view.thresholds
+    known = _known_words(region)
     if region.decision == "":
-        return (
-            f"No decision: {'; '.join(region.decision_reason) or 'see what was missing or failed'}"
-        )
-    p = probability_text(region.probability)
-    low = high = ""
-    if limits:
-        low, high = (probability_text(limit) for limit in limits)
-    number = p if region.of_cancer else f"the readers' suspicion of {p}"
+        why = "; ".join(region.decision_reason) or "see what was missing or failed"
+        if region.decision_reason and region.decision_reason == list(man_reason):
+            why = "as for the man"
+        return f"{known}; no decision of the tool: {why}" if known else f"No decision: {why}"
+    why = _why(region, limits)
+    if known:
+        return f"{known}; the tool's decision: {region.decision}{f', {why}' if why else ''}"
     if region.decision == "refer":
-        why = "; ".join(region.decision_reason)
-        if not why and limits:
-            sides = f"{benign_limit(limits[0])}, {malignant_limit(limits[1])}"
-            why = f"{number} lies between the site's limits for a region ({sides})"
         return f"Refer to {_whom(region)}: {why}".rstrip(": ")
-    if region.decision == "malignant":
-        action = "Consider as a biopsy target"
-        side = f"above the site's limit of {high}"
-    else:
-        action = "Benign"
-        side = f"below the site's limit of {low}"
+    action = "Consider as a biopsy target" if region.decision == "malignant" else "Benign"
     if not region.of_cancer:
         action = f"On readers' suspicion, not on histology: {action[0].lower()}{action[1:]}"
+    return f"{action}: {why}" if why else action
+
+
+def _known_words(region: RegionResult) -> str:
+    """Say what histology leaves to be done with a region; empty where it does not tell."""
+    if region.truth is None:
+        return ""
+    if region.truth:
+        return f"Proven by histology ({region.histology_words}): no target of another biopsy"
+    text = f"No such cancer by histology ({region.histology_words})"
+    if region.decision_model == "malignant":
+        return f"{text}: discuss whether the needle met it"
+    return f"{text}: nothing to be done"
+
+
+def _why(region: RegionResult, limits: tuple[float, float] | None) -> str:
+    """Say why a region's decision was made: the reasons against it, else where its number lies."""
+    if region.decision == "refer" and region.decision_reason:
+        return "; ".join(region.decision_reason)
     if not limits:
-        return action
-    return f"{action}: {number} is {side} for a region{_crossed(region, limits)}"
+        return ""
+    low, high = (probability_text(limit) for limit in limits)
+    p = probability_text(region.probability)
+    number = p if region.of_cancer else f"the readers' suspicion of {p}"
+    if region.decision == "refer":
+        sides = f"{benign_limit(limits[0])}, {malignant_limit(limits[1])}"
+        return f"{number} lies between the site's limits for a region ({sides})"
+    side = f"above the site's limit of {high}"
+    if region.decision == "benign":
+        side = f"below the site's limit of {low}"
+    return f"{number} is {side} for a region{_crossed(region, limits)}"
 
 
 def _crossed(region: RegionResult, limits: tuple[float, float]) -> str:
@@ -308,20 +330,35 @@ def _sentence(text: str) -> str:
 
 def _follows(decision: str, order: Sequence[RegionResult]) -> str:
     """Say what to do with a man's regions, which stand in the order in which to look at them."""
-    targets = [region for region in order if region.decision == "malignant"]
-    again = [region for region in order if region.decision == "refer"]
+    unproven = [region for region in order if region.truth is None]
+    proven = [region for region in order if region.truth]
+    targets = [region for region in unproven if region.decision == "malignant"]
+    again = [region for region in unproven if region.decision == "refer"]
     whom = {_whom(region) for region in again}
     to = whom.pop() if len(whom) == 1 else "another reading"
+    has = "have" if len(proven) > 1 else "has"
+    proof = f"{_regions(proven)} {has} cancer by histology" if proven else ""
     if decision == "malignant":
-        follows = f": consider {_regions(targets)} for biopsy"
-        return f"{follows}; {_regions(again)} for {to}." if again else f"{follows}."
+        clauses = []
+        if targets:
+            clauses.append(f"consider {_regions(targets)} for biopsy")
+        if again:
+            clauses.append(f"{_regions(again)} for {to}")
+        if proof:
+            clauses.append(proof)
+        if not clauses:
+            clauses.append("histology is known of every region and found no such cancer")
+        return f": {'; '.join(clauses)}."
     if decision == "refer":
         # His own probability may be what keeps him from benign: then every region is read again.
-        read = again or targets or list(order)
-        return f" to {to}: {_regions(read)}."
+        read = again or targets or unproven
+        after = f"; {proof}" if proof else ""
+        if not read:
+            return f": histology is known of every region{after}."
+        return f" to {to}: {_regions(read)}{after}."
     if decision == "benign":
         return ": every region is."
-    return "."
+    return f": {proof}." if proof else "."
 
 
 def _firsts(patient: PatientView, top: RegionResult) -> str:

@@ -19,13 +19,14 @@ SCALE_BAR_MM = 10
 # Lossless slices up to here, then lossy ones: a page stays below 6 MB as text.
 SLICES_BYTES = 4_500_000
 LOSSY_QUALITIES = (92, 80, 60)
-FIXED_WINDOWS = {"probability": (0.0, 1.0), "adc": (0.0, 3000.0)}  # of physics, not of a study
+FIXED_WINDOWS = {"probability": (0.0, 1.0), "adc": (400.0, 2000.0)}  # of no one study
 NO_VALUE = 0  # sprite grey level of a voxel outside the source's field of view
 
 
 LAYERS = {
     "t2w": ("T2", "a.u.", 0),
     "adc": ("ADC", "×10⁻⁶ mm²/s", 0),
+    "hbv": ("High b", "a.u.", 0),
     "enhancement": ("DCE relative enhancement", "(S−S₀)/S₀", 2),
     "ktrans": ("DCE Ktrans", "1/min", 3),
     "probability": ("Probability map", "", 2),
@@ -254,6 +255,8 @@ class KeyImage(NamedTuple):
         Values shown black and white.
     digits : int
         Decimals of values.
+    sides : (str, str, str, str)
+        Letters at the left, right, top and bottom edge; empty where the direction is unknown.
     """
 
     title: str
@@ -267,6 +270,7 @@ class KeyImage(NamedTuple):
     scale: tuple[float, float]
     window: tuple[float, float]
     digits: int
+    sides: tuple[str, str, str, str] = ("", "", "", "")
 
 
 def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[KeyImage]:
@@ -313,6 +317,7 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
                 scale=(sx, sy),
                 window=(low, high),
                 digits=digits,
+                sides=images.sides,
             )
         )
     return shown

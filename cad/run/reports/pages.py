@@ -15,6 +15,7 @@ from cad.base.files import JsonObject, write_atomic
 from cad.base.reading import read_text, reading
 from cad.base.terms.measures import MEASURES
 from cad.base.terms.text import interval_text
+from cad.folders.run_folder.blinding import open_results
 from cad.folders.run_folder.results import RegionResult, Results, read_results
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.figures import draw_figures, inline
@@ -54,9 +55,10 @@ def write_report(run: Path) -> Path:
         When the folder is no finished run, or holds what no page can show. A study whose images are
         damaged raises no error: its page says so.
     """
-    results = read_results(run)
+    everything = read_results(run)
+    patients = list_patients(everything)
+    results = open_results(everything)
     folder = results.folder
-    patients = list_patients(results)
     with reading(folder.metrics, "measures of another version"):
         metrics = Summary.from_dict(results.metrics)
 
@@ -113,11 +115,6 @@ def _patient_page(
         view_index={s.study: viewers.index(s.viewer) if s.viewer else "" for s in studies},
         map_lines=map_lines() if any(v.sector for v in regions) else "",
         viewers=viewers,
-        page={
-            "key": f"cad {results.run.get('created', '')} {patient.patient}",
-            "blinded": patient.blinded,
-            "regions": [v.region.roi for v in regions],
-        },
         style=asset("report.css"),
         script=asset("viewer.js") + asset("patient.js"),
     )
@@ -138,7 +135,9 @@ def _index_page(
         learned=learned(results.run),
         metric_warnings=list(
             dict.fromkeys([*metrics.warnings, *(results.run.get("warnings") or [])])
-        ),
+        )
+        if len(shown) == len(patients)
+        else [],
         figures=[
             (name, title, caption, Markup(inline(name, svg)))  # noqa: S704
             for name, (title, caption, svg) in figures.items()

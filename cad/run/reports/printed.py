@@ -3,10 +3,11 @@
 from cad.base.files import JsonObject, json_safe
 from cad.base.terms.measures import MEASURES
 from cad.base.terms.text import interval_text
+from cad.folders.run_folder.blinding import held_back, open_results
 from cad.folders.run_folder.results import Results
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.plots import probability_text
-from cad.run.reports.views import list_patients
+from cad.run.reports.views import PatientView, list_patients
 
 UNKNOWN = interval_text(None)
 MOST_PATIENTS = 3
@@ -34,12 +35,14 @@ def regions_as_json(results: Results) -> list[JsonObject]:
     Returns
     -------
     list of dict
-        In the order of ``probabilities.csv``: ``participant_id, study_id, roi_id, probability,
+        In the order of ``probabilities.csv``, without numbers where a man is held back
+        (``held_back`` is then true): ``participant_id, study_id, roi_id, probability,
         probability_of, probability_low, probability_high, probability_images, belief, decision,
-        decision_reason`` (a list), ``patient_probability`` and ``patient_decision``.
+        decision_reason`` (a list), ``patient_probability``, ``patient_decision`` and ``held_back``.
     """
     regions: list[JsonObject] = []
-    for region in results.regions:
+    hidden = held_back(results)
+    for region in open_results(results).regions:
         low = high = None
         if region.probability_range is not None:
             low, high = region.probability_range
@@ -58,6 +61,7 @@ def regions_as_json(results: Results) -> list[JsonObject]:
                 "decision_reason": region.decision_reason,
                 "patient_probability": region.patient_probability,
                 "patient_decision": region.patient_decision,
+                "held_back": region.patient in hidden,
             }
         )
     return regions
@@ -152,8 +156,9 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     """Return the last lines that a run prints.
 
     The first line counts men, regions and decisions; where a model promised a share of decided men,
-    it also compares that share with the last men. The second line names the three men of highest
-    probability, and is left out where no man has a result.
+    it also compares that share with the last men. The second line names the first three men in the
+    order of the index, and is left out where no man has a result. Men who are held back are counted
+    and not named.
 
     Parameters
     ----------
@@ -162,7 +167,11 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     metrics : Summary
         Measures of the run.
     """
+    hidden = held_back(results)
+    results = open_results(results)
     views = list_patients(results)
+    if hidden:
+        return _closing_lines_without(views, len(results.regions), len(hidden))
     scored = [view for view in views if view.top is not None]
     regions, stated = len(results.regions), metrics.decisions["stated"]
     counts = [f"{stated.decisions[word].n} {word}" for word in ("malignant", "refer", "benign")]
@@ -178,16 +187,35 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
         f"{', '.join(counts)}{share}"
     )
     lines = ["; ".join([counted, *_drift(metrics)])]
-    first = sorted(scored, key=lambda view: (-view.order, view.patient))[:MOST_PATIENTS]
+    named = _first_men(scored)
+    return [*lines, f"first: {'; '.join(named)}"] if named else lines
+
+
+def _closing_lines_without(views: list[PatientView], n_regions: int, n_hidden: int) -> list[str]:
+    """Return the last lines of a run some of whose men are held back."""
+    counts = []
+    for word in ("malignant", "refer", "benign"):
+        counts.append(f"{sum(view.count(word) for view in views)} {word}")
+    men = _many(n_hidden, "man", "men")
+    counts.append(f"{men} held back, not scored by a reader")
+    line = f"{_many(len(views), 'man', 'men')}, {_many(n_regions, 'region', 'regions')}"
+    lines = [f"{line}: {', '.join(counts)}"]
+    named = _first_men([view for view in views if view.top is not None])
+    return [*lines, f"first: {'; '.join(named)}"] if named else lines
+
+
+def _first_men(views: list[PatientView]) -> list[str]:
+    """Name the first men of the index with their first region."""
     named = []
-    for view in first:
+    for view in views[:MOST_PATIENTS]:
         if view.top is None:
             continue
         number = f" {probability_text(view.top.probability)}"
         if not view.top.of_cancer:
             number = f", readers would call it malignant:{number}"
-        named.append(f"{view.patient} {view.decision}, region {view.top.roi}{number}")
-    return [*lines, f"first: {'; '.join(named)}"] if named else lines
+        decision = view.decision or "no decision"
+        named.append(f"{view.patient} {decision}, region {view.top.roi}{number}")
+    return named
 
 
 def _common_reason(results: Results) -> str:

@@ -10,12 +10,17 @@ from cad.folders.run_folder.results import Reason
 from cad.mri.columns import Column
 from cad.run.reports.plots import measured
 
+MOST_PHRASES = 3
+"""Phrases of the sentence that stands beside a region's number."""
+_WORTH_SAYING = 0.2
+"""Share of the largest contribution below which a family is not put into words."""
 MOST = 6
 """Families with a bar of their own; the others are summed."""
 _LOW = 25
 _HIGH = 75
 _TABLES = table_beside(__file__)
 _WORDS: dict[str, list[str]] = _TABLES["families"]
+_DICTATED: dict[str, dict[str, str]] = _TABLES["dictated"]
 _FORMS: dict[str, list[str]] = {**dict.fromkeys(LEVELS, _TABLES["levels"]), **_TABLES["numbers"]}
 _DARK = ("ADC", "T2 signal")
 """Families whose low values are what radiologists expect of cancer."""
@@ -40,6 +45,9 @@ class ReasonBar(NamedTuple):
     share : float
         ``contribution`` relative to the largest one of the region, from -1 (towards benign) to 1
         (towards malignant).
+    dictated : str
+        ``low ADC``: what a radiologist would dictate; empty where the family has no such word or
+        the number moved the belief against what is expected of cancer.
     """
 
     title: str
@@ -50,6 +58,7 @@ class ReasonBar(NamedTuple):
     percentile: float | None
     contribution: float
     share: float
+    dictated: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,14 +89,25 @@ class ReasonSum:
 
     @property
     def sentence(self) -> str:
-        """Say in a line what raised and what lowered the probability."""
-        strong = [bar for bar in self.bars if abs(bar.share) >= 0.2][:3]
-        raised = [bar.title for bar in strong if bar.contribution > 0]
-        lowered = [bar.title for bar in strong if bar.contribution < 0]
-        clauses = [f"raised by {', '.join(raised)}"] if raised else []
-        clauses += [f"lowered by {', '.join(lowered)}"] if lowered else []
-        text = "; ".join(clauses)
-        return f"{text[:1].upper()}{text[1:]}." if text else ""
+        """Say in a line what raised and what lowered the belief, in a radiologist's words.
+
+        There are at most three phrases. Where no strong family has one the sentence says so.
+        """
+        raised: list[str] = []
+        lowered: list[str] = []
+        for bar in self.bars:
+            if not bar.dictated or abs(bar.share) < _WORTH_SAYING:
+                continue
+            side = raised if bar.contribution > 0 else lowered
+            if bar.dictated not in side and len(raised) + len(lowered) < MOST_PHRASES:
+                side.append(bar.dictated)
+        if raised and lowered:
+            return f"Raised by {', '.join(raised)}; lowered by {', '.join(lowered)}."
+        if raised:
+            return f"Raised by {', '.join(raised)}."
+        if lowered:
+            return f"Lowered by {', '.join(lowered)}."
+        return "Moved most by measures without a word of their own: see the features."
 
 
 def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> ReasonSum | None:
@@ -150,4 +170,20 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
         percentile=percentile,
         contribution=reason.contribution or 0.0,
         share=(reason.contribution or 0.0) / largest,
+        dictated=_dictated(reason, column),
     )
+
+
+def _dictated(reason: Reason, column: Column | None) -> str:
+    """Return what a radiologist would dictate of a family, where its level speaks as expected."""
+    words = _DICTATED.get(reason.group)
+    percentile = reason.percentile
+    if words is None or percentile is None or _LOW <= percentile <= _HIGH:
+        return ""
+    if column is not None and (column.statistic not in LEVELS or column.family == "histogram"):
+        return ""
+    side = "low" if percentile < _LOW else "high"
+    towards_cancer = (reason.contribution or 0.0) > 0
+    if (side == words["of_cancer"]) != towards_cancer:
+        return ""
+    return words[side]

@@ -7,12 +7,13 @@ from cad.base.files import JsonObject
 from cad.base.terms.modality import short_name
 from cad.base.terms.sectors import WORDS
 from cad.folders.run_folder.results import RegionResult, Results
+from cad.mri.features.place import NEAR_MIDLINE_MM
 from cad.run.reports.images import KeyImage, StudyImages, key_images, key_slice
 from cad.run.reports.plots import CurvePlot, curve_plot, measured, probability_text
 from cad.run.reports.reasons import ReasonSum, reason_sum
 from cad.run.reports.sectors import Mark, mark
 
-KEY_LAYERS = ("t2w", "adc", "enhancement")
+KEY_LAYERS = ("t2w", "adc", "hbv", "enhancement")
 # What a page warns about; it changes no number.
 POOR_FIT_R2 = 0.8
 REDRAWN = " redrawn"
@@ -34,7 +35,8 @@ class RegionView:
     thresholds : (float, float) or None
         P- and P+ of the model that scored it: benign below the first, malignant above the second.
     where : str
-        ``left mid PZpl (estimated)``; side or zone alone where that is all; empty without any.
+        ``left mid PZpl (estimated)``; ``PZ left, middle third (by the image)`` without a gland
+        mask; side or zone alone where that is all; empty without any.
     place : str
         The same in words: ``left mid posterolateral peripheral zone (estimated)``.
     sector : Mark or None
@@ -110,16 +112,17 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
     z = key_slice(images, region.label) if images else None
     place = known.get("place")
     limits = results.thresholds_of(region)
+    in_image = known.get("image_place")
     sector = region.sector or (place or {}).get("sector", "")
     return RegionView(
         region=region,
         anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
         thresholds=limits,
-        where=_where(region, place),
-        place=re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place)),
+        where=_where(region, place, in_image),
+        place=_place_words(region, place, in_image),
         # A dot beside the sector that a person named would contradict it.
         sector=mark(sector, None if region.sector else place) if sector else None,
-        images=key_images(images, region.label, KEY_LAYERS) if images else [],
+        images=key_images(images, region.label, _key_layers(images)) if images else [],
         slice_number=None if z is None or images is None else images.slice_numbers[z],
         z_mm=None if z is None or images is None else float(images.z_mm[z]),
         archive=_archive(images, "t2w", z),
@@ -177,10 +180,48 @@ def outline_words(region: RegionResult) -> str:
     return f"stays at {low} {how}" if low == high else f"between {low} and {high} {how}"
 
 
-def _where(region: RegionResult, place: JsonObject | None) -> str:
-    """Say side, level and sector: a person's word, else the estimate, else the zone."""
+def _key_layers(images: StudyImages) -> tuple[str, ...]:
+    """Return the layers of a region's pictures; a map of Ktrans stands in for the enhancement."""
+    if "enhancement" in images.layers:
+        return KEY_LAYERS
+    return (*KEY_LAYERS, "ktrans")
+
+
+def _place_words(
+    region: RegionResult, place: JsonObject | None, in_image: JsonObject | None
+) -> str:
+    """Say in whole words where a region lies, and from what that is known."""
+    if region.sector or place is not None or in_image is None:
+        return re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place, in_image))
+    parts = [WORDS.get(region.zone, region.zone)] if region.zone else []
+    side = _side_of_image(in_image)
+    distance = abs(float(in_image["left_mm"]))
+    if side:
+        parts.append(f"{distance:.0f} mm {side} of the image's midline")
+    else:
+        parts.append("at the image's midline")
+    parts.append(f"{in_image['third']} third of the stack")
+    if in_image["depth"]:
+        parts.append(f"{in_image['depth']} among the regions")
+    return f"{', '.join(parts)} (by the image: no gland mask)"
+
+
+def _side_of_image(in_image: JsonObject) -> str:
+    """Return the patient's side on which a region lies in the image; empty at the midline."""
+    left_mm = float(in_image["left_mm"])
+    if abs(left_mm) < NEAR_MIDLINE_MM:
+        return ""
+    return "left" if left_mm > 0 else "right"
+
+
+def _where(region: RegionResult, place: JsonObject | None, in_image: JsonObject | None) -> str:
+    """Say side, level and sector: a person's word, else an estimate, else the zone."""
     if region.sector:
         return region.sector
+    if place is None and in_image is not None:
+        side = _side_of_image(in_image) or "midline"
+        where = f"{side}, {in_image['third']} third (by the image)"
+        return f"{region.zone} {where}" if region.zone else where
     if place is None:
         return region.zone
     text = str(place["sector"])

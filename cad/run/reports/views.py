@@ -8,6 +8,7 @@ from cad.base.files import JsonObject
 from cad.base.reading import reading
 from cad.base.terms.modality import short_name
 from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.blinding import held_back, open_results
 from cad.folders.run_folder.results import RegionResult, Results
 from cad.run.reports.alignment import AlignmentView, alignments
 from cad.run.reports.images import StudyImages, read_images, viewers_of
@@ -76,6 +77,8 @@ class PatientView:
         Names of the modalities that a study lacks; :func:`study_views` fills it.
     pictured : bool
         Whether the run measured images, so that the patient has a page and may be read.
+    blinded : bool
+        Whether the patient's results are held back until a reader has scored a region.
     """
 
     patient: str
@@ -83,6 +86,7 @@ class PatientView:
     failures: list[dict[str, str]] = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
     pictured: bool = True
+    blinded: bool = False
 
     @property
     def page(self) -> str:
@@ -133,16 +137,6 @@ class PatientView:
         return sorted({reader for region in self.regions for reader, _ in region.scores})
 
     @property
-    def blinded(self) -> bool:
-        """Tell whether no region of the patient has a score yet; the page then asks for one.
-
-        Nobody reads a patient of whom there are no images.
-        """
-        if not self.pictured or not self.regions:
-            return False
-        return not any(region.scores for region in self.regions)
-
-    @property
     def probability(self) -> float | None:
         """Return the man's probability of any cancer; None without one."""
         known = (region.patient_probability for region in self.regions)
@@ -162,7 +156,7 @@ class PatientView:
 
     @property
     def order(self) -> float:
-        """Return the number by which patients are sorted: the man's probability.
+        """Return the number by which patients of one urgency are sorted: the man's probability.
 
         Without it, the highest probability of his regions, or -1.
         """
@@ -174,9 +168,11 @@ class PatientView:
         """Return the state of the patient's results as words.
 
         It is ``scored``, ``scored without`` and the missing modalities, ``scored in part`` (some
-        region has no probability, or something failed), ``awaiting ROI`` (no region is drawn yet)
-        or ``failed``.
+        region has no probability, or something failed), ``awaiting ROI`` (no region is drawn yet),
+        ``awaiting a reader`` (held back until one has scored) or ``failed``.
         """
+        if self.blinded:
+            return "awaiting a reader"
         if self.top is None:
             awaiting = any(f.get("status") == "awaiting ROI" for f in self.failures)
             return "awaiting ROI" if awaiting else "failed"
@@ -203,29 +199,43 @@ class PatientView:
 
 
 def list_patients(results: Results) -> list[PatientView]:
-    """Return every patient of a run, sorted by falling probability of the man.
+    """Return every patient of a run, in the order of what has to be done today.
 
-    Patients whose regions no reader has scored come last, sorted by name, as a place by probability
-    would tell the result before the reading.
+    First come patients with a failure, then those to be read again, then the malignant, then those
+    without a decision, last the benign; within each, by falling probability of the man. Index and
+    terminal both use this order. Patients who are held back come after them, sorted by name, as a
+    place by probability would tell the result before the reading.
 
     Parameters
     ----------
     results : Results
-        Content of the run folder.
+        Content of the run folder; of patients who are held back nothing is shown.
     """
+    hidden = held_back(results)
+    results = open_results(results)
     found: dict[str, PatientView] = {}
     pictured = results.pictured
     for region in results.regions:
-        view = PatientView(region.patient, pictured=pictured)
+        blinded = region.patient in hidden
+        view = PatientView(region.patient, pictured=pictured, blinded=blinded)
         found.setdefault(region.patient, view).regions.append(region)
     for failure in results.failures:
         patient = failure.get("participant_id", "")
         if patient:
             view = PatientView(patient, pictured=pictured)
             found.setdefault(patient, view).failures.append(failure)
-    return sorted(
-        found.values(), key=lambda p: (p.blinded, 0.0 if p.blinded else -p.order, p.patient)
-    )
+    return sorted(found.values(), key=_today)
+
+
+_URGENCY = {"refer": 1, "malignant": 2, "": 3, "benign": 4}
+
+
+def _today(patient: PatientView) -> tuple[bool, int, float, str]:
+    """Return the key by which patients are sorted: what has to be done, then how probable."""
+    if patient.blinded:
+        return True, 0, 0.0, patient.patient
+    urgency = 0 if patient.failures else _URGENCY[patient.decision]
+    return False, urgency, -patient.order, patient.patient
 
 
 def study_views(results: Results, patient: PatientView) -> list[StudyView]:
@@ -253,6 +263,9 @@ def study_views(results: Results, patient: PatientView) -> list[StudyView]:
         own = [r for r in patient.regions if r.study == name]
         failures = [f for f in patient.failures if _study_of(f) == name]
         images = _images(results.folder, name)
+        if patient.blinded and not isinstance(images, str):
+            layers = {key: image for key, image in images.layers.items() if key != "probability"}
+            images = replace(images, layers=layers)
         try:
             if isinstance(images, str):
                 raise CadError(images)

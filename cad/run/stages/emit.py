@@ -14,6 +14,7 @@ from cad.base.reading import read_text, reading
 from cad.base.transactions import commit, stage
 from cad.base.version import __version__
 from cad.folders.run_folder import RunFolder, records, tables
+from cad.folders.run_folder.blinding import held_back
 from cad.folders.run_folder.folder import of_every_run
 from cad.folders.run_folder.results import read_results
 from cad.learning.evaluation.statements.checklists import validation_md
@@ -60,13 +61,16 @@ class Emitted:
 
     def as_dict(self) -> JsonObject:
         """Return the content as values that JSON can hold, for ``--json``."""
+        results = read_results(self.out)
+        hidden = held_back(results)
         return {
             "out": str(self.out),
             "studies": self.studies,
             "regions": self.regions,
             "failures": [asdict(f) for f in self.failures],
-            "metrics": numbers(self.metrics),
-            "results": regions_as_json(read_results(self.out)),
+            # Pooled with few others, measures would say what a man is who is held back.
+            "metrics": None if hidden else numbers(self.metrics),
+            "results": regions_as_json(results),
         }
 
     def as_text(self, verbose: bool = False) -> str:
@@ -75,6 +79,8 @@ class Emitted:
         failed = self._failed()
         if verbose:
             table = printed_table(self.metrics)
+            if held_back(read_results(self.out)):
+                table = [("measures", "held back with the men whom nobody has scored")]
             width = max((len(name) for name, _ in table), default=0)
             lines += [f"{name:<{width}}  {value}" for name, value in table]
             lines += [f"failed: {text}" for text in failed]

@@ -262,7 +262,8 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     """
     if decision.aim_npv is None and decision.aim_ppv is None:
         return None
-    own = settings_of(bundle).decision
+    # Who may see a result moves no threshold.
+    own = settings_of(bundle).decision.model_copy(update={"blinded": decision.blinded})
     with using(bundle):
         stored = bundle.metadata.get("operating_point")
         # The stored thresholds were chosen for the aims and costs of the training; others are

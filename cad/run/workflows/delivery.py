@@ -11,6 +11,8 @@ from cad.dicom.out.parametric_map import write_maps
 from cad.dicom.out.results import write_sr_and_seg
 from cad.folders.cohort.patients import patient_proof
 from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.blinding import held_back
+from cad.folders.run_folder.results import read_results
 from cad.run.audit.entries import audit_delivery, caller
 
 
@@ -63,6 +65,7 @@ def deliver(
     """
     if cohort is None:
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
+    hidden = sorted(held_back(read_results(run)))
     with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
         # A bundle is made from the report, which is then written for it and thrown away.
         folder = RunFolder(run).objects if objects else Path(scratch)
@@ -77,6 +80,8 @@ def deliver(
             reports = [path for path in files if path.name.endswith("_SR.dcm")]
             bundles = write_fhir(run, reports)
             lines.append(f"wrote {len(bundles)} FHIR bundles to {RunFolder(run).bundles}")
+    if hidden:
+        lines.append(f"held back until a reader has scored them: {', '.join(hidden)}")
     if send is not None and files:
         try:
             remarks = connect(send, aet, limits).store(files, patient_proof(cohort))

@@ -70,6 +70,14 @@ def make_run(folder: Path, patients: tuple[Patient, ...] = PATIENTS, seed: int =
     return folder
 
 
+def blind(run: Path, on: bool) -> None:
+    """Set whether the site of a run holds back what nobody has scored."""
+    record = json.loads((run / "run.json").read_text())
+    settings = record.get("settings") or {}
+    decision = {**(settings.get("decision") or {}), "blinded": on}
+    _json(run / "run.json", {**record, "settings": {**settings, "decision": decision}})
+
+
 def decided(frame: pd.DataFrame, failed: tuple[str, ...] = ()) -> pd.DataFrame:
     """Decide on every region, and on the men, none of whom has a probability of his own."""
     lower, upper = (np.full(len(frame), limit) for limit in THRESHOLDS)

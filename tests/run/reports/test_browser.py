@@ -45,14 +45,19 @@ def test_pages_are_silent_and_ask_for_nothing(standing: Callable[[str], Any]) ->
         assert seen.page.evaluate("window.stolen") is None
 
 
-def test_index_is_sorted_by_the_man_and_sorts_by_keyboard(
+def test_index_is_sorted_by_what_has_to_be_done_and_sorts_by_keyboard(
     finished_run: Path, opened: Callable[[Path], Any]
 ) -> None:
     page = opened(finished_run / "report" / "index.html").page
-    men = page.eval_on_selector_all(
-        "#patients tbody tr", "rows => rows.map(r => Number(r.dataset.man))"
+    rows = page.eval_on_selector_all(
+        "#patients tbody tr",
+        "rows => rows.map(r => [r.dataset.status, r.dataset.decision, Number(r.dataset.man)])",
     )
-    assert men == sorted(men, reverse=True)
+    ranks = {"refer": 1, "malignant": 2, "": 3, "benign": 4}
+    failing = ("failed", "awaiting ROI", "scored in part")
+    keys = [(0 if status in failing else ranks[word], -man) for status, word, man in rows]
+    assert keys == sorted(keys)
+    assert len({urgency for urgency, _ in keys}) > 2
     first = _probabilities(page)
     page.focus("button[data-key=p]")
     page.keyboard.press("Enter")

@@ -356,14 +356,28 @@ def test_suspicion_is_the_tools_or_the_readers(case: dict[str, Any], suspicion: 
     assert decide_one(case)["suspicion"] == suspicion
 
 
-def test_patients_are_listed_by_the_mans_probability(finished_run: Path, tmp_path: Path) -> None:
+def test_patients_are_listed_by_what_has_to_be_done_then_by_the_mans_probability(
+    finished_run: Path, tmp_path: Path
+) -> None:
     cases = {"a": row(0.61, (4, 3)), "b": row(0.03, (4, 5, 4, 3)), "c": row(0.04, (1, 1))}
     rows = [case | {"participant_id": name, "study_id": name} for name, case in cases.items()]
-    listed = list_patients(read_back(rows, finished_run, tmp_path))
-    assert [view.patient for view in listed] == ["a", "c", "b"]  # without one: by the first region
-    rows = [one | {"patient_probability": p} for one, p in zip(rows, (0.1, 0.3, 0.2), strict=True)]
-    listed = list_patients(read_back(rows, finished_run, tmp_path))
-    assert [view.patient for view in listed] == ["b", "c", "a"]
+    # Without a probability of the man: by his first region.
+    for men, expected in (((None,) * 3, ["a", "c", "b"]), ((0.1, 0.3, 0.2), ["b", "c", "a"])):
+        read = read_back(rows, finished_run, tmp_path)
+        regions = []
+        for one, man in zip(read.regions, men, strict=True):
+            regions.append(replace(one, patient_probability=man, patient_decision="refer"))
+        listed = list_patients(replace(read, regions=regions, failures=[]))
+        assert [view.patient for view in listed] == expected
+    results = read_back(rows, finished_run, tmp_path)
+    words = {"a": "benign", "b": "malignant", "c": "refer"}
+    regions = [replace(one, patient_decision=words[one.patient]) for one in results.regions]
+    results = replace(results, regions=regions, failures=[])
+    listed = list_patients(results)
+    assert [view.patient for view in listed] == ["c", "b", "a"]
+    torn = {"participant_id": "a", "study_id": "a", "stage": "read", "reason": "torn"}
+    listed = list_patients(replace(results, failures=[torn]))
+    assert [view.patient for view in listed] == ["a", "c", "b"]
 
 
 def test_a_run_of_an_earlier_version_is_refused(finished_run: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@
     status: row.dataset.status,
     ...known(row),
   }));
-  // What nobody has scored has no place in any order until it is shown.
+  // What nobody has scored and is held back has no place in any order.
   function known(row) {
     if (row.classList.contains("blinded")) return { p: -1, man: -1, readers: -1, decision: "", counts: [0, 0, 0] };
     const { p, man, readers, decision, counts } = row.dataset;
@@ -88,16 +88,6 @@
     field("shown").textContent = `${wanted.length} of ${rows.length} patients`;
   }
   for (const f of fields) f.addEventListener("input", filter);
-  const unblind = document.getElementById("unblind");
-  if (unblind) unblind.addEventListener("click", () => {
-    for (const item of rows) {
-      item.row.classList.remove("blinded");
-      Object.assign(item, known(item.row));
-    }
-    unblind.hidden = true;
-    rows.sort((a, b) => b.man - a.man);
-    filter();
-  });
   field("clear").addEventListener("click", () => {
     fields.forEach((f, i) => { f.value = defaults[i]; });
     filter();

@@ -108,7 +108,6 @@
       const hide = () => { for (const o of which.options) o.hidden = o.disabled = this.blinded && o.value === "probability"; };
       hide();
       if (this.blinded && this.layers.adc) which.value = "adc";
-      document.addEventListener("cad-reveal", hide);
       if (this.layers.ktrans && (this.blinded || !this.layers.probability)) which.value = "ktrans";
       which.addEventListener("change", () => { this.find("map").checked = true; this.draw(); });
       if (!maps.length) for (const name of ["map", "which"]) this.find(name).disabled = true;

@@ -1,0 +1,144 @@
+"""Hold back what a run says of men whom no reader has scored, where the site wants it so.
+
+``decision.blinded`` is the site's setting. The tables of the run keep every number, for programs;
+whatever a person reads goes through this module: pages, terminal, JSON and DICOM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pandas as pd
+
+from cad.base.files import JsonObject
+from cad.folders.run_folder.results import RegionResult, Results
+
+
+def is_blinded(run: JsonObject) -> bool:
+    """Tell whether the site holds back the results of men whom nobody has scored.
+
+    Parameters
+    ----------
+    run : dict
+        Content of ``run.json``.
+    """
+    decision = (run.get("settings") or {}).get("decision") or {}
+    return bool(decision.get("blinded"))
+
+
+def unscored_men(rows: Iterable[tuple[str, bool]]) -> frozenset[str]:
+    """Return the men of whom no region has a reader's score.
+
+    Parameters
+    ----------
+    rows : iterable of (str, bool)
+        For each region its man, and whether a reader has scored it.
+    """
+    men: set[str] = set()
+    scored: set[str] = set()
+    for man, has_score in rows:
+        men.add(man)
+        if has_score:
+            scored.add(man)
+    return frozenset(men - scored)
+
+
+def held_back_of_table(run: JsonObject, table: pd.DataFrame) -> frozenset[str]:
+    """Return the men whose results are held back, from the table of a run.
+
+    Parameters
+    ----------
+    run : dict
+        Content of ``run.json``.
+    table : DataFrame
+        Content of ``probabilities.csv``.
+    """
+    if not is_blinded(run):
+        return frozenset()
+    has_scores = pd.Series(False, index=table.index)
+    if "scores" in table:
+        has_scores = table["scores"].fillna("").astype(str) != ""
+    return unscored_men(zip(table["participant_id"].astype(str), has_scores, strict=True))
+
+
+def held_back(results: Results) -> frozenset[str]:
+    """Return the men whose results are held back.
+
+    A run of a table has no images, so that nobody reads its men and nothing is held back.
+
+    Parameters
+    ----------
+    results : Results
+        Content of a run folder.
+    """
+    if not is_blinded(results.run) or not results.pictured:
+        return frozenset()
+    return unscored_men((region.patient, bool(region.scores)) for region in results.regions)
+
+
+def open_results(results: Results) -> Results:
+    """Return what a person may see of a run.
+
+    Of a man who is held back his regions keep place and outline and lose every number, decision and
+    histology. The run's measures are left out too while a man is held back: pooled with few others
+    they would say what he is.
+
+    Parameters
+    ----------
+    results : Results
+        Content of a run folder; not changed.
+    """
+    men = held_back(results)
+    if not men:
+        return results
+    regions = []
+    for region in results.regions:
+        regions.append(_without_result(region) if region.patient in men else region)
+    studies = {region.study for region in results.regions if region.patient in men}
+    return replace(
+        results,
+        metrics={},
+        regions=regions,
+        reasons={key: value for key, value in results.reasons.items() if key[0] not in studies},
+        men={name: man for name, man in results.men.items() if name not in men},
+    )
+
+
+def _without_result(region: RegionResult) -> RegionResult:
+    """Return a region with its place, and nothing that the tool or histology says of it."""
+    return RegionResult(
+        patient=region.patient,
+        study=region.study,
+        roi=region.roi,
+        label=region.label,
+        zone=region.zone,
+        probability=None,
+        probability_of="",
+        probability_images=None,
+        belief=None,
+        decision="",
+        decision_model="",
+        decision_reason=[],
+        decision_value=None,
+        p=None,
+        eta=None,
+        label_kind="",
+        histology="",
+        isup="",
+        truth=None,
+        scores=[],
+        with_tool=[],
+        patient_probability=None,
+        warnings=[],
+        plausible=None,
+        readers_mean=None,
+        gap=None,
+        apart="",
+        suspicion=None,
+        patient_decision="",
+        model=region.model,
+        sector=region.sector,
+        psa=region.psa,
+        age=region.age,
+    )
