@@ -120,7 +120,7 @@ def display_grid(study: Study) -> Volume:
         if mask is not None:
             inside |= resample_mask(mask, image).array
     if study.gland is None:
-        near = inside.any(axis=(1, 2))
+        near = np.asarray(inside.any(axis=(1, 2)))
         across_middle = _middle(image, MIDDLE_MM - MARGIN_MM).array
         inside |= across_middle & near[:, np.newaxis, np.newaxis]
     across = MARGIN_MM / np.array(image.spacing[1::-1])
