@@ -93,6 +93,8 @@ class ImagePlace(NamedTuple):
 
     Parameters
     ----------
+    side : str
+        ``left``, ``right`` or ``midline`` of the image.
     left_mm : float
         Distance of the region's centre from the image's midline, mm; negative on the patient's
         right.
@@ -103,6 +105,7 @@ class ImagePlace(NamedTuple):
         shallow to tell.
     """
 
+    side: str
     left_mm: float
     third: str
     depth: str
@@ -137,7 +140,10 @@ def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
     depth = ""
     if (max(centres) - min(centres)) * labels.spacing[1] >= SAME_DEPTH_MM:
         depth = "anterior" if y < middle else "posterior"
-    return ImagePlace(left_mm, third, depth)
+    side = "midline"
+    if abs(left_mm) >= NEAR_MIDLINE_MM:
+        side = "left" if left_mm > 0 else "right"
+    return ImagePlace(side, left_mm, third, depth)
 
 
 def axial_diameter(inside: np.ndarray, spacing: tuple[float, float]) -> float:

@@ -7,7 +7,6 @@ from cad.base.files import JsonObject
 from cad.base.terms.modality import short_name
 from cad.base.terms.sectors import WORDS
 from cad.folders.run_folder.results import RegionResult, Results
-from cad.mri.features.place import NEAR_MIDLINE_MM
 from cad.run.reports.images import KeyImage, StudyImages, key_images, key_slice
 from cad.run.reports.plots import CurvePlot, curve_plot, measured, probability_text
 from cad.run.reports.reasons import ReasonSum, reason_sum
@@ -194,24 +193,15 @@ def _place_words(
     if region.sector or place is not None or in_image is None:
         return re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place, in_image))
     parts = [WORDS.get(region.zone, region.zone)] if region.zone else []
-    side = _side_of_image(in_image)
     distance = abs(float(in_image["left_mm"]))
-    if side:
-        parts.append(f"{distance:.0f} mm {side} of the image's midline")
-    else:
+    if in_image["side"] == "midline":
         parts.append("at the image's midline")
+    else:
+        parts.append(f"{distance:.0f} mm {in_image['side']} of the image's midline")
     parts.append(f"{in_image['third']} third of the stack")
     if in_image["depth"]:
         parts.append(f"{in_image['depth']} among the regions")
     return f"{', '.join(parts)} (by the image: no gland mask)"
-
-
-def _side_of_image(in_image: JsonObject) -> str:
-    """Return the patient's side on which a region lies in the image; empty at the midline."""
-    left_mm = float(in_image["left_mm"])
-    if abs(left_mm) < NEAR_MIDLINE_MM:
-        return ""
-    return "left" if left_mm > 0 else "right"
 
 
 def _where(region: RegionResult, place: JsonObject | None, in_image: JsonObject | None) -> str:
@@ -219,8 +209,7 @@ def _where(region: RegionResult, place: JsonObject | None, in_image: JsonObject 
     if region.sector:
         return region.sector
     if place is None and in_image is not None:
-        side = _side_of_image(in_image) or "midline"
-        where = f"{side}, {in_image['third']} third (by the image)"
+        where = f"{in_image['side']}, {in_image['third']} third (by the image)"
         return f"{region.zone} {where}" if region.zone else where
     if place is None:
         return region.zone

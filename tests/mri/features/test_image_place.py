@@ -23,11 +23,11 @@ def image(regions: dict[int, tuple[int, int, int]], direction: np.ndarray | None
 def test_hand_counted_places() -> None:
     labels = image({1: (1, 30, 80), 2: (6, 70, 20), 3: (11, 50, 50)})
     # 30 voxels of .5 mm beside column 50 of 0 to 100.
-    assert place_in_image(labels, 1) == ImagePlace(15.0, "lower", "anterior")
-    assert place_in_image(labels, 2) == ImagePlace(-15.0, "middle", "posterior")
+    assert place_in_image(labels, 1) == ImagePlace("left", 15.0, "lower", "anterior")
+    assert place_in_image(labels, 2) == ImagePlace("right", -15.0, "middle", "posterior")
     third = place_in_image(labels, 3)
     assert third is not None
-    assert (third.left_mm, third.third) == (0.0, "upper")
+    assert (third.side, third.left_mm, third.third) == ("midline", 0.0, "upper")
 
 
 def test_one_depth_is_called_neither_front_nor_back() -> None:
