@@ -346,16 +346,17 @@ def check_names(names: Sequence[str]) -> None:
     CadError
         Naming the first such column.
     """
-    for name in names:
+    for place, name in enumerate(names, start=1):
         if control := CONTROL.search(name):
             raise CadError(
-                f"column name {name[:80]!r} holds the control character {control[0]!r}",
+                f"column {place}: the column name {name[:80]!r} holds the control character "
+                f"{control[0]!r}, which a name has not",
                 hint="rename the column",
             )
         if len(name) > MAX_NAME:
             raise CadError(
-                f"column name '{name[:40]}…' of {len(name)} characters; at most {MAX_NAME} are "
-                "read",
+                f"column {place}: a column name of {len(name)} characters, '{name[:40]}…'; at most "
+                f"{MAX_NAME} are read",
                 hint="rename the column",
             )
     twice = [name for name, count in Counter(names).items() if name and count > 1]

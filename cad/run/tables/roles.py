@@ -188,8 +188,9 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
         for name in members:
             if name in option_of:
                 raise CadError(
-                    f"{option_of[name]} and {option} both name the column {name!r}, and a column "
-                    "has one role",
+                    f"{option_of[name]} {','.join(roles[option_of[name]])} and "
+                    f"{option} {','.join(members)} both name the column {name!r}, and a column has "
+                    "one role",
                     hint=f"take {typed(name)} out of {option_of[name]} or out of {option}",
                 )
             option_of[name] = option

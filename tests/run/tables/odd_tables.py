@@ -451,8 +451,8 @@ ODD: list[Odd] = [
         "one column, two roles",
         csv,
         ("--patient", "patient", "--scores", "r1,cancer", "--histology", "cancer"),
-        says="--histology and --scores both name the column 'cancer', and a column has one role "
-        "(take cancer out of --histology or out of --scores)",
+        says="--histology cancer and --scores r1,cancer both name the column 'cancer', and a "
+        "column has one role (take cancer out of --histology or out of --scores)",
     ),
     Odd(
         "taken in and left out",
@@ -630,7 +630,8 @@ ODD: list[Odd] = [
     Odd(
         "a control character in a name",
         lambda f: csv(f).replace("t2,", "\x1b[31mred,", 1),
-        says="column name '\\x1b[31mred' holds the control character '\\x1b' (rename the column)",
+        says="column 6: the column name '\\x1b[31mred' holds the control character '\\x1b', which "
+        "a name has not (rename the column)",
     ),
     Odd(
         "two columns of one name",
@@ -935,8 +936,9 @@ ODD: list[Odd] = [
     Odd(
         "a name of 5000 letters",
         lambda f: csv(f.rename(columns={"adc": "a" * 5000})),
-        says="column name 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…' of 5000 characters; at "
-        "most 500 are read (rename the column)",
+        says="column 5: a column name of 5000 characters, "
+        "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'; at most 500 are read (rename the "
+        "column)",
     ),
     # Numbers as people and spreadsheets write them.
     Odd(
