@@ -164,9 +164,9 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
     while not folder.is_dir():
         new.append(folder)
         folder = folder.parent
-    for one in reversed(new):
-        one.mkdir(mode, exist_ok=True)
-        flush_names(one.parent)
+    for created in reversed(new):
+        created.mkdir(mode, exist_ok=True)
+        flush_names(created.parent)
 
 
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
@@ -248,19 +248,19 @@ def typed(kind: type[Made], content: JsonObject) -> Made:
 def _typed(kind: Any, content: Any) -> Any:
     import numpy as np
 
-    parts = typing.get_args(kind)
+    element_types = typing.get_args(kind)
     if kind is float:
         return np.nan if content is None else content
     if kind is np.ndarray:
         return np.array(content, dtype=float)
     if typing.get_origin(kind) in (typing.Union, UnionType):
-        return None if content is None else _typed(parts[0], content)
+        return None if content is None else _typed(element_types[0], content)
     if typing.get_origin(kind) is list:
-        return [_typed(parts[0], item) for item in content]
+        return [_typed(element_types[0], item) for item in content]
     if typing.get_origin(kind) is tuple:
-        return tuple(_typed(parts[0], item) for item in content)
+        return tuple(_typed(element_types[0], item) for item in content)
     if typing.get_origin(kind) is dict:
-        return {key: _typed(parts[1], item) for key, item in content.items()}
+        return {key: _typed(element_types[1], item) for key, item in content.items()}
     fields = _types(kind)
     if fields:
         # A TypedDict is called as a dataclass is.
@@ -349,7 +349,7 @@ def plain(text: str) -> str:
         Text from a user, a file or an archive.
     """
     return CONTROL.sub(
-        lambda found: found[0] if found[0] in "\n\t" else ascii(found[0])[1:-1], text
+        lambda match: match[0] if match[0] in "\n\t" else ascii(match[0])[1:-1], text
     )
 
 

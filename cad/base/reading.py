@@ -100,14 +100,14 @@ def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iter
     except CadError as error:
         raise error.at(file=source, roi=roi) from error.__cause__
     except MemoryError as error:
-        said = f"{problem}: it asks for more memory than there is"
+        message = f"{problem}: it asks for more memory than there is"
         hint = "look at its size, or raise --memory-limit and use --retry-failed"
-        raise CadError(said, file=source, roi=roi, hint=hint) from error
+        raise CadError(message, file=source, roi=roi, hint=hint) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _MACHINE:
             raise
-        said = f"{problem}: {_words(error)}"
-        raise CadError(said, file=source, roi=roi, hint=hint) from error
+        message = f"{problem}: {_words(error)}"
+        raise CadError(message, file=source, roi=roi, hint=hint) from error
 
 
 def _words(error: Exception) -> str:

@@ -568,7 +568,7 @@ def parse_settings(kind: type[T], content: dict[str, Any], file: object = "") ->
 
 
 def _explain(kind: type[Section], error: Any) -> str:
-    path = [str(part) for part in error["loc"]]
+    path = [str(key) for key in error["loc"]]
     where = ".".join(path)
     if error["type"] != "extra_forbidden":
         rule = str(error["msg"]).removeprefix("Value error, ")
@@ -581,10 +581,10 @@ def _explain(kind: type[Section], error: Any) -> str:
 
 def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
     """Return the keys that may stand at a path; list indices and choices of types are passed."""
-    for part in path:
-        if part.isdigit():
+    for key in path:
+        if key.isdigit():
             continue
-        field = next((f for n, f in kind.model_fields.items() if part in (n, f.alias)), None)
+        field = next((f for n, f in kind.model_fields.items() if key in (n, f.alias)), None)
         inner = next(_sections(field.annotation), None) if field else None
         if inner is None:
             return []

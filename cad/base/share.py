@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 FOLDERS = ("pipelines", "configs", "models", "sample_data")
 
 
-def shared(*parts: str) -> Path:
+def shared(*names: str) -> Path:
     """Return the path of something that travels with the project.
 
     Parameters
@@ -27,7 +27,7 @@ def shared(*parts: str) -> Path:
         When neither holds it.
     """
     installed = _PACKAGE / "share"
-    path = (installed if installed.is_dir() else _PACKAGE.parent).joinpath(*parts)
+    path = (installed if installed.is_dir() else _PACKAGE.parent).joinpath(*names)
     if not path.exists():
         raise CadError("this installation of cad lacks it; reinstall the project", file=path)
     return path

@@ -183,8 +183,8 @@ def import_command(
         from cad.run.execution.pool import Caller
 
         with Caller(options) as call:
-            seen = explain_source(Path(source), file, call)
-        common.show(seen.as_dict(), as_json, lambda _: seen.as_text())
+            explanation = explain_source(Path(source), file, call)
+        common.show(explanation.as_dict(), as_json, lambda _: explanation.as_text())
         return
     if new_rules is not None:
         from cad.dicom.into.explain import decisions, write_rules
@@ -332,8 +332,8 @@ def recalibrate(
     from cad.run.pipeline import recalibrate_model
 
     options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
-    said = recalibrate_model(model, cohort, out, options)
-    common.show(said, as_json, lambda site: "\n".join([*site["text"], f"wrote {out}"]))
+    report = recalibrate_model(model, cohort, out, options)
+    common.show(report, as_json, lambda site: "\n".join([*site["text"], f"wrote {out}"]))
 
 
 @app.command(rich_help_panel=DATA)
@@ -536,7 +536,7 @@ def experiment(
     """
     from cad.evidence.experiments import Options, run_experiment
 
-    names = tuple(part.strip() for part in datasets.split(",") if part.strip())
+    names = tuple(word.strip() for word in datasets.split(",") if word.strip())
     common.say(f"wrote {run_experiment(name, Options(out, data, repeats, names, jobs))}")
 
 

@@ -646,8 +646,8 @@ class JointModel:
         np.maximum.at(at_least, data.man[judged], probability[judged])
         at_most = leak + belongs @ np.where(judged, probability, 0.0)
         total = np.clip(total, np.maximum(at_least, leak), np.minimum(at_most, 1.0))
-        seen = np.bincount(data.man[judged], minlength=data.men) > 0
-        total = np.where(seen | self.has_leak, total, np.nan)
+        has_region = np.bincount(data.man[judged], minlength=data.men) > 0
+        total = np.where(has_region | self.has_leak, total, np.nan)
 
         moved = free[data.man] * risk
         by_region = moved.sum(axis=1)[:, None] * design
@@ -1063,13 +1063,13 @@ class _Problem:
 
     def scores(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return each man's log-likelihood, shape (m,), and its gradient, shape (m, p)."""
-        at = self._at_nodes(value)
-        mean_slope = (at.posterior[self.man] * at.slope).sum(axis=1)
+        nodes = self._at_nodes(value)
+        mean_slope = (nodes.posterior[self.man] * nodes.slope).sum(axis=1)
         gradient = self.belongs @ (mean_slope[:, None] * self.design)
-        gradient += (at.posterior * at.leak_slope).sum(axis=1)[:, None] * self.leak_design
-        by_effect = self.belongs @ at.slope + at.leak_slope
-        gradient[:, -1] += (at.posterior * at.effect * by_effect).sum(axis=1)
-        return at.likelihood, gradient
+        gradient += (nodes.posterior * nodes.leak_slope).sum(axis=1)[:, None] * self.leak_design
+        by_effect = self.belongs @ nodes.slope + nodes.leak_slope
+        gradient[:, -1] += (nodes.posterior * nodes.effect * by_effect).sum(axis=1)
+        return nodes.likelihood, gradient
 
     def hessian(self, value: np.ndarray) -> np.ndarray:
         """Return the Hessian of minus the log-likelihood, shape (p, p) (Louis 1982).
@@ -1077,25 +1077,27 @@ class _Problem:
         It is the mean of what it were if the men's effects were known, minus the spread of the
         gradient over what they may be.
         """
-        at = self._at_nodes(value)
+        nodes = self._at_nodes(value)
         size = self.design.shape[1]
         # Every man's gradient at every node.
-        gradient = self._summed(at.slope, at.leak_slope, at.effect)
-        mean = np.einsum("mk,mkp->mp", at.posterior, gradient)
-        weighted = at.posterior[:, :, None] * gradient
+        gradient = self._summed(nodes.slope, nodes.leak_slope, nodes.effect)
+        mean = np.einsum("mk,mkp->mp", nodes.posterior, gradient)
+        weighted = nodes.posterior[:, :, None] * gradient
         spread = weighted.reshape(-1, size).T @ gradient.reshape(-1, size) - mean.T @ mean
         # Each region's curvature in its log-odds, and each man's in those of his leak.
-        hessian = _outer_sum(self.design, at.posterior[self.man] * at.curvature, at.effect)
-        hessian += _outer_sum(self.leak_design, at.posterior * at.leak_curvature, at.effect)
+        hessian = _outer_sum(self.design, nodes.posterior[self.man] * nodes.curvature, nodes.effect)
+        hessian += _outer_sum(
+            self.leak_design, nodes.posterior * nodes.leak_curvature, nodes.effect
+        )
         # The effect is the exponential of its parameter, which has a second derivative, too.
-        by_effect = self.belongs @ at.slope + at.leak_slope
-        hessian[-1, -1] -= float((at.posterior * at.effect * by_effect).sum())
+        by_effect = self.belongs @ nodes.slope + nodes.leak_slope
+        hessian[-1, -1] -= float((nodes.posterior * nodes.effect * by_effect).sum())
         if self.leaking_men.any():
             # Cancer in any of several places: they are tied at a node as well.
-            places = np.isnan(self.truth)[:, None] * at.risk
-            tied = self._summed(places, at.leak_risk, at.effect)
-            times = np.where(self.leaking_men[:, None], at.odds * (1 + at.odds), 0.0)
-            weighted = (at.posterior * times)[:, :, None] * tied
+            places = np.isnan(self.truth)[:, None] * nodes.risk
+            tied = self._summed(places, nodes.leak_risk, nodes.effect)
+            times = np.where(self.leaking_men[:, None], nodes.odds * (1 + nodes.odds), 0.0)
+            weighted = (nodes.posterior * times)[:, :, None] * tied
             hessian += weighted.reshape(-1, size).T @ tied.reshape(-1, size)
         return np.asarray(hessian - spread)
 

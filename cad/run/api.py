@@ -416,8 +416,8 @@ def validate(
     check_columns(getattr(X, "columns", ()))
     p = _numbers("y", y)
     owner = _patients(patients, len(p))
-    known = np.full(len(p), np.nan) if truth is None else _truth("truth", truth, len(p))
-    believed = _believed(readers, p, known)
+    truth_values = np.full(len(p), np.nan) if truth is None else _truth("truth", truth, len(p))
+    believed = _believed(readers, p, truth_values)
     left_out = owner if folds is None else deal_patients(owner, folds, seed)
     made = out_of_fold(
         learner, X, p, groups=left_out, patients=owner, eta=eta, relabel=relabel, n_jobs=jobs
@@ -432,7 +432,7 @@ def validate(
         eta=eta,
         patients=owner,
         target=believed,
-        truth=None if truth is None else known,
+        truth=None if truth is None else truth_values,
         relabel=relabel,
         centred=made.centred,
         of_histology=histology_rivals,
@@ -443,11 +443,11 @@ def validate(
         probability=made.probability,
         decision_value=made.decision,
         centred=made.centred,
-        truth=known,
+        truth=truth_values,
         p=believed,
     )
     whole = partial(summarise, frame, reader_scores=_long(keys, readers), folds=made)
-    notes = broken_promises(owner, believed, known, readers, beside.table)
+    notes = broken_promises(owner, believed, truth_values, readers, beside.table)
     disagreement = None
     if eta is not None and readers is not None and readers.shape[1] > 1:
         disagreement = measure_disagreement(learner, X, p, eta, patients=owner, seed=seed)
@@ -467,7 +467,7 @@ def validate(
         y=p,
         eta=np.full(len(p), np.nan) if eta is None else np.broadcast_to(eta, len(p)).astype(float),
         believed=believed,
-        truth=known,
+        truth=truth_values,
         patients=owner.tolist(),
         readers=readers,
         learner=_class_of(learner),
@@ -522,17 +522,17 @@ def _patients(patients: ArrayLike, n: int) -> np.ndarray:
 def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the readers' mean, shape (n,); NaN where nobody is known to have read."""
     if readers is None:
-        seen = ~np.isnan(truth)
+        with_truth = ~np.isnan(truth)
         # Labels that histology made certain are no reader's.
-        made = seen.any() and bool((p[seen] == truth[seen]).all())
-        return np.where(seen & made, np.nan, p)
+        made = with_truth.any() and bool((p[with_truth] == truth[with_truth]).all())
+        return np.where(with_truth & made, np.nan, p)
     if len(readers) != len(p):
         raise CadError(f"readers has {len(readers)} rows, X and y have {len(p)}")
     grades = _numbers("readers", readers.to_numpy())
     off = grades[(grades < 0) | (grades > 1)]
     if off.size:
-        said = f"readers holds {off[0]:g}, must be probabilities in [0, 1]"
-        raise CadError(said, hint="a 5-point score s is (s - 1) / 4; cad.consensus reads scores")
+        message = f"readers holds {off[0]:g}, must be probabilities in [0, 1]"
+        raise CadError(message, hint="a 5-point score s is (s - 1) / 4; cad.consensus reads scores")
     return AgreementReaders().fit(grades, truth).predict(grades).p
 
 

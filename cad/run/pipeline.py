@@ -361,17 +361,19 @@ def compare_pipelines(
     settings = [
         read_settings(PipelineSettings, find("pipelines", name, ".yaml")) for name in pipelines
     ]
-    names = [part.name for part in settings]
+    names = [pipeline.name for pipeline in settings]
     if len(set(names)) < max(len(names), 2):
         raise CadError(f"two or more pipelines of different names are compared: {names}")
-    if len({part.validate_.scheme for part in settings}) > 1:
+    if len({pipeline.validate_.scheme for pipeline in settings}) > 1:
         raise CadError("pipelines are compared on the same folds: validate.scheme differs")
     with claimed(out, COMPARISON):
         runs: dict[str, Judged] = {}
-        for part in settings:
+        for pipeline in settings:
             # Pipelines that differ in the learner alone measure the same: it is done once.
-            like = [s.name for s in settings if settings_key(s) == settings_key(part)]
-            runs[part.name] = _validated(part, root, out / part.name, options, out / like[0])
+            like = [s.name for s in settings if settings_key(s) == settings_key(pipeline)]
+            runs[pipeline.name] = _validated(
+                pipeline, root, out / pipeline.name, options, out / like[0]
+            )
         return compare_validated(runs, RunFolder(out))
 
 

@@ -287,7 +287,7 @@ def test_a_command_ends_with_five_lines(tmp_path: Path) -> None:
     table.to_csv(tmp_path / "probabilities.csv", index=False)
     (tmp_path / "run.json").write_text("{}")
     words, nothing = table["decision"].fillna("").to_numpy(str), np.full(5, np.nan)
-    stated = measure_decisions(words, nothing, words, DecisionSettings(), seen=False)
+    stated = measure_decisions(words, nothing, words, DecisionSettings(), after_histology=False)
     assert (stated.scored, stated.decided) == (4, 0.5)
     lines = closing_lines(read_results(tmp_path), Summary(decisions={"stated": stated}))
     few = Summary(warnings=["few"])

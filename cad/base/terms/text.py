@@ -22,7 +22,7 @@ def to_markdown(table: pd.DataFrame) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def interval_text(part: object, digits: int = 3) -> str:
+def interval_text(interval: object, digits: int = 3) -> str:
     """Return a value with its confidence interval as text, such as ``0.843 [0.791, 0.885]``.
 
     The value stands alone where the interval has no ends; a dash stands for a missing value.
@@ -34,9 +34,11 @@ def interval_text(part: object, digits: int = 3) -> str:
     digits : int
         Decimals.
     """
-    if isinstance(part, float | int):
-        part = {"value": part}
-    numbers: Mapping[str, Any] = part if isinstance(part, Mapping) else vars(part) if part else {}
+    if isinstance(interval, float | int):
+        interval = {"value": interval}
+    numbers: Mapping[str, Any] = (
+        interval if isinstance(interval, Mapping) else vars(interval) if interval else {}
+    )
     value, lower, upper = (_fixed(numbers.get(key), digits) for key in ("value", "lower", "upper"))
     return value if "–" in (value, lower, upper) else f"{value} [{lower}, {upper}]"
 

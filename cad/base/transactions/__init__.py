@@ -88,7 +88,7 @@ def stage(folder: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) -> None:
+def commit(folder: Path, new: Mapping[str, Path], removed: Collection[str] = ()) -> None:
     """Replace, add and remove files of a folder in one step: all of them, or none.
 
     Parameters
@@ -99,7 +99,7 @@ def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) ->
         Keys are paths relative to the folder, values the new files or folders, which were built in
         a :func:`stage` of the folder. They are moved there and replace what is there. No key may
         lie inside another.
-    gone : collection of str
+    removed : collection of str
         Relative paths of files and folders to remove.
     """
     with stage(folder) as scratch:
@@ -109,7 +109,7 @@ def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) ->
             target = change / _NEW / place
             target.parent.mkdir(parents=True, exist_ok=True)
             os.rename(built, target)
-        write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(gone)})
+        write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(removed)})
         for inner, _, names in os.walk(change):
             for name in names:  # also what a library wrote, which flushes nothing
                 flush(Path(inner, name))
@@ -174,11 +174,11 @@ def _carry_out(folder: Path) -> None:
     """Move what was committed into place; every step may have been done before."""
     change = folder / COMMIT
     if pending(folder):
-        new, gone = _read(folder, change / _JOURNAL)
-        for number, place in enumerate([*new, *gone]):
+        new, removed = _read(folder, change / _JOURNAL)
+        for number, place in enumerate([*new, *removed]):
             built, target = change / _NEW / place, folder / place
             arrived = place in new and not os.path.lexists(built)
-            if not arrived and (target.is_dir() or place in gone) and os.path.lexists(target):
+            if not arrived and (target.is_dir() or place in removed) and os.path.lexists(target):
                 os.rename(target, change / f"old-{number}")
                 flush_names(target.parent)
             if place in new and not arrived:
@@ -195,14 +195,14 @@ def _read(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
     """Return the places that a journal names; none may lead out of the folder."""
     with reading(journal, "no journal of a change"):
         content = read_json(journal)
-        new, gone = ([str(place) for place in content[key]] for key in ("new", "gone"))
+        new, removed = ([str(place) for place in content[key]] for key in ("new", "gone"))
     top = folder.resolve()
-    for place in [*new, *gone]:
-        parts = PurePosixPath(place).parts
-        inside = parts and not PurePosixPath(place).is_absolute() and ".." not in parts
+    for place in [*new, *removed]:
+        segments = PurePosixPath(place).parts
+        inside = segments and not PurePosixPath(place).is_absolute() and ".." not in segments
         if not inside or not (folder / place).parent.resolve().is_relative_to(top):
             raise CadError(f"{place[:80]!r} would lie outside the folder", file=journal)
-    return new, gone
+    return new, removed
 
 
 def _sweep(folder: Path) -> None:

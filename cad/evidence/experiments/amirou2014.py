@@ -62,9 +62,9 @@ def read_beats(folder: Path) -> tuple[np.ndarray, np.ndarray]:
             raise CadError("no such ECG record", file=path, hint="give its folder with --data")
         with np.load(path, allow_pickle=False) as data:
             signal = data["signal"].astype(float) / float(data["adc_gain"])
-            rows, kept = beat_features(signal, int(data["fs"]), data["beat_sample"])
+            rows, complete = beat_features(signal, int(data["fs"]), data["beat_sample"])
             features.append(rows)
-            labels.append(data["beat_is_pvc"][kept])
+            labels.append(data["beat_is_pvc"][complete])
     return np.vstack(features), np.concatenate(labels)
 
 
@@ -91,27 +91,27 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
     half = round(_HALF_WINDOW_S * fs)
     inner = slice(half - round(_DEFLECTION_S * fs), half + round(_DEFLECTION_S * fs) + 1)
     rr = np.diff(beats) / fs
-    kept = np.arange(_HISTORY + 1, len(beats) - 1)
-    kept = kept[(beats[kept] >= half) & (beats[kept] + half < len(signal))]
-    windows = signal[beats[kept, None] + np.arange(-half, half + 1)]
+    complete = np.arange(_HISTORY + 1, len(beats) - 1)
+    complete = complete[(beats[complete] >= half) & (beats[complete] + half < len(signal))]
+    windows = signal[beats[complete, None] + np.arange(-half, half + 1)]
     windows = windows - np.median(windows, axis=1, keepdims=True)
-    history = np.array([rr[k - 1 - _HISTORY : k - 1].mean() for k in kept])
+    history = np.array([rr[k - 1 - _HISTORY : k - 1].mean() for k in complete])
     central = windows[:, inner]
-    largest = central[np.arange(len(kept)), np.abs(central).argmax(axis=1)]
+    largest = central[np.arange(len(complete)), np.abs(central).argmax(axis=1)]
     slope = np.abs(np.gradient(windows, axis=1))
     steep = slope >= 0.5 * slope.max(axis=1, keepdims=True)
     rows = np.column_stack(
         [
-            rr[kept - 1],
-            rr[kept],
-            rr[kept - 1] / history,
+            rr[complete - 1],
+            rr[complete],
+            rr[complete - 1] / history,
             largest,
             np.ptp(windows, axis=1),
             (steep.shape[1] - steep[:, ::-1].argmax(axis=1) - steep.argmax(axis=1)) / fs,
             _correlation(windows, np.median(windows, axis=0)),
         ]
     )
-    return rows, kept
+    return rows, complete
 
 
 def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
@@ -261,7 +261,9 @@ def _study(problem: DataSet, options: Options, data: str, page: str = "page") ->
     seeds = options.repeats or SEEDS
     C = choose_cost(problem)
     work = (delayed(_one_seed)(problem, C, seed) for seed in range(seeds))
-    rows = pd.DataFrame([row for part in Parallel(n_jobs=options.jobs)(work) for row in part])
+    rows = pd.DataFrame(
+        [row for seed_rows in Parallel(n_jobs=options.jobs)(work) for row in seed_rows]
+    )
     symmetric = rows[rows["theta"] == 1.0]
     curve = symmetric.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
     costly = rows[rows["theta"] == THETA]
@@ -317,10 +319,10 @@ def choose_cost(problem: DataSet) -> float:
             C=C, kernel="rbf", gamma=problem.gamma, costs=(1.0, 1.0, CHOICE_R, CHOICE_R)
         )
         # Scaled inside each fold: a held-out row must not move its own features.
-        said = cross_val_predict(
+        decision = cross_val_predict(
             make_pipeline(StandardScaler(), learner), X, y, cv=StratifiedKFold(FOLDS)
         )
-        total[C] = reject_point(y, said, costs).cost
+        total[C] = reject_point(y, decision, costs).cost
     return min(total, key=lambda C: total[C])
 
 
@@ -352,9 +354,9 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
                 half = symmetric_half_width(r)
                 rules.append(("symmetric", r, decide(f, -half, half)))
             rows += [
-                {"rule": rule, "theta": theta, "r": at, "seed": seed}
-                | _counted(y_test, said, forced, costs)
-                for rule, at, said in rules
+                {"rule": rule, "theta": theta, "r": cost_of_referring, "seed": seed}
+                | _counted(y_test, decision, forced, costs)
+                for rule, cost_of_referring, decision in rules
             ]
     return rows
 
@@ -379,13 +381,13 @@ def symmetric_half_width(r: float) -> float:
 
 
 def _counted(
-    truth: np.ndarray, said: np.ndarray, forced: np.ndarray, costs: DecisionSettings
+    truth: np.ndarray, decision: np.ndarray, forced: np.ndarray, costs: DecisionSettings
 ) -> dict[str, object]:
-    point = reject_point(truth, said, costs)
+    point = reject_point(truth, decision, costs)
     return {
         "reject rate": point.reject_rate,
         "error rate": point.error_rate,
-        "spared errors": float(((said == -1) & (forced != truth)).mean()),
+        "spared errors": float(((decision == -1) & (forced != truth)).mean()),
         "cost": point.cost,
         "sensitivity": point.sensitivity,
         "positive predictivity": point.ppv,
@@ -428,10 +430,10 @@ def _ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
     """
     out = []
     for rule, published in zip(_RULES, problem.published, strict=True):
-        part = rows[(rows["rule"] == rule) & (rows["theta"] == 1.0)]
-        mean = part.groupby("r")[["reject rate", "error rate"]].mean()
+        of_rule = rows[(rows["rule"] == rule) & (rows["theta"] == 1.0)]
+        mean = of_rule.groupby("r")[["reject rate", "error rate"]].mean()
         change = mean.loc[RATIO_ENDS[0]] - mean.loc[RATIO_ENDS[1]]
-        high = part[part["r"].between(*RATIO_ENDS)].groupby("seed").mean(numeric_only=True)
+        high = of_rule[of_rule["r"].between(*RATIO_ENDS)].groupby("seed").mean(numeric_only=True)
         share = -high["spared errors"] / high["reject rate"]
         out.append(
             {
@@ -449,8 +451,8 @@ def _ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
 
 
 def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
-    part = rows[(rows["theta"] == THETA) & rows["rule"].isin(["cost-based", "no rejection"])]
-    table = part.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
+    compared = rows[(rows["theta"] == THETA) & rows["rule"].isin(["cost-based", "no rejection"])]
+    table = compared.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
     based = table[table["rule"] == "cost-based"]
     # Costs at different r are in different units of rejecting; the paper takes the smallest.
     best = based.loc[[based["cost"].idxmin()]]
@@ -505,23 +507,23 @@ def _figure(curve: pd.DataFrame, costly: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(11, 7))
     rate, trade, ratio, cost = figure.subplots(2, 2).ravel()
     for rule, colour in zip(_RULES, ("k", "#D55E00"), strict=True):
-        part = curve[curve["rule"] == rule]
-        rate.plot(part["r"], part["reject rate"], "o-", ms=3, color=colour, label=rule)
-        trade.plot(part["reject rate"], part["error rate"], "o-", ms=3, color=colour)
-        some = part[part["reject rate"] > _NO_CHANGE]
+        of_rule = curve[curve["rule"] == rule]
+        rate.plot(of_rule["r"], of_rule["reject rate"], "o-", ms=3, color=colour, label=rule)
+        trade.plot(of_rule["reject rate"], of_rule["error rate"], "o-", ms=3, color=colour)
+        some = of_rule[of_rule["reject rate"] > _NO_CHANGE]
         share = -some["spared errors"] / some["reject rate"]
         ratio.plot(some["r"], share, "o-", ms=3, color=colour)
     rate.set(xlabel="reject cost r", ylabel="reject rate")
     rate.legend()
     trade.set(xlabel="reject rate", ylabel="error rate")
     ratio.set(xlabel="reject cost r", ylabel="- rejects that were errors")
-    part = costly[costly["rule"] == "cost-based"]
-    cost.plot(part["reject rate"], part["sensitivity"], "k", label="sensitivity")
-    cost.plot(part["reject rate"], part["positive predictivity"], "r", label="predictivity")
+    of_rule = costly[costly["rule"] == "cost-based"]
+    cost.plot(of_rule["reject rate"], of_rule["sensitivity"], "k", label="sensitivity")
+    cost.plot(of_rule["reject rate"], of_rule["positive predictivity"], "r", label="predictivity")
     cost.set(xlabel=f"reject rate, θ = {THETA}", ylabel="sensitivity, predictivity")
     cost.legend(loc="center right")
     right = cost.twinx()
-    right.plot(part["reject rate"], part["cost"], "b:")
+    right.plot(of_rule["reject rate"], of_rule["cost"], "b:")
     right.set_ylabel("cost (dotted)")
     figure.tight_layout()
     return figure

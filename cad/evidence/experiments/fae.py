@@ -39,8 +39,8 @@ def feature_sets(columns: list[str]) -> dict[str, list[str]]:
         Names as pyradiomics gives them.
     """
     size = [name for name in columns if "_shape_" in name or "_general_info_" in name]
-    rest = [name for name in columns if name not in size]
-    return {"all": columns, "without size and shape": rest, "size and shape alone": size}
+    texture = [name for name in columns if name not in size]
+    return {"all": columns, "without size and shape": texture, "size and shape alone": size}
 
 
 @door("own", "published data")
@@ -58,16 +58,16 @@ def men(options: Options) -> Result:
     with reading(path, "not FAE's table of features"):
         table = pd.read_csv(path, index_col=0)
         y, every = table["label"].to_numpy(float), list(table.columns.drop("label"))
-    man, part = np.arange(len(y)), np.empty(len(y), dtype=int)
+    man, fold = np.arange(len(y)), np.empty(len(y), dtype=int)
     deal = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
     for number, (_, test) in enumerate(deal.split(table, y)):
-        part[test] = number
+        fold[test] = number
     rows = []
     for title, names in feature_sets(every).items():
         X, machine = table[names].to_numpy(float), AveragedProbabilisticSVC()
         dealt, alone = (
             out_of_fold(machine, X, y, groups=groups, patients=man, n_jobs=options.jobs)
-            for groups in (part, man)
+            for groups in (fold, man)
         )
         tried = paired.compare_with_rivals(
             SHIPPED,
@@ -75,7 +75,7 @@ def men(options: Options) -> Result:
             rivals(),
             X,
             y,
-            part,
+            fold,
             truth=y,
             patients=man,
             centred=dealt.centred,

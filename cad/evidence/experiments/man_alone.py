@@ -163,21 +163,21 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
     """
     names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     p = np.clip(np.asarray(q, float), metrics.CLIP, 1 - metrics.CLIP)
-    known = np.isfinite(p)
+    scored = np.isfinite(p)
     highest = np.full(len(names), -np.inf)
-    np.maximum.at(highest, code[known], p[known])
-    count = np.bincount(code[known], minlength=len(names))
-    odds = np.bincount(code[known], weights=(p / (1 - p))[known], minlength=len(names))
+    np.maximum.at(highest, code[scored], p[scored])
+    count = np.bincount(code[scored], minlength=len(names))
+    odds = np.bincount(code[scored], weights=(p / (1 - p))[scored], minlength=len(names))
     with np.errstate(divide="ignore", invalid="ignore"):
-        rest = np.log(np.maximum(odds - highest / (1 - highest), metrics.CLIP) / (count - 1))
+        other_odds = np.log(np.maximum(odds - highest / (1 - highest), metrics.CLIP) / (count - 1))
         table = {
             "highest": np.where(count > 0, logit(np.maximum(highest, metrics.CLIP)), np.nan),
-            "rest": np.where(count > 1, rest, np.nan),
+            "rest": np.where(count > 1, other_odds, np.nan),
         }
     return pd.DataFrame(table, index=pd.Index(names, name="participant_id"))
 
 
-def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
+def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManModel:
     """Fit the model of a man's probability of significant cancer to the men whose truth is known.
 
     Parameters
@@ -199,9 +199,9 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
     if "highest" in table:
         use &= table["highest"].notna().to_numpy()
     y, positive = truth[use], int(truth[use].sum())
-    if min(positive, len(y) - positive) < few:
+    if min(positive, len(y) - positive) < least:
         raise CadError(
-            f"a probability by man takes {few} men with and {few} without significant cancer, "
+            f"a probability by man takes {least} men with and {least} without significant cancer, "
             f"there are {positive} and {len(y) - positive}"
         )
     rows = table.loc[use]
@@ -262,14 +262,20 @@ def out_of_fold_men(
     CadError
         For too few men of a class, and for a table in which no column is known of enough men.
     """
-    known = np.flatnonzero(np.isfinite(truth))
+    with_truth = np.flatnonzero(np.isfinite(truth))
     probability, rank = fit_men(table, truth).probability(table), np.full(len(truth), np.nan)
-    order = np.random.default_rng(seed).permutation(known) if len(known) > WHOLE else known
-    for left in np.array_split(order, min(len(known), BLOCKS if len(known) > WHOLE else WHOLE)):
-        rest = truth.copy()
-        rest[left] = np.nan
+    order = (
+        np.random.default_rng(seed).permutation(with_truth)
+        if len(with_truth) > WHOLE
+        else with_truth
+    )
+    for left in np.array_split(
+        order, min(len(with_truth), BLOCKS if len(with_truth) > WHOLE else WHOLE)
+    ):
+        training_truth = truth.copy()
+        training_truth[left] = np.nan
         # One less of each class: the man who is left out may be one of the least number.
-        odds = fit_men(table, rest, FEW - 1).log_odds(table)
+        odds = fit_men(table, training_truth, FEW - 1).log_odds(table)
         probability[left] = expit(odds[left])
-        rank[left] = ranked(odds[left], odds[np.isfinite(rest)])
+        rank[left] = ranked(odds[left], odds[np.isfinite(training_truth)])
     return probability, rank

@@ -125,12 +125,12 @@ def readers(options: Options) -> Result:
     scaled = _scaled_in_folds(X)
     compared = {rule: _compared(rule, scaled, grades, truth, names) for rule in RULES}
     of_shipped = compare_probabilities(
-        {f"labels {rule}": part.probabilities[SHIPPED] for rule, part in compared.items()},
+        {f"labels {rule}": rivals.probabilities[SHIPPED] for rule, rivals in compared.items()},
         names,
         reference="labels mean",
         target=MeanReaders().predict(grades).p,
         truth=truth,
-        centred={f"labels {rule}": part.centred[SHIPPED] for rule, part in compared.items()},
+        centred={f"labels {rule}": rivals.centred[SHIPPED] for rule, rivals in compared.items()},
     )
     rules = compare_probabilities(
         {rule: _consensus_left_out(rule, grades, truth) for rule in RULES},
@@ -139,8 +139,8 @@ def readers(options: Options) -> Result:
         truth=truth,
     )
     skill, sentence, _ = reader_skill(grades, list(READERS), truth, names)
-    said = [
-        *(f"Labels {rule}: {part.sentence}" for rule, part in compared.items()),
+    sentences = [
+        *(f"Labels {rule}: {rivals.sentence}" for rule, rivals in compared.items()),
         f"The shipped learner by its labels: {of_shipped.sentence}",
         f"Consensus rules: {rules.sentence}",
         sentence,
@@ -154,7 +154,7 @@ def readers(options: Options) -> Result:
         "Readers": skill,
     }
     page = Result.of_words(table_beside(__file__), tables, lesions=len(X), features=X.shape[1])
-    return replace(page, remarks=said)
+    return replace(page, remarks=sentences)
 
 
 def _scaled_in_folds(X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -165,9 +165,9 @@ def _scaled_in_folds(X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """
     front = front_steps(read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")))
     every = np.arange(len(X))
-    found = [clone(front).fit(np.delete(X, row, axis=0)).transform(X) for row in every]
+    scaled_rows = [clone(front).fit(np.delete(X, row, axis=0)).transform(X) for row in every]
     # The sum of all row numbers less that of the training rows is the one left out.
-    return lambda train: found[int(every.sum() - np.sum(train))]
+    return lambda train: scaled_rows[int(every.sum() - np.sum(train))]
 
 
 def _compared(
@@ -207,18 +207,18 @@ def _labels_of(
 
 def _wide(compared: dict[str, Rivals]) -> pd.DataFrame:
     """Return one row per rule and learner, one column per truth and measure."""
-    parts = []
-    for rule, part in compared.items():
-        named = part.table.assign(
-            labels=rule, column=part.table["measure"] + " to " + part.table["against"]
+    tables = []
+    for rule, rivals in compared.items():
+        named = rivals.table.assign(
+            labels=rule, column=rivals.table["measure"] + " to " + rivals.table["against"]
         )
         wide = named.pivot(index=["labels", "learner"], columns="column", values="value")
         order = list(dict.fromkeys(named["learner"]))
         wide = wide[list(dict.fromkeys(named["column"]))].loc[[(rule, name) for name in order]]
         of = named.drop_duplicates("learner").set_index("learner").loc[order]
         wide.insert(0, "n", of["n"].to_numpy())
-        parts.append(wide.reset_index().assign(note=of["note"].to_numpy()))
-    return pd.concat(parts, ignore_index=True)
+        tables.append(wide.reset_index().assign(note=of["note"].to_numpy()))
+    return pd.concat(tables, ignore_index=True)
 
 
 def _consensus_left_out(rule: str, grades: np.ndarray, truth: np.ndarray) -> np.ndarray:

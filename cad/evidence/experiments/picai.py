@@ -150,8 +150,8 @@ def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
     Series
         The share, indexed by category.
     """
-    known = truth[truth.notna()].groupby(category[truth.notna()])
-    return (known.sum() + 0.5) / (known.count() + 1)
+    by_category = truth[truth.notna()].groupby(category[truth.notna()])
+    return (by_category.sum() + 0.5) / (by_category.count() + 1)
 
 
 def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -177,32 +177,38 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     p, eta = _belief(train, train)
     men, rng = train["man"].unique(), np.random.default_rng(seed)
     # Whole men: tissue of one lesion tells of the other lesions of the same man.
-    few = rng.choice(men, max(2, round(TISSUE_SHARE * len(men))), replace=False)
+    biopsied_men = rng.choice(men, max(2, round(TISSUE_SHARE * len(men))), replace=False)
     truth, none = train["truth"].to_numpy(float), np.zeros(len(train))
-    seen = train["man"].isin(few).to_numpy() & np.isfinite(truth)
+    biopsied = train["man"].isin(biopsied_men).to_numpy() & np.isfinite(truth)
     # Where tissue is known of a tenth, that tenth alone says what a category is worth.
-    p_few, eta_few = _belief(train, train[seen])
+    p_few, eta_few = _belief(train, train[biopsied])
     return {
         "belief": (p, eta),
         "histology": (truth, none),
-        "belief and one in ten": (np.where(seen, truth, p_few), np.where(seen, 0.0, eta_few)),
-        "one in ten": (np.where(seen, truth, np.nan), none),
+        "belief and one in ten": (
+            np.where(biopsied, truth, p_few),
+            np.where(biopsied, 0.0, eta_few),
+        ),
+        "one in ten": (np.where(biopsied, truth, np.nan), none),
     }
 
 
-def _belief(train: pd.DataFrame, known: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+def _belief(train: pd.DataFrame, biopsied: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Return p and eta of training lesions, by category, from the lesions whose tissue is known."""
-    share = shares(known["category"], known["truth"])
-    by_centre = [shares(part["category"], part["truth"]) for _, part in known.groupby("centre")]
+    share = shares(biopsied["category"], biopsied["truth"])
+    by_centre = [
+        shares(of_centre["category"], of_centre["truth"])
+        for _, of_centre in biopsied.groupby("centre")
+    ]
     spread = pd.concat(by_centre, axis=1).std(axis=1, ddof=0).clip(0.02, 0.2)
     # A category that none of them has is worth what all of them are.
-    p = train["category"].map(share).fillna(known["truth"].mean())
+    p = train["category"].map(share).fillna(biopsied["truth"].mean())
     eta = train["category"].map(spread).fillna(spread.max())
     return p.to_numpy(float), eta.to_numpy(float)
 
 
 def score_lesions(
-    lesions: pd.DataFrame, parts: np.ndarray, seed: int
+    lesions: pd.DataFrame, folds: np.ndarray, seed: int
 ) -> dict[tuple[str, str], np.ndarray]:
     """Return out-of-fold probabilities of lesions, by learner and by kind of training labels.
 
@@ -223,8 +229,8 @@ def score_lesions(
         which lesions of different parts are ranked by.
     """
     out: dict[tuple[str, str], np.ndarray] = {}
-    for part in np.unique(parts):
-        test = parts == part
+    for fold in np.unique(folds):
+        test = folds == fold
         front = make_pipeline(SimpleImputer(), StandardScaler())
         train = front.fit_transform(lesions.loc[~test, list(FEATURES)])
         new = front.transform(lesions.loc[test, list(FEATURES)])
@@ -237,7 +243,7 @@ def score_lesions(
     return out
 
 
-def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     """Return every man's out-of-fold probability of cancer, and its rank among the other men's.
 
     Parameters
@@ -258,8 +264,8 @@ def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> n
     """
     out = np.empty((3, len(men)))
     truth = men["truth"].to_numpy(float)
-    for part in np.unique(parts):
-        test = parts == part
+    for fold in np.unique(folds):
+        test = folds == fold
         # From the other parts only: his own outcome must not enter the odds of his category.
         share = shares(men.loc[~test, "top"], men.loc[~test, "truth"])
         table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
@@ -352,21 +358,21 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
     q, y = score_men(men, men["centre"].to_numpy(), MEN)[0], men["truth"].to_numpy(float)
     names, rows = men["man"].to_numpy(), []
     for centre in sorted(men["centre"].unique()):
-        here = (men["centre"] == centre).to_numpy()
+        in_centre = (men["centre"] == centre).to_numpy()
         after = []
         for draw in range(draws):
-            order = np.random.default_rng([7, draw]).permutation(np.unique(names[here]))
-            fit = np.isin(names, order[:least]) & here
-            rest = here & ~fit
-            moved = recalibration(y[fit], q[fit], names[fit]).probability(q[rest])
-            after.append(metrics.calibration_slope(y[rest], moved))
+            order = np.random.default_rng([7, draw]).permutation(np.unique(names[in_centre]))
+            fit = np.isin(names, order[:least]) & in_centre
+            judged = in_centre & ~fit
+            moved = recalibration(y[fit], q[fit], names[fit]).probability(q[judged])
+            after.append(metrics.calibration_slope(y[judged], moved))
         low, middle, high = (f"{value:.2f}" for value in np.quantile(after, [0.1, 0.5, 0.9]))
         inside = np.mean([SLOPES[0] <= slope <= SLOPES[1] for slope in after])
         rows.append(
             {
                 "centre left out": centre,
-                "n": int(here.sum()),
-                **row_of(y[here], q[here], names[here]),
+                "n": int(in_centre.sum()),
+                **row_of(y[in_centre], q[in_centre], names[in_centre]),
                 f"slope after {least} men": f"{middle} ({low} to {high})",
                 "draws from .8 to 1.25": f"{inside:.0%}",
             }
@@ -394,21 +400,21 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
         of the calibration, AUC minus that of training on histology, and in how many repeats the
         AUC is above that of ``one in ten``.
     """
-    known = lesions["truth"].notna().to_numpy()
-    y, men = lesions["truth"].to_numpy(float)[known], lesions["man"].to_numpy()[known]
+    with_truth = lesions["truth"].notna().to_numpy()
+    y, men = lesions["truth"].to_numpy(float)[with_truth], lesions["man"].to_numpy()[with_truth]
     rows = []
     for name, what in runs[0]:
-        found = []
+        measures = []
         for run in runs:
-            q, order = run[name, what][:, known]
-            whole = run[name, "histology"][1, known]
-            few = run[name, "one in ten"][1, known]
+            q, order = run[name, what][:, with_truth]
+            whole = run[name, "histology"][1, with_truth]
+            one_in_ten = run[name, "one in ten"][1, with_truth]
             (auc, other), cov = auc_covariance(y, np.stack([order, whole]), men)
             apart = cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]
-            above = auc > metrics.auc(y, few)
+            above = auc > metrics.auc(y, one_in_ten)
             slope = metrics.calibration_slope(y, expit(order))
-            found.append((auc, cov[0, 0], auc - other, apart, metrics.brier(y, q), slope, above))
-        auc, variance, less, apart, brier, slope, _ = np.mean(found, axis=0)
+            measures.append((auc, cov[0, 0], auc - other, apart, metrics.brier(y, q), slope, above))
+        auc, variance, less, apart, brier, slope, _ = np.mean(measures, axis=0)
         rows.append(
             {
                 "learner": name,
@@ -419,7 +425,7 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
                 "AUC less histology's": "" if what == "histology" else _interval(less, apart, "+"),
                 "repeats above one in ten": ""
                 if what == "one in ten"
-                else f"{sum(row[-1] for row in found)} of {len(runs)}",
+                else f"{sum(row[-1] for row in measures)} of {len(runs)}",
             }
         )
     return pd.DataFrame(rows)
@@ -436,8 +442,8 @@ def worst_brier(table: pd.DataFrame, learner: str) -> int:
         Name in its column ``learner``.
     """
     count = 0
-    for _, part in table.groupby("told"):
-        brier = part.set_index("learner")["Brier"].astype(float)
+    for _, of_labels in table.groupby("told"):
+        brier = of_labels.set_index("learner")["Brier"].astype(float)
         count += int(brier[learner] == brier.max())
     return count
 
@@ -472,7 +478,7 @@ def readers(options: Options) -> Result:
         q, _, order = np.mean(scored, axis=0)
         for who, use in (("all", y >= 0), ("with tissue", tissue)):
             aucs = [auc_covariance(y[use], rank[use], names[use]) for _, rank, _ in scored]
-            auc, variance = (float(np.mean(part)) for part in zip(*aucs, strict=True))
+            auc, variance = (float(np.mean(estimates)) for estimates in zip(*aucs, strict=True))
             measured = row_of(y[use], q[use], names[use], order[use])
             measured |= {"AUC": _interval(auc, variance, ""), "AUC, pooled": measured["AUC"]}
             rows.append({"known": ", ".join(used), "men": who, "n": int(use.sum()), **measured})
@@ -498,7 +504,7 @@ def readers(options: Options) -> Result:
         folds=FOLDS,
         bare=bare,
         within=int(within.sum()),
-        worst=sum(worst_brier(part, "P-SVM") for part in (judged, elsewhere)),
+        worst=sum(worst_brier(measures, "P-SVM") for measures in (judged, elsewhere)),
         blocks=2 * judged["told"].nunique(),
         tenths=len(tenths),
     )

@@ -150,7 +150,7 @@ def _fetch(source: Source) -> pd.DataFrame:
             warnings.filterwarnings("ignore", "A network error occurred")  # it tries again
             target = source.label or "default-target"
             # The pandas parser stops at classes that pandas 3 takes for numbers or booleans.
-            found = fetch_openml(
+            data_set = fetch_openml(
                 data_id=source.data_id, target_column=target, as_frame=True, parser="liac-arff"
             )
     except HTTPError as error:
@@ -161,10 +161,10 @@ def _fetch(source: Source) -> pd.DataFrame:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     finally:
         socket.setdefaulttimeout(limit)
-    if not isinstance(found.target, pd.Series):
+    if not isinstance(data_set.target, pd.Series):
         raise ValueError("it has no class column, or several")
-    values = found.target.iloc[: source.first]
-    table: pd.DataFrame = found.data.iloc[: source.first].copy()
+    values = data_set.target.iloc[: source.first]
+    table: pd.DataFrame = data_set.data.iloc[: source.first].copy()
     if source.total is not None and table.to_numpy(float).sum() != source.total:
         raise ValueError(f"the first {source.first} rows are not those of the UCI set")
     number = pd.api.types.is_numeric_dtype(values)
@@ -303,13 +303,13 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     """
     numbers = X.select_dtypes("number").to_numpy(float)
     numbers = numbers[:, ~np.isnan(numbers[fitted_on]).all(axis=0)]
-    parts = [np.where(np.isnan(numbers), np.nanmedian(numbers[fitted_on], axis=0), numbers)]
+    blocks = [np.where(np.isnan(numbers), np.nanmedian(numbers[fitted_on], axis=0), numbers)]
     for name in X.columns.difference(X.select_dtypes("number").columns, sort=False):
-        seen = X[name].iloc[fitted_on].dropna()
-        if not seen.empty:
-            filled = X[name].fillna(seen.mode().iloc[0]).to_numpy(str)
-            parts.append((filled[:, None] == np.unique(seen.to_numpy(str))).astype(float))
-    values = np.hstack(parts)
+        fitted_values = X[name].iloc[fitted_on].dropna()
+        if not fitted_values.empty:
+            filled = X[name].fillna(fitted_values.mode().iloc[0]).to_numpy(str)
+            blocks.append((filled[:, None] == np.unique(fitted_values.to_numpy(str))).astype(float))
+    values = np.hstack(blocks)
     mean, deviation = values[fitted_on].mean(axis=0), values[fitted_on].std(axis=0, ddof=1)
     varying = deviation > 1e-12 * np.maximum(1.0, np.abs(mean))
     return np.asarray((values[:, varying] - mean[varying]) / deviation[varying])

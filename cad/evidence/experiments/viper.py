@@ -37,8 +37,8 @@ def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """
     truth = rows.groupby("caseID")["cancerStatus455"].first()
     wide = rows.pivot_table(index=["modalityID", "readerID"], columns="caseID", values="score")
-    own = [wide.loc[modality].reindex(columns=truth.index) for modality in MODALITIES]
-    return truth.to_numpy(float), np.stack([part.to_numpy(float) for part in own])
+    by_modality = [wide.loc[modality].reindex(columns=truth.index) for modality in MODALITIES]
+    return truth.to_numpy(float), np.stack([scores.to_numpy(float) for scores in by_modality])
 
 
 def in_blocks(rows: pd.DataFrame) -> str:
@@ -58,11 +58,11 @@ def in_blocks(rows: pd.DataFrame) -> str:
         Digital minus screen-film, and the standard error in brackets: ``+0.012 (0.015)``.
     """
     block = rows.groupby("readerID")["caseGroup"].transform(
-        lambda part: " ".join(sorted(set(part)))
+        lambda names: " ".join(sorted(set(names)))
     )
-    made = [obuchowski_rockette(*ratings(part)) for _, part in rows.groupby(block)]
-    differences = [part.difference for part in made]
-    error = np.sqrt(np.sum(np.square([part.error for part in made]))) / len(made)
+    made = [obuchowski_rockette(*ratings(block_rows)) for _, block_rows in rows.groupby(block)]
+    differences = [comparison.difference for comparison in made]
+    error = np.sqrt(np.sum(np.square([comparison.error for comparison in made]))) / len(made)
     return f"{np.mean(differences):+.3f} ({error:.3f})"
 
 
@@ -80,21 +80,21 @@ def readers(options: Options) -> Result:
         every = pd.read_csv(path)
     rows = []
     for name, (difference, error) in _TABLES["published"].items():
-        part = every[every["subStudyLabel"] == name]
-        aucs, gap, deviation = u_statistic(*ratings(part))
+        study_rows = every[every["subStudyLabel"] == name]
+        aucs, gap, deviation = u_statistic(*ratings(study_rows))
         ends = (gap + side * 1.96 * deviation for side in (-1, 1))
         holds = round(gap, 3) == difference and abs(deviation - error) <= 0.002
         rows.append(
             {
                 "study": name,
-                "readings": len(part),
+                "readings": len(study_rows),
                 "AUC FFDM": f"{aucs[1]:.3f}",
                 "AUC SFM": f"{aucs[0]:.3f}",
                 "published": f"{difference:+.3f} ({error:.3f})",
                 "difference (error)": f"{gap:+.3f} ({deviation:.3f})",
                 "95 %": "{:+.3f} to {:+.3f}".format(*ends),
                 "holds": "yes" if holds else "**no**",
-                "Obuchowski and Rockette, blocks": in_blocks(part),
+                "Obuchowski and Rockette, blocks": in_blocks(study_rows),
             }
         )
     tables = {"Differences beside the paper's Table 3": pd.DataFrame(rows)}

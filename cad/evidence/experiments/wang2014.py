@@ -62,7 +62,9 @@ _TIE = 0.0005  # the paper prints three digits
 REASONS: dict[str, str] = _TABLES["reasons"]
 
 
-def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds: float) -> Result:
+def assemble(
+    measures: Found, spread: dict[str, list[float]], repeats: int, seconds: float
+) -> Result:
     """Return the tables and figures of the 34 sets as a result.
 
     Parameters
@@ -82,7 +84,7 @@ def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds
         mode: pd.DataFrame(
             {m: [float(np.mean(sets[n][m]["auc"])) for n in names] for m in METHODS}, index=names
         )
-        for mode, sets in found.items()
+        for mode, sets in measures.items()
     }
     published = pd.DataFrame([PUBLISHED[n] for n in names], index=names, columns=list(METHODS))
     tables = {"Mean AUC over the sets": _summary(means, published, len(names) == len(PUBLISHED))}
@@ -98,7 +100,7 @@ def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds
     ahead = {m: max(a["SSLROC1"], a["SSLROC2"]) - a["SVM"] for m, a in average.items()}
     drop = average["with flaws"] - average["honest"]
     grids = {
-        f"{name}, {method}": found["with flaws"][name][method]["grid"]
+        f"{name}, {method}": measures["with flaws"][name][method]["grid"]
         for name, method in product(names[:3], ("SSLROC1", "SSLROC2"))
     }
     return Result.of_words(
@@ -164,8 +166,8 @@ def _differences(
         if gap.abs().max() <= NOTABLE:
             continue
         draws = np.array(spread[str(name)])
-        own = published.loc[name, "SVM"]
-        inside = draws.min() - _TIE <= own <= draws.max() + _TIE
+        published_value = published.loc[name, "SVM"]
+        inside = draws.min() - _TIE <= published_value <= draws.max() + _TIE
         by_draw = f"the draw of rows and folds: {len(draws)} draws reach the published SVM"
         rows.append(
             {
@@ -173,8 +175,8 @@ def _differences(
                 "mean difference": float(gap.mean()),
                 "largest": f"{gap[gap.abs().idxmax()]:+.3f} ({gap.abs().idxmax()})",
                 f"SVM over {len(draws)} draws": f"{draws.min():.3f} to {draws.max():.3f}",
-                "SVM published": float(own),
-                "draws not above it": int((draws <= own + _TIE).sum()),
+                "SVM published": float(published_value),
+                "draws not above it": int((draws <= published_value + _TIE).sum()),
                 "why": REASONS.get(str(name), by_draw if inside else "not explained"),
             }
         )
@@ -312,7 +314,7 @@ def _sslroc(norm: int) -> Scores:
         X = np.vstack([split.X[np.argsort(-split.y, kind="stable")], split.X_test])
         factor = kernel_factor(split.kernel(X, X))
         # A pair costs C / 2 in [W14] (3).
-        problems = [_pairs(split, factor, at["C"] / 2.0, at["M"], norm) for at in points]
+        problems = [_pairs(split, factor, point["C"] / 2.0, point["M"], norm) for point in points]
         return np.array([solve_pairwise(problem).f[len(split.X) :] for problem in problems])
 
     return scores
@@ -320,8 +322,10 @@ def _sslroc(norm: int) -> Scores:
 
 def _pairs(split: Split, factor: Rows, cost: float, margin: float, norm: int) -> PairwiseProblem:
     """Return the pairs of a split whose kernel is factored, positives first, test rows last."""
-    positive, one = int(split.y.sum()), np.ones(len(factor))
-    return PairwiseProblem(factor, positive, len(split.y) - positive, one, cost, cost, margin, norm)
+    positive, unit = int(split.y.sum()), np.ones(len(factor))
+    return PairwiseProblem(
+        factor, positive, len(split.y) - positive, unit, cost, cost, margin, norm
+    )
 
 
 def _rankboost(split: Split, points: list[Point]) -> Rows:
@@ -334,9 +338,9 @@ def _rankboost(split: Split, points: list[Point]) -> Rows:
 def _opauc(split: Split, points: list[Point]) -> Rows:
     # Some tables are sorted by class; one pass over them has to be in random order.
     order = np.random.default_rng(0).permutation(len(split.y))
-    X, sign, one = split.X[order], np.where(split.y == 1, 1.0, -1.0)[order], np.ones(len(order))
+    X, sign, unit = split.X[order], np.where(split.y == 1, 1.0, -1.0)[order], np.ones(len(order))
     etas, lams = sorted({p["eta"] for p in points}), sorted({p["lam"] for p in points})
-    coef, _ = opauc_path(X, sign, one, etas, lams)
+    coef, _ = opauc_path(X, sign, unit, etas, lams)
     rows = [coef[etas.index(p["eta"]), lams.index(p["lam"])] for p in points]
     return np.asarray(np.array(rows) @ split.X_test.T)
 
@@ -436,14 +440,14 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
     missing_draws = [(name, path) for name, path in draws.items() if not path.is_file()]
     work += [delayed(_draws)(tables, name, repeats, path) for name, path in missing_draws]
     Parallel(n_jobs=options.jobs)(work)
-    found: Found = {mode: {} for mode in MODES}
+    measures: Found = {mode: {} for mode in MODES}
     seconds = 0.0
     for mode, name in product(MODES, sets):
         record = json.loads(_record(folder, name, mode, repeats).read_text())
-        found[mode][name] = record["methods"]
+        measures[mode][name] = record["methods"]
         seconds += record["seconds"]
     spread = {name: json.loads(path.read_text()) for name, path in draws.items()}
-    return assemble(found, spread, repeats, seconds)
+    return assemble(measures, spread, repeats, seconds)
 
 
 def _record(folder: Path, name: str, mode: str, repeats: int) -> Path:
@@ -455,8 +459,8 @@ def _draws(folder: Path, name: str, repeats: int, path: Path) -> None:
     data = read_sets(folder, (name,), leaking=True)[0]
     values = []
     for draw in range(DRAWS):
-        found = measure(draw_rows(data, draw), True, repeats, ("SVM",), draw * repeats)
-        values.append(float(np.mean(found["SVM"]["auc"])))
+        measures = measure(draw_rows(data, draw), True, repeats, ("SVM",), draw * repeats)
+        values.append(float(np.mean(measures["SVM"]["auc"])))
     write_atomic(path, json.dumps(values).encode())
 
 
@@ -557,13 +561,13 @@ def _grid_aucs(
     X = encode(data.X, fitted_on)
     width = np.percentile(pdist(X[fitted_on]), WIDTH_PERCENTILE)
     split = Split(X[train], data.y[train], X[test], float(1.0 / (2.0 * max(width, 1e-12) ** 2)))
-    found = {}
+    by_method = {}
     for name in methods:
         grid, scores = METHODS[name]
         values = aucs(data.y[test], scores(split, grid if only is None else [grid[only[name]]]))
         # As the authors' code does: a ranker that ranks backwards is given the better number.
-        found[name] = np.maximum(values, 1.0 - values) if flawed else values
-    return found
+        by_method[name] = np.maximum(values, 1.0 - values) if flawed else values
+    return by_method
 
 
 def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -606,13 +610,13 @@ def roi(options: Options) -> Result:
     options : Options
         ``data`` is the folder of the cohort, ``repeats`` the number of batches of patients.
     """
-    found = aggregate_cohort(
+    aggregated = aggregate_cohort(
         read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")),
         options.folder("a cohort"),
         options.out / "features",
         ExecutionOptions(options.jobs),
     )
-    table, cohort = found.table, "Simulated cohort" if found.simulated else "Cohort"
+    table, cohort = aggregated.table, "Simulated cohort" if aggregated.simulated else "Cohort"
     truth = table.labels["truth"].to_numpy(float)
     histology = bool(np.isfinite(truth).any())
     y = truth if histology else np.where(np.isfinite(table.y), table.y > 0.5, np.nan)
@@ -646,8 +650,8 @@ def compare_losses(
     histology : bool
         Whether ``y`` is histology; else it is the readers' consensus above .5. Only for the text.
     """
-    known = np.isfinite(y)
-    X, y, patients = X[known].reset_index(drop=True), y[known], patients[known]
+    with_truth = np.isfinite(y)
+    X, y, patients = X[with_truth].reset_index(drop=True), y[with_truth], patients[with_truth]
     batches = options.repeats or BATCHES
     batch = np.unique(patients, return_inverse=True)[1] % batches
     # A batch of one class has no AUC.
@@ -657,10 +661,11 @@ def compare_losses(
     pairs = [(a, b) for b in usable for a in usable]
     work = (delayed(_one_batch)(X, y, batch == a, (batch == a) | (batch == b)) for a, b in pairs)
     tested = dict(zip(pairs, Parallel(n_jobs=options.jobs)(work), strict=True))
-    found = [tested[b, b] for b in usable]
+    chosen = [tested[b, b] for b in usable]
     summary = pd.DataFrame([_row(method, tested, usable) for method in METHODS])
     maps = {
-        m: np.mean([part[m] for part in found], axis=0).tolist() for m in ("SSLROC1", "SSLROC2")
+        m: np.mean([measures[m] for measures in chosen], axis=0).tolist()
+        for m in ("SSLROC1", "SSLROC2")
     }
     return Result.of_words(
         _TABLES["words"]["regions"],

@@ -128,9 +128,9 @@ def score(
     """
     rows = []
     for number, region in enumerate(regions, start=1):
-        seen = conspicuity(region)
-        visible = NORMAL_LATENT + seen * (region.latent - NORMAL_LATENT)
-        common = rng.normal(0, COMMON_ERROR) * (2.0 - seen)
+        visibility = conspicuity(region)
+        visible = NORMAL_LATENT + visibility * (region.latent - NORMAL_LATENT)
+        common = rng.normal(0, COMMON_ERROR) * (2.0 - visibility)
         for reader in (*READERS, *readers[len(READERS) :]):
             draws = rng if reader in READERS or more is None else more
             percept = visible + reader.bias + reader.shared * common + draws.normal(0, reader.error)

@@ -38,7 +38,7 @@ def write_sample(out: Path) -> None:
         _write_study(build / "dicom" / DICOM_ID)
         new = {path.name: path for path in build.iterdir()}
         old = {path.name for path in out.iterdir() if not is_ours(path.name)}
-        commit(out, new, gone=old - set(new))
+        commit(out, new, removed=old - set(new))
 
 
 def _write_study(folder: Path) -> None:

@@ -225,7 +225,7 @@ def _kinetics(
         / (1.0 - params.HAEMATOCRIT)
     )
     uneven = view.field(2).ravel()
-    voxel, number, share = view.parts()
+    voxel, number, share = view.voxel_shares()
     column = {
         name: np.array([getattr(t, name) for t in table])[number]
         for name in ("t1", "density", "ktrans", "ve", "vp", "texture")

@@ -214,7 +214,7 @@ class View:
         parted = numbers.reshape(n_z, z, n_y, y, n_x, x).transpose(1, 3, 5, 0, 2, 4)
         return parted.reshape(z * y * x, n_z * n_y * n_x)
 
-    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def voxel_shares(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the tissues of each voxel as three arrays with one entry per voxel and tissue.
 
         The arrays hold the flat voxel index, the shape number, and the share (0 to 1) of the voxel

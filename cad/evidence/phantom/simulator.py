@@ -361,11 +361,11 @@ def _outlined(
     regions: list[TrueRegion], maps: dict[str, Volume]
 ) -> tuple[list[TrueRegion], dict[str, Volume]]:
     """Keep the regions that every reader outlined; labels are numbered anew, without gaps."""
-    seen = set.intersection(*({int(v) for v in np.unique(m.array)} for m in maps.values()))
+    present = set.intersection(*({int(v) for v in np.unique(m.array)} for m in maps.values()))
     renumber = np.zeros(len(regions) + 1, np.uint8)
-    kept = [label for label in range(1, len(regions) + 1) if label in seen]
-    renumber[kept] = np.arange(1, len(kept) + 1)
-    return [regions[label - 1] for label in kept], {
+    drawn = [label for label in range(1, len(regions) + 1) if label in present]
+    renumber[drawn] = np.arange(1, len(drawn) + 1)
+    return [regions[label - 1] for label in drawn], {
         name: labels.with_array(renumber[labels.array]) for name, labels in maps.items()
     }
 

@@ -154,7 +154,9 @@ class Cohort:
         if not sessions:
             return [StudyRef(patient, patient, None, folder, self.rois, rows)]
         none = np.full(len(rows), "")
-        own = self.rois["session_id"].to_numpy()[rows] if "session_id" in self.rois else none
+        session_of_row = (
+            self.rois["session_id"].to_numpy()[rows] if "session_id" in self.rois else none
+        )
         return [
             StudyRef(
                 f"{patient}_{session}",
@@ -162,7 +164,7 @@ class Cohort:
                 session,
                 folder / session,
                 self.rois,
-                rows[own == session],
+                rows[session_of_row == session],
             )
             for session in sessions
         ]
@@ -210,8 +212,8 @@ def read_cohort(root: Path) -> Cohort:
 def _digest(root: Path) -> str:
     """Return what tells the tables of one commit from those of another."""
     files = [path for path in sorted([*root.glob("*.tsv"), *root.glob("*.json")]) if path.is_file()]
-    parts = [hashlib.sha256(read_bytes(path, MAX_TABLE)).hexdigest() for path in files]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    digests = [hashlib.sha256(read_bytes(path, MAX_TABLE)).hexdigest() for path in files]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def _read_once(root: Path) -> Cohort:
@@ -227,10 +229,10 @@ def _read_once(root: Path) -> Cohort:
     participants = typed_participants(root, participants, problems)
     if "isup" in participants:
         participants = _graded(root / "participants.tsv", participants, problems)
-    known = set(participants["participant_id"])
-    check_rois(root, rois, known, problems)
+    participant_ids = set(participants["participant_id"])
+    check_rois(root, rois, participant_ids, problems)
     check_grades_of_men(root, participants, rois, problems)
-    check_scores(root, scores, rois, known, set(readers["reader_id"]), problems)
+    check_scores(root, scores, rois, participant_ids, set(readers["reader_id"]), problems)
     scores = scores.dropna(subset=["score"]).reset_index(drop=True)
     return Cohort(root, participants, readers, rois, scores, problems, simulated)
 
@@ -254,11 +256,11 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     """
     rows = []
     for text in readings:
-        found = _READING.fullmatch(text)
-        if found is None:
-            said = f"a reading is sub-XXX/ROI/READER=SCORE, found {text!r}"
-            raise CadError(said, hint="for example sub-0001/1/r1=4")
-        patient, roi, reader, score = found.groups()
+        match = _READING.fullmatch(text)
+        if match is None:
+            message = f"a reading is sub-XXX/ROI/READER=SCORE, found {text!r}"
+            raise CadError(message, hint="for example sub-0001/1/r1=4")
+        patient, roi, reader, score = match.groups()
         with reading("", f"score {score!r} is no number"):
             check_score("likert5", float(score))
         if not ((cohort.rois["participant_id"] == patient) & (cohort.rois["roi_id"] == roi)).any():
@@ -269,8 +271,8 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     twice = scores[scores.duplicated(["participant_id", "roi_id", "reader_id"])]
     if len(twice):
         row = twice.iloc[0]
-        said = f"reader {row['reader_id']} scored this ROI already"
-        raise CadError(said, patient=row["participant_id"], roi=row["roi_id"])
+        message = f"reader {row['reader_id']} scored this ROI already"
+        raise CadError(message, patient=row["participant_id"], roi=row["roi_id"])
     return replace(cohort, scores=scores)
 
 
@@ -324,9 +326,9 @@ def is_simulated(root: Path) -> bool:
     try:
         made = read_json(path).get("GeneratedBy")
     except FileNotFoundError:
-        said = "not a cohort folder: dataset_description.json is missing"
+        message = "not a cohort folder: dataset_description.json is missing"
         hint = "make one with `cad import` or `cad simulate`"
-        raise CadError(said, file=path, hint=hint) from None
+        raise CadError(message, file=path, hint=hint) from None
     return isinstance(made, list) and {"Name": SIMULATOR} in made
 
 
@@ -340,9 +342,11 @@ def _read(root: Path, name: str) -> pd.DataFrame:
     _refuse_control_characters(table, path)
     absent = [column for column in COLUMNS[name] if column not in table.columns]
     if absent:
-        said = f"missing column(s) {', '.join(absent)}; found {', '.join(map(str, table.columns))}"
+        message = (
+            f"missing column(s) {', '.join(absent)}; found {', '.join(map(str, table.columns))}"
+        )
         hint = "columns are separated by tabs and named in the first line"
-        raise CadError(said, file=path, hint=hint)
+        raise CadError(message, file=path, hint=hint)
     for key in [c for c in ("participant_id", "roi_id", "reader_id") if c in COLUMNS[name]]:
         if table[key].isna().any():
             line = int(table[key].isna().to_numpy().argmax()) + 2
@@ -355,8 +359,8 @@ def _refuse_control_characters(table: pd.DataFrame, path: Path) -> None:
     for column in table.columns:
         for line, cell in enumerate(table[column], start=2):
             if isinstance(cell, str) and CONTROL.search(cell):
-                said = f"line {line} has a control character in {column}"
-                raise CadError(said, file=path, hint="write the cell without it")
+                message = f"line {line} has a control character in {column}"
+                raise CadError(message, file=path, hint="write the cell without it")
 
 
 def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
@@ -394,8 +398,8 @@ def _typed(
     for column, what in numbers.items():
         values = pd.to_numeric(table[column], errors="coerce").astype(float)
         for i in table.index[values.isna() & table[column].notna()]:
-            said = f"{column} {table.at[i, column]!r} is not {what}"
+            message = f"{column} {table.at[i, column]!r} is not {what}"
             who = {"patient": table.at[i, "participant_id"], "roi": table.at[i, "roi_id"]}
-            problems.append(CadError(said, file=root / f"{name}.tsv", **who))
+            problems.append(CadError(message, file=root / f"{name}.tsv", **who))
         table[column] = values
     return table

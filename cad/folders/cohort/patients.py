@@ -78,17 +78,21 @@ class Patients:
     labels : {"id", "pseudonym"}
         How a patient's label ``sub-XXX`` is made: from the letters and digits of the PatientID, or
         as a pseudonym with the cohort's secret key.
-    known : set of str
+    participant_ids : set of str
         Participants of ``participants.tsv``; the folder of any other participant is ignored.
     """
 
-    def __init__(self, root: Path, labels: Literal["id", "pseudonym"], known: set[str]) -> None:
+    def __init__(
+        self, root: Path, labels: Literal["id", "pseudonym"], participant_ids: set[str]
+    ) -> None:
         self.root = root
         self.labels = labels
-        self.known = known
+        self.participant_ids = participant_ids
         self.studies: dict[str, Place] = {}
         self.sources: dict[str, str | None] = {}
-        for folder in sorted(p for p in root.glob("sub-*") if p.name in known and p.is_dir()):
+        for folder in sorted(
+            p for p in root.glob("sub-*") if p.name in participant_ids and p.is_dir()
+        ):
             self.sources[folder.name] = None
             # Without sessions the images lie in the patient's folder itself.
             for home in sorted(p for p in folder.glob("ses-*") if p.is_dir()) or [folder]:
@@ -261,7 +265,7 @@ class Patients:
         otherwise = "the next study of one of them would become another patient"
         hint = "bring the key back from a backup, import into another cohort, remove by sub-P…"
         if not path.is_file():
-            named = {*filter(PSEUDONYM.fullmatch, {*self.known, *self.sources})}
+            named = {*filter(PSEUDONYM.fullmatch, {*self.participant_ids, *self.sources})}
             if named:
                 problem = f"{len(named)} patients are here by pseudonyms of a key that is gone"
                 raise CadError(f"{problem}: {otherwise}", file=path, hint=hint)

@@ -55,12 +55,12 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
     for column, (low, high) in _PLAUSIBLE.items():
         cells = table[column].dropna() if column in table else pd.Series(dtype=object)
         for i in cells.index[~pd.to_numeric(cells, errors="coerce").between(low, high)]:
-            said = f"{column} {cells[i]} is no man's: {low:g} to {high:g} is allowed, or n/a"
-            problems.append(CadError(said, file=path, patient=table.at[i, "participant_id"]))
+            message = f"{column} {cells[i]} is no man's: {low:g} to {high:g} is allowed, or n/a"
+            problems.append(CadError(message, file=path, patient=table.at[i, "participant_id"]))
     sexes = table["sex"].dropna().astype(str) if "sex" in table else pd.Series(dtype=str)
     for i in sexes.index[~sexes.str.lower().isin(_MALE)]:
-        said = f"sex {sexes[i]!r}: a prostate is a man's"
-        problems.append(CadError(said, file=path, patient=table.at[i, "participant_id"]))
+        message = f"sex {sexes[i]!r}: a prostate is a man's"
+        problems.append(CadError(message, file=path, patient=table.at[i, "participant_id"]))
     for patient in table["participant_id"][table["participant_id"].duplicated()].unique():
         problems.append(CadError("the patient is listed twice", file=path, patient=patient))
 
@@ -107,7 +107,9 @@ def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
     return out
 
 
-def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[CadError]) -> None:
+def check_rois(
+    root: Path, rois: pd.DataFrame, participant_ids: set[str], problems: list[CadError]
+) -> None:
     """Collect what is wrong with the rows of ``rois.tsv``.
 
     Parameters
@@ -137,7 +139,7 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
     highest = pd.Series([high for _, high in ranges], index=rois.index, dtype=int)
     listed, known_zone = sector.isin(SECTOR_NAMES), rois["zone"].isin(ZONES)
     broken = {
-        "stranger": ~rois["participant_id"].isin(known),
+        "stranger": ~rois["participant_id"].isin(participant_ids),
         "same_id": same_id,
         "same_label": same_label & ~same_id,
         "label": ~(label.between(1, _LARGEST_LABEL) & (label == label.round())),
@@ -195,7 +197,7 @@ def check_scores(
     root: Path,
     scores: pd.DataFrame,
     rois: pd.DataFrame,
-    known: set[str],
+    participant_ids: set[str],
     readers: set[str],
     problems: list[CadError],
 ) -> None:
@@ -220,7 +222,7 @@ def check_scores(
     scores = scores.merge(distinct.assign(wrong=wrong), how="left")
     roi_of = pd.MultiIndex.from_frame(scores[["participant_id", "roi_id"]])
     regions = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
-    patient_known = scores["participant_id"].isin(known)
+    patient_known = scores["participant_id"].isin(participant_ids)
     broken = {
         "stranger": ~patient_known,
         "no_region": patient_known & ~roi_of.isin(regions),
@@ -247,7 +249,7 @@ def _apply(
     """Add one problem per row that breaks a rule; only those rows are visited."""
     for rule, rows in broken.items():
         for _, row in table[rows].iterrows():
-            said = _TABLES[path.stem][rule].format_map(row)
+            message = _TABLES[path.stem][rule].format_map(row)
             problems.append(
-                CadError(said, file=path, patient=row["participant_id"], roi=row["roi_id"])
+                CadError(message, file=path, patient=row["participant_id"], roi=row["roi_id"])
             )

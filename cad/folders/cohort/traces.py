@@ -100,7 +100,7 @@ class Names:
             except CadError:  # it goes with the patient, whatever it says
                 continue
             for key, value in entries.items():
-                texts = {str(one) for one in (value if isinstance(value, list) else [value])}
+                texts = {str(item) for item in (value if isinstance(value, list) else [value])}
                 if key.endswith("PatientID"):
                     ids |= {text.strip() for text in texts} - {"", "None"}
                 # The class of an object is the same for everybody's images.
@@ -144,15 +144,15 @@ def named_places(folder: Path, names: Names) -> list[str]:
     list of str
         Paths relative to the folder, sorted; what lies within one of them is not listed.
     """
-    found: list[str] = []
+    places: list[str] = []
     open_ends = [folder]
     while open_ends:
         for path in sorted(open_ends.pop().iterdir()):
             if names.bears(path.name):
-                found.append(path.relative_to(folder).as_posix())
+                places.append(path.relative_to(folder).as_posix())
             elif path.is_dir() and not path.is_symlink() and not is_ours(path.name):
                 open_ends.append(path)
-    return sorted(found)
+    return sorted(places)
 
 
 def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
@@ -246,15 +246,15 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
         yield from members(name.removesuffix(".gz"), inner, spend)
     elif content[:4] == b"PK\3\4":
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            spend(len(content), *(one.file_size for one in archive.infolist()))
+            spend(len(content), *(member.file_size for member in archive.infolist()))
             for entry in archive.infolist():
                 yield from members(entry.filename, archive.read(entry), spend)
     elif content[_TAR : _TAR + 5] == b"ustar":
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
-            spend(len(content), *(one.size for one in tar.getmembers()))
-            for one in tar.getmembers():
-                packed = tar.extractfile(one) if one.isfile() else None
-                yield from members(one.name, packed.read() if packed else b"", spend)
+            spend(len(content), *(member.size for member in tar.getmembers()))
+            for member in tar.getmembers():
+                packed = tar.extractfile(member) if member.isfile() else None
+                yield from members(member.name, packed.read() if packed else b"", spend)
     elif content.startswith(_UNKNOWN):
         raise CadError("packed as bzip2, xz, 7z or zstd, which are not unpacked")
     else:
@@ -277,8 +277,8 @@ def _words(content: bytes, spend: Spend) -> bytes:
         table = read_parquet(content)
         numbers = table.select_dtypes("floating")
         # Fractions are no ids, and the text of measurements would fill the memory.
-        rest = table.drop(columns=numbers.columns[(numbers % 1 > 0).any()])
-        text: str = rest.to_csv(index=not isinstance(table.index, pd.RangeIndex))
+        without_numbers = table.drop(columns=numbers.columns[(numbers % 1 > 0).any()])
+        text: str = without_numbers.to_csv(index=not isinstance(table.index, pd.RangeIndex))
         spend(MAX_ARRAYS, table.size * 8, len(text))  # its own size was compared when it was read
         footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
         # Notes on columns are packed in the footer once more.
@@ -296,14 +296,14 @@ def _words(content: bytes, spend: Spend) -> bytes:
 def _check_whole(content: bytes) -> None:
     """Refuse a DICOM file in which a name may stand where nobody sees it: deflated, or cut off."""
 
-    def read(at: int, count: int) -> bytes:
-        return content[at : at + count]
+    def read(offset: int, count: int) -> bytes:
+        return content[offset : offset + count]
 
-    at, syntax = data_set(read, len(content))
+    offset, syntax = data_set(read, len(content))
     if syntax == DeflatedExplicitVRLittleEndian:
         raise CadError("a deflated DICOM file, which is not unpacked")
     with suppress(TooManyElements):
-        for _ in elements(read, len(content), at, syntax):
+        for _ in elements(read, len(content), offset, syntax):
             pass
 
 

@@ -109,7 +109,7 @@ class RunFolder:
 
 
 WRITERS = {
-    **{name: one.writer for name, one in vars(RunFolder).items() if isinstance(one, _File)},
+    **{name: file.writer for name, file in vars(RunFolder).items() if isinstance(file, _File)},
     "study": "cad.run.stages.study",
     "fold_features": "cad.run.model.fold_features",
     "map_image": "cad.run.workflows.probability_map",

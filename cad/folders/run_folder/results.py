@@ -371,9 +371,9 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
 def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
     """Return a row; what is not given is read by its field's type from the cell of its name."""
     cells = {
-        one.name: _CELLS[one.type](row.get(one.name))
-        for one in fields(kind)
-        if one.name not in other
+        column.name: _CELLS[column.type](row.get(column.name))
+        for column in fields(kind)
+        if column.name not in other
     }
     return kind(**cells, **other)
 
@@ -384,7 +384,7 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
             raise CadError(f"a row without {column}", file=path)
     if "probability_of" not in row:
         row = as_belief(row)
-    plausible, unlike = _known(row.get("plausible")), _known(row.get("unlike"))
+    plausible, unlike = _or_empty(row.get("plausible")), _or_empty(row.get("unlike"))
     return _made(
         RegionResult,
         row,
@@ -419,27 +419,27 @@ def _true(text: str | None) -> bool | None:
 
 
 def _values(text: str | None) -> list[tuple[str, float]]:
-    return [(r, value) for r, part in _scores(text) if (value := number(part)) is not None]
+    return [(r, value) for r, score in _scores(text) if (value := number(score)) is not None]
 
 
-def _parts(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(";") if part.strip()]
+def _entries(text: str | None) -> list[str]:
+    return [entry.strip() for entry in (text or "").split(";") if entry.strip()]
 
 
-def _known(text: str | None) -> str:
+def _or_empty(text: str | None) -> str:
     return "" if text in (None, "n/a", "nan", "NaN") else str(text)
 
 
 def _scores(text: str | None) -> list[tuple[str, str]]:
-    parts = (part.rpartition("=") for part in _parts(text))
-    return [(reader or "reader", score) for reader, _, score in parts]
+    entries = (entry.rpartition("=") for entry in _entries(text))
+    return [(reader or "reader", score) for reader, _, score in entries]
 
 
 _CELLS: dict[Any, Callable[[str | None], Any]] = {
-    str: _known,
+    str: _or_empty,
     float | None: number,
     bool | None: _true,
-    list[str]: _parts,
+    list[str]: _entries,
     list[tuple[str, str]]: _scores,
     list[tuple[str, float]]: _values,
 }
@@ -447,15 +447,15 @@ _CELLS: dict[Any, Callable[[str | None], Any]] = {
 
 
 def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:
-    found: dict[tuple[str, str], list[tuple[float, Reason]]] = {}
+    by_region: dict[tuple[str, str], list[tuple[float, Reason]]] = {}
     for row in _table(path):
         delta = number(row.get("delta"))
         if delta is None:
             continue
         reason = _made(Reason, row, delta=delta)
         key = (row.get("study_id", ""), row.get("roi_id", ""))
-        found.setdefault(key, []).append((number(row.get("rank")) or 0.0, reason))
+        by_region.setdefault(key, []).append((number(row.get("rank")) or 0.0, reason))
     return {
         key: [reason for _, reason in sorted(items, key=lambda item: item[0])]
-        for key, items in found.items()
+        for key, items in by_region.items()
     }

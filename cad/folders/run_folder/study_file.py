@@ -191,7 +191,7 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
     keys: dict[str, list[str]] = {"participant_id": [], "study_id": [], "roi_id": []}
     blocks: list[np.ndarray] = []
     columns: list[tuple[str, ...]] = []
-    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    groups: dict[tuple[str, ...], tuple[str, ...]] = {}
     for path in paths:
         with open_study(path) as archive:
             record = parse_json(str(archive["record"]))
@@ -199,13 +199,13 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
             names = tuple(archive["feature_names"].tolist())
             # One tuple for all studies of the same columns: ten thousand copies would fill the
             # memory.
-            columns.append(known.setdefault(names, names))
+            columns.append(groups.setdefault(names, names))
             rois = archive["roi_ids"].tolist()
         keys["roi_id"] += rois
         for key in ("participant_id", "study_id"):
             keys[key] += [record[key]] * len(rois)
-    every = list(dict.fromkeys(name for group in known for name in group))
-    places = {group: np.array([every.index(n) for n in group], dtype=int) for group in known}
+    every = list(dict.fromkeys(name for group in groups for name in group))
+    places = {group: np.array([every.index(n) for n in group], dtype=int) for group in groups}
     values = np.full((len(keys["roi_id"]), len(every)), np.nan)
     last = len(values)
     while blocks:  # from the end, so that each block is given back as soon as it is copied

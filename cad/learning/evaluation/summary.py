@@ -233,8 +233,8 @@ class Summary:
         del content["rows"]
         content["null"] = self.null and self.null.as_dict()
         for name in ("assisted", "ceiling", "disagreement"):
-            part = getattr(self, name)
-            content[name] = part and {**_fields(part), "sentence": part.sentence()}
+            measure = getattr(self, name)
+            content[name] = measure and {**_fields(measure), "sentence": measure.sentence()}
         point = self.operating_point
         content["operating_point"] = point and point.as_dict()
         content["at_training"] = {k: v.as_dict() for k, v in self.at_training.items()}
@@ -289,15 +289,15 @@ def summarise(
         Number of patient resamples for the intervals of everything but the AUC, and their seed.
     """
     frame = frame.reset_index(drop=True)
-    known = _Known.of(frame)
+    columns = _Known.of(frame)
     probability = _Score.of(frame, "probability")
     belief = _Score.of(frame, "belief")
     images = _Score.of(frame, "probability_images")
     lower, upper = operating_point.thresholds if operating_point else decision.thresholds
     resampling = {"bootstraps": bootstraps, "seed": seed}
     options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
-    majority, ties = metrics.consensus_truth(known.consensus)
-    truth, patients = known.truth, known.patients
+    majority, ties = metrics.consensus_truth(columns.consensus)
+    truth, patients = columns.truth, columns.patients
     histology = compare_with_truth(
         truth, truth, probability.value, patients, centred=probability.centred, **options
     )
@@ -308,7 +308,7 @@ def summarise(
         )
     readers = compare_with_truth(
         majority,
-        known.consensus,
+        columns.consensus,
         belief.value,
         patients,
         ties=ties,
@@ -316,12 +316,12 @@ def summarise(
         **options,
     )
     wide = score_table(frame, reader_scores)
-    tool, with_tool = _tool(known, belief, images, wide, given, resampling)
-    conformal, p_values = _conformal(known, belief.ranking, given)
+    tool, with_tool = _tool(columns, belief, images, wide, given, resampling)
+    conformal, p_values = _conformal(columns, belief.ranking, given)
     return Summary(
-        n=_sizes(known, probability.value),
+        n=_sizes(columns, probability.value),
         label_kinds=_kinds(frame),
-        warnings=_warnings(known, probability.value, histology, readers),
+        warnings=_warnings(columns, probability.value, histology, readers),
         thresholds=Thresholds(lower, upper),
         histology=histology,
         images=of_images,
@@ -329,7 +329,7 @@ def summarise(
         **reader_results(truth, images.ranking, patients, wide),
         **tool,
         operating_point=operating_point,
-        reject=reject_summary(truth, known.consensus, probability.value, patients, decision),
+        reject=reject_summary(truth, columns.consensus, probability.value, patients, decision),
         conformal=conformal,
         folds=[_fold(fold, feature_names) for fold in folds.folds] if folds else [],
         null=null,
@@ -402,7 +402,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _tool(
-    known: _Known,
+    regions: _Known,
     belief: _Score,
     images: _Score,
     wide: pd.DataFrame | None,
@@ -410,68 +410,68 @@ def _tool(
     resampling: dict[str, int],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return what needs a probability: readers with the tool, their ceiling; each with the tool."""
-    found: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
-    found["assisted_note"] = "no readers" if wide is None else ""
+    measures: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
+    measures["assisted_note"] = "no readers" if wide is None else ""
     if not is_probability(images.value[np.isfinite(images.value)]):
-        return {**found, "assisted_note": "the learner gives no probability"}, {}
+        return {**measures, "assisted_note": "the learner gives no probability"}, {}
     if wide is None:
-        return found, {}
+        return measures, {}
     scores, names = wide.to_numpy(dtype=float).T, list(wide.columns)
-    found["ceiling"] = readers_ceiling(
-        known.truth,
+    measures["ceiling"] = readers_ceiling(
+        regions.truth,
         scores,
         belief.value,
-        known.patients,
+        regions.patients,
         names,
         ranking=belief.on_common_base,
         **resampling,
     )
     made = None if given is None else given.with_tool[names].to_numpy(float).T
     try:
-        found["assisted"], rows = assist(
-            known.truth, scores, images.on_common_base, known.patients, names, given=made
+        measures["assisted"], rows = assist(
+            regions.truth, scores, images.on_common_base, regions.patients, names, given=made
         )
     except CadError as error:
-        return {**found, "assisted_note": str(error)}, {}
-    return found, rows
+        return {**measures, "assisted_note": str(error)}, {}
+    return measures, rows
 
 
-def _sizes(known: _Known, score: np.ndarray) -> Sizes:
+def _sizes(columns: _Known, score: np.ndarray) -> Sizes:
     predicted = np.isfinite(score)
     return Sizes(
         rois=len(predicted),
-        patients=len(np.unique(known.patients)),
+        patients=len(np.unique(columns.patients)),
         predicted=int(predicted.sum()),
         not_predicted=int((~predicted).sum()),
-        with_histology=int(np.isfinite(known.truth).sum()),
-        with_consensus=int(np.isfinite(known.consensus).sum()),
+        with_histology=int(np.isfinite(columns.truth).sum()),
+        with_consensus=int(np.isfinite(columns.consensus).sum()),
     )
 
 
 def _conformal(
-    known: _Known, ranking: np.ndarray, given: Given | None
+    columns: _Known, ranking: np.ndarray, given: Given | None
 ) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
     """Measure the sets where both classes are known; return the p-values, NaN elsewhere, too."""
-    truths = known.truth[np.isfinite(known.truth) & np.isfinite(ranking)]
+    truths = columns.truth[np.isfinite(columns.truth) & np.isfinite(ranking)]
     if not ((truths == 1).any() and (truths == 0).any()):
         return None, (np.full(len(ranking), np.nan), np.full(len(ranking), np.nan))
     if given is None:
         # A validation calibrates on its other patients; a prediction brings its training's.
-        p_values = leave_patient_out_p_values(known.truth, ranking, known.patients)
+        p_values = leave_patient_out_p_values(columns.truth, ranking, columns.patients)
     else:
         p_values = given.p_benign, given.p_malignant
-    return conformal_summary(known.truth, ranking, known.patients, *p_values), p_values
+    return conformal_summary(columns.truth, ranking, columns.patients, *p_values), p_values
 
 
 def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
-    kept = fold.features
+    chosen = fold.features
     return FoldResult(
         name=fold.name,
         n_train=fold.n_train,
         n_unlabelled=fold.n_unlabelled,
         n_test=len(fold.rows),
         selected=fold.selected,
-        features=None if kept is None else [names[i] if names else str(i) for i in kept],
+        features=None if chosen is None else [names[i] if names else str(i) for i in chosen],
         warnings=fold.warnings,
         error=fold.error,
         base=fold.base,
@@ -485,10 +485,10 @@ def _kinds(frame: pd.DataFrame) -> dict[str, int]:
 
 
 def _warnings(
-    known: _Known, score: np.ndarray, histology: Comparison | None, consensus: Comparison | None
+    columns: _Known, score: np.ndarray, histology: Comparison | None, consensus: Comparison | None
 ) -> list[str]:
     warnings = []
-    n, missing = len(known.truth), int(np.isnan(known.truth).sum())
+    n, missing = len(columns.truth), int(np.isnan(columns.truth).sum())
     unscored = int((~np.isfinite(score)).sum())
     if 0 < missing < n:
         warnings.append(
@@ -497,7 +497,7 @@ def _warnings(
         )
     if unscored:
         warnings.append(f"{unscored} of {n} ROIs have no prediction")
-    for title, part in (("histology", histology), ("readers", consensus)):
-        if part is not None:
-            warnings += [f"against {title}: {text}" for text in part.warnings]
+    for title, comparison in (("histology", histology), ("readers", consensus)):
+        if comparison is not None:
+            warnings += [f"against {title}: {text}" for text in comparison.warnings]
     return warnings

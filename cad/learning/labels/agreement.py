@@ -131,9 +131,9 @@ class AgreementReaders:
         deviation is that of ddof 1; a region with one reader gets ``single``.
         """
         refuse_outside(grades)
-        known = np.isfinite(grades)
-        weight = known * self.weights_
-        weight = np.where(weight.any(axis=1, keepdims=True), weight, known)
+        scored = np.isfinite(grades)
+        weight = scored * self.weights_
+        weight = np.where(weight.any(axis=1, keepdims=True), weight, scored)
         if np.ptp(self.weights_) == 0:
             # Equal weights are the mean to the last bit, whatever their rounding.
             return MeanReaders(self.single).predict(grades)
@@ -142,8 +142,8 @@ class AgreementReaders:
         share = weight / np.where(nobody, 1.0, total)[:, None]
         # Shares sum to 1 but for rounding: what all readers say is said to the last digit, so that
         # no label leaves [0, 1] and no tie at 1/2 is broken.
-        p = np.round(np.where(known, grades * share, 0.0).sum(axis=1), _DIGITS)
-        square = np.where(known, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
+        p = np.round(np.where(scored, grades * share, 0.0).sum(axis=1), _DIGITS)
+        square = np.where(scored, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
         # What is left of one opinion's variance once the mean is taken: 1 - 1/n of equal weights.
         freedom = 1 - (share**2).sum(axis=1)
         alone = freedom < 1e-9
@@ -190,9 +190,9 @@ def reader_agreement(
     rows = []
     for j, reader in enumerate(readers):
         person = int(alike[j])
-        rest = np.delete(z, person)
-        rest = rest[np.isfinite(rest)]
-        others = float(np.tanh(np.median(rest))) if len(rest) else np.nan
+        of_others = np.delete(z, person)
+        of_others = of_others[np.isfinite(of_others)]
+        others = float(np.tanh(np.median(of_others))) if len(of_others) else np.nan
         deviation = np.sqrt(variance[person])
         lower, upper = np.tanh(z[person] + _Z95 * deviation * np.array([-1.0, 1.0]))
         nothing_shown = z[person] - _Z99 * deviation <= 0
@@ -286,8 +286,8 @@ def _copies(grades: Array) -> NDArray[np.intp]:
     share = (equal + 1) / (common + 2)
     for pair in np.flatnonzero((common == equal) & (common > 0)):
         a, b = pairs[pair]
-        rest = np.delete(share, pair)[np.delete(common, pair) > 0]
-        if len(rest) and np.median(rest) ** common[pair] < _COINCIDENCE:
+        of_others = np.delete(share, pair)[np.delete(common, pair) > 0]
+        if len(of_others) and np.median(of_others) ** common[pair] < _COINCIDENCE:
             first[b] = min(first[b], first[a])
     return first
 
@@ -302,10 +302,10 @@ def _weights(grades: Array) -> Array:
     weight = equal
     for _ in range(_ROUNDS):
         z, variance, _ = _agreements(grades, weight, np.arange(len(grades)))
-        known = np.isfinite(z)
-        if known.sum() < FEWEST_READERS:
+        measured = np.isfinite(z)
+        if measured.sum() < FEWEST_READERS:
             return equal
-        square = np.maximum(0.0, np.tanh(_drawn(z, variance, known))) ** 2
+        square = np.maximum(0.0, np.tanh(_drawn(z, variance, measured))) ** 2
         if square.sum() == 0:
             return equal
         weight = square / square.sum()
@@ -319,20 +319,20 @@ def _agreements(
 
     NaN and infinite where nothing can be told.
     """
-    known = np.isfinite(grades)
-    total = np.where(known, grades * weight, 0.0)
-    heard = known * weight
+    scored = np.isfinite(grades)
+    total = np.where(scored, grades * weight, 0.0)
+    heard = scored * weight
     # Readers without weight say nothing of the others; where nobody else has any, all count.
     if not heard.any():
-        heard = known.astype(float)
-        total = np.where(known, grades, 0.0)
+        heard = scored.astype(float)
+        total = np.where(scored, grades, 0.0)
     z = np.full(grades.shape[1], np.nan)
     variance = np.full(grades.shape[1], np.inf)
     n: NDArray[np.intp] = np.zeros(grades.shape[1], dtype=np.intp)
     whole = _variance_of_mean(total.sum(axis=1), heard.sum(axis=1))
     for reader in range(grades.shape[1]):
         others = np.delete(heard, reader, axis=1).sum(axis=1)
-        used = known[:, reader] & (others > 0)
+        used = scored[:, reader] & (others > 0)
         n[reader] = np.count_nonzero(used)
         if n[reader] < _FEWEST:
             continue
@@ -371,16 +371,16 @@ def _fisher(
     return float(np.arctanh(r)), max(variance, least)
 
 
-def _drawn(z: Array, variance: Array, known: NDArray[np.bool_]) -> Array:
+def _drawn(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
     """Return every reader's z drawn towards the panel's mean, as far as chance explains it."""
-    precision = 1 / variance[known]
-    centre = float(precision @ z[known] / precision.sum())
-    excess = float(precision @ (z[known] - centre) ** 2) - (known.sum() - 1)
+    precision = 1 / variance[measured]
+    centre = float(precision @ z[measured] / precision.sum())
+    excess = float(precision @ (z[measured] - centre) ** 2) - (measured.sum() - 1)
     scale = precision.sum() - (precision @ precision) / precision.sum()
     between = max(0.0, excess / scale)
-    total = 1 / (variance[known] + between)
-    centre = float(total @ z[known] / total.sum())
+    total = 1 / (variance[measured] + between)
+    centre = float(total @ z[measured] / total.sum())
     drawn = np.full(len(z), centre)
-    kept = between / (between + variance[known])
-    drawn[known] = centre + kept * (z[known] - centre)
+    reliability = between / (between + variance[measured])
+    drawn[measured] = centre + reliability * (z[measured] - centre)
     return drawn

@@ -55,14 +55,16 @@ def reader_labels(
     weighted; the weights are of all these regions, and are learned again inside each fold. With
     ``pooled`` the mean is replaced later, inside each fold (:mod:`cad.learning.labels.rules`).
     """
-    known = reader_probabilities(scores, rois, settings)
-    known = known[known["reader_id"].isin(chosen_readers(readers, settings.readers))]
-    grouped = known.groupby(_KEY, sort=False)["probability"]
+    probabilities = reader_probabilities(scores, rois, settings)
+    probabilities = probabilities[
+        probabilities["reader_id"].isin(chosen_readers(readers, settings.readers))
+    ]
+    grouped = probabilities.groupby(_KEY, sort=False)["probability"]
     summary = grouped.agg(n_readers="size", p="mean", spread="std").reset_index()
     labels = rois[_KEY].merge(summary, on=_KEY, how="left", validate="one_to_one")
     labels["n_readers"] = labels["n_readers"].fillna(0).astype(int)
-    if settings.consensus == "agreement" and known["reader_id"].nunique() >= FEWEST_READERS:
-        grades, _ = grade_matrix(known, rois)
+    if settings.consensus == "agreement" and probabilities["reader_id"].nunique() >= FEWEST_READERS:
+        grades, _ = grade_matrix(probabilities, rois)
         belief = AgreementReaders(ETA0).fit(grades, np.full(len(rois), np.nan)).predict(grades)
         labels["p"] = belief.p
         labels["spread"] = belief.eta
@@ -178,17 +180,17 @@ def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
         A sentence on the named PI-RADS table, if one is used, and one where the scores are on more
         than one scale; else empty.
     """
-    said = []
+    sentences = []
     given = scores.loc[scores["score"].notna(), "scale"]
     if (given == "pirads").any() and isinstance(settings.pirads_probability, str):
-        said.append(pirads_note(settings.pirads_probability))
+        sentences.append(pirads_note(settings.pirads_probability))
     scales = sorted(given.unique())
     if len(scales) > 1:
-        said.append(
+        sentences.append(
             f"scores on different scales ({', '.join(scales)}) were turned into probabilities "
             "before they were put together"
         )
-    return said
+    return sentences
 
 
 def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list[str]:

@@ -349,14 +349,14 @@ class AveragedProbabilisticSVC(KernelMachine):
         """Return how many rows the kernels have seen: all, or :data:`MOST_ROWS` drawn of more."""
         return len(self.label_kinds_)
 
-    def _stacked(self, said: Array, p: Array, weight: Array, towards: float | Array) -> Array:
+    def _stacked(self, log_odds: Array, p: Array, weight: Array, towards: float | Array) -> Array:
         """Return what log-odds of inner folds, shape (n, k), count, measured from the base."""
         # Rows of a fold in which no setting could be fitted have no log-odds.
-        known = np.isfinite(said).all(axis=1)
+        predicted = np.isfinite(log_odds).all(axis=1)
         count: Array = fit_logistic(
-            said[known] - self.base_,
-            p[known],
-            weight=weight[None, known],
+            log_odds[predicted] - self.base_,
+            p[predicted],
+            weight=weight[None, predicted],
             offset=self.base_,
             mean=towards,
             precision=_PRECISION,
@@ -389,13 +389,17 @@ class AveragedProbabilisticSVC(KernelMachine):
         """
         check_is_fitted(self)
         every = validate_data(self, np.vstack([rows, other]), dtype=np.float64, reset=False)
-        views, kept = self._views(every, self.scalings_), np.asarray(~mixed, dtype=float)
+        views, unmixed = self._views(every, self.scalings_), np.asarray(~mixed, dtype=float)
         # Two sums, not one corrected by differences: those of a huge feature would cancel.
-        parts = {k: mixed @ ((v[-1] - self._supports[k]) ** 2).T for k, v in views.items()}
+        mixed_squares = {k: mixed @ ((v[-1] - self._supports[k]) ** 2).T for k, v in views.items()}
         decided = []
         for number in range(len(rows)):
-            own = {k: kept @ ((v[number] - self._supports[k]) ** 2).T for k, v in views.items()}
-            decided.append(self._decided({k: part + own[k] for k, part in parts.items()}))
+            row_squares = {
+                k: unmixed @ ((v[number] - self._supports[k]) ** 2).T for k, v in views.items()
+            }
+            decided.append(
+                self._decided({k: square + row_squares[k] for k, square in mixed_squares.items()})
+            )
         return np.array(decided)
 
     def _decided(self, distances: dict[str, Array]) -> Array:
@@ -459,19 +463,19 @@ class AveragedProbabilisticSVC(KernelMachine):
             target, tried = task.p[test], [points[k] for k in going]
             for k, _, scale, f in task.solutions(tried, train, test):
                 values[going[k], test] = f / scale
-            here = np.ix_(going, test)
-            loss = cross_entropies(target, expit(values[here]))
-            losses[here] = np.where(np.isnan(loss), np.inf, loss)
+            tested = np.ix_(going, test)
+            loss = cross_entropies(target, expit(values[tested]))
+            losses[tested] = np.where(np.isnan(loss), np.inf, loss)
             if _TRIAL_FOLDS <= number < folds:
-                seen = np.isfinite(losses).any(axis=0) & (task.weight > 0)
-                here = np.minimum(losses[:, seen], _LOST) * task.weight[seen]
-                each = np.array([np.bincount(patient[seen], row, n_patients) for row in here])
+                judged = np.isfinite(losses).any(axis=0) & (task.weight > 0)
+                so_far = np.minimum(losses[:, judged], _LOST) * task.weight[judged]
+                each = np.array([np.bincount(patient[judged], row, n_patients) for row in so_far])
                 each -= each[each.sum(axis=1).argmin()]
                 behind = each.sum(axis=1) - each.max(axis=1) > _HOPELESS
                 losses[behind], going = np.inf, [k for k in going if not behind[k]]
         # A fold in which no setting could be fitted says nothing about any of them.
-        known = np.isfinite(losses).any(axis=0) & (task.weight > 0)
-        losses = losses[:, known] * task.weight[known]
+        fitted = np.isfinite(losses).any(axis=0) & (task.weight > 0)
+        losses = losses[:, fitted] * task.weight[fitted]
         if losses.size == 0 or not np.isfinite(losses.sum(axis=1)).any():
             soft_labels.check_labels(
                 task.labels(points[0], np.arange(len(task.p))), task.weight > 0
@@ -482,10 +486,10 @@ class AveragedProbabilisticSVC(KernelMachine):
                 hint="more patients, or smaller eta0 and kappa",
             )
         # By patient, since the regions of one patient err together: these are what is resampled.
-        sums = np.array([np.bincount(patient[known], row, n_patients) for row in losses])
+        sums = np.array([np.bincount(patient[fitted], row, n_patients) for row in losses])
         share = _pseudo_bma(sums, self.drop)
         left_out = share[share > 0] @ values[share > 0]
-        return share, losses.sum(axis=1) / task.weight[known].sum(), left_out
+        return share, losses.sum(axis=1) / task.weight[fitted].sum(), left_out
 
     def _average(
         self,
@@ -504,9 +508,11 @@ class AveragedProbabilisticSVC(KernelMachine):
         total = float(share.sum()) / self.slope_
         for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):
             # Log-odds are (f + b) / s, so that a setting enters with its weight over its own s.
-            part = share[k] / total / scale
-            beta[gaussians.index((points[k].scaling, points[k].gamma))] += part * solution.beta
-            intercept += part * solution.u[0]
+            weight_of_point = share[k] / total / scale
+            beta[gaussians.index((points[k].scaling, points[k].gamma))] += (
+                weight_of_point * solution.beta
+            )
+            intercept += weight_of_point * solution.u[0]
         support = np.flatnonzero(np.any(beta != 0, axis=0))
         self.support_ = used[support]
         self.support_vectors_ = rows[support]

@@ -128,24 +128,24 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         smooth = self._fit_inside(X, y, eta, sample_weight, groups)
         rows, _, p, weight = self._read_inputs(X, y, sample_weight)
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
-        said = np.full((len(p), len(MEMBERS)), np.nan)
-        said[:, 1] = smooth
+        member_log_odds = np.full((len(p), len(MEMBERS)), np.nan)
+        member_log_odds[:, 1] = smooth
         share = min(_GROWN_ON, _MOST_GROWN / len(p))
         self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, share)
         cut = self.trees_._fit_inside(rows, p, sample_weight, groups)
-        said[:, 2] = logit(np.clip(cut, CLIP, 1 - CLIP))
+        member_log_odds[:, 2] = logit(np.clip(cut, CLIP, 1 - CLIP))
         used = drawn_rows(weight, MOST_LINED)
         task = (rows[used], p[used], weight[used], owner[used])
         self.line_ = SoftLogistic(folds=self.folds)
         self.boosting_ = SoftBoosting(folds=self.folds if len(used) <= _MANY else 2)
         for column, member in ((0, self.line_), (3, self.boosting_)):
-            said[used, column] = member.fit_left_out(*task)
-        known = np.isfinite(said).all(axis=1)
-        if not known.any():
+            member_log_odds[used, column] = member.fit_left_out(*task)
+        predicted = np.isfinite(member_log_odds).all(axis=1)
+        if not predicted.any():
             raise LearnerError("no row was left out of all members: more patients are needed")
-        self.member_weights_ = self._stacked(said, p, weight, towards=TOWARDS)
-        z = self.base_ + (said[known] - self.base_) @ self.member_weights_
-        self.scatter_ = np.quantile(_residuals(p[known], expit(z)), _LEVELS)
+        self.member_weights_ = self._stacked(member_log_odds, p, weight, towards=TOWARDS)
+        z = self.base_ + (member_log_odds[predicted] - self.base_) @ self.member_weights_
+        self.scatter_ = np.quantile(_residuals(p[predicted], expit(z)), _LEVELS)
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -203,12 +203,12 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         return np.column_stack([np.minimum(ends[:, 0], q), np.maximum(ends[:, 1], q)])
 
     def _together(self, smooth: Array, rows: Array) -> Array:
-        said = np.empty((len(rows), len(MEMBERS)))
-        said[:, 0] = self.line_._linear(rows)
-        said[:, 1] = smooth
-        said[:, 2] = logit(self.trees_._probability(rows))
-        said[:, 3] = self.boosting_._log_odds(rows)
-        together: Array = self.base_ + (said - self.base_) @ self.member_weights_
+        member_log_odds = np.empty((len(rows), len(MEMBERS)))
+        member_log_odds[:, 0] = self.line_._linear(rows)
+        member_log_odds[:, 1] = smooth
+        member_log_odds[:, 2] = logit(self.trees_._probability(rows))
+        member_log_odds[:, 3] = self.boosting_._log_odds(rows)
+        together: Array = self.base_ + (member_log_odds - self.base_) @ self.member_weights_
         return together
 
 

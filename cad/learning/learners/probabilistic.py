@@ -192,20 +192,20 @@ class ProbabilisticSVC(base.PointwiseMachine):
         probability = np.full((len(points), len(new)), np.nan)
         read: dict[tuple[Any, ...], tuple[SoftLabels, float, float | None]] = {}
         for kernel in dict.fromkeys(kernels):
-            here = [k for k, other in enumerate(kernels) if other == kernel]
+            same_kernel = [k for k, other in enumerate(kernels) if other == kernel]
             try:
-                gram = learners[here[0]]._make_gram(rows, weight)
+                gram = learners[same_kernel[0]]._make_gram(rows, weight)
             except ValueError:
                 continue
-            between, stands = gram.kernel.between(new, rows), None
+            between, last_fit = gram.kernel.between(new, rows), None
             # Costs that rise: what no cost holds back any more is solved for all that follow.
-            for k in sorted(here, key=lambda k: _rank(learners[k].C)):
+            for k in sorted(same_kernel, key=lambda k: _rank(learners[k].C)):
                 each = learners[k]
                 says = each.eta, each.eta0, each.kappa, each.boundary, each.scale
                 alike = (*says, each.solver, each.tol)
                 try:
                     costs = np.array(each._costs())
-                    if stands is None or stands[0] != alike or (costs < stands[1]).any():
+                    if last_fit is None or last_fit[0] != alike or (costs < last_fit[1]).any():
                         if alike not in read:
                             read[alike] = each._read_labels(p, eta, weight)
                         labels, _, scale = read[alike]
@@ -216,7 +216,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
                         # With every dual strictly below its cost the conditions of optimality name
                         # no cost: they hold at any that is higher.
                         free = solution.solver == "hybrid" and (solution.gamma < problem.c).all()
-                        stands = (alike, costs) if free else None
+                        last_fit = (alike, costs) if free else None
                     probability[k] = last
                 except _NO_FIT:
                     continue
@@ -357,13 +357,13 @@ class ProbabilisticSVC(base.PointwiseMachine):
         dissents makes a spread of .38 or more). Narrower intervals around the same means do.
         """
         kappa = _in_range("kappa", self.kappa, np.inf)
-        labels = self._at(p, spread, kappa)
+        labels = self._labels_at(p, spread, kappa)
         if self.scale != "learned" or not _all_around_half(labels, used):
             return labels, kappa, True
         # kappa = 0 would leave intervals of width 0 where no eta0 is their least.
         shares = _NARROWER if self.eta0 is None else (*_NARROWER, 0.0)
         for narrower in (kappa * share for share in shares):
-            tried = self._at(p, spread, narrower)
+            tried = self._labels_at(p, spread, narrower)
             if not _all_around_half(tried, used):
                 warnings.warn(
                     f"every soft interval contains 1/2 at kappa = {kappa:g}: the scale is learned "
@@ -374,7 +374,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 return tried, narrower, True
         return labels, kappa, False
 
-    def _at(self, p: Array, spread: ArrayLike, kappa: float) -> SoftLabels:
+    def _labels_at(self, p: Array, spread: ArrayLike, kappa: float) -> SoftLabels:
         try:
             p, spread = soft_labels.check_soft(p, spread)
             half_width = (
@@ -429,11 +429,11 @@ def _warn_unscaled(rows: Array, names: Any) -> None:
     """Warn where one feature's spread hides another's from every kernel."""
     spread = rows.std(axis=0)
     # Rounding of a constant column is no spread.
-    known = np.flatnonzero(spread > 1e-12 * np.abs(rows).max(axis=0))
-    if len(known) < 2:
+    varying = np.flatnonzero(spread > 1e-12 * np.abs(rows).max(axis=0))
+    if len(varying) < 2:
         return
-    least = known[spread[known].argmin()]
-    most = known[spread[known].argmax()]
+    least = varying[spread[varying].argmin()]
+    most = varying[spread[varying].argmax()]
     if spread[most] <= _UNLIKE * spread[least]:
         return
     name = [f"column {j}" if names is None else str(names[j]) for j in (most, least)]

@@ -92,12 +92,12 @@ def histology_rivals(n_rows: int = 0) -> dict[str, BaseEstimator]:
 
 def rival_notes(names: list[str], n_rows: int) -> list[str]:
     """Return which of these rivals are left out of so many rows, and which trees see a part."""
-    kept = rival_learners(n_rows)
-    left = [name for name in names if name not in kept]
+    compared = rival_learners(n_rows)
+    left = [name for name in names if name not in compared]
     why = f"more than {MOST_SQUARE:,} rows, and their time grows with the square or the cube"
     notes = [f"not compared: {', '.join(left)} ({why})"] if left else []
     if n_rows > MOST_GROWN:
-        trees = ", ".join(name for name in names if name in kept)
+        trees = ", ".join(name for name in names if name in compared)
         notes.append(f"{trees}: each tree is grown on at most {MOST_GROWN:,} of {n_rows:,} rows")
     return notes
 
@@ -314,8 +314,8 @@ class RidgeProbability(GroupedLearner):
                     if self.choose == "likelihood":
                         loss = _minus_likelihood(values + alpha, turned)
                     else:
-                        kept = values / (values + alpha)
-                        loss = _left_out_error(vectors, kept, turned, target, splits)
+                        shrinkage = values / (values + alpha)
+                        loss = _left_out_error(vectors, shrinkage, turned, target, splits)
                     if loss < best:
                         best, self.gamma_, self.alpha_ = loss, float(gamma), float(alpha)
                         self.scaling_, self.scaler_, self.rows_ = scaling, scaler, rows
@@ -392,12 +392,12 @@ class SoftSVM(GroupedLearner):
                 last = np.inf
                 for C in self.Cs:
                     values = _left_out_margins(K, positive, C * weight, splits)
-                    known = np.isfinite(values)
-                    if not known.any():
+                    predicted = np.isfinite(values)
+                    if not predicted.any():
                         continue
-                    slope, offset = fit_sigmoid(values[known], p[known], weight[known])
-                    q = expit(slope * values[known] + offset)
-                    loss = float(weight[known] @ cross_entropies(p[known], q))
+                    slope, offset = fit_sigmoid(values[predicted], p[predicted], weight[predicted])
+                    q = expit(slope * values[predicted] + offset)
+                    loss = float(weight[predicted] @ cross_entropies(p[predicted], q))
                     if loss < best:
                         best = loss
                         self.C_ = float(C)
@@ -719,13 +719,13 @@ def _minus_likelihood(variances: Array, turned: Array) -> float:
 
 
 def _left_out_error(
-    vectors: Array, kept: Array, turned: Array, p: Array, splits: list[NDArray[np.intp]]
+    vectors: Array, shrinkage: Array, turned: Array, p: Array, splits: list[NDArray[np.intp]]
 ) -> float:
     """Return the sum of squared residuals of groups that the ridge has not seen."""
-    residual = p - vectors @ (kept * turned)
+    residual = p - vectors @ (shrinkage * turned)
     total = 0.0
     for group in splits:
-        part = vectors[group]
-        inside = np.eye(len(group)) - (part * kept) @ part.T
+        of_group = vectors[group]
+        inside = np.eye(len(group)) - (of_group * shrinkage) @ of_group.T
         total += float(np.sum(np.linalg.solve(inside, residual[group]) ** 2))
     return total

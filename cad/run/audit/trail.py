@@ -139,17 +139,17 @@ def verify(path: Path, last: str = "") -> Verified:
     problems: list[str] = []
     place: dict[str, int] = {}
     number, previous = 0, START
-    for at, line in enumerate(lines, start=1):
-        found = _parsed(line)
-        if found is None:
-            problems.append(f"line {at} was changed: it is not what its hash says")
+    for line_number, line in enumerate(lines, start=1):
+        entry = _parsed(line)
+        if entry is None:
+            problems.append(f"line {line_number} was changed: it is not what its hash says")
             number, previous = number + 1, ""
             continue
-        digest, n, before = found
+        digest, n, before = entry
         # A line may be sound in itself and stand in the wrong place.
         if problem := _out_of_place(n, before, number, previous, place):
-            problems.append(f"line {at} {problem}")
-        place.setdefault(digest, at)
+            problems.append(f"line {line_number} {problem}")
+        place.setdefault(digest, line_number)
         number, previous = n, digest
     if tail and not _is_torn(tail):
         problems.append(f"line {len(lines) + 1} was changed: its end is not what was written")
@@ -234,10 +234,10 @@ def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
         raise _damaged(path)
     if start == 0 and b"\n" not in content:
         return 0, START, 0, len(tail)
-    found = _parsed(body.rpartition(b"\n")[2])
-    if found is None:
+    entry = _parsed(body.rpartition(b"\n")[2])
+    if entry is None:
         raise _damaged(path)
-    return found[1], found[0], size - len(tail), len(tail)
+    return entry[1], entry[0], size - len(tail), len(tail)
 
 
 def _damaged(path: Path) -> DamagedTrail:

@@ -48,7 +48,7 @@ def each(
         # In this process, for a debugger and for tests; what kills a task kills the run.
         return (Done(task, *attempt(function, task, options.memory_limit)) for task in tasks)
     if options.scheduler is None:
-        return _here(function, tasks, options)
+        return _in_this_process(function, tasks, options)
     return on_cluster(function, tasks, options)
 
 
@@ -163,7 +163,7 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
             raise MachineError("a process of a parallel loop has ended", hint=hint) from error
 
 
-def _here(
+def _in_this_process(
     function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
 ) -> Iterator[Done[Any, Any]]:
     waiting = iter(tasks)

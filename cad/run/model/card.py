@@ -135,7 +135,7 @@ def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
 def card(meta: JsonObject) -> str:
     """Return the model's card as Markdown, from the metadata of its bundle."""
     learner, validation = meta["pipeline"]["learner"], meta["validation"]
-    said = ((validation.get(name) or {}).get("sentence") for name in _SENTENCES)
+    statements = ((validation.get(name) or {}).get("sentence") for name in _SENTENCES)
     return page_beside(__file__).render(
         meta=meta,
         training=meta["training"],
@@ -144,7 +144,7 @@ def card(meta: JsonObject) -> str:
         validation=validation,
         measures=MEASURES,
         interval_text=interval_text,
-        sentences=[sentence for sentence in said if sentence],
+        sentences=[sentence for sentence in statements if sentence],
         site=meta.get("recalibration"),
         joint=meta.get("joint"),
     )

@@ -45,10 +45,18 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
     if not estimators:
         return None
     fitted = [getattr(estimator, "best_estimator_", estimator) for estimator in estimators]
-    steps = [part.steps if isinstance(part, Pipeline) else [("", part)] for part in fitted]
-    learners = [getattr(part[-1][1], "learner", part[-1][1]) for part in steps]  # recalibrated
+    steps = [
+        estimator_of_fold.steps
+        if isinstance(estimator_of_fold, Pipeline)
+        else [("", estimator_of_fold)]
+        for estimator_of_fold in fitted
+    ]
+    learners = [
+        getattr(estimator_of_fold[-1][1], "learner", estimator_of_fold[-1][1])
+        for estimator_of_fold in steps
+    ]  # recalibrated
     first, search = learners[0], estimators[0]
-    found: JsonObject = {
+    description: JsonObject = {
         "learner": type(first).__name__,
         "parameters": _parameters(first),
         "steps": [{"name": type(step).__name__, **_parameters(step)} for _, step in steps[0][:-1]],
@@ -59,10 +67,10 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
         "fits": len(fitted),
     }
     if isinstance(search, PatientGridSearch):
-        found["grid"] = search.grid
-        found["criterion"], found["inner_folds"] = search.criterion, search.n_folds
-    found["sentence"] = _weights_sentence(found["weights"])
-    return dict(json_safe(found))
+        description["grid"] = search.grid
+        description["criterion"], description["inner_folds"] = search.criterion, search.n_folds
+    description["sentence"] = _weights_sentence(description["weights"])
+    return dict(json_safe(description))
 
 
 def _parameters(step: Any) -> JsonObject:
@@ -74,14 +82,14 @@ def _weights(learners: Sequence[Any]) -> JsonObject | None:
     """Return the weight of every value of every setting, mean over fits; None without weights."""
     if not all(hasattr(learner, "points_") for learner in learners):
         return None
-    found: dict[str, dict[str, float]] = {name: {} for name in _WEIGHED}
+    weights: dict[str, dict[str, float]] = {name: {} for name in _WEIGHED}
     for learner in learners:
         for point in learner.points_:
             for name in _WEIGHED:
                 value = point.get(name, "given")
                 key = value if isinstance(value, str) else f"{value:g}"
-                found[name][key] = found[name].get(key, 0.0) + point["weight"] / len(learners)
-    return {name: dict(sorted(part.items())) for name, part in found.items()}
+                weights[name][key] = weights[name].get(key, 0.0) + point["weight"] / len(learners)
+    return {name: dict(sorted(shares.items())) for name, shares in weights.items()}
 
 
 def _members(learners: Sequence[Any]) -> list[int] | None:
@@ -105,17 +113,17 @@ def _start(learner: Any) -> str | None:
     return "convex" if isinstance(learner, KernelMachine) else None
 
 
-def _weights_sentence(found: JsonObject | None) -> str:
+def _weights_sentence(weights: JsonObject | None) -> str:
     """Say how much eta0 and the scalings count; empty where nothing was weighed.
 
     Not kappa, whose weight is no evidence: see
     :mod:`cad.learning.evaluation.folds.disagreement`.
     """
-    if not found:
+    if not weights:
         return ""
     names = {"eta0": "η₀", "scaling": "scaling"}
-    parts = [
-        f"{title} " + ", ".join(f"{value}: {share:.0%}" for value, share in found[name].items())
+    clauses = [
+        f"{title} " + ", ".join(f"{value}: {share:.0%}" for value, share in weights[name].items())
         for name, title in names.items()
     ]
-    return f"Weights of {'; '.join(parts)}."
+    return f"Weights of {'; '.join(clauses)}."

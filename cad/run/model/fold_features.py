@@ -102,14 +102,14 @@ class Preparation:
 
     def as_text(self) -> list[str]:
         """Return a sentence on every step that was fitted, for the model's card."""
-        said = []
+        sentences = []
         if self.scale is not None:
-            said.append("T2 is put on the Nyul scale of the training patients")
+            sentences.append("T2 is put on the Nyul scale of the training patients")
         if self.unstable:
-            said.append(f"{len(self.unstable)} features that redrawing changes are not used")
+            sentences.append(f"{len(self.unstable)} features that redrawing changes are not used")
         if self.harmoniser is not None:
-            said.append(f"site effects removed by ComBat: {', '.join(self.harmoniser.sites_)}")
-        return said
+            sentences.append(f"site effects removed by ComBat: {', '.join(self.harmoniser.sites_)}")
+        return sentences
 
     def as_dict(self) -> JsonObject:
         """Return the preparation as JSON for a model's metadata; :meth:`from_dict` reads it."""
@@ -228,17 +228,19 @@ class FoldFeatures:
     @property
     def notes(self) -> list[str]:
         """Return sentences on the fitted steps that a run must show."""
-        said = [NYUL_NOTE] if self._nyul else []
+        remarks = [NYUL_NOTE] if self._nyul else []
         if self._stable:
-            kept = set(stable_features(self._copies)) & set(self.X.columns)
-            said.append(
-                f"learned from stable features only, {len(kept)} of {self.X.shape[1]} over all "
+            stable = set(stable_features(self._copies)) & set(self.X.columns)
+            remarks.append(
+                f"learned from stable features only, {len(stable)} of {self.X.shape[1]} over all "
                 "patients; every fold judged them on its training patients"
             )
-        known = sorted(set(self.sites) - {""})
-        if self._combat and len(known) == 1:
-            said.append(f"harmonisation: nothing to do, all patients are of site {known[0]}")
-        return said
+        known_sites = sorted(set(self.sites) - {""})
+        if self._combat and len(known_sites) == 1:
+            remarks.append(
+                f"harmonisation: nothing to do, all patients are of site {known_sites[0]}"
+            )
+        return remarks
 
     def fit(self, rows: np.ndarray) -> Preparation:
         """Return the steps on features, fitted to the patients of some rows.
@@ -262,8 +264,8 @@ class FoldFeatures:
             # By patient: a row that is left out for its missing label still says how its outline
             # moves.
             patients = sorted(set(self.keys["participant_id"].iloc[rows]))
-            kept = stable_features(self._copies, patients, MIN_LOWER_BOUND)
-            unstable = tuple(name for name in self.X.columns if name not in set(kept))
+            stable = stable_features(self._copies, patients, MIN_LOWER_BOUND)
+            unstable = tuple(name for name in self.X.columns if name not in set(stable))
         made = Preparation(scale, unstable)
         return self._with_harmoniser(made, rows) if self._combat else made
 
@@ -315,13 +317,13 @@ class FoldFeatures:
     def _scale(self, rows: np.ndarray) -> NyulScale:
         # A study counts once, however many regions it has.
         studies = self.keys["study_id"].iloc[rows].unique()
-        own = [self._landmarks[study] for study in studies if study in self._landmarks]
-        if not own:
+        landmarks = [self._landmarks[study] for study in studies if study in self._landmarks]
+        if not landmarks:
             raise CadError(
                 "no training patient has a T2 image to fit Nyul's scale on",
                 hint="set t2_standardisation: zscore, or leave t2w out of features.modalities",
             )
-        return NyulScale.fit(np.array(own))
+        return NyulScale.fit(np.array(landmarks))
 
     def _read(self) -> None:
         """Read the landmarks and the redrawn regions of every study."""
@@ -332,9 +334,9 @@ class FoldFeatures:
                 # name.
                 digest.update(str(archive["key"]).encode())
                 n_rows += len(archive["roi_ids"])
-                found = UnscaledT2.from_arrays(archive)
-                if found is not None:
-                    self._landmarks[path.stem] = found.landmarks
+                unscaled = UnscaledT2.from_arrays(archive)
+                if unscaled is not None:
+                    self._landmarks[path.stem] = unscaled.landmarks
                 if "copies" in archive:
                     table = pd.DataFrame(archive["copies"], columns=archive["copy_names"])
                     for name in ("roi_id", "repeat"):

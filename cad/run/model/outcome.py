@@ -42,13 +42,13 @@ def of_bundles(
     for bundle in bundles:
         with using(bundle):
             combinations = bundle.metadata.get("combinations")
-        own = (table["model"] == bundle.name).to_numpy()
-        q = table["probability_images"].where(own).to_numpy(float)
+        of_model = (table["model"] == bundle.name).to_numpy()
+        q = table["probability_images"].where(of_model).to_numpy(float)
         if combinations is not None and grades is not None:
-            known = typed(Combinations, combinations)
+            weights = typed(Combinations, combinations)
             for reader in with_tool:
-                made, _ = known.probability(str(reader), grades[reader].to_numpy(float), q)
-                with_tool.loc[own, reader] = made[own]
+                made, _ = weights.probability(str(reader), grades[reader].to_numpy(float), q)
+                with_tool.loc[of_model, reader] = made[of_model]
     return Given(table["p_benign"].to_numpy(float), table["p_malignant"].to_numpy(float), with_tool)
 
 

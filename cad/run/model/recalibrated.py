@@ -90,8 +90,10 @@ def save_recalibrated(
         Metadata ``recalibration`` for the card: measures of ``regions`` and ``men``, ``before`` and
         ``after``.
     """
-    kept = {k: v for k, v in bundle.metadata.items() if k not in ("structure", "schema_version")}
-    meta: JsonObject = json_safe({**kept, **outcome, "recalibration": report})
+    unchanged = {
+        k: v for k, v in bundle.metadata.items() if k not in ("structure", "schema_version")
+    }
+    meta: JsonObject = json_safe({**unchanged, **outcome, "recalibration": report})
     save_bundle(out, bundle.estimator, meta, card(meta), bundle.reference_X, training)
 
 
@@ -106,13 +108,13 @@ def moved_combinations(weights: Combinations, intercept: float, slope: float) ->
         The tool's log-odds became ``intercept + slope * log-odds``.
     """
     readers = {}
-    for name, part in weights.readers.items():
-        readers[name] = _moved(part, intercept, slope)
+    for name, combination in weights.readers.items():
+        readers[name] = _moved(combination, intercept, slope)
     return Combinations(readers, _moved(weights.anyone, intercept, slope))
 
 
-def _moved(part: Any, intercept: float, slope: float) -> Any:
+def _moved(combination: Any, intercept: float, slope: float) -> Any:
     # A weight w of the old log-odds x is w / slope of the new ones, intercept + slope x, less what
     # their intercept would add.
-    tool = part.tool / slope
-    return replace(part, tool=tool, intercept=part.intercept - tool * intercept)
+    tool = combination.tool / slope
+    return replace(combination, tool=tool, intercept=combination.intercept - tool * intercept)

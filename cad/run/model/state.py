@@ -94,8 +94,8 @@ def _classes() -> dict[str, str]:
     from cad.learning.evaluation.folds.selection import SELECTORS
     from cad.learning.learners import LEARNERS
 
-    own = {cls.__name__: cls.__module__ for cls in (*LEARNERS.values(), *SELECTORS.values())}
-    return {**_KNOWN, **own}
+    modules = {cls.__name__: cls.__module__ for cls in (*LEARNERS.values(), *SELECTORS.values())}
+    return {**_KNOWN, **modules}
 
 
 def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:

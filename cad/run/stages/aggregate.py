@@ -369,11 +369,11 @@ def _refuse_other_measurements(loaded: Loaded, bundle: Bundle) -> None:
         )
     old = bundle.pipeline
     new = loaded.settings.model_dump(mode="json", by_alias=True)
-    for part in ("images", "features"):
-        if old[part] != new[part]:
-            changed = [key for key in new[part] if new[part][key] != old[part].get(key)]
+    for section in ("images", "features"):
+        if old[section] != new[section]:
+            changed = [key for key in new[section] if new[section][key] != old[section].get(key)]
             raise CadError(
-                f"{part} settings differ from those of {bundle.name}: {', '.join(changed)}",
+                f"{section} settings differ from those of {bundle.name}: {', '.join(changed)}",
                 hint="measure the new cohort as the old one was measured",
             )
 
@@ -434,10 +434,10 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     boundary: Rule = "paper" if told["boundary"] == "paper" else "drop"
     kinds = np.full(len(labels), "unlabelled", dtype=object)
     p = labels["p"].to_numpy(float)
-    known = np.isfinite(p)
-    half_width = half_widths(labels["eta"].to_numpy(float)[known], precision, share)
-    codes = soft_labels(p[known], half_width, boundary, precision).kinds
-    kinds[known] = [KIND_NAMES[code] for code in codes]
+    labelled = np.isfinite(p)
+    half_width = half_widths(labels["eta"].to_numpy(float)[labelled], precision, share)
+    codes = soft_labels(p[labelled], half_width, boundary, precision).kinds
+    kinds[labelled] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
     # Last: histology that overrides is certain whatever the readers said.
     kinds[certain == 1] = "certain_positive"

@@ -382,7 +382,7 @@ def _measured(results: pd.DataFrame, settings: DecisionSettings) -> dict[str, An
             results["truth"].to_numpy(float),
             results["participant_id"].to_numpy(str),
             settings,
-            seen=column == "decision" and changed,
+            after_histology=column == "decision" and changed,
         )
     return measured
 

@@ -214,14 +214,14 @@ def _emitted(
 
 def _identity(loaded: Loaded, measured: Measured) -> str:
     """Return a hash of everything that decides what this run writes, times apart."""
-    parts = [
+    identifiers = [
         json.dumps(loaded.settings.model_dump(mode="json"), sort_keys=True),
         # Another version of the program or of a library may give other numbers.
         json.dumps([__version__, loaded.kind, loaded.basis, *library_versions().values()]),
         loaded.cohort.digest,
         json.dumps([[o.study_id, o.key, *map(asdict, o.failures)] for o in measured.outcomes]),
     ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\n".join(identifiers).encode()).hexdigest()
 
 
 def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:

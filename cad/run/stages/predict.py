@@ -263,12 +263,12 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     if decision.aim_npv is None and decision.aim_ppv is None:
         return None
     # Who may see a result moves no threshold.
-    own = settings_of(bundle).decision.model_copy(update={"blinded": decision.blinded})
+    settings = settings_of(bundle).decision.model_copy(update={"blinded": decision.blinded})
     with using(bundle):
         stored = bundle.metadata.get("operating_point")
         # The stored thresholds were chosen for the aims and costs of the training; others are
         # chosen anew, on the same out-of-fold probabilities.
-        if own == decision and stored is not None:
+        if settings == decision and stored is not None:
             return typed(OperatingChoice, stored)
         # A model of an earlier version, or without histology, decides on its belief.
         probability = "out_of_fold"
@@ -404,16 +404,18 @@ def score_rows(
         scores.notes.append(_TRANSDUCTIVE)
     unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
     images = {row: sorted(set(chain(*lacks[row].values()))) for row in unscored}
-    for row, here in reasons(partial(study_gaps, folder), features[KEYS], images, failures).items():
+    for row, absent in reasons(
+        partial(study_gaps, folder), features[KEYS], images, failures
+    ).items():
         wanted = (f"model {m} needs {' and '.join(i)} features" for m, i in lacks[row].items())
-        scores.refused[row] = f"{'; '.join(wanted)} and {here}"
+        scores.refused[row] = f"{'; '.join(wanted)} and {absent}"
     # Nothing at all was scored: an error, not a run whose every row is empty.
     if len(unscored) == n:
         met = [f"{f.study_id}: {f.reason}" for f in failures]
-        said = [f"{features['study_id'].iloc[row]}: {t}" for row, t in scores.refused.items()]
+        refusals = [f"{features['study_id'].iloc[row]}: {t}" for row, t in scores.refused.items()]
         raise CadError(
             "no region has the modalities that the model needs",
-            hint="; ".join(list(dict.fromkeys(said or met))[:3]),
+            hint="; ".join(list(dict.fromkeys(refusals or met))[:3]),
         )
     return scores
 
@@ -476,22 +478,26 @@ def _score(
     scores: Scores,
 ) -> None:
     """Fill the rows of one model, from features as measured (X) and as its learner sees them."""
-    table, training, seen = scores.table, bundle.training, adjusted[rows]
+    table, training, adjusted_rows = scores.table, bundle.training, adjusted[rows]
     unlike = _unlike(bundle, X.iloc[rows], extracted.features["study_id"].iloc[rows])
     no = "so that no decision is stated"
-    said = ["" if u in ("", LIKE) else f"unlike the training cohort ({u}), {no}" for u in unlike]
+    unlike_notes = [
+        "" if u in ("", LIKE) else f"unlike the training cohort ({u}), {no}" for u in unlike
+    ]
     otherwise = _otherwise(bundle, extracted.provenance.iloc[rows])
-    belief = positive_probability(estimator, seen)
+    belief = positive_probability(estimator, adjusted_rows)
     names = ("truth", "out_of_fold", "participant_id")
     truth, score, patients = (training[name].to_numpy() for name in names)
     columns = {
         "belief": belief,
-        "decision_value": decision_value(estimator, seen),
+        "decision_value": decision_value(estimator, adjusted_rows),
         "p_benign": conformal_p_values(truth, score, patients, belief, 0),
         "p_malignant": conformal_p_values(truth, score, patients, belief, 1),
         "model": bundle.name,
         "unlike": unlike,
-        "warnings": ["; ".join(filter(None, pair)) for pair in zip(said, otherwise, strict=True)],
+        "warnings": [
+            "; ".join(filter(None, pair)) for pair in zip(unlike_notes, otherwise, strict=True)
+        ],
     }
     for name, values in columns.items():
         table.loc[rows, name] = values
@@ -542,5 +548,8 @@ def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[
 def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
     """Return how each region was measured otherwise than the training regions."""
     trained = bundle.metadata.get("provenance") or {}
-    found = [differences(trained, row) for row in provenance.to_dict("records")]
-    return [f"measured otherwise: {', '.join(said)}" if said else "" for said in found]
+    by_region = [differences(trained, row) for row in provenance.to_dict("records")]
+    return [
+        f"measured otherwise: {', '.join(differences_of_region)}" if differences_of_region else ""
+        for differences_of_region in by_region
+    ]

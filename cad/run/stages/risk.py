@@ -202,12 +202,12 @@ def predicted_risk(rows: pd.DataFrame, bundles: Sequence[Bundle], prevalence: fl
                 )
             continue
         # A man's regions that another model scored stay out: their beliefs mean something else.
-        own = rows.loc[chosen]
-        data, own_names = evidence(own, own["belief"].to_numpy(float))
+        of_model = rows.loc[chosen]
+        data, own_names = evidence(of_model, of_model["belief"].to_numpy(float))
         predicted = joint.predict(data)
-        columns = _region_columns(own, data, predicted)
+        columns = _region_columns(of_model, data, predicted)
         regions.loc[chosen, list(columns)] = columns.to_numpy()
-        of_men = _man_columns(own, own_names, predicted)
+        of_men = _man_columns(of_model, own_names, predicted)
         men.loc[own_names, list(of_men)] = of_men.to_numpy()
         notes += [f"model {bundle.name}: {note}" for note in joint.notes]
         if prevalence is not None:

@@ -50,9 +50,9 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     if aggregated.relabel is not None:
         y, spread = aggregated.relabel(np.flatnonzero(use))
     told = labels_told(estimator, np.where(use, y, np.nan))
-    seen = ~np.isnan(told)
-    keywords = fit_keywords(estimator, spread[seen], table.groups[seen])
-    estimator.fit(rows[seen], told[seen], **keywords)
+    taught = ~np.isnan(told)
+    keywords = fit_keywords(estimator, spread[taught], table.groups[taught])
+    estimator.fit(rows[taught], told[taught], **keywords)
     searched, estimator = estimator, getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
     # Thresholds and conformal sets of new cases rest on probabilities by models that had not seen
@@ -65,8 +65,8 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     if not carried:
         # Age and PSA of a man are his, as the features of his regions are.
         labels[["age", "psa", "psa_density"]] = np.nan
-    kept = X[use].reset_index(drop=True)
-    training = pd.concat([labels, kept if carried else unlinked(kept)], axis=1)
+    used_rows = X[use].reset_index(drop=True)
+    training = pd.concat([labels, used_rows if carried else unlinked(used_rows)], axis=1)
     # The rows that a bundle is verified with are no patient's where it may carry none.
     reference = rows[use] if carried else unlinked(pd.DataFrame(rows[use])).to_numpy()
     columns = loaded.columns
@@ -83,7 +83,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         provenance=summary(aggregated.provenance[use[: aggregated.own_rows]]),
         parents=list(aggregated.parents),
     )
-    meta["training"]["unlabelled_rows"] = int(seen.sum() - use.sum())
+    meta["training"]["unlabelled_rows"] = int(taught.sum() - use.sum())
     if "confidence" in judged.results:
         meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
     meta |= _outcome(judged.summary, judged.joint)

@@ -178,7 +178,7 @@ def judge_folds(
         ),
         venn_abers=check_venn_abers(truth, probability, table.groups),
     )
-    own = aggregated.own_rows
+    n_cohort = aggregated.own_rows
     return Judged(
         results,
         summary,
@@ -195,8 +195,8 @@ def judge_folds(
         ],
         timings={},
         thresholds=thresholds,
-        lower=np.full(own, thresholds[0]),
-        upper=np.full(own, thresholds[1]),
+        lower=np.full(n_cohort, thresholds[0]),
+        upper=np.full(n_cohort, thresholds[1]),
         folds=folds,
         joint=risk.joint,
         out_of_fold=pd.DataFrame({"belief": folds.on_common_base, "probability": probability}),
@@ -274,8 +274,8 @@ def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
     scored = risk.regions.assign(belief=nothing, decision_value=nothing)
     thresholds = loaded.settings.decision.thresholds
     results, summary = judge(loaded, aggregated, scored)
-    own = aggregated.own_rows
-    patients = np.unique(aggregated.table.groups[:own])
+    n_cohort = aggregated.own_rows
+    patients = np.unique(aggregated.table.groups[:n_cohort])
     note = "not validated: validate.scheme is 'none'"
     return Judged(
         results,
@@ -285,8 +285,8 @@ def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
         [note],
         {},
         thresholds,
-        np.full(own, thresholds[0]),
-        np.full(own, thresholds[1]),
+        np.full(n_cohort, thresholds[0]),
+        np.full(n_cohort, thresholds[1]),
         simulated=aggregated.simulated,
         men=risk.men.loc[patients].assign(lower=thresholds[0]),
     )
@@ -361,18 +361,20 @@ def _gaps(
 ) -> list[Failure]:
     """Name every region of the cohort that an image does not measure."""
     keys = aggregated.table.keys
-    own = {row: images for row, images in lacks.items() if row < aggregated.own_rows}
-    said = {
-        row: f"the learner needs {' and '.join(own[row])} features and {why}"
-        for row, why in reasons(partial(study_gaps, loaded.folder), keys, own, measuring).items()
+    lacking = {row: images for row, images in lacks.items() if row < aggregated.own_rows}
+    reasons_of_rows = {
+        row: f"the learner needs {' and '.join(lacking[row])} features and {why}"
+        for row, why in reasons(
+            partial(study_gaps, loaded.folder), keys, lacking, measuring
+        ).items()
     }
-    return failures_of(keys, said, "validate", _DRAW)
+    return failures_of(keys, reasons_of_rows, "validate", _DRAW)
 
 
 def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
     """Name every region that a fold which could not be fitted leaves without probability."""
-    said = {row: fold.error for fold in folds.folds if fold.error for row in fold.rows.tolist()}
-    return failures_of(aggregated.table.keys, said, "validate", "")
+    errors = {row: fold.error for fold in folds.folds if fold.error for row in fold.rows.tolist()}
+    return failures_of(aggregated.table.keys, errors, "validate", "")
 
 
 def _explain(loaded: Loaded, aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
@@ -422,9 +424,12 @@ def _reader_skill(aggregated: Aggregated) -> SkillTable | None:
     """Say how good each reader is, and who adds nothing; None without readers."""
     if aggregated.grades.empty:
         return None
-    own = aggregated.table.labels.iloc[: aggregated.own_rows]
-    grades, readers = grade_matrix(aggregated.grades, own)
-    truth, patients = own["truth"].to_numpy(float), own["participant_id"].to_numpy(str)
+    cohort_labels = aggregated.table.labels.iloc[: aggregated.own_rows]
+    grades, readers = grade_matrix(aggregated.grades, cohort_labels)
+    truth, patients = (
+        cohort_labels["truth"].to_numpy(float),
+        cohort_labels["participant_id"].to_numpy(str),
+    )
     table, sentence, against = reader_skill(grades, readers, truth, patients)
     return {"against": against, "sentence": sentence, "table": table.to_dict("records")}
 
@@ -447,13 +452,13 @@ def _disagreement(loaded: Loaded, aggregated: Aggregated) -> Disagreement | None
 
 def _broken_promises(aggregated: Aggregated, rivals: RivalTable | None) -> list[str]:
     """Say where the cohort's own regions break what intervals, tests and slopes promise."""
-    own = aggregated.table.labels.iloc[: aggregated.own_rows]
+    cohort_labels = aggregated.table.labels.iloc[: aggregated.own_rows]
     grades = aggregated.grades
     return broken_promises(
-        own["participant_id"],
-        own["p"],
-        own["truth"],
-        None if grades.empty else grade_matrix(grades, own)[0],
+        cohort_labels["participant_id"],
+        cohort_labels["p"],
+        cohort_labels["truth"],
+        None if grades.empty else grade_matrix(grades, cohort_labels)[0],
         None if rivals is None else pd.DataFrame(rivals["table"]),
     )
 

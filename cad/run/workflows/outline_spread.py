@@ -65,15 +65,15 @@ def spread_outlines(
     """
     start = time.perf_counter()
     results = judged.results
-    known = {bundle.name: bundle for bundle in bundles}
+    by_name = {bundle.name: bundle for bundle in bundles}
     sites = loaded.site_of
-    scored = results[results["model"].isin(list(known))]
+    scored = results[results["model"].isin(list(by_name))]
     models = {
-        str(study): {str(r): known[m] for r, m in zip(rows["roi_id"], rows["model"], strict=True)}
+        str(study): {str(r): by_name[m] for r, m in zip(rows["roi_id"], rows["model"], strict=True)}
         for study, rows in scored.groupby("study_id")
     }
     refs = [ref for ref in loaded.cohort.studies() if ref.study_id in models]
-    found = Parallel(n_jobs=loaded.options.processes)(
+    outcomes = Parallel(n_jobs=loaded.options.processes)(
         delayed(spread_study)(
             ref,
             loaded.settings,
@@ -85,7 +85,7 @@ def spread_outlines(
     )
     spreads = {
         (ref.study_id, roi): spread
-        for ref, (by_roi, _) in zip(refs, found, strict=True)
+        for ref, (by_roi, _) in zip(refs, outcomes, strict=True)
         for roi, spread in by_roi.items()
     }
     rows = [
@@ -101,7 +101,7 @@ def spread_outlines(
             outline_high=np.maximum([row[2] for row in rows], results["belief"]),
             outlines=[row[3] for row in rows],
         ),
-        failures=[*judged.failures, *(failure for _, failure in found if failure is not None)],
+        failures=[*judged.failures, *(failure for _, failure in outcomes if failure is not None)],
         timings={**judged.timings, "outlines": time.perf_counter() - start},
     )
 
@@ -140,18 +140,18 @@ def spread_study(
         study, _ = prepare_study(study, settings.images, settings.features.modalities)
         drawn = read_reader_outlines(ref.folder, ref.study_id)
         outlines = {roi: outlines_of(study, roi, drawn, perturbation) for roi in bundles}
-        found: dict[str, Spread] = {}
+        spreads: dict[str, Spread] = {}
         for bundle in {id(b): b for b in bundles.values()}.values():
-            rois = [roi for roi, own in bundles.items() if own is bundle]
+            rois = [roi for roi, model in bundles.items() if model is bundle]
             values = _beliefs(
                 study, settings, site, bundle, [m for r in rois for m in outlines[r][0]]
             )
             first = 0
             for roi in rois:
                 masks, readers = outlines[roi]
-                found[roi] = spread_of(values[first : first + len(masks)], readers)
+                spreads[roi] = spread_of(values[first : first + len(masks)], readers)
                 first += len(masks)
-        return found, None
+        return spreads, None
     except CadError as error:
         return {}, failure_of(error, ref.participant_id, ref.study_id, "outlines")
 
@@ -191,8 +191,8 @@ def outlines_of(
     compacted = compact(study)
     if len(theirs) < 2:
         return copies_of(compacted, roi, perturbation), []
-    own = copies_of(compacted, roi, replace(perturbation, repeats=0))
-    return [*own, *(alone.roi_map for alone in theirs.values() if alone.roi_map)], list(theirs)
+    redrawn = copies_of(compacted, roi, replace(perturbation, repeats=0))
+    return [*redrawn, *(alone.roi_map for alone in theirs.values() if alone.roi_map)], list(theirs)
 
 
 def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
@@ -216,16 +216,16 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
     others = np.isfinite(values[1:])
     scored = values[np.isfinite(values)]
     if readers:
-        said = ", ".join(r for r, here in zip(readers, others, strict=True) if here)
+        outlines = ", ".join(r for r, drawn in zip(readers, others, strict=True) if drawn)
     else:
         count = f"{others.sum()}" if others.all() else f"{others.sum()} of {len(others)}"
-        said = f"{count} redrawn"
+        outlines = f"{count} redrawn"
     if not others.any() or not np.isfinite(values[0]):
-        return np.nan, np.nan, np.nan, said
+        return np.nan, np.nan, np.nan, outlines
     tail = 0.0 if readers else TAIL
     low, median, high = np.quantile(scored, (tail, 0.5, 1 - tail)).tolist()
-    own = float(values[0])
-    return min(low, own), median, max(high, own), said
+    probability = float(values[0])
+    return min(low, probability), median, max(high, probability), outlines
 
 
 def _beliefs(

@@ -71,10 +71,10 @@ def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -
                 ref, loaded.settings, models[name], loaded.folder, site, joints[name], man
             )
         )
-    found = Parallel(n_jobs=loaded.options.processes)(work)
+    outcomes = Parallel(n_jobs=loaded.options.processes)(work)
     return replace(
         judged,
-        failures=[*judged.failures, *(failure for failure in found if failure is not None)],
+        failures=[*judged.failures, *(failure for failure in outcomes if failure is not None)],
         timings={**judged.timings, "map": time.perf_counter() - start},
     )
 
@@ -129,8 +129,8 @@ def map_study(
         study, _ = prepare_study(study, settings.images, settings.features.modalities)
         with using(bundle):
             preparation = Preparation.of(bundle.metadata)
-            found = sliding_rows(study, settings, scale=preparation.scale)
-            X = found.rows.reindex(columns=bundle.features)
+            sliding = sliding_rows(study, settings, scale=preparation.scale)
+            X = sliding.rows.reindex(columns=bundle.features)
             rows = preparation.adjust(X, [site] * len(X))
             probability = np.full(len(rows), np.nan)
             whole = np.isfinite(rows).any(axis=1)
@@ -138,7 +138,7 @@ def map_study(
             probability[whole] = belief
             if joint is not None and man is not None:
                 probability[whole] = risk_of_places(joint, belief, man)
-        volume = found.to_volume(probability)
+        volume = sliding.to_volume(probability)
         write_volume(folder.map_image(ref.study_id), volume)
         # Half precision is enough for the colours of a page.
         shown = resample_image(volume, display_grid(study)).array.astype(np.float16)

@@ -99,8 +99,8 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
             truth_of_men, after_men, names.to_numpy(str), decision.of_men
         )
         outcome["man"] = {"operating_point": chosen["men"].as_dict()}
-    known = np.isfinite(truth_of_men) | np.isin(names, patients[np.isfinite(truth)])
-    outcome["recalibrated_on"] = sorted(names[known].tolist())
+    with_truth = np.isfinite(truth_of_men) | np.isin(names, patients[np.isfinite(truth)])
+    outcome["recalibrated_on"] = sorted(names[with_truth].tolist())
     report["text"] = _text(report, chosen)
     outcome["combinations"] = _combinations(bundle, before, joint)
     save_recalibrated(out, bundle, _moved_training(bundle, joint), outcome, report)

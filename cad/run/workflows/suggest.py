@@ -54,11 +54,11 @@ def suggest_readings(
         The table that was written, one row per region, most valuable first; columns as in
         :func:`suggest`.
     """
-    known = judged.results["belief"].notna().to_numpy()
+    with_belief = judged.results["belief"].notna().to_numpy()
     # A reading teaches what readers would say: that number is ranked by.
     table = suggest(
-        judged.results.loc[known].assign(probability=judged.results["belief"]),
-        extracted.features.loc[known],
+        judged.results.loc[with_belief].assign(probability=judged.results["belief"]),
+        extracted.features.loc[with_belief],
         aggregated.scores,
         count=count,
         pirads_probability=loaded.settings.labels.pirads_probability,
@@ -172,9 +172,9 @@ def _greedy(
     noise = np.full(len(x), NOISE)
     noise[scored] *= 1.0 + DISPUTE * (mean[scored] - q[scored]) ** 2
     if len(scored):
-        known = covariance[np.ix_(scored, scored)] + np.diag(noise[scored] / n_readers[scored])
+        of_scored = covariance[np.ix_(scored, scored)] + np.diag(noise[scored] / n_readers[scored])
         across = covariance[scored]
-        covariance = covariance - across.T @ np.linalg.solve(known, across)
+        covariance = covariance - across.T @ np.linalg.solve(of_scored, across)
     weight = np.sqrt(4.0 * np.clip(q * (1.0 - q), 1e-4, 0.25))
     open_ = n_readers < ENOUGH
     chosen: list[tuple[int, float]] = []
@@ -225,11 +225,15 @@ def _reason(n_readers: int, mean: float, probability: float) -> str:
 
 def _check(predictions: pd.DataFrame, features: pd.DataFrame, count: int) -> None:
     if len(predictions) != len(features):
-        said = f"{len(predictions)} predictions but {len(features)} rows of features"
-        raise CadError(said, hint="pass the rows that the model predicted, in the same order")
+        message = f"{len(predictions)} predictions but {len(features)} rows of features"
+        raise CadError(message, hint="pass the rows that the model predicted, in the same order")
     if len(predictions) > MOST_REGIONS:
-        said = f"{len(predictions)} regions at once, at most {MOST_REGIONS} can be ranked together"
-        raise CadError(said, hint="rank by site, or those with a probability between .05 and .95")
+        message = (
+            f"{len(predictions)} regions at once, at most {MOST_REGIONS} can be ranked together"
+        )
+        raise CadError(
+            message, hint="rank by site, or those with a probability between .05 and .95"
+        )
     if count < 1:
         raise CadError(f"at least one region must be asked for, found {count}")
     repeated = predictions[predictions.duplicated(_KEY)]
@@ -239,5 +243,5 @@ def _check(predictions: pd.DataFrame, features: pd.DataFrame, count: int) -> Non
     wrong = predictions[~predictions["probability"].between(0, 1)]
     if len(wrong):
         row = wrong.iloc[0]
-        said = f"probability {row['probability']} is not in [0, 1]"
-        raise CadError(said, patient=row["participant_id"], roi=row["roi_id"])
+        message = f"probability {row['probability']} is not in [0, 1]"
+        raise CadError(message, patient=row["participant_id"], roi=row["roi_id"])

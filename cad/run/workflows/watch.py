@@ -135,7 +135,7 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
         with using(bundle):
             unusual, outside = _inputs(bundle, X)
         for man, regions in of_model.reset_index(drop=True).groupby("participant_id", sort=True):
-            at = regions.index.to_numpy()
+            rows_of_man = regions.index.to_numpy()
             rows.append(
                 Watched(
                     role=role,
@@ -143,8 +143,10 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
                     man=str(man),
                     night=night,
                     maker=_maker(cohort, str(man)),
-                    inputs={image: _mean(values[at]) for image, values in unusual.items()},
-                    outside={image: _mean(values[at]) for image, values in outside.items()},
+                    inputs={image: _mean(values[rows_of_man]) for image, values in unusual.items()},
+                    outside={
+                        image: _mean(values[rows_of_man]) for image, values in outside.items()
+                    },
                     belief=_highest(regions),
                     decision=_decided(regions),
                     regions={
@@ -349,7 +351,7 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
     list of Contest
         By name of the challenger; none for a challenger without a common man of known truth.
     """
-    said: dict[str, dict[tuple[str, str], float]] = {}
+    by_model: dict[str, dict[tuple[str, str], float]] = {}
     names: dict[str, set[str]] = {}
     for row in rows:
         key = row.model
@@ -357,28 +359,30 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
             key = ""
         names.setdefault(key, set()).add(row.model)
         for roi, p in row.regions.items():
-            said.setdefault(key, {})[row.man, roi] = p
-    champion = said.get("", {})
-    found = []
-    for name in sorted(said):
+            by_model.setdefault(key, {})[row.man, roi] = p
+    champion = by_model.get("", {})
+    contests_of_runs = []
+    for name in sorted(by_model):
         if not name:
             continue
         common = [
             truth
             for truth in truths
-            if (truth.man, truth.roi) in champion and (truth.man, truth.roi) in said[name]
+            if (truth.man, truth.roi) in champion and (truth.man, truth.roi) in by_model[name]
         ]
         if not common:
             continue
         men, difference, lowest, highest = brier_differences(
             [champion[truth.man, truth.roi] for truth in common],
-            [said[name][truth.man, truth.roi] for truth in common],
+            [by_model[name][truth.man, truth.roi] for truth in common],
             [float(truth.malignant) for truth in common],
             [truth.man for truth in common],
         )
         sequence = confidence_sequence(difference, lowest, highest)
-        found.append(Contest(name, ", ".join(sorted(names[""])), men, len(common), sequence))
-    return found
+        contests_of_runs.append(
+            Contest(name, ", ".join(sorted(names[""])), men, len(common), sequence)
+        )
+    return contests_of_runs
 
 
 def truths_of(rois: pd.DataFrame, isup_min: int = 2) -> list[Truth]:
@@ -404,10 +408,12 @@ def truths_of(rois: pd.DataFrame, isup_min: int = 2) -> list[Truth]:
             patient=first["participant_id"],
             roi=first["roi_id"],
         )
-    known = malignant(rois, isup_min)
+    is_malignant = malignant(rois, isup_min)
     return [
         Truth(str(man), str(roi), bool(value))
-        for man, roi, value in zip(rois["participant_id"], rois["roi_id"], known, strict=True)
+        for man, roi, value in zip(
+            rois["participant_id"], rois["roi_id"], is_malignant, strict=True
+        )
         if np.isfinite(value)
     ]
 
@@ -442,21 +448,21 @@ def watch_summary(
     """
     men = [row for row in rows if row.role == CHAMPION]
     charts = []
-    for name, found in drift_charts(rows, truths, baseline, run_length).items():
+    for name, chart in drift_charts(rows, truths, baseline, run_length).items():
         alarm = ""
-        if found.alarm >= 0:
-            alarm = f"man {found.alarm + 1}"
+        if chart.alarm >= 0:
+            alarm = f"man {chart.alarm + 1}"
             if name != "calibration":
-                alarm = date.fromordinal(found.alarm).isoformat()
+                alarm = date.fromordinal(chart.alarm).isoformat()
         charts.append(
             {
                 "name": name,
-                "nights": len(found.nights),
+                "nights": len(chart.nights),
                 "alarm": alarm,
-                "direction": found.direction,
-                "limit": found.limit,
-                "upper": found.upper.tolist(),
-                "lower": found.lower.tolist(),
+                "direction": chart.direction,
+                "limit": chart.limit,
+                "upper": chart.upper.tolist(),
+                "lower": chart.lower.tolist(),
             }
         )
     made = []
@@ -497,13 +503,13 @@ def verdict(contest: JsonObject) -> str:
     high = contest["high"][-1]
     interval = f"{contest['mean'][-1]:+.4f} ({low:+.4f} to {high:+.4f})"
     if high < 0:
-        said = "is better than the champion"
+        outcome = "is better than the champion"
     elif low > 0:
-        said = "is worse than the champion"
+        outcome = "is worse than the champion"
     else:
-        said = "cannot be told from the champion yet"
+        outcome = "cannot be told from the champion yet"
     return (
-        f"{contest['challenger']} {said}: difference of the Brier score {interval} "
+        f"{contest['challenger']} {outcome}: difference of the Brier score {interval} "
         f"over {contest['men']} men of known truth"
     )
 

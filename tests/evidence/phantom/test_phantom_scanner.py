@@ -93,7 +93,7 @@ def test_partial_volume_is_the_share_of_points():
     grid = Grid((1, 1, 4), (2.0, 2.0, 2.0))
     view = View(scene, grid, np.array([0.5, 0, 0]), np.zeros(3), (1, 1, 8))
     assert view.share([2]).ravel().tolist() == [1.0, 0.75, 0.0, 0.0]
-    voxel, number, share = view.parts()
+    voxel, number, share = view.voxel_shares()
     assert np.bincount(voxel, share).tolist() == [1.0] * 4
     assert share[(voxel == 1) & (number == 2)].tolist() == [0.75]
 

@@ -95,7 +95,7 @@ def test_rates_by_hand_and_as_decisions_state_them() -> None:
         {"sensitivity": 2 / 3, "specificity": 4 / 5, "ppv": 2 / 3, "npv": 4 / 5}
     )
     words = np.where(q > 0.5, "malignant", "benign")
-    stated = measure_decisions(words, y, patients, DecisionSettings(), seen=False)
+    stated = measure_decisions(words, y, patients, DecisionSettings(), after_histology=False)
     assert stated.npv is not None
     assert stated.ppv is not None
     for name, value in (("npv", stated.npv), ("ppv", stated.ppv)):

@@ -51,7 +51,7 @@ def test_files_and_folders_arrive_together(tmp_path: Path) -> None:
         (scratch / "study").mkdir()
         (scratch / "study" / "c").write_text("after")
         new = {"table.tsv": scratch / "t", "old": scratch / "study"}
-        commit(tmp_path, new, gone=["away", "never there"])
+        commit(tmp_path, new, removed=["away", "never there"])
     assert names(tmp_path) == ["kept/b", "old/c", "table.tsv"]
     assert (tmp_path / "table.tsv").read_text() == "after"
 

@@ -72,7 +72,7 @@ def conformal_p_values(
     of_roi = size[code]
     equal = own_size = np.zeros(len(new), int)
     if of is not None:
-        equal, own_size = _own(typical, g[use], new, np.asarray(of))
+        equal, own_size = _equal_in_patient(typical, g[use], new, np.asarray(of))
     # Counts are whole and divided once per size: 1/size added ROI by ROI rounds past 1.
     below = sum(
         (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - equal * (own_size == n)) / n
@@ -82,7 +82,7 @@ def conformal_p_values(
     return np.where(np.isnan(new), np.nan, (1 + below) / (1 + len(size) - (own_size > 0)))
 
 
-def _own(
+def _equal_in_patient(
     typical: np.ndarray, groups: np.ndarray, new: np.ndarray, of: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how many ROIs of each new ROI's patient look no more typical, and how many there are.

@@ -104,7 +104,7 @@ def measure_decisions(
     patients: np.ndarray,
     costs: DecisionSettings,
     *,
-    seen: bool,
+    after_histology: bool,
 ) -> Decisions:
     """Measure one rule's decisions: counts, shares, predictive values, errors and cost.
 
@@ -118,7 +118,7 @@ def measure_decisions(
         The patient of every region.
     costs : DecisionSettings
         Costs of errors and of referring a region.
-    seen : bool
+    after_histology : bool
         Whether histology changed these decisions: their predictive values then mean nothing.
     """
     scored = words != ""
@@ -134,7 +134,7 @@ def measure_decisions(
     }
     npv = ppv = point = None
     judged = scored & np.isfinite(truth)
-    if judged.any() and not seen:
+    if judged.any() and not after_histology:
         npv = _predictive_value("benign", 0, words[judged], truth[judged], patients[judged])
         ppv = _predictive_value("malignant", 1, words[judged], truth[judged], patients[judged])
         code = np.select([words[judged] == word for word in DECISIONS.values()], list(DECISIONS))

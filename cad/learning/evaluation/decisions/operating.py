@@ -112,13 +112,13 @@ class OperatingChoice:
 
     def sentence(self) -> str:
         """Return shares, aims and promises in one sentence, and what a missing promise takes."""
-        parts = [
+        clauses = [
             f"by the thresholds alone: benign {self.benign.share:.0%}, refer {self.refer:.0%}, "
             f"malignant {self.malignant.share:.0%}"
         ]
         for side, name in ((self.benign, "negative"), (self.malignant, "positive")):
             if side.note:
-                parts.append(f"{name} predictive value: {side.note}")
+                clauses.append(f"{name} predictive value: {side.note}")
                 continue
             aim = ""
             if side.aim is not None:
@@ -126,8 +126,8 @@ class OperatingChoice:
             promise = "no promise"
             if np.isfinite(side.promise):
                 promise = f"promised {side.promise:.2f}"
-            parts.append(f"{name} predictive value {side.observed.value:.2f} ({aim}{promise})")
-        return "; ".join(parts) + "."
+            clauses.append(f"{name} predictive value {side.observed.value:.2f} ({aim}{promise})")
+        return "; ".join(clauses) + "."
 
 
 @dataclass(frozen=True)

@@ -96,11 +96,11 @@ def measure_men(
     bootstraps, seed : int
         Number of bootstrap resamples of men, for all intervals but the AUC's, and their seed.
     """
-    known = np.isfinite(truth) & np.isfinite(probability)
-    if not known.any():
+    judged = np.isfinite(truth) & np.isfinite(probability)
+    if not judged.any():
         return PatientLevel()
-    y, p = truth[known], probability[known]
-    order = p if rank is None else rank[known]
+    y, p = truth[judged], probability[judged]
+    order = p if rank is None else rank[judged]
 
     def values(weight: np.ndarray) -> np.ndarray:
         return np.stack(
@@ -118,5 +118,5 @@ def measure_men(
     )
     auc = clustered_auc(y, order, np.arange(len(y)))
     return PatientLevel(
-        len(y), int(y.sum()), int((~known).sum()), auc, average, intercept, slope, brier
+        len(y), int(y.sum()), int((~judged).sum()), auc, average, intercept, slope, brier
     )

@@ -67,7 +67,7 @@ def recalibration(
     >>> bool(abs(fitted.intercept) < 0.5), bool(0.6 < fitted.slope < 1.4)
     (True, True)
     """
-    y, p, names = _known(truth, q, men)
+    y, p, names = _with_truth(truth, q, men)
     count = len(np.unique(names))
     if count < least:
         raise CadError(
@@ -112,7 +112,7 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
         ``men`` and ``n``, the numbers of men and rows; ``positive``, the malignant rows; ``before``
         and ``after``: calibration intercept, slope and Brier score.
     """
-    y, p, names = _known(truth, q, men)
+    y, p, names = _with_truth(truth, q, men)
     moved = np.empty(len(p))
     for man in np.unique(names):
         others = names != man
@@ -129,7 +129,7 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     return out
 
 
-def _known(
+def _with_truth(
     truth: np.ndarray, q: np.ndarray, men: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     use = np.isfinite(truth) & np.isfinite(q)

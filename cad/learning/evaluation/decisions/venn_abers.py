@@ -58,21 +58,21 @@ def venn_abers(
         return ends[0], ends[1]
     _, code, size = np.unique(np.asarray(groups)[use], return_inverse=True, return_counts=True)
     # Isotonic regression sees levels only: ties must have one value.
-    levels, at = np.unique(s, return_inverse=True)
-    weight, malignant = np.bincount(at, 1 / size[code]), np.bincount(at, y / size[code])
+    levels, level = np.unique(s, return_inverse=True)
+    weight, malignant = np.bincount(level, 1 / size[code]), np.bincount(level, y / size[code])
     # Between two levels every new score has the same ends; one that equals a level joins it.
-    known = np.isfinite(new)
+    scored = np.isfinite(new)
     place, tied = np.searchsorted(levels, new), np.isin(new, levels)
     # At most 2 k + 1 places for k levels, however many new scores there are.
-    for here, tie in sorted({*zip(place[known].tolist(), tied[known].tolist(), strict=True)}):
-        sums = (weight, malignant) if tie else np.insert([weight, malignant], here, 0.0, axis=1)
+    for position, tie in sorted({*zip(place[scored].tolist(), tied[scored].tolist(), strict=True)}):
+        sums = (weight, malignant) if tie else np.insert([weight, malignant], position, 0.0, axis=1)
         heavier, more = sums
-        added = np.arange(len(more)) == here
-        alike = (place == here) & (tied == tie) & known
+        added = np.arange(len(more)) == position
+        alike = (place == position) & (tied == tie) & scored
         for label in (0, 1):
             total = heavier + added
             shares = isotonic_regression((more + label * added) / total, sample_weight=total)
-            ends[label, alike] = shares[here]
+            ends[label, alike] = shares[position]
     return ends[0], ends[1]
 
 
@@ -113,8 +113,8 @@ def leave_patient_out_venn_abers(
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     ends = np.full((2, len(s)), np.nan)
     for patient in np.unique(g) if patients is None else patients:
-        own = g == patient
-        ends[:, own] = venn_abers(y[~own], s[~own], g[~own], s[own])
+        left_out = g == patient
+        ends[:, left_out] = venn_abers(y[~left_out], s[~left_out], g[~left_out], s[left_out])
     return ends[0], ends[1]
 
 
@@ -165,15 +165,15 @@ def check_venn_abers(
         drawn = f", of {count:,} patients,"
     low, high = leave_patient_out_venn_abers(truth, probability, groups, names.tolist())
     q = np.asarray(probability, dtype=float)
-    known = np.isfinite(low) & np.isfinite(q)
-    if not known.any():
+    scored = np.isfinite(low) & np.isfinite(q)
+    if not scored.any():
         return None
     # The intervals are shares of a finite calibration: rounding may put an end on the number.
-    inside = (q[known] >= low[known] - 1e-12) & (q[known] <= high[known] + 1e-12)
+    inside = (q[scored] >= low[scored] - 1e-12) & (q[scored] <= high[scored] + 1e-12)
     share = float(inside.mean())
-    width = float((high - low)[known].mean())
+    width = float((high - low)[scored].mean())
     sentence = (
-        f"{share:.0%} of {int(known.sum())} probabilities{drawn} lie in the interval that a "
+        f"{share:.0%} of {int(scored.sum())} probabilities{drawn} lie in the interval that a "
         f"calibration without any model gives (Venn-Abers, mean width {width:.2f})."
     )
-    return VennAbersCheck(int(known.sum()), share, width, sentence)
+    return VennAbersCheck(int(scored.sum()), share, width, sentence)

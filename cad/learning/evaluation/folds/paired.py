@@ -351,12 +351,12 @@ def _difference(
         sums = np.bincount(patient, _losses(measure, aim, q) - _losses(measure, aim, base), n)
         size = np.bincount(patient, minlength=n).astype(float)
         if measure == "kl":
-            value, rest, total = float(sums.sum()), sums - sums.mean(), 1.0
+            value, deviation, total = float(sums.sum()), sums - sums.mean(), 1.0
         else:
             total = float(size.sum())
             value = float(sums.sum() / total)
-            rest = sums - value * size
-        variance = n / (n - 1) * float(rest @ rest) / total**2 if n > 1 else float("nan")
+            deviation = sums - value * size
+        variance = n / (n - 1) * float(deviation @ deviation) / total**2 if n > 1 else float("nan")
     if n < 2 or not np.isfinite(variance):
         return value, float("nan"), float("nan")
     half = float(student.ppf(0.975, n - 1) * np.sqrt(max(variance, 0.0)))

@@ -58,7 +58,7 @@ def _measure(
     return decorate
 
 
-def _known(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def _with_truth(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     t = np.asarray(target, dtype=float)
     s = np.asarray(score, dtype=float)
     if t.shape != s.shape or t.ndim != 1:
@@ -71,7 +71,7 @@ def _known(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]
 
 
 def _binary(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    y, s = _known(truth, score)
+    y, s = _with_truth(truth, score)
     if not np.isin(y, (0.0, 1.0)).all():
         raise ValueError("truth must be 0 or 1; leave out ROIs of unknown truth")
     return y == 1, s
@@ -424,7 +424,7 @@ def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     return _share(_sum(weight, (t - q) ** 2), weight.sum(axis=1))
 
 
-@_measure(_known)
+@_measure(_with_truth)
 def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the intercept a of target ~ expit(a + logit(probability)), by maximum likelihood.
 
@@ -454,7 +454,7 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
     return intercept
 
 
-@_measure(_known)
+@_measure(_with_truth)
 def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the slope b of target ~ expit(a + b logit(probability)), fitted by cross-entropy.
 

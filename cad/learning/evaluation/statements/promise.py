@@ -69,11 +69,11 @@ def broken_promises(
             f"patient {names[sizes.argmax()]} holds {share:.0%} of the regions: 95 % intervals "
             "cover .87 to .94"
         )
-    seen = np.asarray(truth, dtype=float)
-    if not np.isfinite(seen).any():
+    outcome = np.asarray(truth, dtype=float)
+    if not np.isfinite(outcome).any():
         # Nobody has tissue: how rare cancer is can only be judged by the readers.
-        seen = np.where(np.isnan(p), np.nan, np.asarray(p, dtype=float) >= 0.5)
-    prevalence = float(np.nanmean(seen)) if np.isfinite(seen).any() else np.nan
+        outcome = np.where(np.isnan(p), np.nan, np.asarray(p, dtype=float) >= 0.5)
+    prevalence = float(np.nanmean(outcome)) if np.isfinite(outcome).any() else np.nan
     if min(prevalence, 1 - prevalence) < _RAREST:
         notes.append(
             f"{prevalence:.1%} of the regions are malignant: a test at 5 % errs in up to 12 %"
@@ -105,5 +105,5 @@ def _slopes(comparison: pd.DataFrame | None) -> str:
     slopes = slopes[slopes["learner"] == comparison["learner"].iloc[0]].dropna(subset="value")
     if slopes.empty:
         return ""
-    parts = [f"{row.value:.2f} to {row.against}" for row in slopes.itertuples()]
-    return f"the calibration slope here is {' and '.join(parts)}; "
+    slope_texts = [f"{row.value:.2f} to {row.against}" for row in slopes.itertuples()]
+    return f"the calibration slope here is {' and '.join(slope_texts)}; "

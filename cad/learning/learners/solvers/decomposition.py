@@ -109,7 +109,7 @@ def smo_by_blocks(
         inner = Iterate(gamma[inside], iterate.f[block], np.zeros(2))
         made, _, _ = smo(
             kernel,
-            rows.part(inside, place, rows.learned),
+            rows.subset(inside, place, rows.learned),
             inner,
             scale,
             max(_INNER_LAST * eps, _INNER * violation),

@@ -225,7 +225,9 @@ class _State:
     y: Floats
 
 
-def _parts(problem: PairwiseProblem, value: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def _constraint_values(
+    problem: PairwiseProblem, value: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the four parts of x or y of a :class:`_State`, as views."""
     rows = len(problem.cost)
     m = problem.n_unlabelled
@@ -423,10 +425,10 @@ def _equations(
     n = len(problem.factor)
     factor = problem.factor
     ratio = state.x * inverse
-    gamma, d, _, _ = _parts(problem, state.y)
+    gamma, d, _, _ = _constraint_values(problem, state.y)
     missing = problem.target - _sides(factor @ state.w, d, p, q, margin)
     # Without its slacks each row is (ease + give) dgamma = asked - _sides(df, dd).
-    ease, low, high, give = _parts(problem, ratio)
+    ease, low, high, give = _constraint_values(problem, ratio)
     if not hinge:
         give = 0.5 / problem.cost
         missing -= give * gamma
@@ -438,7 +440,7 @@ def _equations(
 
     def towards(products: Floats | float) -> _State:
         target = products * inverse
-        to_s, to_lower, to_upper, to_xi = _parts(problem, target)
+        to_s, to_lower, to_upper, to_xi = _constraint_values(problem, target)
         right = missing + to_s - to_xi if hinge else missing + to_s
         points, more_d = _onto(stiffness * right, p, q, margin, n)
         # That of d = B'gamma - upper + lower holds with the new multipliers.
@@ -469,7 +471,7 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
     q = problem.n_negative
     margin = problem.margin
     cost = problem.cost
-    gamma, d, _, _ = _parts(problem, state.y)
+    gamma, d, _, _ = _constraint_values(problem, state.y)
     beta, balance = _onto(gamma, p, q, margin, len(problem.factor))
     w = problem.factor.T @ beta
     f = problem.factor @ w

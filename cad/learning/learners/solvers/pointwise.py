@@ -85,7 +85,7 @@ def solve_hybrid(
     if polish and gram.is_low_rank():
         solution = work.in_feature_space(gram.n_points // 2)
     if solution is None and start is not None and polish and work.store is not None:
-        solution = work.finish(work.at)
+        solution = work.finish(work.iterate)
     return _alternate(work, polish) if solution is None else solution
 
 
@@ -99,7 +99,7 @@ class _Work:
     cache_mb: float
     start: Array | None
     rows: Rows = field(init=False)
-    at: Iterate = field(init=False)
+    iterate: Iterate = field(init=False)
     # None when the rows that are needed do not fit.
     store: RowStore | None = field(init=False)
     # Anchor, strength of the proximal term, sum_j w_j gamma_j (:func:`.smo.smo`).
@@ -114,9 +114,9 @@ class _Work:
         gamma = np.zeros(problem.n_rows)
         if self.start is not None:
             gamma = spread_coefficients(problem, self.start)
-        self.at = Iterate(gamma, np.zeros(problem.n_points), np.zeros(2))
+        self.iterate = Iterate(gamma, np.zeros(problem.n_points), np.zeros(2))
         if self.start is not None:
-            self.at.f[:] = self.gram.times(problem.coefficients(gamma))
+            self.iterate.f[:] = self.gram.times(problem.coefficients(gamma))
         rho = _RHO * float(self.store.kernel.diagonal.mean())
         self.scale = np.array([_FIRST_SCALE, rho, 0.0])
 
@@ -125,7 +125,7 @@ class _Work:
         moves = 0
         while self.store is not None:
             made, violation, unfetched = smo(
-                self.store.kernel, self.rows, self.at, self.scale, eps, limit - moves
+                self.store.kernel, self.rows, self.iterate, self.scale, eps, limit - moves
             )
             moves += int(made)
             if unfetched < 0:
@@ -135,7 +135,7 @@ class _Work:
                 self.store = None
         size = block_size(self.cache_mb, self.gram.n_points)
         made, violation = smo_by_blocks(
-            self.gram, size, self.rows, self.at, self.scale, eps, limit - moves
+            self.gram, size, self.rows, self.iterate, self.scale, eps, limit - moves
         )
         self.iterations += moves + made
         return violation
@@ -144,8 +144,8 @@ class _Work:
         """Return a point whose row is missing, with those that violate most: they come next."""
         assert self.store is not None  # noqa: S101 (the caller's)
         point = self.rows.point
-        slack = self.rows.slack(self.at)
-        may = np.where(slack > 0, self.at.gamma < self.rows.c, self.at.gamma > 0)
+        slack = self.rows.slack(self.iterate)
+        may = np.where(slack > 0, self.iterate.gamma < self.rows.c, self.iterate.gamma > 0)
         violation = np.abs(slack) * (may & (self.store.kernel.slot[point] < 0))
         count = min(_ROWS_AT_ONCE, len(violation))
         worst = np.argpartition(violation, -count)[-count:]
@@ -191,7 +191,7 @@ class _Work:
         and it is solved again; None when there are too many or the active set gives up.
         """
         points = np.zeros(0, dtype=np.int64)
-        trial = self.at.copy()
+        trial = self.iterate.copy()
         reach = 10 * eps
         for _ in range(_PART_ROUNDS):
             points, reach = _unsettled(self.rows, trial, points, reach, eps)
@@ -224,7 +224,7 @@ class _Work:
 
     def keep_best(self) -> Solution:
         """Judge where the pairs stand; return that, or the better one so far."""
-        solution = self.judged(self.at, "smo")
+        solution = self.judged(self.iterate, "smo")
         if self.best is None or solution.converged or not self.best.gap < solution.gap:
             self.best = solution
         return self.best
@@ -232,9 +232,9 @@ class _Work:
 
 def _alternate(work: _Work, polish: bool) -> Solution:
     """Move pairs to a tolerance that falls by tenths, each followed by a try of the active set."""
-    _balance(work.rows, work.at.gamma)
-    if work.at.gamma.any():
-        work.at.f[:] = work.gram.times(work.problem.coefficients(work.at.gamma))
+    _balance(work.rows, work.iterate.gamma)
+    if work.iterate.gamma.any():
+        work.iterate.f[:] = work.gram.times(work.problem.coefficients(work.iterate.gamma))
     n_rows = len(work.rows.point)
     scale = work.scale
     softest = scale[1]
@@ -245,14 +245,14 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     failed = False
     for round_number in range(_ROUNDS):
         exact = polish and work.store is not None
-        scale[2] = float(-(work.rows.q * work.rows.sign) @ work.at.gamma)
+        scale[2] = float(-(work.rows.q * work.rows.sign) @ work.iterate.gamma)
         before = work.iterations
         violation = work.pairs(eps, limit if exact else 1000 * (n_rows + 1000))
         moved = work.iterations > before
-        scale[0] = work.at.u[1]
+        scale[0] = work.iterate.u[1]
         solution = None
         if polish and work.store is not None:
-            solution = work.finish(work.at)
+            solution = work.finish(work.iterate)
             # Pairs crawl on a matrix of hidden low rank, as a linear kernel that was given, and
             # where soft labels cost 10^4 times the certain ones.
             crawl = violation > eps or round_number >= _CRAWLING
@@ -270,7 +270,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
             # The anchor has moved: go on at this eps until the scale balances about as well, and
             # stiffen the proximal term only where moving the anchor does not get there.
             last = imbalance
-            imbalance = _scale_imbalance(work.rows, work.at)
+            imbalance = _scale_imbalance(work.rows, work.iterate)
             if imbalance > max(work.tol, eps):
                 # Small costs make small duals, which need a softer anchor to move the scale.
                 stiffest = _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(work.rows.c)))
@@ -378,7 +378,7 @@ def _solve_part(
     inside = np.flatnonzero(within)
     K = gram.kernel.between(gram.X[chosen], gram.X[chosen])
     fixed = (rows.sign * trial.gamma)[~within]
-    chosen_rows = rows.part(inside, place, rows.learned and bool(trial.u[1] > 0))
+    chosen_rows = rows.subset(inside, place, rows.learned and bool(trial.u[1] > 0))
     iterate = Iterate(trial.gamma[inside], trial.f[chosen], trial.u)
     free = len(chosen_rows.free(iterate.gamma))
     steps, violation = active_set(

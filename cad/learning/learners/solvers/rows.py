@@ -68,7 +68,7 @@ class Rows(NamedTuple):
         """
         return ((gamma > 0) & (gamma < self.c)).nonzero()[0]
 
-    def part(self, rows: NDArray[np.intp], place: Ints, learned: bool) -> Rows:
+    def subset(self, rows: NDArray[np.intp], place: Ints, learned: bool) -> Rows:
         """Return some rows as new arrays, with their points renumbered.
 
         Parameters
