@@ -395,3 +395,25 @@ def test_validation_md_of_a_prediction_without_truth() -> None:
     assert "External: no patient carries an id of the model's training" in text
     assert "No readers' scores" in text
     assert UNKNOWN in answers("claim", facts({"kind": "predict"}, found))["27"]
+
+
+@pytest.mark.parametrize(
+    ("of_measures", "of_run", "listed"),
+    [
+        (["few men"], ["one site"], ["- few men", "- one site"]),
+        ([], ["one site"], ["- one site"]),
+        (["few men"], [], ["- few men"]),
+        (["few men"], ["few men"], ["- few men"]),
+        ([], [], []),
+    ],
+)
+def test_validation_md_lists_the_warnings_of_measures_and_run(
+    of_measures: list[str], of_run: list[str], listed: list[str]
+) -> None:
+    """A run that warns of what no measure warns of: the warning was left out."""
+    page = validation_md(record() | {"warnings": of_run}, Summary(warnings=of_measures))
+    lines = []
+    if "## Warnings" in page:
+        lines = page.split("## Warnings\n\n")[1].split("\n\n")[0].splitlines()
+    assert lines == listed
+    assert ("## Warnings" in page) == bool(listed)

@@ -206,10 +206,15 @@ def _results_column(comparison: Comparison | None) -> dict[str, str]:
 
 
 def _warnings(of_measures: list[str], of_run: list[str]) -> list[str]:
-    if not of_measures:
-        return []
+    """Return what measures and run warn of, each sentence once, under a title of its own."""
     distinct = dict.fromkeys([*of_measures, *of_run])
-    return ["## Warnings", "", *(f"- {sentence}" for sentence in distinct), ""]
+    if not distinct:
+        return []
+    lines = ["## Warnings", ""]
+    for sentence in distinct:
+        lines.append(f"- {sentence}")
+    lines.append("")
+    return lines
 
 
 def _metrics_score_lines(facts: RunFacts) -> list[str]:
