@@ -300,8 +300,8 @@ def _percentiles(training: np.ndarray, rows: np.ndarray) -> np.ndarray:
         ordered = np.sort(column[np.isfinite(column)])
         if not len(ordered):
             continue
-        known = np.isfinite(rows[:, j])
-        below = np.searchsorted(ordered, rows[known, j], side="left")
-        equal = np.searchsorted(ordered, rows[known, j], side="right") - below
-        percentiles[known, j] = 100 * (below / len(ordered) + 0.5 * (equal / len(ordered)))
+        measured = np.isfinite(rows[:, j])
+        below = np.searchsorted(ordered, rows[measured, j], side="left")
+        equal = np.searchsorted(ordered, rows[measured, j], side="right") - below
+        percentiles[measured, j] = 100 * (below / len(ordered) + 0.5 * (equal / len(ordered)))
     return percentiles

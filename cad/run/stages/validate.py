@@ -392,8 +392,8 @@ def _unexplained(loaded: Loaded, n: int) -> np.ndarray:
     if not loaded.table_columns or n <= MOST_EXPLAINED:
         return np.array([], dtype=int)
     # Evenly over the table, so that every site and every month of it is met.
-    kept = np.linspace(0, n - 1, MOST_EXPLAINED).round().astype(int)
-    return np.setdiff1d(np.arange(n), kept)
+    explained = np.linspace(0, n - 1, MOST_EXPLAINED).round().astype(int)
+    return np.setdiff1d(np.arange(n), explained)
 
 
 def _explanation_notes(loaded: Loaded, n: int) -> list[str]:
