@@ -8,7 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cad.run.stages.decide import SIMULATED_TRAINING, UNSEEN, decide_men, decide_regions
+from cad.run.stages.decide import (
+    SIMULATED_TRAINING,
+    UNSEEN,
+    _with_warning,
+    decide_men,
+    decide_regions,
+    measure_decisions_on_men,
+)
 from tests.run.pipeline.test_risk import judged_men, regions
 
 BENIGN, MALIGNANT = 0.05, 0.9
@@ -191,3 +198,30 @@ def test_a_man_says_on_what_his_decision_rests(
     assert decided["decision"] == decision
     assert decided["decision_reason"] == reason
     assert decided["basis"] == basis
+
+
+def test_decisions_on_men_are_counted_by_hand() -> None:
+    """Histology knows three men called malignant, two rightly, and two called benign, one so."""
+    men = pd.DataFrame(
+        {
+            "decision_before_histology": ["malignant"] * 4 + ["benign"] * 3 + ["refer", ""],
+            "truth": [1.0, 1.0, 0.0, np.nan, 0.0, 1.0, np.nan, 1.0, 1.0],
+            "probability": 0.5,
+        }
+    )
+    counts = measure_decisions_on_men(men)
+    assert counts["n"] == 8
+    assert counts["malignant"] == {"n": 4, "known": 3, "right": 2}
+    assert counts["benign"] == {"n": 3, "known": 2, "right": 1}
+    # Of the eight with a decision seven are decided; six have histology, each at one half.
+    assert counts["lately"]["decided"] == 7 / 8
+    assert counts["lately"]["known"] == 6
+    assert counts["lately"]["error"] == pytest.approx(1 / np.sqrt(6 * 0.25))
+    # Four of six are ill, so the log-odds of one half lie log(2) below.
+    assert counts["lately"]["intercept"] == pytest.approx(np.log(2), abs=1e-6)
+
+
+def test_a_warning_is_put_behind_those_that_are_there() -> None:
+    warnings = pd.Series(["", "far", "far", ""], index=[4, 5, 6, 7])
+    joined = _with_warning(warnings, np.array([True, True, False, False]), "unseen")
+    assert joined.to_dict() == {4: "unseen", 5: "far; unseen", 6: "far", 7: ""}
