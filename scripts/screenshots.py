@@ -36,6 +36,7 @@ def main(out: Path, run: Path, *others: Path) -> None:
         page.keyboard.press("m")
         page.locator(".viewer").screenshot(path=out / "viewer.png")
         page.keyboard.press("m")
+        page.click(".everything > summary")
         page.locator(".region").first.screenshot(path=out / "region.png")
         with tempfile.TemporaryDirectory() as folder:
             pdf = Path(folder) / "page.pdf"
