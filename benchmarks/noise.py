@@ -118,6 +118,7 @@ def one_cohort(seed: int, patients: int, kind: str, scheme: str, names: tuple[st
             reference=names[0],
             truth=regions.truth,
             centred={name: folds.centred for name, folds in made.items()},
+            parts=len(next(iter(made.values())).folds),
         ).table
         table = table[table["measure"] == "auc"].set_index("learner")
         for row in rows[1:]:
@@ -177,7 +178,7 @@ def one_effect(seed: int, patients: int, kind: str, effect: float) -> dict[str, 
     regions = draw(seed, patients, kind, effect)
     learner = SoftLogistic()
     folds = validated(learner, regions, "patients", seed)
-    interval = clustered_auc(regions.truth, folds.centred, regions.patients)
+    interval = clustered_auc(regions.truth, folds.centred, regions.patients, len(folds.folds))
     fitted = clone(learner).fit(regions.X, regions.truth, groups=regions.patients)
     fresh = draw(10_000 + seed, FRESH, kind, effect)
     q = positive_probability(fitted, fresh.X)

@@ -294,17 +294,30 @@ def summarise(
     belief = _Score.of(frame, "belief")
     images = _Score.of(frame, "probability_images")
     lower, upper = operating_point.thresholds if operating_point else decision.thresholds
+    parts = len(folds.folds) if folds else None
     resampling = {"bootstraps": bootstraps, "seed": seed}
     options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
     majority, ties = metrics.consensus_truth(columns.consensus)
     truth, patients = columns.truth, columns.patients
     histology = compare_with_truth(
-        truth, truth, probability.value, patients, centred=probability.centred, **options
+        truth,
+        truth,
+        probability.value,
+        patients,
+        centred=probability.centred,
+        parts=parts,
+        **options,
     )
     of_images = None
     if "probability_images" in frame:
         of_images = compare_with_truth(
-            truth, truth, images.value, patients, centred=images.centred, **options
+            truth,
+            truth,
+            images.value,
+            patients,
+            centred=images.centred,
+            parts=parts,
+            **options,
         )
     readers = compare_with_truth(
         majority,
@@ -313,6 +326,7 @@ def summarise(
         patients,
         ties=ties,
         centred=belief.centred,
+        parts=parts,
         **options,
     )
     wide = score_table(frame, reader_scores)
@@ -326,7 +340,7 @@ def summarise(
         histology=histology,
         images=of_images,
         consensus=readers,
-        **reader_results(truth, images.ranking, patients, wide),
+        **reader_results(truth, images.ranking, patients, wide, parts),
         **tool,
         operating_point=operating_point,
         reject=reject_summary(truth, columns.consensus, probability.value, patients, decision),

@@ -47,6 +47,8 @@ GIVEN = "given"
 CLIP = 0.01
 # Normal prior's precision of a scale or a member's weight: a few dozen regions outweigh it.
 _PRECISION = 6.0
+# The same of the shift: a log-odds unit either way is likely.
+_SHIFT_PRECISION = 1.0
 # Without a signal inner folds lean against the labels; a scale below 0 would turn ranks over.
 _LEAST_SLOPE = 0.1
 
@@ -79,9 +81,10 @@ class Point:
 class AveragedProbabilisticSVC(KernelMachine):
     """Average probabilistic SVMs over settings, weighted by how well each predicts inner folds.
 
-    The log-odds are z_0 + a (sum_k w_k (f_k(x) + b_k) / s_k - z_0). Setting k has weight w_k,
+    The log-odds are z_0 + c + a (sum_k w_k (f_k(x) + b_k) / s_k - z_0). Setting k has weight w_k,
     decision value f_k + b_k and scale s_k = 1 / ln(1/eta0_k - 1); z_0 are the log-odds of the mean
-    label. The slope a is fitted to the inner folds by logistic regression with a prior around 1.
+    label. Slope a and shift c are fitted to the inner folds, freed of their base rates, by logistic
+    regression with priors around 1 and 0.
 
     Parameters
     ----------
@@ -332,16 +335,26 @@ class AveragedProbabilisticSVC(KernelMachine):
         labels = task.labels(points[order[0]], np.arange(len(p)))
         self.label_kinds_ = np.array(soft_labels.KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
-        mean = np.average(p, weights=weight)
         # Around the mean label and not around 0: a slope below 1 draws to the base rate, not to
         # 1/2.
-        self.base_ = float(logit(np.clip(mean, CLIP, 1 - CLIP)))
-        (slope,) = self._stacked(left_out[:, None], p, weight, towards=1.0)
+        self.base_ = _log_odds_of_mean(p, weight)
+        known = np.isfinite(left_out)
+        beyond_base = left_out[known] - self.base_
+        # Without the shift, what an SVM says of everybody would not be the mean label, and move
+        # from fold to fold by more than the mean label does.
+        shift, slope = fit_logistic(
+            np.column_stack([np.ones(len(beyond_base)), beyond_base]),
+            p[known],
+            weight=weight[None, known],
+            offset=self.base_,
+            mean=np.array([0.0, 1.0]),
+            precision=np.array([_SHIFT_PRECISION, _PRECISION]),
+        )[0]
         # A slope of 0 or below would turn the order round on the strength of a few inner folds.
         self.slope_ = max(float(slope), _LEAST_SLOPE)
-        self._average(task, [points[k] for k in order], share[order], rows, used)
+        self._average(task, [points[k] for k in order], share[order], float(shift), rows, used)
         stretched = np.full(every, np.nan)
-        stretched[used] = self.base_ + self.slope_ * (left_out - self.base_)
+        stretched[used] = self.base_ + float(shift) + self.slope_ * (left_out - self.base_)
         return stretched
 
     @property
@@ -457,7 +470,11 @@ class AveragedProbabilisticSVC(KernelMachine):
         values = np.full_like(losses, np.nan)
         # No shuffle and no seed: the folds follow from the patients alone.
         folds = min(self.folds, n_patients)
-        splits = GroupKFold(folds).split(task.p, groups=owner)
+        splits = list(GroupKFold(folds).split(task.p, groups=owner))
+        common = _log_odds_of_mean(task.p, task.weight)
+        base = np.full(len(patient), common)
+        for train, test in splits:
+            base[test] = _log_odds_of_mean(task.p[train], task.weight[train])
         going = list(range(len(points)))
         for number, (train, test) in enumerate(splits, start=1):
             target, tried = task.p[test], [points[k] for k in going]
@@ -489,6 +506,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         sums = np.array([np.bincount(patient[fitted], row, n_patients) for row in losses])
         share = _pseudo_bma(sums, self.drop)
         left_out = share[share > 0] @ values[share > 0]
+        # Freed of each inner fold's base rate, which leans against the labels of who is left out:
+        # a slope fitted to both would be too low.
+        left_out += common - base
         return share, losses.sum(axis=1) / task.weight[fitted].sum(), left_out
 
     def _average(
@@ -496,6 +516,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         task: _Task,
         points: list[Point],
         share: Array,
+        shift: float,
         rows: Array,
         used: NDArray[np.intp],
     ) -> None:
@@ -504,7 +525,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         beta = np.zeros((len(gaussians), len(rows)))
         # z_0 + a (z - z_0) = (1 - a) z_0 + a z: stretching leaves a sum of kernels and a
         # constant.
-        intercept = (1 - self.slope_) * self.base_
+        intercept = (1 - self.slope_) * self.base_ + shift
         total = float(share.sum()) / self.slope_
         for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):
             # Log-odds are (f + b) / s, so that a setting enters with its weight over its own s.
@@ -629,6 +650,12 @@ def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
     # Rows and not patients: of the same number, those of more patients say more.
     order = np.random.default_rng(0).permutation(np.flatnonzero(weight > 0))
     return np.sort(order[:most])
+
+
+def _log_odds_of_mean(p: Array, weight: Array) -> float:
+    """Return the log-odds of the weighted mean label."""
+    mean = np.average(p, weights=weight)
+    return float(logit(np.clip(mean, CLIP, 1 - CLIP)))
 
 
 def _pseudo_bma(sums: Array, drop: float) -> Array:

@@ -28,6 +28,7 @@ from cad.learning.evaluation.folds.disagreement import Disagreement, measure_dis
 from cad.learning.evaluation.folds.null import PermutationNull, permutation_null
 from cad.learning.evaluation.folds.paired import RivalTable, compare_with_rivals
 from cad.learning.evaluation.statements.promise import broken_promises
+from cad.learning.joint_model import BLOCKS, WHOLE
 from cad.learning.labels.consensus import grade_matrix
 from cad.learning.labels.skill import SkillTable, reader_skill
 from cad.learning.learners.averaged import drawn_notes
@@ -228,7 +229,12 @@ def _measured_men(
         except CadError as error:
             note = error.problem
     measured = measure_men(
-        truth, probability, centred, bootstraps=settings.bootstraps, seed=settings.seed
+        truth,
+        probability,
+        centred,
+        bootstraps=settings.bootstraps,
+        seed=settings.seed,
+        parts=len(men) if len(men) <= WHOLE else BLOCKS,
     )
     return men, replace(measured, note=note, operating_point=point)
 

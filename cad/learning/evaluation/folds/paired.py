@@ -2,7 +2,8 @@
 
 Differences are paired and the patient is the unit: a loss is summed per patient, and the interval
 is Student's over patients (linearised for means), which holds at twenty patients where the
-percentile bootstrap falls short. The AUC's is Obuchowski's (1997).
+percentile bootstrap falls short. The AUC's leaves each patient out in turn, and adds the chance
+of training where the predictions are out of fold.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,10 @@ from cad.learning.evaluation.folds.crossval import (
     put_together,
 )
 from cad.learning.evaluation.measures import metrics
-from cad.learning.evaluation.measures.intervals import auc_covariance
+from cad.learning.evaluation.measures.intervals import (
+    auc_without_each_patient,
+    training_inflation,
+)
 
 CONSTANT, READERS = "constant", "readers' mean"
 _TITLES = {"readers": "the readers", "histology": "histology"}
@@ -200,7 +204,13 @@ def compare_with_rivals(
     if centred is not None:
         ranked[name] = np.asarray(centred, dtype=float)
     result = compare_probabilities(
-        beside, owner, target=believed, truth=truth, reference=name, centred=ranked
+        beside,
+        owner,
+        target=believed,
+        truth=truth,
+        reference=name,
+        centred=ranked,
+        parts=len(np.unique(np.asarray(groups).astype(str))),
     )
     notes = [tried[key][1] if key in tried else "" for key in result.table["learner"]]
     return replace(result, table=result.table.assign(note=notes), centred=ranked)
@@ -222,6 +232,7 @@ def compare_probabilities(
     target: ArrayLike | None = None,
     truth: ArrayLike | None = None,
     centred: Mapping[str, ArrayLike] | None = None,
+    parts: int | None = None,
 ) -> Rivals:
     """Compare probabilities of the same regions, from any learners or pipelines.
 
@@ -241,6 +252,10 @@ def compare_probabilities(
     centred : mapping of str to array, shape (n,), optional
         By name of a learner whose probabilities are of several folds' models, its log-odds that can
         be compared between folds; AUC and slope take these.
+    parts : int, optional
+        Number of parts that were left out in turn, where the probabilities are out of fold: the
+        interval of a difference of AUCs then knows the chance of training, too
+        (:func:`~cad.learning.evaluation.measures.intervals.training_inflation`).
 
     Raises
     ------
@@ -264,7 +279,7 @@ def compare_probabilities(
             for learner in arrays:
                 # The readers' mean is what it would be measured against.
                 if not (against == "readers" and learner == READERS):
-                    rows += _rows(against, learner, reference, arrays, order, aim, code)
+                    rows += _rows(against, learner, reference, arrays, order, aim, code, parts)
     if not rows:
         raise CadError("neither readers' scores nor histology to compare learners with")
     table = pd.DataFrame(rows).sort_values(
@@ -286,6 +301,7 @@ def _rows(
     order: dict[str, np.ndarray],
     aim: np.ndarray,
     code: np.ndarray,
+    parts: int | None,
 ) -> list[dict[str, object]]:
     predicted = np.isfinite(aim) & np.isfinite(arrays[learner])
     both = predicted & np.isfinite(arrays[reference])
@@ -303,7 +319,7 @@ def _rows(
         difference = lower = upper = np.nan
         if learner != reference and both.any() and measure != "calibration_slope":
             difference, lower, upper = _difference(
-                measure, aim[both], q[both], base[both], code[both]
+                measure, aim[both], q[both], base[both], code[both], parts
             )
         rows.append(
             {
@@ -338,15 +354,20 @@ def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def _difference(
-    measure: str, aim: np.ndarray, q: np.ndarray, base: np.ndarray, code: np.ndarray
+    measure: str,
+    aim: np.ndarray,
+    q: np.ndarray,
+    base: np.ndarray,
+    code: np.ndarray,
+    parts: int | None,
 ) -> tuple[float, float, float]:
     """Return learner minus reference with its 95 % interval over patients."""
     patient = np.unique(code, return_inverse=True)[1]
     n = int(patient.max()) + 1
     if measure == "auc":
-        theta, cov = auc_covariance(metrics.consensus_truth(aim)[0], np.stack([q, base]), code)
-        value = float(theta[0] - theta[1])
-        variance = float(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1])
+        truth = metrics.consensus_truth(aim)[0]
+        value, variance = _auc_difference(truth == 1, q, base, patient)
+        variance *= training_inflation(parts)
     else:
         sums = np.bincount(patient, _losses(measure, aim, q) - _losses(measure, aim, base), n)
         size = np.bincount(patient, minlength=n).astype(float)
@@ -361,6 +382,23 @@ def _difference(
         return value, float("nan"), float("nan")
     half = float(student.ppf(0.975, n - 1) * np.sqrt(max(variance, 0.0)))
     return value, value - half, value + half
+
+
+def _auc_difference(
+    y: np.ndarray, q: np.ndarray, base: np.ndarray, patient: np.ndarray
+) -> tuple[float, float]:
+    """Return the difference of two AUCs and its variance, each patient left out in turn."""
+    if y.all() or not y.any():
+        return float("nan"), float("nan")
+    value, without, _ = auc_without_each_patient(y, q, patient)
+    value_of_base, without_of_base, _ = auc_without_each_patient(y, base, patient)
+    differences = without - without_of_base
+    differences = differences[np.isfinite(differences)]
+    n = len(differences)
+    if n < 2:
+        return value - value_of_base, float("nan")
+    variance = (n - 1) / n * float(np.sum((differences - differences.mean()) ** 2))
+    return value - value_of_base, variance
 
 
 def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:

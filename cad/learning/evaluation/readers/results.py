@@ -83,7 +83,11 @@ def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.D
 
 
 def reader_results(
-    truth: np.ndarray, score: np.ndarray, patients: np.ndarray, wide: pd.DataFrame | None
+    truth: np.ndarray,
+    score: np.ndarray,
+    patients: np.ndarray,
+    wide: pd.DataFrame | None,
+    parts: int | None = None,
 ) -> dict[str, Any]:
     """Measure every reader against histology and the readers against each other and the classifier.
 
@@ -93,6 +97,8 @@ def reader_results(
         Histology, the classifier's score, and the patient of every region; NaN where unknown.
     wide : DataFrame, shape (n, readers), or None
         Every reader's probability of each region, NaN where not scored; see :func:`score_table`.
+    parts : int, optional
+        Number of parts that were left out in turn, where the classifier's scores are out of fold.
 
     Returns
     -------
@@ -116,7 +122,8 @@ def reader_results(
         note = str(error)
     return {
         "readers": {
-            name: _one_reader(j, table, truth, score, patients) for j, name in enumerate(names)
+            name: _one_reader(j, table, truth, score, patients, parts)
+            for j, name in enumerate(names)
         },
         "agreement": agreement(table.T, names) if len(names) > 1 else None,
         "cad_vs_readers": beside,
@@ -125,7 +132,12 @@ def reader_results(
 
 
 def _one_reader(
-    j: int, table: np.ndarray, truth: np.ndarray, score: np.ndarray, patients: np.ndarray
+    j: int,
+    table: np.ndarray,
+    truth: np.ndarray,
+    score: np.ndarray,
+    patients: np.ndarray,
+    parts: int | None,
 ) -> ReaderResult:
     scores = table[:, j]
     has_truth = np.isfinite(scores) & np.isfinite(truth)
@@ -137,7 +149,7 @@ def _one_reader(
     return ReaderResult(
         n=int(has_truth.sum()),
         auc=clustered_auc(truth[has_truth], scores[has_truth], patients[has_truth]),
-        cad_auc=clustered_auc(truth[both], score[both], patients[both]),
+        cad_auc=clustered_auc(truth[both], score[both], patients[both], parts),
         roc=roc_points(truth[has_truth], scores[has_truth]),
         consensus_of_others={"n": int(has_consensus.sum()), "ties": ties, "auc": auc},
     )
