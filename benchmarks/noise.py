@@ -118,7 +118,7 @@ def one_cohort(seed: int, patients: int, kind: str, scheme: str, names: tuple[st
             reference=names[0],
             truth=regions.truth,
             centred={name: folds.centred for name, folds in made.items()},
-            parts=len(next(iter(made.values())).folds),
+            n_folds=len(next(iter(made.values())).folds),
         ).table
         table = table[table["measure"] == "auc"].set_index("learner")
         for row in rows[1:]:
@@ -214,16 +214,16 @@ def main() -> None:
     """Run the reduced design, or the whole grid, and print what passes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.noise")
     parser.add_argument("--whole", action="store_true", help="20, 40 and 80 patients: a night")
-    parser.add_argument("--part", choices=["noise", "effects"], help="one of the two parts only")
+    parser.add_argument("--part", choices=["noise", "effects"], help="one of the two n_folds only")
     parser.add_argument("--cohorts", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     sizes = (20, 40, 80) if given.whole else (20,)
-    parts: dict[str, Callable[[], pd.DataFrame]] = {
+    n_folds: dict[str, Callable[[], pd.DataFrame]] = {
         "noise": lambda: noise(sizes, cohorts=given.cohorts, jobs=given.jobs),
         "effects": lambda: effects(cohorts=2 * given.cohorts, jobs=given.jobs),
     }
-    for name, part in parts.items():
+    for name, part in n_folds.items():
         if given.part in (None, name):
             start = time.perf_counter()
             table = part()

@@ -91,7 +91,7 @@ def men(options: Options) -> Result:
             reference=SHIPPED,
             truth=y,
             centred={**tried.centred, ALONE: alone.centred},
-            parts=FOLDS,
+            n_folds=FOLDS,
         ).table
         for learner in made["learner"].unique():
             of = made[made["learner"] == learner].set_index("measure")

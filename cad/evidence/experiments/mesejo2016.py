@@ -131,7 +131,7 @@ def readers(options: Options) -> Result:
         target=MeanReaders().predict(grades).p,
         truth=truth,
         centred={f"labels {rule}": rivals.centred[SHIPPED] for rule, rivals in compared.items()},
-        parts=len(np.unique(names)),
+        n_folds=len(np.unique(names)),
     )
     rules = compare_probabilities(
         {rule: _consensus_left_out(rule, grades, truth) for rule in RULES},

@@ -294,7 +294,7 @@ def summarise(
     belief = _Score.of(frame, "belief")
     images = _Score.of(frame, "probability_images")
     lower, upper = operating_point.thresholds if operating_point else decision.thresholds
-    parts = len(folds.folds) if folds else None
+    n_folds = len(folds.folds) if folds else None
     resampling = {"bootstraps": bootstraps, "seed": seed}
     options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
     majority, ties = metrics.consensus_truth(columns.consensus)
@@ -305,7 +305,7 @@ def summarise(
         probability.value,
         patients,
         centred=probability.centred,
-        parts=parts,
+        n_folds=n_folds,
         **options,
     )
     of_images = None
@@ -316,7 +316,7 @@ def summarise(
             images.value,
             patients,
             centred=images.centred,
-            parts=parts,
+            n_folds=n_folds,
             **options,
         )
     readers = compare_with_truth(
@@ -326,7 +326,7 @@ def summarise(
         patients,
         ties=ties,
         centred=belief.centred,
-        parts=parts,
+        n_folds=n_folds,
         **options,
     )
     wide = score_table(frame, reader_scores)
@@ -340,7 +340,7 @@ def summarise(
         histology=histology,
         images=of_images,
         consensus=readers,
-        **reader_results(truth, images.ranking, patients, wide, parts),
+        **reader_results(truth, images.ranking, patients, wide, n_folds),
         **tool,
         operating_point=operating_point,
         reject=reject_summary(truth, columns.consensus, probability.value, patients, decision),

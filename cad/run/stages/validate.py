@@ -234,7 +234,7 @@ def _measured_men(
         centred,
         bootstraps=settings.bootstraps,
         seed=settings.seed,
-        parts=len(men) if len(men) <= WHOLE else BLOCKS,
+        n_folds=len(men) if len(men) <= WHOLE else BLOCKS,
     )
     return men, replace(measured, note=note, operating_point=point)
 

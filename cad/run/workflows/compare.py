@@ -83,7 +83,7 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
             for name, table in tables.items()
             if "centred" in table
         },
-        parts=len(runs[reference].summary.folds) or None,
+        n_folds=len(runs[reference].summary.folds) or None,
     )
     result: JsonObject = json_safe(
         {

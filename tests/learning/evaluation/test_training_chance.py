@@ -18,10 +18,10 @@ COHORTS, PATIENTS, FEATURES = 300, 40, 10
 def test_the_factor_is_that_of_nadeau_and_bengio() -> None:
     assert training_inflation(None) == 1.0
     assert training_inflation(1) == 1.0
-    for parts in (2, 4, 5, 10, 49):
-        share_of_test = 1 / parts
-        corrected = 1 / parts + share_of_test / (1 - share_of_test)
-        assert training_inflation(parts) == pytest.approx(corrected * parts)
+    for n_folds in (2, 4, 5, 10, 49):
+        share_of_test = 1 / n_folds
+        corrected = 1 / n_folds + share_of_test / (1 - share_of_test)
+        assert training_inflation(n_folds) == pytest.approx(corrected * n_folds)
 
 
 def test_on_noise_a_linear_rule_has_twice_the_variance() -> None:
@@ -56,7 +56,7 @@ def scores_left_out(
 
 
 @cache
-def share_beyond_chance(parts: int | None, effect: float) -> float:
+def share_beyond_chance(n_folds: int | None, effect: float) -> float:
     """Return how often a rule of noise and another rule differ beyond chance."""
     beyond = 0
     for seed in range(COHORTS):
@@ -67,7 +67,7 @@ def share_beyond_chance(parts: int | None, effect: float) -> float:
             "b": 1 / (1 + np.exp(-scores_left_out(rng, y, effect)[1])),
         }
         table = compare_probabilities(
-            pair, np.arange(PATIENTS), reference="a", truth=y, centred=None, parts=parts
+            pair, np.arange(PATIENTS), reference="a", truth=y, centred=None, n_folds=n_folds
         ).table.set_index(["measure", "learner"])
         beyond += bool(table.loc[("auc", "b"), "beyond_chance"])
     return beyond / COHORTS
@@ -95,9 +95,9 @@ def test_the_interval_covers_what_fresh_men_show(effect: float) -> None:
         fresh = rng.normal(size=(3000, FEATURES))
         fresh[:, 0] += effect * truth_fresh
         auc = metrics.auc(truth_fresh.astype(float), fresh @ direction)
-        for parts in covered:
-            interval = clustered_auc(y, score, np.arange(PATIENTS), parts)
-            covered[parts] += interval.lower <= auc <= interval.upper
+        for n_folds in covered:
+            interval = clustered_auc(y, score, np.arange(PATIENTS), n_folds)
+            covered[n_folds] += interval.lower <= auc <= interval.upper
     assert 0.92 <= covered[PATIENTS] / COHORTS <= 0.99
     assert covered[None] < covered[PATIENTS]
 
@@ -108,7 +108,7 @@ def test_the_factor_widens_the_interval_by_its_root() -> None:
     score = rng.normal(size=60) + y
     groups = np.arange(60) // 2
     plain = clustered_auc(y, score, groups)
-    wide = clustered_auc(y, score, groups, parts=5)
+    wide = clustered_auc(y, score, groups, n_folds=5)
     assert wide.value == plain.value
     ratio = (logit(wide.upper) - logit(wide.value)) / (logit(plain.upper) - logit(plain.value))
     assert ratio == pytest.approx(1.5)

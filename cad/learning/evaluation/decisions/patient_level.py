@@ -81,7 +81,7 @@ def measure_men(
     *,
     bootstraps: int = 1000,
     seed: int = 0,
-    parts: int | None = None,
+    n_folds: int | None = None,
 ) -> PatientLevel:
     """Measure how good the probabilities of men are.
 
@@ -96,7 +96,7 @@ def measure_men(
         the probabilities when not given.
     bootstraps, seed : int
         Number of bootstrap resamples of men, for all intervals but the AUC's, and their seed.
-    parts : int, optional
+    n_folds : int, optional
         Number of parts that were left out in turn, in a validation: see
         :func:`~cad.learning.evaluation.measures.intervals.clustered_auc`.
     """
@@ -120,7 +120,7 @@ def measure_men(
     average, intercept, slope, brier = bootstrap_intervals(
         values, np.arange(len(y)), bootstraps, seed
     )
-    auc = clustered_auc(y, order, np.arange(len(y)), parts)
+    auc = clustered_auc(y, order, np.arange(len(y)), n_folds)
     return PatientLevel(
         len(y), int(y.sum()), int((~judged).sum()), auc, average, intercept, slope, brier
     )

@@ -210,7 +210,7 @@ def compare_with_rivals(
         truth=truth,
         reference=name,
         centred=ranked,
-        parts=len(np.unique(np.asarray(groups).astype(str))),
+        n_folds=len(np.unique(np.asarray(groups).astype(str))),
     )
     notes = [tried[key][1] if key in tried else "" for key in result.table["learner"]]
     return replace(result, table=result.table.assign(note=notes), centred=ranked)
@@ -232,7 +232,7 @@ def compare_probabilities(
     target: ArrayLike | None = None,
     truth: ArrayLike | None = None,
     centred: Mapping[str, ArrayLike] | None = None,
-    parts: int | None = None,
+    n_folds: int | None = None,
 ) -> Rivals:
     """Compare probabilities of the same regions, from any learners or pipelines.
 
@@ -252,7 +252,7 @@ def compare_probabilities(
     centred : mapping of str to array, shape (n,), optional
         By name of a learner whose probabilities are of several folds' models, its log-odds that can
         be compared between folds; AUC and slope take these.
-    parts : int, optional
+    n_folds : int, optional
         Number of parts that were left out in turn, where the probabilities are out of fold: the
         interval of a difference of AUCs then knows the chance of training, too
         (:func:`~cad.learning.evaluation.measures.intervals.training_inflation`).
@@ -279,7 +279,7 @@ def compare_probabilities(
             for learner in arrays:
                 # The readers' mean is what it would be measured against.
                 if not (against == "readers" and learner == READERS):
-                    rows += _rows(against, learner, reference, arrays, order, aim, code, parts)
+                    rows += _rows(against, learner, reference, arrays, order, aim, code, n_folds)
     if not rows:
         raise CadError("neither readers' scores nor histology to compare learners with")
     table = pd.DataFrame(rows).sort_values(
@@ -301,7 +301,7 @@ def _rows(
     order: dict[str, np.ndarray],
     aim: np.ndarray,
     code: np.ndarray,
-    parts: int | None,
+    n_folds: int | None,
 ) -> list[dict[str, object]]:
     predicted = np.isfinite(aim) & np.isfinite(arrays[learner])
     both = predicted & np.isfinite(arrays[reference])
@@ -319,7 +319,7 @@ def _rows(
         difference = lower = upper = np.nan
         if learner != reference and both.any() and measure != "calibration_slope":
             difference, lower, upper = _difference(
-                measure, aim[both], q[both], base[both], code[both], parts
+                measure, aim[both], q[both], base[both], code[both], n_folds
             )
         rows.append(
             {
@@ -359,7 +359,7 @@ def _difference(
     q: np.ndarray,
     base: np.ndarray,
     code: np.ndarray,
-    parts: int | None,
+    n_folds: int | None,
 ) -> tuple[float, float, float]:
     """Return learner minus reference with its 95 % interval over patients."""
     patient = np.unique(code, return_inverse=True)[1]
@@ -367,7 +367,7 @@ def _difference(
     if measure == "auc":
         truth = metrics.consensus_truth(aim)[0]
         value, variance = _auc_difference(truth == 1, q, base, patient)
-        variance *= training_inflation(parts)
+        variance *= training_inflation(n_folds)
     else:
         sums = np.bincount(patient, _losses(measure, aim, q) - _losses(measure, aim, base), n)
         size = np.bincount(patient, minlength=n).astype(float)

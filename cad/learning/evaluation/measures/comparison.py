@@ -95,7 +95,7 @@ def compare_with_truth(
     seed: int,
     ties: int = 0,
     centred: np.ndarray | None = None,
-    parts: int | None = None,
+    n_folds: int | None = None,
 ) -> Comparison | None:
     """Measure a learner's scores against one truth; return None where no region has both.
 
@@ -120,7 +120,7 @@ def compare_with_truth(
         Where several folds' models gave the scores: log-odds that can be compared between folds.
         Everything that ranks (AUC, average precision, curves of rates) and the calibration slope
         take these; their thresholds are then on the scale of a model that leaves nobody out.
-    parts : int, optional
+    n_folds : int, optional
         Number of parts that were left out in turn, where the scores are out of fold: the AUC's
         interval then knows the chance of training, too.
     """
@@ -145,7 +145,7 @@ def compare_with_truth(
         not_predicted=int((judged & ~predicted).sum()),
         ties=ties,
         warnings=_warnings(cases),
-        auc=intervals.clustered_auc(y, ranking, group, parts),
+        auc=intervals.clustered_auc(y, ranking, group, n_folds),
         auc_roi_level=intervals.delong_auc(y, ranking),
         auc_bootstrap=resampled["auc"],
         measures={name: resampled[name] for name in MEASURES if name != "auc"},

@@ -96,19 +96,19 @@ def auc_covariance(
     return theta, s10 / m + s01 / n + (s11 + s11.T) / (m * n)
 
 
-def training_inflation(parts: int | None) -> float:
+def training_inflation(n_folds: int | None) -> float:
     """Return by how much the chance of training widens the variance of an out-of-fold AUC.
 
     Leaving each of K parts out teaches the models of any two parts with the labels of each other:
     what one part's label does to another's score, it does both ways. The variance over patients
-    counts each such pair once. With training parts K - 1 times a test part, the corrected variance
+    counts each such pair once. With training n_folds K - 1 times a test part, the corrected variance
     of resampled tests is (1/K + 1/(K - 1)) for 1/K (Nadeau and Bengio 2003), so that this is
     1 + K / (K - 1): 2 where each patient is left out, as exact for a linear rule on noise
     (docs/methods.md 10).
 
     Parameters
     ----------
-    parts : int or None
+    n_folds : int or None
         Number of parts that were left out in turn; None where one model that saw nobody gave all
         scores: nothing is added then.
 
@@ -117,13 +117,13 @@ def training_inflation(parts: int | None) -> float:
     >>> training_inflation(None), training_inflation(5)
     (1.0, 2.25)
     """
-    if parts is None or parts < 2:
+    if n_folds is None or n_folds < 2:
         return 1.0
-    return 1.0 + parts / (parts - 1)
+    return 1.0 + n_folds / (n_folds - 1)
 
 
 def clustered_auc(
-    truth: ArrayLike, score: ArrayLike, groups: ArrayLike, parts: int | None = None
+    truth: ArrayLike, score: ArrayLike, groups: ArrayLike, n_folds: int | None = None
 ) -> Interval:
     """Return the AUC with a patient-clustered interval that holds for few patients.
 
@@ -141,7 +141,7 @@ def clustered_auc(
         Larger is more malignant.
     groups : array, shape (n,)
         The patient of every ROI.
-    parts : int, optional
+    n_folds : int, optional
         Number of parts that were left out in turn, where the scores are out of fold: the variance
         is then multiplied by :func:`training_inflation`, and the interval is for the AUC that the
         model of all patients has on fresh ones. Without it the scores are of one model.
@@ -169,7 +169,7 @@ def clustered_auc(
     logits = logit(np.clip(without, 0.5 / pairs, 1 - 0.5 / pairs))
     k = len(logits)
     variance = (k - 1) / k * np.sum((logits - logits.mean()) ** 2)
-    error = np.sqrt(training_inflation(parts) * variance)
+    error = np.sqrt(training_inflation(n_folds) * variance)
     half = t_distribution.ppf((1 + LEVEL) / 2, k - 1) * error
     lower = expit(logit(value) - half)
     upper = expit(logit(value) + half)

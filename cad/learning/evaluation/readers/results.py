@@ -87,7 +87,7 @@ def reader_results(
     score: np.ndarray,
     patients: np.ndarray,
     wide: pd.DataFrame | None,
-    parts: int | None = None,
+    n_folds: int | None = None,
 ) -> dict[str, Any]:
     """Measure every reader against histology and the readers against each other and the classifier.
 
@@ -97,7 +97,7 @@ def reader_results(
         Histology, the classifier's score, and the patient of every region; NaN where unknown.
     wide : DataFrame, shape (n, readers), or None
         Every reader's probability of each region, NaN where not scored; see :func:`score_table`.
-    parts : int, optional
+    n_folds : int, optional
         Number of parts that were left out in turn, where the classifier's scores are out of fold.
 
     Returns
@@ -122,7 +122,7 @@ def reader_results(
         note = str(error)
     return {
         "readers": {
-            name: _one_reader(j, table, truth, score, patients, parts)
+            name: _one_reader(j, table, truth, score, patients, n_folds)
             for j, name in enumerate(names)
         },
         "agreement": agreement(table.T, names) if len(names) > 1 else None,
@@ -137,7 +137,7 @@ def _one_reader(
     truth: np.ndarray,
     score: np.ndarray,
     patients: np.ndarray,
-    parts: int | None,
+    n_folds: int | None,
 ) -> ReaderResult:
     scores = table[:, j]
     has_truth = np.isfinite(scores) & np.isfinite(truth)
@@ -149,7 +149,7 @@ def _one_reader(
     return ReaderResult(
         n=int(has_truth.sum()),
         auc=clustered_auc(truth[has_truth], scores[has_truth], patients[has_truth]),
-        cad_auc=clustered_auc(truth[both], score[both], patients[both], parts),
+        cad_auc=clustered_auc(truth[both], score[both], patients[both], n_folds),
         roc=roc_points(truth[has_truth], scores[has_truth]),
         consensus_of_others={"n": int(has_consensus.sum()), "ties": ties, "auc": auc},
     )
