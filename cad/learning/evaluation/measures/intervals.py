@@ -101,7 +101,7 @@ def training_inflation(n_folds: int | None) -> float:
 
     Leaving each of K parts out teaches the models of any two parts with the labels of each other:
     what one part's label does to another's score, it does both ways. The variance over patients
-    counts each such pair once. With training n_folds K - 1 times a test part, the corrected variance
+    counts each such pair once. With training parts K - 1 times a test part, the corrected variance
     of resampled tests is (1/K + 1/(K - 1)) for 1/K (Nadeau and Bengio 2003), so that this is
     1 + K / (K - 1): 2 where each patient is left out, as exact for a linear rule on noise
     (docs/methods.md 10).
