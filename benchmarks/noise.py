@@ -214,16 +214,16 @@ def main() -> None:
     """Run the reduced design, or the whole grid, and print what passes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.noise")
     parser.add_argument("--whole", action="store_true", help="20, 40 and 80 patients: a night")
-    parser.add_argument("--part", choices=["noise", "effects"], help="one of the two n_folds only")
+    parser.add_argument("--part", choices=["noise", "effects"], help="one of the two halves only")
     parser.add_argument("--cohorts", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     sizes = (20, 40, 80) if given.whole else (20,)
-    n_folds: dict[str, Callable[[], pd.DataFrame]] = {
+    halves: dict[str, Callable[[], pd.DataFrame]] = {
         "noise": lambda: noise(sizes, cohorts=given.cohorts, jobs=given.jobs),
         "effects": lambda: effects(cohorts=2 * given.cohorts, jobs=given.jobs),
     }
-    for name, part in n_folds.items():
+    for name, part in halves.items():
         if given.part in (None, name):
             start = time.perf_counter()
             table = part()

@@ -338,14 +338,14 @@ class AveragedProbabilisticSVC(KernelMachine):
         # Around the mean label and not around 0: a slope below 1 draws to the base rate, not to
         # 1/2.
         self.base_ = _log_odds_of_mean(p, weight)
-        known = np.isfinite(left_out)
-        beyond_base = left_out[known] - self.base_
+        judged = np.isfinite(left_out)
+        beyond_base = left_out[judged] - self.base_
         # Without the shift, what an SVM says of everybody would not be the mean label, and move
         # from fold to fold by more than the mean label does.
         shift, slope = fit_logistic(
             np.column_stack([np.ones(len(beyond_base)), beyond_base]),
-            p[known],
-            weight=weight[None, known],
+            p[judged],
+            weight=weight[None, judged],
             offset=self.base_,
             mean=np.array([0.0, 1.0]),
             precision=np.array([_SHIFT_PRECISION, _PRECISION]),
