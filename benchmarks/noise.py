@@ -36,6 +36,7 @@ FEATURES, ROIS, SITES, FOLDS = 10, 4, 4, 5
 ALIKE = {"plain": 0.0, "clustered": 0.7}
 """Standard deviation of what a patient's regions share, in features and in labels; theirs is 1."""
 FRESH = 25_000  # patients of the cohort that a coverage or a predictive value is judged on
+CHANCE = 0.05  # share of differences between learners of noise that may be beyond chance
 SLACK = 0.03  # distance of a mean AUC from one half that is let pass
 
 
@@ -167,6 +168,33 @@ def noise(
     return pd.DataFrame(cells)
 
 
+def refused(cells: pd.DataFrame, cohorts: int) -> list[str]:
+    """Return what noise was taken for: cells that do not pass, differences that chance cannot be.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        From :func:`noise`.
+    cohorts : int
+        Number of cohorts of a cell, on which all learners are compared.
+    """
+    problems = []
+    for cell in cells[~cells["passes"]].to_dict("records"):
+        problems.append(
+            f"{cell['learner']}, {cell['patients']} patients, {cell['kind']}, by {cell['scheme']}: "
+            f"AUC {cell['AUC']:.3f}"
+        )
+    compared = cells[cells["beyond chance"].notna()]
+    for scheme, rows in compared.groupby("scheme"):
+        share = float(rows["beyond chance"].mean())
+        # Learners of one cohort see the same labels: cohorts count, not comparisons.
+        independent = cohorts * len(rows[["patients", "kind"]].drop_duplicates())
+        error = np.sqrt(CHANCE * (1 - CHANCE) / independent)
+        if share > CHANCE + 2 * error:
+            problems.append(f"by {scheme}: {share:.3f} of the differences are beyond chance")
+    return problems
+
+
 def npv(truth: np.ndarray, q: np.ndarray, threshold: float) -> float:
     """Return the share of regions below a threshold that are benign; NaN where none is below."""
     called = q < threshold
@@ -223,6 +251,7 @@ def main() -> None:
         "noise": lambda: noise(sizes, cohorts=given.cohorts, jobs=given.jobs),
         "effects": lambda: effects(cohorts=2 * given.cohorts, jobs=given.jobs),
     }
+    problems: list[str] = []
     for name, part in halves.items():
         if given.part in (None, name):
             start = time.perf_counter()
@@ -230,7 +259,12 @@ def main() -> None:
             print(table.round(3).to_string(index=False), flush=True)
             if name == "noise":
                 print(f"{int(table['passes'].sum())} of {len(table)} cells pass")
+                problems = refused(table, given.cohorts)
+                for problem in problems:
+                    print(problem)
             print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+    if problems:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -17,17 +17,28 @@ def test_noise_is_measured_as_noise() -> None:
     assert len(cells) == 2 * 3
     assert cells["passes"].all(), cells.to_string()
     assert (np.abs(cells["AUC"] - 0.5) <= noise.SLACK + 2 * cells["standard error"]).all()
-    assert (cells["beyond chance"].dropna() <= 0.2).all()
-    # The gate can fail: what was printed before, probabilities of all folds in one line.
+    assert noise.refused(cells, cohorts=20) == []
+    # The gate can fail: what was printed before, probabilities of all folds in one line, and
+    # differences by the chance of the test regions alone.
     logistic = cells[cells["learner"] == QUICK[0]].set_index("scheme")
     assert logistic.at["patients", "pooled"] < 0.4
     assert logistic.at["folds", "pooled"] < 0.45
+    leaning = cells.assign(passes=cells["scheme"] != "folds")
+    assert len(noise.refused(leaning, cohorts=20)) == 2
+    differing = cells.assign(
+        **{"beyond chance": cells["beyond chance"].where(cells["beyond chance"].isna(), 0.2)}
+    )
+    assert [text.split(":")[0] for text in noise.refused(differing, cohorts=20)] == [
+        "by folds",
+        "by patients",
+        "by sites",
+    ]
 
 
 def test_an_effect_is_found_and_its_interval_covers_the_fresh_auc() -> None:
     table = noise.effects(patients=24, sizes=(1.0,), cohorts=24)
     row = table.iloc[0]
-    assert row["covered"] >= 0.8
+    assert row["covered"] >= 0.87  # .95 less two standard errors of 24 cohorts
     assert abs(row["AUC validated"] - row["AUC fresh"]) < 0.05
     assert row["AUC fresh"] > 0.6
     assert abs(row["NPV validated"] - row["NPV fresh"]) < 0.03
