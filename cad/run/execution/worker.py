@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from cad.base.doors import door
 from cad.base.errors import CadError, MachineError
-from cad.base.processes import Child, limit_memory, share_loaded
+from cad.base.processes import Child, limit_memory
 from cad.base.processes.landlock import confine
 from cad.run.execution.options import ExecutionOptions
 
@@ -283,9 +283,6 @@ def serve(connection: Connection[Any, Any]) -> None:
         for name in confined.modules:
             import_module(name)
         confine(confined.read, confined.write)
-        # Its own children cannot load what notes beside its module what it compiles: they are
-        # copies of this process.
-        share_loaded(threads=2)
     connection.send("ready")
     while True:
         try:
