@@ -32,6 +32,28 @@ def test_point_by_hand() -> None:
     assert found.ppv == pytest.approx(2 / 3)
 
 
+def test_no_decision_of_a_kind_has_no_sensitivity_or_predictive_value() -> None:
+    point = reject_point([0, 0, 1], [0, 0, -1], COSTS)
+    assert np.isnan(point.sensitivity)
+    assert np.isnan(point.ppv)
+    assert (point.tp, point.fp, point.tn, point.fn) == (0, 0, 2, 0)
+    # As many found as missed: the share is a half, and no number is divided by nought.
+    assert reject_point([1, 1, 0], [1, 0, 1], COSTS).sensitivity == 0.5
+    assert reject_point([1, 1, 0], [1, 0, 1], COSTS).ppv == 0.5
+
+
+def test_each_of_the_four_costs_is_charged_by_its_own_count() -> None:
+    costs = DecisionSettings(
+        false_negative=8.0, false_positive=2.0, refer_positive=0.7, refer_negative=0.3
+    )
+    y = [1] * 4 + [0] * 8
+    d = [0, 0, -1, 1] + [1, 1, 1] + [-1] * 4 + [0]
+    point = reject_point(y, d, costs)
+    assert (point.fn, point.fp, point.referred_malignant, point.referred_benign) == (2, 3, 1, 4)
+    assert (point.tp, point.tn) == (1, 1)
+    assert point.cost == pytest.approx((2 * 8.0 + 3 * 2.0 + 1 * 0.7 + 4 * 0.3) / 12)
+
+
 def test_default_costs_give_the_default_thresholds() -> None:
     assert COSTS.thresholds == pytest.approx((0.1, 0.6))
     np.testing.assert_array_equal(decide([0.05, 0.1, 0.3, 0.6, 0.61], 0.1, 0.6), [0, -1, -1, -1, 1])
@@ -68,6 +90,38 @@ def test_curve_runs_from_much_to_nothing() -> None:
     assert curve["error_reject_ratio"][i] == pytest.approx(-errors[referred].mean())
 
 
+def test_curve_by_hand() -> None:
+    costs = DecisionSettings(
+        false_negative=8.0, false_positive=2.0, refer_positive=0.8, refer_negative=0.3
+    )
+    y = np.array([0, 0, 0, 1, 0, 1, 1, 1])
+    q = np.array([0.01, 0.05, 0.15, 0.2, 0.2, 0.35, 0.7, 0.95])
+    curve = reject_curve(y, q, costs, points=4)
+    # Referring is useless from R_p / C_p + R_n / C_n = 1 on: .1 + .15 = 1 / 4 of it.
+    scales = np.array([0.2, 0.4, 0.6, 0.8]) / 0.25
+    np.testing.assert_allclose(curve["scale"], scales)
+    # Without referring both thresholds are 2 / (2 + 8): what equals it is benign, one of them ill.
+    base = np.mean((q > 0.2) != (y == 1))
+    assert base == 1 / 8
+    for i, scale in enumerate(scales):
+        lower = scale * 0.3 / (8.0 - scale * 0.8 + scale * 0.3)
+        upper = (2.0 - scale * 0.3) / (2.0 - scale * 0.3 + scale * 0.8)
+        assert curve["lower"][i] == pytest.approx(lower)
+        assert curve["upper"][i] == pytest.approx(upper)
+        referred = (q >= lower) & (q <= upper)
+        wrong = (y == 1) & (q < lower) | (y == 0) & (q > upper)
+        assert curve["reject_rate"][i] == pytest.approx(referred.mean())
+        assert curve["error_rate"][i] == pytest.approx(wrong.mean())
+        point = reject_point(y, decide(q, lower, upper), costs)
+        assert curve["cost"][i] == pytest.approx(point.cost)
+        ratio = (wrong.mean() - base) / referred.mean()
+        assert curve["error_reject_ratio"][i] == pytest.approx(ratio)
+    assert len(reject_curve(y, q, costs)["scale"]) == 40
+    # Where nobody is referred there is no ratio.
+    sure = reject_curve(np.array([0, 1]), np.array([0.0, 1.0]), costs, points=3)
+    assert np.isnan(sure["error_reject_ratio"]).all()
+
+
 def test_out_of_fold_decisions_of_the_reject_classifier() -> None:
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import StandardScaler
@@ -92,5 +146,10 @@ def test_out_of_fold_decisions_of_the_reject_classifier() -> None:
 def test_wrong_use_is_refused() -> None:
     with pytest.raises(CadError, match="nothing to measure"):
         reject_point([], [], COSTS)
-    with pytest.raises(CadError, match="0, 1 or -1"):
-        reject_point([1, 0], [1, 2], COSTS)
+    with pytest.raises(CadError, match="3 truths and 2 decisions"):
+        reject_point([1, 0, 1], [1, 0], COSTS)
+    for truth, decision in (([1, 0], [1, 2]), ([1, 2], [1, 0]), ([-1, 0], [1, 0])):
+        with pytest.raises(CadError, match="0, 1 or -1"):
+            reject_point(truth, decision, COSTS)
+    # One region is enough to count.
+    assert reject_point([1], [1], COSTS).tp == 1
