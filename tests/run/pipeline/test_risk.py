@@ -19,6 +19,7 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.results import read_results
 from cad.folders.run_folder.schema import HISTOLOGY, READERS
 from cad.folders.run_folder.tables import read_probabilities
+from cad.learning.evaluation.measures.centring import base_log_odds
 from cad.learning.joint_model import from_dict
 from cad.run.execution.options import HERE
 from cad.run.model.bundle import load_bundle, save_bundle
@@ -28,7 +29,9 @@ from cad.run.stages.risk import (
     decides_on_real_men,
     evidence,
     joint_of,
+    on_common_base,
     predicted_risk,
+    risk_of_places,
     validated_risk,
 )
 
@@ -385,3 +388,150 @@ def test_a_new_prediction_leaves_no_report_of_the_old_one(
     predict_cohort([str(model)], cohort, run, HERE, decision=str(costs))
     for delivered in (folder.objects, folder.bundles):
         assert [path.name for path in delivered.iterdir()] == ["notes.txt"]
+
+
+def test_age_counts_in_decades_and_density_by_its_logarithm() -> None:
+    rows = regions(12, men=6)
+    data, names = evidence(rows, rows["belief"].to_numpy())
+    of_men = rows.groupby("participant_id").first()
+    assert names.tolist() == of_men.index.tolist()
+    np.testing.assert_allclose(data.age, of_men["age"] / 10)
+    np.testing.assert_allclose(data.density, np.log(of_men["psa_density"]))
+
+
+def test_risk_of_places_is_that_of_regions_without_readers() -> None:
+    rows = regions(13, men=60)
+    joint = joint_of(bundle_of(rows), None)
+    assert joint is not None
+    man = pd.Series({"age": 71.0, "psa_density": 0.31})
+    belief = np.array([0.1, 0.4, 0.8])
+    new = pd.DataFrame(
+        {
+            "participant_id": "sub-1",
+            "readers_mean": np.nan,
+            "truth": np.nan,
+            "age": 71.0,
+            "psa_density": 0.31,
+            "man_truth": np.nan,
+        },
+        index=range(3),
+    )
+    data, _ = evidence(new, belief)
+    expected = joint.predict(data).probability_images
+    np.testing.assert_array_equal(risk_of_places(joint, belief, man), expected)
+    assert (np.diff(expected) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("simulated", "recalibration", "decides"),
+    [
+        (False, None, True),
+        (True, None, False),
+        (True, {}, False),
+        (True, {"patients": 40}, False),
+        (True, {"simulated": True}, False),
+        (True, {"simulated": False}, True),
+        (False, {"simulated": True}, True),
+    ],
+)
+def test_who_may_decide_on_a_real_man(
+    simulated: bool, recalibration: dict[str, Any] | None, decides: bool
+) -> None:
+    metadata = {"training": {"simulated": simulated}, "recalibration": recalibration}
+    bundle: Any = SimpleNamespace(name="m", metadata=metadata)
+    assert decides_on_real_men(bundle) is decides
+
+
+def test_each_region_and_man_has_the_number_of_the_model_that_scored_him() -> None:
+    """Models that scored nobody, or have no joint model, stop none that follows them."""
+    taught = bundle_of(regions(14, men=60), name="taught")
+    unused = bundle_of(regions(15, men=60), name="unused")
+    of_readers: Any = SimpleNamespace(
+        name="readers", metadata={"training": {}, "joint": None}, training=pd.DataFrame()
+    )
+    rows = regions(16, men=9).assign(psa=7.0)
+    men = rows["participant_id"].unique()
+    rows["model"] = "taught"
+    rows.loc[rows["participant_id"].isin(men[:3]), "model"] = "readers"
+    # The last man has no belief, so no model scored him.
+    rows.loc[rows["participant_id"] == men[8], ["belief", "model"]] = [np.nan, ""]
+    bundles = [unused, of_readers, taught]
+    risk = predicted_risk(rows, bundles, None)
+    assert risk.notes[0] == (
+        "model readers: the training has no histology: the numbers are what readers would say, "
+        "not cancer"
+    )
+    assert not any("unused" in note for note in risk.notes)
+    alone = rows[rows["model"] == "taught"]
+    joint = joint_of(taught, None)
+    assert joint is not None
+    expected = joint.predict(evidence(alone, alone["belief"].to_numpy())[0])
+    np.testing.assert_array_equal(
+        risk.regions.loc[alone.index, "probability"], expected.probability
+    )
+    np.testing.assert_array_equal(risk.men.loc[men[3:8], "probability"], expected.man)
+    by_readers = rows[rows["model"] == "readers"]
+    of_region = risk.regions.loc[by_readers.index]
+    np.testing.assert_array_equal(of_region["probability"], by_readers["belief"])
+    assert (of_region["probability_of"] == READERS).all()
+    assert risk.men.loc[men[:3], "probability"].isna().all()
+    assert risk.men["model"].tolist() == ["readers"] * 3 + ["taught"] * 5 + [""]
+    assert (risk.men.loc[men[:3], "unknown"] == "").all()
+    assert (risk.men["psa"] == 7.0).all()
+    assert (risk.regions.loc[rows["model"] == "", "probability_of"] == "").all()
+    # A stated prevalence is told of each model apart.
+    stated = predicted_risk(rows, bundles, 0.4)
+    assert "the stated prevalence of 0.4 moves nothing" in stated.notes[1]
+    assert any(
+        note.startswith("model taught: probabilities moved to the stated prevalence of 0.4 of men")
+        for note in stated.notes
+    )
+    assert not any("moves nothing" in note or "moved to" in note for note in risk.notes)
+    assert len(risk.notes) == 1 + len(joint.notes)
+    # Regions of a table without PSA have men whose PSA is unknown.
+    assert predicted_risk(rows.drop(columns="psa"), bundles, None).men["psa"].isna().all()
+
+
+def test_a_model_of_ill_men_only_cannot_be_moved() -> None:
+    rows = regions(17, men=30)
+    bundle = bundle_of(rows)
+    bundle.training = bundle.training.assign(truth=1.0)
+    with pytest.raises(CadError) as refused:
+        joint_of(bundle, 0.3)
+    assert "leave decision.prevalence out" in str(refused.value.hint)
+
+
+def test_what_is_chosen_for_new_men_is_chosen_on_one_scale() -> None:
+    rows = regions(18)
+    rows.loc[0, "belief"] = np.nan
+    folds: Any = SimpleNamespace(on_common_base=np.full(len(rows), 0.123))
+    risk = validated_risk(rows, rows["belief"].to_numpy(), seed=0)
+    common = on_common_base(risk, folds)
+    assert np.isnan(common[0])
+    np.testing.assert_allclose(common[1:], expit(risk.regions["centred"].to_numpy()[1:]))
+    unknown = rows.assign(truth=np.nan)
+    without = validated_risk(unknown, unknown["belief"].to_numpy(), seed=0)
+    np.testing.assert_array_equal(on_common_base(without, folds), folds.on_common_base)
+
+
+def test_left_out_men_are_centred_by_the_men_who_taught_their_model() -> None:
+    rows = regions(19, men=12)
+    belief = rows["belief"].to_numpy()
+    risk = validated_risk(rows, belief, seed=0)
+    data, names = evidence(rows, belief)
+    man = "sub-004"
+    taught = (rows["participant_id"] != man).to_numpy()
+    truth = rows["truth"].to_numpy()
+
+    def shift(known: np.ndarray, everybody: np.ndarray) -> float:
+        return float(base_log_odds(everybody) - base_log_odds(known))
+
+    own = risk.regions[~taught]
+    expected = logit(own["probability"]) + shift(truth[taught], truth)
+    np.testing.assert_allclose(own["centred"], expected, atol=1e-9)
+    of_men = data.histology_of_men()
+    place = names.get_loc(man)
+    others = np.delete(of_men, place)
+    expected_man = logit(risk.men.loc[man, "probability"]) + shift(others, of_men)
+    assert risk.men.loc[man, "centred"] == pytest.approx(expected_man, abs=1e-9)
+    assert set(risk.men["unknown"]) == {""}
