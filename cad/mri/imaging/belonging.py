@@ -208,7 +208,12 @@ def _gain(shared: np.ndarray) -> float:
 
 
 def zone_order(study: Study) -> float | None:
-    """Return how much farther back peripheral regions lie in the gland than transitional ones do.
+    """Return how much farther back or beside peripheral regions lie than transitional ones do.
+
+    The peripheral zone wraps the transition zone from behind and from both sides: its horns reach
+    as far to the front as a transitional region lies. So a region's place is the larger of its
+    depth in the gland (0 in front, 1 at the back) and the square of its distance from the gland's
+    middle plane (1 at the outermost left and right).
 
     Parameters
     ----------
@@ -218,22 +223,28 @@ def zone_order(study: Study) -> float | None:
     Returns
     -------
     float or None
-        Difference of the zones' mean places, PZ minus TZ, as a share of the gland's depth. None
-        without a gland mask, or with fewer than two regions in one of the zones.
+        Difference of the zones' mean places, PZ minus TZ. None without a gland mask, or with fewer
+        than two regions in one of the zones.
     """
     gland = gland_on(study)
-    depths = defaultdict(list)
+    places = defaultdict(list)
     if study.roi_map is None or gland is None:
         return None
-    back = np.argwhere(gland.array)[:, 1]
+    rows, columns = np.argwhere(gland.array)[:, 1:].T
     for roi in study.rois:
         region = np.argwhere(study.roi_map.array == roi.label)
         if len(region):
-            place = (region[:, 1].mean() - back.min() + 0.5) / (back.max() - back.min() + 1)
-            depths[roi.zone].append(float(place))
-    if min(len(depths["PZ"]), len(depths["TZ"])) < 2:
+            back = _part_of_extent(float(region[:, 1].mean()), rows)
+            aside = 2.0 * _part_of_extent(float(region[:, 2].mean()), columns) - 1.0
+            places[roi.zone].append(max(back, aside**2))
+    if min(len(places["PZ"]), len(places["TZ"])) < 2:
         return None
-    return float(np.mean(depths["PZ"]) - np.mean(depths["TZ"]))
+    return float(np.mean(places["PZ"]) - np.mean(places["TZ"]))
+
+
+def _part_of_extent(place: float, indices: np.ndarray) -> float:
+    """Return where a voxel index lies between the outer edges of the voxels: from 0 to 1."""
+    return float((place - indices.min() + 0.5) / (indices.max() - indices.min() + 1))
 
 
 def like_t2(study: Study) -> float | None:
