@@ -1,4 +1,4 @@
-"""Print the arrows of the import contract as CONTRIBUTING.md shows them."""
+"""Print the arrows of the import contract as docs/architecture.md shows them."""
 
 from __future__ import annotations
 
