@@ -15,6 +15,8 @@ from cad.hospital.node.receiver import VERIFICATION
 
 HEAD = """# DICOM conformance
 
+*For an archive's administrator: which DICOM services, objects and limits does `cad` have?*
+
 Generated from the code: `python scripts/conformance_page.py > docs/conformance.md`. How it is used
 is in [dicom.md](dicom.md). Research use only; not a medical device.
 

@@ -30,6 +30,8 @@ COPIED = ("cad", "tests", "scripts", "pipelines", "configs", "models", "sample_d
 FILES = ("pyproject.toml", "Containerfile", "CITATION.cff", "README.md", "CHANGELOG.md", "LICENSE")
 
 _ABOUT_HAZARDS = (
+    "*For a hospital's committee: what can go wrong, and what stands against it?*",
+    "",
     "Made of `hazards.yaml` by `python scripts/dossier.py`. Every control names the test that",
     "shows it. `python scripts/dossier.py --try` takes the controls out of a copy, one by",
     "one, and runs the test there: it must fail. Severity: high where a man could be harmed,",
@@ -37,10 +39,12 @@ _ABOUT_HAZARDS = (
     "hospital's own to judge: they depend on who uses it.",
 )
 _ABOUT_SOFTWARE = (
+    "*For a hospital's committee: which foreign software comes along, and what is known of it?*",
+    "",
     "Made by `python scripts/dossier.py` from `pyproject.toml`, the packages' own metadata",
-    "and `software.yaml`. Versions are those that the tests ran with; what these packages",
-    "bring in turn is in the bill of materials (`bash scripts/sbom.sh FILE`), and known",
-    "weaknesses are asked for by `bash scripts/advisories.sh`.",
+    "and `software.yaml`. Versions are those that the tests ran with. The bill of materials",
+    "(`bash scripts/sbom.sh FILE`) lists the packages that these bring in turn, and",
+    "`bash scripts/advisories.sh` their known weaknesses.",
 )
 _HEAD = "| software | version | licence | what it does here | known faults that matter here |"
 

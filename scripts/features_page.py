@@ -40,6 +40,8 @@ EVERYTHING = FeatureSettings.model_validate(
 
 HEAD = """# Features
 
+*For whoever works with the feature table: what is each column a measurement of?*
+
 Generated from `cad/mri/columns.py`: `uv run python scripts/features_page.py > docs/features.md`.
 
 A region is measured in the own grid of every image. A column's name is image, part, statistic, such

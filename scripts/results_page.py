@@ -53,10 +53,11 @@ def results_page() -> str:
     lines = [
         "# Columns of the results",
         "",
-        "This page is for whoever reads a run folder by program. It is generated from",
-        "`cad/folders/run_folder/schema.py` by `python scripts/results_page.py`. An empty cell",
-        "says that something is unknown or was not computed. `since` is the version in which a",
-        "column got its present meaning.",
+        "*For whoever reads a run folder by program: what does each column hold?*",
+        "",
+        "This page is generated from `cad/folders/run_folder/schema.py` by",
+        "`python scripts/results_page.py`. An empty cell says that something is unknown or was not",
+        "computed. `since` is the version in which a column got its present meaning.",
     ]
     for title, columns in TABLES:
         lines += ["", f"## {title}", "", *table(columns)]

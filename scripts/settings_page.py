@@ -89,6 +89,9 @@ def settings_page() -> str:
         [
             "# Settings",
             "",
+            "*For whoever writes a pipeline, a decision file or a node's file: which keys are "
+            "there, and what does each do?*",
+            "",
             "Generated from `cad/base/settings.py`: `python scripts/settings_page.py`. A line has "
             "a key, its values with the default in bold (alone where it shows their kind), and its "
             "meaning. Unknown keys are refused.",
