@@ -1,10 +1,11 @@
 """Draw as many damaged inputs as asked through every door of strangers' bytes.
 
-``python -m benchmarks.doors --inputs 100000 [--processes 2]``: the inputs are shared between the
-cases of ``tests/support/door_cases.py``, each in a process of its own, so that a signal is counted
-and not suffered. Prints a line for each case and exits with 1 where anything was found: a signal, a
-traceback that is not the project's, more than ten seconds, a number that is no probability, or a
-byte from outside the source. An input is made again from its case and number.
+``python -m benchmarks.doors --inputs 100000 [--processes 2] [--first 0]``: the inputs are shared
+between the cases of ``tests/support/door_cases.py``, each in a process of its own, so that a signal
+is counted and not suffered. Prints a line for each case and exits with 1 where anything was found:
+a signal, a traceback that is not the project's, more than ten seconds, a number that is no
+probability, or a byte from outside the source. An input is made again from its case and number;
+``--first`` is the number of the first input of every case, so that a count is reached in pieces.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ def draw(kind: str, first: int, last: int, heard: int) -> None:
                 os.write(heard, f"FOUND {first_line}\n".encode())
 
 
-def tried(kind: str, inputs: int) -> tuple[str, int, Counter[str], float]:
+def tried(kind: str, begin: int, inputs: int) -> tuple[str, int, Counter[str], float]:
     """Try one case to its end, beyond every signal; return what was found."""
     start, found = time.monotonic(), Counter[str]()
-    first = 0
-    while first < inputs:
+    first, end = begin, begin + inputs
+    while first < end:
         heard, told = os.pipe()
         pid = os.fork()
         if not pid:
             code = 1
             try:
                 os.close(heard)
-                draw(kind, first, inputs, told)
+                draw(kind, first, end, told)
                 code = 0
             except BaseException as error:
                 os.write(told, f"FOUND outside of the reader: {error!r:.200}\n".encode())
@@ -73,7 +74,7 @@ def tried(kind: str, inputs: int) -> tuple[str, int, Counter[str], float]:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if code < 0:
             found[f"{signal.Signals(-code).name} (input {reached})"] += 1
-        elif reached < inputs - 1:
+        elif reached < end - 1:
             found[f"its process ended by exit code {code} (input {reached})"] += 1
         if reached < first:  # not even one was begun
             found["the case itself does not work"] += 1
@@ -86,13 +87,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=2_000)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of each case's first input")
     parser.add_argument("--case", action="append", choices=sorted(CASES))
     arguments = parser.parse_args()
     kinds = arguments.case or list(CASES)
     each = -(-arguments.inputs // len(kinds))
+    begin = arguments.first
     total = Counter[str]()
     with ThreadPoolExecutor(arguments.processes) as pool:
-        for kind, inputs, found, seconds in pool.map(lambda kind: tried(kind, each), kinds):
+        for kind, inputs, found, seconds in pool.map(lambda kind: tried(kind, begin, each), kinds):
             print(
                 f"{kind}: {inputs} inputs, {seconds:.0f} s, {sum(found.values())} found", flush=True
             )

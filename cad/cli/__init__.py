@@ -179,19 +179,16 @@ def import_command(
     file = find("configs/import", rules, ".yaml") if rules else None
     options = common.execution(1, time_limit=time_limit, memory_limit=memory_limit)
     if explain:
-        from cad.dicom.into.explain import explain_source
-        from cad.run.execution.pool import Caller
+        from cad.run.workflows.imports import explain_confined
 
-        with Caller(options) as call:
-            explanation = explain_source(Path(source), file, call)
+        explanation = explain_confined(Path(source), file, options)
         common.show(explanation.as_dict(), as_json, lambda _: explanation.as_text())
         return
     if new_rules is not None:
-        from cad.dicom.into.explain import decisions, write_rules
-        from cad.run.execution.pool import Caller
+        from cad.dicom.into.explain import decisions
+        from cad.run.workflows.imports import write_rules_confined
 
-        with Caller(options) as call:
-            undecided = write_rules(Path(source), new_rules, decisions(take or []), call)
+        undecided = write_rules_confined(Path(source), new_rules, decisions(take or []), options)
         common.show(undecided, as_json, lambda _: _questions(new_rules, undecided))
         return
     if out is None or file is None:

@@ -158,4 +158,4 @@ def test_the_documented_round_trip(repository, tmp_path, capfd):
     assert "awaiting ROI: sub-Sample0001" in done.stdout
     assert "updated: sub-Sample0001" in done.stdout
     assert done.stdout.count("ROI 1: ") == 1
-    assert "the archive lists 25 series MR, 2 series SEG, 1 series SR" in done.stdout
+    assert "the archive lists 22 series MR, 2 series SEG, 1 series SR" in done.stdout

@@ -15,9 +15,12 @@ from import_cases import RULES, regions, write_patient
 from cad.base.errors import CadError
 from cad.base.processes import landlock
 from cad.base.processes.limited import call_limited
+from cad.dicom.archive.conversation import _confine
+from cad.dicom.archive.settings import ArchiveLimits
 from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
 from cad.run.execution.worker import Confined
+from cad.run.workflows import imports
 
 SECRET = b"somebody else's"
 needs_landlock = pytest.mark.skipif(
@@ -61,6 +64,59 @@ def test_a_limited_call_reads_the_folders_it_is_given(places: tuple[Path, Path, 
     assert call_limited(Path.read_bytes, source / "own", **limits) == b"own"
     with pytest.raises(OSError, match="Permission denied"):
         call_limited(Path.read_bytes, secret, **limits)
+
+
+@needs_landlock
+def test_an_explanation_opens_its_source_alone(
+    places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
+):
+    """What explains a source gets a process that opens the source and a folder of its own."""
+    source, out, secret = places
+    answers = {}
+
+    def explain(source: Path, rules: Path | None, call: Caller, unpacked: Path) -> None:
+        answers["own"] = call(Path.read_bytes, source / "own")
+        call(Path.write_bytes, unpacked / "new", b"new")
+        for path in (secret, source / "link"):
+            with pytest.raises(OSError, match="Permission denied"):
+                call(Path.read_bytes, path)
+        for path in (out / "new", source / "new"):
+            with pytest.raises(OSError, match="Permission denied"):
+                call(Path.write_bytes, path, b"new")
+
+    monkeypatch.setattr(imports, "explain_source", explain)
+    imports.explain_confined(source, None, ExecutionOptions(1, time_limit=60.0, memory_limit=4.0))
+    assert answers == {"own": b"own"}
+
+
+def confined_read(operation: str, arguments: tuple[Any, ...], path: Path) -> bytes:
+    _confine(ArchiveLimits(), operation, arguments)
+    return path.read_bytes()
+
+
+def confined_write(operation: str, arguments: tuple[Any, ...], path: Path) -> int:
+    _confine(ArchiveLimits(), operation, arguments)
+    return path.write_bytes(b"new")
+
+
+@needs_landlock
+def test_a_conversation_with_an_archive_opens_what_its_request_names(
+    places: tuple[Path, Path, Path],
+):
+    source, out, secret = places
+
+    def call(*request: Any) -> Any:
+        with Caller(ExecutionOptions(1, time_limit=60.0, memory_limit=4.0)) as free:
+            return free(*request)
+
+    own = source / "own"
+    assert call(confined_write, "fetch", ([], out), out / "new") == 3
+    assert call(confined_read, "store", ([own],), own) == b"own"
+    for operation, arguments in (("fetch", ([], out)), ("store", ([own],)), ("find", ("P",))):
+        with pytest.raises(OSError, match="Permission denied"):
+            call(confined_read, operation, arguments, secret)
+        with pytest.raises(OSError, match="Permission denied"):
+            call(confined_write, operation, arguments, source / "new")
 
 
 def forever() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 
 import numpy as np
+import pydicom
 import pytest
 from dicom_files import edit, uid, write_seg, write_series, write_structures
 from import_cases import (
@@ -25,6 +28,7 @@ from import_cases import (
 from cad.dicom.into.importer import import_source
 from cad.folders.cohort import read_cohort
 from cad.mri.imaging.nifti import read_dynamic, read_volume, write_volume
+from cad.mri.imaging.study_files import lost_sidecars
 
 
 def test_a_whole_study(tmp_path, rules):
@@ -168,6 +172,103 @@ def test_a_sidecar_that_somebody_changed_is_named(tmp_path, rules):
     failure = only_failure(import_source(source, out, rules))
     assert "its sidecar lists no SOPInstanceUIDs" in failure.problem
     assert failure.file.endswith("sub-P001_dce.nii.gz")
+
+
+def repainted(path):
+    """The same instance with one pixel changed, as a corrected export has it."""
+    pixels = np.frombuffer(pydicom.dcmread(path).PixelData, np.uint16).copy()
+    pixels[7] += 1
+    edit(path, PixelData=pixels.tobytes())
+
+
+@pytest.mark.parametrize(
+    ("series", "image"),
+    [("t2", "T2w"), ("adc", "ADC"), ("d1", "dce"), ("v3", "flip-2_VFA"), ("dwi", "acq-b800_dwi")],
+)
+def test_corrected_pixels_under_the_same_uids_are_said(tmp_path, rules, series, image):
+    source, out = write_patient(tmp_path / "in"), tmp_path / "out"
+    directions(source, "x", "y")
+    rules.write_text(RULES + "diffusion: [{series_number: 7}]\n")
+    assert import_source(source, out, rules).failures == []
+    assert import_source(source, out, rules).unchanged == ["sub-P001"]
+    before = everything(out)
+    repainted(sorted((source / series).glob("*"))[2])
+    failure = only_failure(import_source(source, out, rules))
+    assert "voxels are other in the source now" in failure.problem
+    assert failure.file.endswith(f"sub-P001_{image}.nii.gz")
+    assert everything(out) == before
+
+
+def test_a_corrected_place_under_the_same_uids_is_said(tmp_path, rules):
+    source, out = write_patient(tmp_path / "in"), tmp_path / "out"
+    import_source(source, out, rules)
+    for path in (source / "t2").glob("*"):
+        x, y, z = map(float, pydicom.dcmread(path).ImagePositionPatient)
+        edit(path, ImagePositionPatient=[x + 3, y, z])
+    failure = only_failure(import_source(source, out, rules))
+    assert "lies elsewhere in space" in failure.problem
+
+
+def test_a_source_that_nobody_touched_is_not_read_again(tmp_path, rules, monkeypatch):
+    source, out = write_patient(tmp_path / "in"), tmp_path / "out"
+    import_source(source, out, rules)
+    later = time.time() + 2 * 3600
+    for image in out.rglob("*.nii.gz"):
+        os.utime(image, (later, later))
+
+    def unread(*_, **__):
+        raise AssertionError("read again")
+
+    monkeypatch.setattr("cad.dicom.into.conversion.read_stack", unread)
+    assert import_source(source, out, rules).unchanged == ["sub-P001"]
+
+
+def test_a_second_export_under_new_uids_is_said(tmp_path, rules):
+    """The voxels tell it where the first export is gone from the source, the times where not."""
+    out = tmp_path / "out"
+    import_source(write_patient(tmp_path / "a", dce=False), out, rules)
+    again = write_patient(tmp_path / "b", study="study2", dce=False)
+    summary = import_source(again, out, rules)
+    assert summary.failures == []
+    (note,) = [note for note in summary.notes if "exported twice" in note]
+    assert note.startswith("sub-P001_ses-02: ")
+    assert "sub-P001 in the cohort has the same voxels, under other UIDs" in note
+
+
+@pytest.mark.parametrize("hour", ["101112", "151617"])
+def test_two_studies_at_the_same_times_are_said(tmp_path, rules, hour):
+    """Lossy packing changes voxels and keeps times; another examination has others."""
+    source, out = tmp_path / "in", tmp_path / "out"
+    for seed, (study, time_of_day) in enumerate((("study1", "101112"), ("study2", hour))):
+        write_patient(source / study, study=study, dce=False, seed=seed)
+        for path in (source / study).rglob("*.dcm"):
+            edit(path, StudyDate="20240102", AcquisitionTime=time_of_day)
+    notes = "\n".join(import_source(source, out, rules).notes)
+    assert ("has the same acquisition times" in notes) == (hour == "101112")
+
+
+def test_a_sidecar_that_is_gone_is_named(tmp_path, rules):
+    source, out = write_patient(tmp_path / "in"), tmp_path / "out"
+    import_source(source, out, rules)
+    assert not lost_sidecars(out / "sub-P001")
+    (out / "sub-P001/anat/sub-P001_T2w.json").unlink()
+    failure = only_failure(import_source(source, out, rules))
+    assert "its sidecar, which says what it was made of, is gone" in failure.problem
+    (lost,) = lost_sidecars(out / "sub-P001")
+    assert lost.file.endswith("sub-P001_T2w.nii.gz")
+    for sidecar in out.rglob("*.json"):  # as in a cohort that somebody made by hand
+        sidecar.write_text("{}")
+    assert not lost_sidecars(out / "sub-P001")
+
+
+def test_a_structure_set_that_was_cut_off_before_its_contours_is_refused(tmp_path, rules):
+    source, out = write_patient(tmp_path / "in"), tmp_path / "out"
+    square = np.array([[2.0, 2, 0], [8, 2, 0], [8, 8, 0], [2, 8, 0]])
+    path = source / "structures.dcm"
+    write_structures(path, sorted((source / "t2").glob("*"))[0], {"ROI 1": [square]})
+    edit(path, ROIContourSequence=None)
+    failure = only_failure(import_source(source, out, rules))
+    assert "structures without any contours: the file was cut off" in failure.problem
 
 
 def test_a_study_stays_its_patients(tmp_path, rules):

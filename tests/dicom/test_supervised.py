@@ -158,9 +158,9 @@ def test_a_study_beyond_its_memory_is_a_problem_of_its_own(
     header.set_sform(np.eye(4), 1)
     header["vox_offset"] = 352
     block = gzip.compress(bytes(2**26))
-    for slices, says in ((6144, "would become 3,072 MiB"), (500, "more memory than")):
+    for slices, says in ((6144, "would become 3,072 MiB"), (512, "more memory than")):
         header.set_data_shape((512, 512, slices))
-        content = gzip.compress(header.binaryblock + bytes(4)) + block * (slices // 125 + 1)
+        content = gzip.compress(header.binaryblock + bytes(4)) + block * (slices // 128)
         path.write_bytes(content)
         problems, _ = check(tmp_path / "out", ExecutionOptions(memory_limit=0.6))
         assert [p.patient for p in problems] == ["sub-P001"]

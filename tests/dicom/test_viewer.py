@@ -43,7 +43,8 @@ def test_the_viewer_overlays_segments_and_lists_measurements(repository: Path, t
     regions = read_cohort(cohort).rois["roi_id"].astype(str)
     chances = {roi: (k + 1) / 16 for k, roi in enumerate(regions)}
     run = write_run(tmp_path / "run", study.participant_id, chances)
-    assert write_sr_and_seg(run, cohort, run / "dicom").failures == []
+    _, failures = write_sr_and_seg(run, cohort, run / "dicom")
+    assert failures == []
     out = tmp_path / "out"
     support = repository / "tests" / "support"
     subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import io
 import json
@@ -207,7 +208,7 @@ def odd_tree(value: Any, rng: random.Random) -> Any:
             if kind == 0:
                 del inner[last]
             elif kind == 1 and isinstance(inner, dict):
-                inner[rng.choice(ODD_TEXTS)] = inner[last]
+                inner[rng.choice(ODD_TEXTS)] = copy.deepcopy(inner[last])
             elif kind == 2:
                 inner[last] = f"deep {rng.choice(DEPTHS)}"
             elif kind == 3:
@@ -215,9 +216,10 @@ def odd_tree(value: Any, rng: random.Random) -> Any:
             elif kind == 4 and isinstance(inner[last], list):
                 inner[last] = inner[last][:-1] or inner[last] * 2
             else:
-                inner[last] = rng.choice(ODD_VALUES)
+                # A copy: what is put into a list of the table would be in the next tree, too.
+                inner[last] = copy.deepcopy(rng.choice(ODD_VALUES))
         except (KeyError, IndexError, TypeError):
-            return rng.choice(ODD_VALUES)
+            return copy.deepcopy(rng.choice(ODD_VALUES))
     return value
 
 

@@ -156,7 +156,7 @@ def _end_server() -> None:
             os.waitpid(pid, 0)
 
 
-def share_loaded(*, loops: bool = False) -> bool:
+def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
     """Make a copy of this process, with what it has loaded, the fork server of its children.
 
     A command calls it before it opens a file. Where there are other threads, which a copy lacks, or
@@ -166,13 +166,16 @@ def share_loaded(*, loops: bool = False) -> bool:
     ----------
     loops : bool
         Whether another copy becomes Python's own fork server, from which joblib can fork.
+    threads : int
+        How many threads this process may have. A child has two: one waits for its parent's end, and
+        holds nothing that a copy would miss.
 
     Returns
     -------
     bool
         Whether joblib can: not where TMPDIR is full or its name long.
     """
-    if not hasattr(os, "fork") or threading.active_count() > 1 or os.getpid() in _servers:
+    if not hasattr(os, "fork") or threading.active_count() > threads or os.getpid() in _servers:
         return False
     ours, theirs = _pair()
     with suppress(OSError), theirs:  # without memory or processes it is tried again when needed

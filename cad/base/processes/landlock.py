@@ -85,6 +85,8 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
     try:
         for path in (*_program_folders(), *map(Path, read)):
             _allow(ruleset, path, look & everything)
+        # A process that this one starts finds the package by its folder's list of names.
+        _allow(ruleset, Path(__file__).resolve().parents[3], _LIST)
         for device in map(Path, _DEVICE_FILES):
             _allow(ruleset, device, (_READ | _WRITE) & everything)
         for path in map(Path, write):

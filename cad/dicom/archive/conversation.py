@@ -7,6 +7,7 @@ were complete by then.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,10 +17,21 @@ from typing import Any
 
 from cad.base.errors import CadError
 from cad.base.processes import Child, limit_memory
+from cad.base.processes.landlock import confine
 from cad.dicom.archive import interface
 from cad.dicom.archive.settings import ArchiveLimits
 
 _START_SECONDS = 300.0
+_OF_FILES = ("store", "missing", "commit")
+# What resolves names, and what a user's environment names for connections by HTTPS.
+_RESOLVER = (Path("/run/systemd/resolve"), Path("/run/nscd"))
+_OF_CONNECTIONS = (
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NETRC",
+)
 
 
 class Conversation:
@@ -169,8 +181,22 @@ def serve(connection: Connection[Any, Any]) -> None:
     """
     address, aet, limits, operation, arguments = connection.recv()
     limit_memory(limits.memory_gigabytes)
+    _confine(limits, operation, arguments)
     with suppress(BrokenPipeError):
         connection.send(_attempt(connection, address, aet, limits, operation, arguments))
+
+
+def _confine(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) -> None:
+    """Let this process open what its request needs: what an archive sends may fool a parser."""
+    read = [*_RESOLVER, *(Path(os.environ[name]) for name in _OF_CONNECTIONS if name in os.environ)]
+    with suppress(RuntimeError):  # a user without a home
+        read += [Path.home() / name for name in (".netrc", "_netrc")]
+    if limits.tls is not None:
+        read += [limits.tls.certificate, limits.tls.key, limits.tls.authority]
+    if operation in _OF_FILES:
+        read += arguments[0]
+    write = [arguments[1]] if operation == "fetch" else []
+    confine(read, write)
 
 
 def _attempt(

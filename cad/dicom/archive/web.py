@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from ssl import SSLError
 from typing import Any
 
 from pydicom.dataset import Dataset
@@ -12,6 +13,7 @@ from cad.base.doors import door
 from cad.base.errors import CadError, install
 from cad.dicom.archive import interface
 from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.archive.tls import reason
 
 
 class WebArchive(interface.Protocolled):
@@ -102,10 +104,24 @@ class WebArchive(interface.Protocolled):
                 yield
             except self._errors as error:
                 code = getattr(getattr(error, "response", None), "status_code", None)
-                problem = f"HTTP {code}" if code is not None else type(error).__name__
+                if code is not None:
+                    problem = f"HTTP {code}"
+                elif encryption := _fault_of_encryption(error):
+                    problem = f"no encrypted connection: {reason(encryption)}"
+                else:
+                    problem = type(error).__name__
                 raise CadError(
                     f"{self.name}: {problem}", hint="check address, rights and network"
                 ) from error
+
+
+def _fault_of_encryption(error: BaseException | None) -> SSLError | None:
+    """Return what was wrong with the encryption, which requests and urllib3 wrap in their own."""
+    while error is not None and not isinstance(error, SSLError):
+        first = error.args[0] if error.args else None
+        wrapped = first if isinstance(first, BaseException) else None
+        error = error.__cause__ or error.__context__ or wrapped
+    return error
 
 
 def _limited_session(name: str, limits: ArchiveLimits) -> Any:

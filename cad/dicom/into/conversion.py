@@ -1,9 +1,10 @@
 """One DICOM study becomes one folder of NIfTI files, by the rules of its site."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from cad.base.files import JsonObject
 from cad.base.reading import reading
 from cad.base.terms.modality import KTRANS, MODALITIES, Modality
 from cad.dicom.into.regions import drawn_series, files_of, find_regions, outlined_gland
-from cad.dicom.into.rules import ImportRules, Match
+from cad.dicom.into.rules import DynamicRule, ImportRules, Match
 from cad.dicom.into.sources import SourceStudy, by_series
+from cad.dicom.into.unchanged import changed_since, require_equal, require_same
 from cad.mri.imaging import nifti
 from cad.mri.imaging.diffusion import HIGH_B, trace
 from cad.mri.imaging.displacement import SAID_MM
@@ -31,6 +33,7 @@ from cad.mri.imaging.study import Roi
 from cad.mri.imaging.study_files import diffusion_path, image_path, read_study, vfa_path
 from cad.mri.imaging.units import in_unit
 from cad.mri.imaging.vendor import CSA_TAGS, phase_encoding_positive
+from cad.mri.imaging.volume import Volume
 
 
 @dataclass
@@ -198,7 +201,11 @@ class _Job:
             hint = "name it under diffusion; the high-b image is then computed"
             raise CadError(said, file=head.path.parent, hint=hint)
         target = image_path(self.build, self.study_id, modality.name)
-        if not self._is_there(target, [stack], only=head.series_number == drawn_on):
+        if self._is_there(target, [stack], only=head.series_number == drawn_on):
+            self._require_same(
+                target, [stack], lambda: in_unit(read_stack(stack), modality, match.scale)[0]
+            )
+        else:
             entries = self._origin([stack])
             image, source = in_unit(read_stack(stack), modality, match.scale)
             nifti.write_volume(target, image)
@@ -219,10 +226,19 @@ class _Job:
         if path is None:
             return False
         target = image_path(self.build, self.study_id, modality.name)
-        if not is_there(target, self.build, self.have):
+
+        def made() -> tuple[Volume, str]:
             with located(file=path):
                 image, source = in_unit(nifti.read_image(path), modality, self.rules.ktrans_scale)
-            nifti.write_volume(target, image.with_array(image.array.astype(np.float32)))
+            return image.with_array(image.array.astype(np.float32)), source
+
+        if self.have is not None and is_there(target, self.build, self.have):
+            here = self.have / target.relative_to(self.build)
+            if changed_since(here, [path]):
+                require_same(here, lambda: made()[0])
+        else:
+            image, source = made()
+            nifti.write_volume(target, image)
             entries: JsonObject = {"Units": modality.unit, "UnitsSource": source}
             # Like a mask that lies in the source, it is this patient's by its name alone.
             entries["StudyInstanceUID"] = self.study.uid
@@ -240,6 +256,13 @@ class _Job:
             return False
         here, first = self.have / target.relative_to(self.build), stacks[0].first
         entries, now = nifti.read_sidecar(here), _instances(stacks)
+        if not entries:
+            raise CadError(
+                "its sidecar, which says what it was made of, is gone",
+                file=here,
+                hint="bring the sidecar back, or remove the patient by cad cohort remove and "
+                "import again",
+            )
         with reading(here, "its sidecar lists no SOPInstanceUIDs", "remove the sidecar's entry"):
             had = set(entries.get("SOPInstanceUIDs", now))
         if had.issuperset(now):
@@ -256,6 +279,31 @@ class _Job:
             hint="import into another cohort folder, or remove the patient first by cad cohort "
             "remove, with the scores that the cohort alone has",
         )
+
+    def _is_to_compare(self, target: Path, stacks: list[Stack]) -> bool:
+        """Tell whether an image that is there may be another than its source shows now."""
+        if self.have is None:
+            return False
+        here = self.have / target.relative_to(self.build)
+        had = nifti.read_sidecar(here)
+        # Of another series, or of more than the source still has, it cannot be made again.
+        if set(had.get("SOPInstanceUIDs", [])) != _instances(stacks):
+            return False
+        return changed_since(here, (item.path for stack in stacks for item in stack.slices))
+
+    def _require_same(self, target: Path, stacks: list[Stack], made: Callable[[], Volume]) -> None:
+        """Refuse a study whose image has other voxels in the source, under the same instances."""
+        if self.have is not None and self._is_to_compare(target, stacks):
+            require_same(self.have / target.relative_to(self.build), made)
+
+    def _require_same_phases(self, target: Path, stacks: list[Stack], rule: DynamicRule) -> None:
+        if self.have is None or not self._is_to_compare(target, stacks):
+            return
+        here = self.have / target.relative_to(self.build)
+        phases = order_phases(stacks, rule.clock, rule.time_pattern, rule.interval)
+        now = read_phases(phases)
+        frames = np.stack([now.grid.with_array(frame).upright().array for frame in now.frames])
+        require_equal(here, nifti.read_dynamic(here).frames, frames)
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
         """Return the one image of several that masks were drawn on, or that the rules prefer."""
@@ -293,9 +341,12 @@ class _Job:
         if rule is None:
             return False
         stacks = self._accepted(rule.match)
+        if not stacks:
+            return False
         target = image_path(self.build, self.study_id, modality.name)
-        if not stacks or self._is_there(target, stacks):
-            return bool(stacks)
+        if self._is_there(target, stacks):
+            self._require_same_phases(target, stacks, rule)
+            return True
         if len(stacks) == 1:
             raise CadError(
                 f"the dynamic series has one phase only: {stacks[0]}", file=self.study.top
@@ -330,13 +381,10 @@ class _Job:
             else:
                 target = diffusion_path(self.build, self.study_id, value)
             if self._is_there(target, chosen):
+                self._require_same(target, chosen, partial(_signal, chosen))
                 continue
-            # Fits compare these images with each other, so that each is read as the scanner's
-            # signal: what people are shown may be scaled series by series.
-            reader, entries = PixelReader(), self._origin(chosen)
-            image, *others = [read_stack(one, precise=True, reader=reader) for one in chosen]
-            if others:
-                image = trace([image, *others])
+            entries, image = self._origin(chosen), _signal(chosen)
+            if len(chosen) > 1:
                 self.done.notes.append(
                     f"b = {value:g} s/mm2: geometric mean of {len(chosen)} images of one series "
                     "(trace)"
@@ -408,6 +456,17 @@ class _Job:
             "SourcePatientID": self.study.patient_id if self.rules.labels == "id" else None,
         }
         return {key: value for key, value in entries.items() if value is not None}
+
+
+def _signal(stacks: list[Stack]) -> Volume:
+    """Read the image of one flip angle or b-value; of several directions their trace.
+
+    Fits compare these images with each other, so that each is read as the scanner's signal: what
+    people are shown may be scaled series by series.
+    """
+    reader = PixelReader()
+    images = [read_stack(one, precise=True, reader=reader) for one in stacks]
+    return trace(images) if len(images) > 1 else images[0]
 
 
 def is_there(target: Path, build: Path, have: Path | None) -> bool:

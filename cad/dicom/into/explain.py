@@ -43,7 +43,9 @@ _LEAST_WATER_ML = 2.0
 _SECONDS = re.compile(r"TT=([0-9.]+)s")
 
 
-def starter_rules(studies: Iterable[SourceStudy], take: Mapping[str, int] | None = None) -> str:
+def starter_rules(
+    studies: Iterable[SourceStudy], take: Mapping[str, int] | None = None, call: Call = here
+) -> str:
     """Return a proposal for an import rules file, guessed from the series of a source.
 
     A person has to check every guess. Series whose descriptions differ only in numbers share one
@@ -56,6 +58,9 @@ def starter_rules(studies: Iterable[SourceStudy], take: Mapping[str, int] | None
         The studies of the source (:func:`cad.dicom.into.sources.find_studies`).
     take : mapping of str to int, optional
         A person's decisions: by ``t2w``, ``adc`` or ``hbv``, the number of a series to take.
+    call : callable
+        Gets a function and its arguments and returns its result; it reads the pixels of candidates.
+        By default it does so in this process.
 
     Returns
     -------
@@ -83,7 +88,9 @@ def starter_rules(studies: Iterable[SourceStudy], take: Mapping[str, int] | None
         if take and name in take:
             found = _decided(name, take[name], found, kinds)
         elif name in _ONE_IMAGE and (rivals := _rivals(found, kinds)):
-            undecided[name] = [_candidate(frames) for kind in rivals for frames in kinds[kind]]
+            undecided[name] = [
+                _candidate(frames, call) for kind in rivals for frames in kinds[kind]
+            ]
         if not found:
             continue
         if name != "diffusion":  # one series may hold every b-value
@@ -126,7 +133,7 @@ def _decided(
     return [chosen, *others]
 
 
-def _candidate(frames: list[Frame]) -> str:
+def _candidate(frames: list[Frame], call: Call) -> str:
     """Return one line on a series that could be an image: what tells it from the others."""
     head = frames[0]
     try:
@@ -136,7 +143,7 @@ def _candidate(frames: list[Frame]) -> str:
     images = "; ".join(dict.fromkeys(_image(stack) for stack in stacks[:3]))
     clock = "" if head.acquisition_time is None else f", taken at {_clock_words(head)}"
     name = f", {printable(head.sequence_name)}" if head.sequence_name else ""
-    water = _free_water(stacks[0]) if _ADC.search(head.description) else None
+    water = _water_of(stacks[0], call) if _ADC.search(head.description) else None
     said = "" if water is None else f", brightest water {water:.0f} (free water at 37 C: 3000)"
     return (
         f"series {head.series_number} {printable(head.description)!r}: {images}{name}{clock}{said}"
@@ -146,6 +153,15 @@ def _candidate(frames: list[Frame]) -> str:
 def _clock_words(head: Frame) -> str:
     seconds = int(head.acquisition_time or 0)
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def _water_of(stack: Stack, call: Call) -> float | None:
+    """Return an image's :func:`_free_water`; None where it ends the process that reads it."""
+    try:
+        water: float | None = call(_free_water, stack)
+    except (CadError, OSError):
+        return None
+    return water
 
 
 def _free_water(stack: Stack) -> float | None:
@@ -335,7 +351,9 @@ class Explanation:
         return page_beside(__file__).render(vars(self)).removesuffix("\n")
 
 
-def explain_source(source: Path, rules: Path | None = None, call: Call = here) -> Explanation:
+def explain_source(
+    source: Path, rules: Path | None = None, call: Call = here, unpacked: Path | None = None
+) -> Explanation:
     """Return what an import would take from a source, and why not the rest; nothing is imported.
 
     Parameters
@@ -348,6 +366,8 @@ def explain_source(source: Path, rules: Path | None = None, call: Call = here) -
     call : callable
         Gets a function and its arguments and returns its result; it opens the files. By default it
         does so in this process.
+    unpacked : Path, optional
+        Folder for what archives hold; one of the system's for temporary files when not given.
 
     Raises
     ------
@@ -359,12 +379,12 @@ def explain_source(source: Path, rules: Path | None = None, call: Call = here) -
         raise CadError("no such folder or archive", file=source)
     failures: list[CadError] = []
     notes: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="cad-explain-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="cad-explain-", dir=unpacked) as scratch:
         studies = find_studies(source, Path(scratch), failures, notes, call)
         if not studies and not failures:
             raise CadError("no DICOM image found", file=source)
         seen = [_study(number, s, settings, call) for number, s in enumerate(studies, start=1)]
-        starter = starter_rules(studies)
+        starter = starter_rules(studies, call=call)
     return Explanation(seen, [*map(str, failures), *notes], starter)
 
 
@@ -469,7 +489,11 @@ def _kind(one: SeriesSeen) -> tuple[object, ...]:
 
 
 def write_rules(
-    source: Path, rules: Path, take: Mapping[str, int] | None = None, call: Call = here
+    source: Path,
+    rules: Path,
+    take: Mapping[str, int] | None = None,
+    call: Call = here,
+    unpacked: Path | None = None,
 ) -> dict[str, list[str]]:
     """Write a rules file for a source; what the source does not decide stands in it as undecided.
 
@@ -483,6 +507,8 @@ def write_rules(
         Decisions: by ``t2w``, ``adc`` or ``hbv``, the number of a series.
     call : callable
         As of :func:`explain_source`.
+    unpacked : Path, optional
+        Folder for what archives hold; one of the system's for temporary files when not given.
 
     Returns
     -------
@@ -500,11 +526,11 @@ def write_rules(
     if not source.exists():
         raise CadError("no such folder or archive", file=source)
     failures: list[CadError] = []
-    with tempfile.TemporaryDirectory(prefix="cad-rules-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="cad-rules-", dir=unpacked) as scratch:
         studies = find_studies(source, Path(scratch), failures, [], call)
         if not studies:
             raise CadError("no DICOM image found", file=source)
-        text = starter_rules(studies, take)
+        text = starter_rules(studies, take, call)
     write_atomic(rules, text.encode())
     settings = read_settings(ImportRules, rules)
     return {role: list(lines) for role, lines in settings.undecided.items()}

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,12 @@ from cad.dicom.into import regions
 from cad.dicom.into.conversion import Converted, is_there
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, FilesRule, ImportRules
 from cad.dicom.into.sources import plain_files
+from cad.dicom.into.unchanged import changed_since, require_same
 from cad.mri.imaging.nifti import read_image, write_sidecar, write_volume
 from cad.mri.imaging.study import Roi
 from cad.mri.imaging.study_files import image_path
 from cad.mri.imaging.units import in_unit
+from cad.mri.imaging.volume import Volume
 
 _IMAGES = ("t2w", "adc", "hbv", "ktrans")
 _KINDS = (*_IMAGES, "gland", "lesion", "zones")
@@ -176,10 +179,15 @@ def convert_files(
     for name in _IMAGES:
         target = image_path(build, study_id, name)
         path = study.files.get(name)
-        if path is None or is_there(target, build, have):
+        if path is None:
             continue
         scale = {"adc": rules.files.adc_scale, "ktrans": rules.files.ktrans_scale}.get(name)
-        image, source = in_unit(read_image(path), modality(name), scale)
+        if have is not None and is_there(target, build, have):
+            before = have / target.relative_to(build)
+            if changed_since(before, [path]):
+                require_same(before, partial(_image_in_its_unit, path, name, scale))
+            continue
+        image, source = _in_its_unit(path, name, scale)
         write_volume(target, image)
         entries = {"StudyInstanceUID": study.uid}
         if rules.labels == "id":  # file names carry the id
@@ -198,6 +206,14 @@ def convert_files(
         done.rois = regions.with_zones(found, study.files.get("zones"), rules.zones).rois
         done.scores = list(found.scores)
     return done
+
+
+def _in_its_unit(path: Path, name: str, scale: float | None) -> tuple[Volume, str]:
+    return in_unit(read_image(path), modality(name), scale)
+
+
+def _image_in_its_unit(path: Path, name: str, scale: float | None) -> Volume:
+    return _in_its_unit(path, name, scale)[0]
 
 
 def _drawn(study: FileStudy, rules: ImportRules, notes: list[str]) -> regions.Labelled | None:

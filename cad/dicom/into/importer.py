@@ -24,6 +24,7 @@ from cad.base.transactions import claimed, commit, keep, stage
 from cad.dicom.archive.client import connect, fetch_patient
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.conversion import Converted, convert, read_back
+from cad.dicom.into.exported_twice import same_times, same_voxels
 from cad.dicom.into.file_cohort import FileStudy, convert_files, find_file_studies
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
@@ -264,6 +265,7 @@ class _Import:
         if study.simulated:
             self.summary.notes.append(f"{place.study_id}: simulated, as its DICOM files say")
         self._check(place, build, tables, study)
+        again = self._exported_before(study, place, build)
         new = {str(place.folder.relative_to(self.out)): build}
         # A man's second study turns his first into a session: folder, names and rows change in one
         # commit, or a kill in between would leave rows that lead to no image.
@@ -273,7 +275,36 @@ class _Import:
             new = {participant: home}
         self._commit(new, tables)
         self.patients.settle(place, study.uid, study.patient_id)
+        self.summary.notes += again
         self._done(place, converted, self.summary.added)
+
+    def _exported_before(
+        self, study: SourceStudy | FileStudy, place: Place, build: Path
+    ) -> list[str]:
+        """Say which studies of the man are probably this one, exported under other UIDs."""
+        others = self.patients.of(place.participant_id)
+        if not others:
+            return []
+        why = dict.fromkeys(
+            self.call(same_voxels, replace(place, folder=build), others), "the same voxels"
+        )
+        for earlier in self.studies:
+            known = self.patients.studies.get(earlier.uid)
+            if (
+                known is not None
+                and known in others
+                and isinstance(study, SourceStudy)
+                and isinstance(earlier, SourceStudy)
+                and same_times(study, earlier)
+            ):
+                why.setdefault(known.study_id, "the same acquisition times")
+        # By the man's own id: the first study's gets a session when the second comes.
+        return [
+            f"{place.study_id}: probably one examination exported twice: a study of "
+            f"{place.participant_id} in the cohort has {reason}, under other UIDs; remove one, or "
+            "it counts twice"
+            for reason in why.values()
+        ]
 
     def _update(self, study: SourceStudy | FileStudy, place: Place) -> None:
         build = self._build()

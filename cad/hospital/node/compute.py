@@ -10,6 +10,8 @@ import shutil
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cad.base.errors import CadError
@@ -20,12 +22,56 @@ from cad.base.transactions import owned
 from cad.folders.cohort import patients, read_cohort
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import read_failures
+from cad.hospital.node.inbox import STUDIES
 from cad.hospital.node.names import node_key
 from cad.hospital.node.settings import NodeSettings
 from cad.run.execution.options import HERE
+from cad.run.execution.worker import Confined
 
 RULES, COHORT, RUN = "configs/import", "cohort", "run"
+DECISIONS, MODELS = "configs/decision", "models"
 WATCH = "watch"
+_SCRATCH = ".scratch"
+# Loaded before a process can write nowhere else: what is compiled is noted beside its module.
+_LOADED = (
+    "cad.run.pipeline",
+    "cad.run.workflows.delivery",
+    "cad.run.workflows.imports",
+    "cad.run.workflows.watch",
+    "cad.dicom.into.conversion",
+    "cad.dicom.into.file_cohort",
+    "cad.mri.imaging.pixels",
+    "scipy.ndimage",
+    "pydicom.pixels",
+    "nibabel",
+    "matplotlib.pyplot",
+)
+
+
+def may_open(settings: NodeSettings) -> Confined:
+    """Return what a process that computes studies may open, where the kernel has Landlock.
+
+    It reads the node's folder, the rules, the costs and the models; it writes results and what is
+    kept for comparisons, and neither the queue nor the received images. The folders are made.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        All settings of the node.
+    """
+    names = [(RULES, settings.rules, ".yaml")]
+    if settings.decision is not None:
+        names.append((DECISIONS, settings.decision, ".yaml"))
+    models = (*settings.models.champion, *settings.models.shadow)
+    names += [(MODELS, model, "") for model in models]
+    read = [settings.home]
+    for folder, name, suffix in names:
+        with suppress(CadError, OSError):  # `ready` says what is not there
+            read.append(find(folder, name, suffix))
+    write = (settings.home / STUDIES, settings.home / WATCH)
+    for folder_of_results in write:
+        make_folder(folder_of_results, mode=0o700)
+    return Confined(tuple(read), write, _LOADED)
 
 
 def ready(settings: NodeSettings) -> None:
@@ -46,9 +92,9 @@ def ready(settings: NodeSettings) -> None:
 
     read_settings(ImportRules, find(RULES, settings.rules, ".yaml"))
     if settings.decision is not None:
-        read_settings(DecisionSettings, find("configs/decision", settings.decision, ".yaml"))
+        read_settings(DecisionSettings, find(DECISIONS, settings.decision, ".yaml"))
     for model in (*settings.models.champion, *settings.models.shadow):
-        load_bundle(find("models", model))
+        load_bundle(find(MODELS, model))
 
 
 def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, float]:
@@ -85,26 +131,45 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     start = time.perf_counter()
     if work.exists() and not work.is_dir():  # would be waited out as the machine's trouble
         raise CadError("no folder, where the study's results belong", file=work, hint="delete it")
-    cohort, run = work / COHORT, work / RUN
-    # Made anew: of an image that was imported before all of it had come, the rest would be missing.
-    if cohort.is_dir():
-        with owned(cohort):  # refused where a worker of a killed node is still at it
-            pass
-        shutil.rmtree(cohort)
-    # One pseudonym in all studies of the node.
-    write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
-    imported = import_cohort(str(incoming), cohort, find(RULES, settings.rules, ".yaml"), HERE)
-    _first(imported.failures)
-    if imported.awaiting:
-        return 0, time.perf_counter() - start
-    _first(read_cohort(cohort).problems)  # of the images import and prediction say what is wrong
-    models = list(settings.models.champion)
-    found = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
-    _first([CadError(f.reason, hint=f.hint) for f in found.failures if not f.roi_id])
-    with owned(run):
-        _, failures = deliver(run, cohort, None, "")
-    _first(failures)
-    return len(objects(work)), time.perf_counter() - start
+    with _scratch(work):
+        cohort, run = work / COHORT, work / RUN
+        # Made anew: of an image that was imported before all of it had come, the rest would be
+        # missing.
+        if cohort.is_dir():
+            with owned(cohort):  # refused where a worker of a killed node is still at it
+                pass
+            shutil.rmtree(cohort)
+        # One pseudonym in all studies of the node.
+        write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
+        imported = import_cohort(str(incoming), cohort, find(RULES, settings.rules, ".yaml"), HERE)
+        _first(imported.failures)
+        if imported.awaiting:
+            return 0, time.perf_counter() - start
+        _first(
+            read_cohort(cohort).problems
+        )  # of the images import and prediction say what is wrong
+        models = list(settings.models.champion)
+        found = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
+        _first([CadError(f.reason, hint=f.hint) for f in found.failures if not f.roi_id])
+        with owned(run):
+            _, failures = deliver(run, cohort, None, "")
+        _first(failures)
+        return len(objects(work)), time.perf_counter() - start
+
+
+@contextmanager
+def _scratch(work: Path) -> Iterator[None]:
+    """Let temporary files lie in the study's folder, where what a kill leaves is swept with it."""
+    usual = tempfile.tempdir
+    folder = work / _SCRATCH
+    shutil.rmtree(folder, ignore_errors=True)
+    make_folder(folder, mode=0o700)
+    tempfile.tempdir = str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = usual
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def keep_watch(settings: NodeSettings, work: Path) -> list[str]:

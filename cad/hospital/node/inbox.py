@@ -21,11 +21,13 @@ from cad.hospital.node.queue import Queue, QueueError
 from cad.hospital.node.settings import NodeSettings
 from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
+from cad.run.execution.worker import Confined
 
 INCOMING, STUDIES = "incoming", "studies"
 SPOOL, FETCHING = ".spool", ".fetching"
 """Where an instance, or a polled study, lies in ``incoming`` until all of it has come."""
-_APART_SECONDS = 120.0
+APART_SECONDS = 120.0
+"""Longest that a process which unpacks an instance may take."""
 LEAST_BYTES = 2**26  # without which no study can be computed, whatever `reserve_gigabytes` is
 _CHUNK = 2**20
 Returned = TypeVar("Returned")
@@ -64,8 +66,10 @@ class Inbox:
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self._secret, self._lock = node_key(self.home), threading.Lock()
         memory = settings.studies.memory_limit
-        limits = ExecutionOptions(time_limit=_APART_SECONDS, memory_limit=memory)
-        self._apart = Caller(limits, MachineError)  # which says nothing of the file
+        limits = ExecutionOptions(time_limit=APART_SECONDS, memory_limit=memory)
+        # The error says nothing of the file. What unpacks instances reads the node's folder alone.
+        confined = Confined((self.home,), (), ("pydicom.pixels",))
+        self._apart = Caller(limits, MachineError, confined)
         self._one_apart = threading.Lock()
         lost = not queue.instances()
         if (lost and self._is_another()) or not queue.is_secret(key_of(self._secret, KEY_FILE)):

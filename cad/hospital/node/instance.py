@@ -38,8 +38,17 @@ _WANTED = (
     "StudyInstanceUID",
 )
 _ROWS, _SPECTRA = 0x00280010, 0x56000020
+_PROVIDER = 0x00287FE0  # names where the pixels are, in the place of pixels
 # By the names of their classes; of the segmentations a surface alone has none.
 _OF_PIXELS = re.compile("Image Storage|Parametric Map Storage|(?<!Surface )Segmentation Storage")
+
+# The last required element of objects without pixels, by words of their class's name: a file that
+# was cut between two elements before it is sound to a parser (PS3.3 A.35, C.17.3, C.8.8.8).
+_LAST = {
+    " SR Storage": (0x0040A730, "the content of its report"),
+    "Key Object Selection": (0x0040A730, "the content of its selection"),
+    "RT Structure Set": (0x30060080, "the observations of its structures"),
+}
 
 
 @dataclass(frozen=True)
@@ -107,15 +116,23 @@ def require_whole(path: Path, sop_class: str) -> None:
     CadError
         When the file ends within an element, or before the pixels of an image.
     """
-    pixels = _OF_PIXELS.search(pydicom.uid.UID(sop_class, pydicom.config.IGNORE).name) is not None
+    name = pydicom.uid.UID(sop_class, pydicom.config.IGNORE).name
+    pixels = _OF_PIXELS.search(name) is not None
+    last, content = next(
+        (tag_and_words for kind, tag_and_words in _LAST.items() if kind in name), (0, "")
+    )
     with reading(path, "not a readable DICOM file"), _opened(path) as (stream, at, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
             return
         with suppress(TooManyElements):  # thousands of frames: it takes too long to tell
             for tag, *_ in elements(*_read(stream), at, syntax):
-                if tag in (_SPECTRA, *PIXELS):
+                if tag in (_SPECTRA, _PROVIDER, *PIXELS):
                     return  # what lies behind them says nothing
+                if last and tag >= last:  # it goes on behind the place of its last element
+                    return
                 pixels |= tag == _ROWS
+            if last:
+                raise CadError(f"the file ends before {content}", hint="send it again")
             if pixels:
                 raise CadError("the file ends before the pixels of its image", hint="send it again")
 

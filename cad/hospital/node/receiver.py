@@ -6,11 +6,14 @@ nothing and waits for no computing: that happens in other processes.
 """
 
 import socket
+import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -22,7 +25,7 @@ from cad.base.reading import reading
 from cad.dicom.archive.dimse import COMMITMENT, FETCHED
 from cad.dicom.archive.listener import listen, silence
 from cad.dicom.archive.tls import answering
-from cad.hospital.node.inbox import DuplicateInstance, Inbox
+from cad.hospital.node.inbox import APART_SECONDS, DuplicateInstance, Inbox
 from cad.hospital.node.log import tell
 from cad.hospital.node.names import wording
 from cad.hospital.node.queue import QueueError
@@ -34,6 +37,8 @@ _DUPLICATE = 0x0111
 _CANNOT_UNDERSTAND = 0xC000
 _PROCESSING_FAILURE = 0x0110
 _LOOK_BYTES = 2**24  # after so many of them it is asked whether there is room for more
+_LOOK_SECONDS = 1.0
+_LATE_SECONDS = 30.0  # beyond the longest that one instance may rightly take
 _LAST_ANSWER = 0.5  # seconds for an acknowledgement to leave after its instance is safe
 
 
@@ -62,6 +67,9 @@ class Receiver:
         self._busy = 0
         self._stopping = False
         self._change = threading.Condition()
+        # Since when an instance is being kept, and by which thread, of each association.
+        self._begun: dict[Any, tuple[float, int]] = {}
+        self._ended = threading.Event()
         # By association, which the library drops without telling us.
         self._left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         # The library writes what comes to the disk, there.
@@ -91,6 +99,7 @@ class Receiver:
         self._entity = entity
         self._server = listen(entity, where, handlers, encryption, self._turned_away)
         self.address = where[0], int(self._server.server_address[1])
+        threading.Thread(target=self._look_for_late, name="late answers", daemon=True).start()
 
     def stop(self) -> None:
         """Stop receiving: finish and acknowledge instances in progress, refuse further ones."""
@@ -99,6 +108,7 @@ class Receiver:
             # What is being written is acknowledged; a sender that waits longer sends again.
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
+        self._ended.set()
         silence(self._entity, self._server)
         tempfile.tempdir = None
         _config.STORE_RECV_CHUNKED_DATASET = False
@@ -109,11 +119,13 @@ class Receiver:
                 return _OUT_OF_RESOURCES
             # Counted under the lock that stop() takes: none slips in after it has looked.
             self._busy += 1
+            self._begun[event.assoc] = time.monotonic(), threading.get_ident()
         try:
             return self._keep(event)
         finally:
             with self._change:
                 self._busy -= 1
+                self._begun.pop(event.assoc, None)
                 self._change.notify_all()
 
     def _keep(self, event: evt.Event) -> int:
@@ -136,6 +148,40 @@ class Receiver:
                 sender, error, _CANNOT_UNDERSTAND if understood else _PROCESSING_FAILURE
             )
         return _SUCCESS
+
+    def _look_for_late(self) -> None:
+        """Cut every association whose instance is not answered in time, and log where it waits.
+
+        A sender waits for an answer as long as its own patience lasts, which may be for ever; a cut
+        it notices, and sends again.
+        """
+        limit = max(self.settings.idle_seconds, APART_SECONDS) + _LATE_SECONDS
+        while not self._ended.wait(_LOOK_SECONDS):
+            now = time.monotonic()
+            with self._change:
+                late = [
+                    (association, now - since, thread)
+                    for association, (since, thread) in self._begun.items()
+                    if now - since > limit
+                ]
+                for association, _, _ in late:
+                    del self._begun[association]
+            for association, seconds, thread in late:
+                tell(
+                    "answer late",
+                    sender=association.requestor.ae_title,
+                    seconds=round(seconds),
+                    place=_place_of(thread),
+                )
+                self._cut(association)
+
+    def _cut(self, association: Any) -> None:
+        """Close the connection of an association; nothing of it is acknowledged any more."""
+        self._left[association] = -1.0
+        transport: Any = association.dul.socket
+        with suppress(OSError, AttributeError):
+            transport.socket.shutdown(socket.SHUT_RDWR)
+            transport.socket.close()  # the library closes none that is shut down
 
     def _reported(self, event: evt.Event) -> tuple[int, None]:
         """Take an archive's answer to our request for storage commitment (PS3.4 J.3.3)."""
@@ -189,7 +235,14 @@ class Receiver:
             # more.
             self._left[event.assoc] = -1.0
             self._refuse(event.assoc.requestor.ae_title, error, 0)
-            transport: Any = event.assoc.dul.socket
-            with suppress(OSError, AttributeError):
-                transport.socket.shutdown(socket.SHUT_RDWR)
-                transport.socket.close()  # the library closes none that is shut down
+            self._cut(event.assoc)
+
+
+def _place_of(thread: int) -> str:
+    """Return the functions of ours in which a thread is, outermost first; no values."""
+    frame = sys._current_frames().get(thread)
+    if frame is None:
+        return "ended"
+    stack = traceback.extract_stack(frame)
+    ours = [f"{Path(line.filename).stem}.{line.name}" for line in stack if "/cad/" in line.filename]
+    return " > ".join(ours[-6:])

@@ -14,7 +14,7 @@ from pydicom.uid import generate_uid
 
 from cad.base.errors import CadError, MachineError
 from cad.base.files import make_folder, write_atomic
-from cad.base.processes import silence_children
+from cad.base.processes import landlock, silence_children
 from cad.base.transactions.lock import locked
 from cad.base.version import __version__
 from cad.dicom.archive.client import connect
@@ -22,6 +22,7 @@ from cad.hospital.node import queue as states
 from cad.hospital.node.compute import (
     compute,
     keep_watch,
+    may_open,
     objects,
     ready,
     without_probability,
@@ -88,9 +89,12 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     connect(settings.archive.address, settings.archive.aet, settings.archive.limits)  # usable?
     studies = settings.studies
     limits = ExecutionOptions(1, time_limit=studies.time_limit, memory_limit=studies.memory_limit)
-    computers = [Caller(limits) for _ in range(studies.jobs)]
-    computers[0](ready, settings)
     make_folder(settings.home, mode=0o700)
+    confined = may_open(settings)
+    computers = [Caller(limits, confined=confined) for _ in range(studies.jobs)]
+    computers[0](ready, settings)
+    if not landlock.version():
+        tell("not confined", why="the kernel has no Landlock: processes that compute may open all")
     trouble = ""
     while True:
         with ExitStack() as held:

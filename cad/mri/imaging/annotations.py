@@ -176,6 +176,12 @@ def _read_structures(
     structures = {int(s.ROINumber): s for s in dataset.StructureSetROISequence}
     names = {n: str(s.get("ROIName", "") or n) for n, s in structures.items()}
     often = Counter(name for name in names.values() if wanted(name))
+    if often and "ROIContourSequence" not in dataset:
+        raise CadError(
+            "structures without any contours: the file was cut off",
+            file=path,
+            hint="export it again",
+        )
     regions = []
     notes = []
     if len(structures) > often.total():

@@ -20,6 +20,7 @@ is refused, because every T1 would be wrong by its square.
 
 import difflib
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ import numpy as np
 
 from cad.base.errors import CadError, located
 from cad.base.files import JsonObject
-from cad.base.reading import kind_of, reading
+from cad.base.reading import kind_of, read_json, reading
 from cad.base.terms.modality import MODALITIES, Modality
 from cad.mri.imaging import nifti
 from cad.mri.imaging.belonging import measurable
@@ -205,6 +206,41 @@ def check_study(study: Study) -> list[CadError]:
     """
     grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
     return measurable(study, {name: grid for name, grid in grids.items() if grid is not None})[1]
+
+
+def lost_sidecars(folder: Path) -> list[CadError]:
+    """Return an error for every image of an imported study whose sidecar is gone.
+
+    An import writes one beside every image of a scanner, with the study's UID; a cohort that
+    somebody made otherwise may lack some.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the study.
+    """
+    images = [
+        path
+        for kind_folder in sorted(_FOLDERS - {"masks"})
+        for path in sorted((folder / kind_folder).glob("*.nii.gz"))
+        if path.is_file()
+    ]
+    sidecars = [sidecar_path(path) for path in images]
+    imported = False
+    for sidecar in sidecars:
+        with suppress(CadError, OSError):  # a damaged one is told of where the image is read
+            imported = imported or "StudyInstanceUID" in read_json(sidecar)
+    if not imported:
+        return []
+    return [
+        CadError(
+            f"an image without its sidecar {sidecar.name}",
+            file=image,
+            hint="bring the sidecar back, or remove the patient and import again",
+        )
+        for image, sidecar in zip(images, sidecars, strict=True)
+        if not sidecar.exists()
+    ]
 
 
 def lost_images(folder: Path) -> list[CadError]:

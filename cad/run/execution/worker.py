@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from cad.base.doors import door
 from cad.base.errors import CadError, MachineError
-from cad.base.processes import Child, limit_memory
+from cad.base.processes import Child, limit_memory, share_loaded
 from cad.base.processes.landlock import confine
 from cad.run.execution.options import ExecutionOptions
 
@@ -282,7 +282,15 @@ def serve(connection: Connection[Any, Any]) -> None:
         # What is loaded later could not note what it compiles.
         for name in confined.modules:
             import_module(name)
-        confine(confined.read, confined.write)
+        if "numba" in sys.modules:
+            compiled = _kernel_folders()
+            _keep_new_kernels_in_memory()
+        else:
+            compiled = []
+        confine((*confined.read, *compiled), confined.write)
+        # Its own children cannot load what notes beside its module what it compiles: they are
+        # copies of this process.
+        share_loaded(threads=2)
     connection.send("ready")
     while True:
         try:
@@ -293,6 +301,30 @@ def serve(connection: Connection[Any, Any]) -> None:
         answer = attempt(function, task, options.memory_limit)
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         connection.send(answer)
+
+
+def _kernel_folders() -> list[Path]:
+    """Return where numba keeps what it compiles, if not beside the modules."""
+    chosen: str = import_module("numba").config.CACHE_DIR
+    folders = import_module("numba.misc.appdirs").AppDirs(appname="numba", appauthor=False)
+    of_the_user = Path(folders.user_cache_dir)
+    return [Path(chosen), of_the_user] if chosen else [of_the_user]
+
+
+def _keep_new_kernels_in_memory() -> None:
+    """Let numba go on where it may not write what it compiles to its cache.
+
+    A process that may change compiled code would choose what other processes execute. Unlike a
+    cache that is missing, one that is refused is an error to numba.
+    """
+    cache_of_functions: Any = import_module("numba.core.caching").FunctionCache
+    save = cache_of_functions.save_overload
+
+    def save_if_allowed(cache: Any, signature: Any, compiled: Any) -> None:
+        with suppress(PermissionError):
+            save(cache, signature, compiled)
+
+    cache_of_functions.save_overload = save_if_allowed
 
 
 @door("own", "process")

@@ -118,10 +118,20 @@ def check_study_of(
     from cad.mri.imaging.plausibility import implausible, site_ranges
     from cad.mri.imaging.prepare import prepare_study
     from cad.mri.imaging.study import Roi
-    from cad.mri.imaging.study_files import check_study, lost_images, misnamed_images, read_study
+    from cad.mri.imaging.study_files import (
+        check_study,
+        lost_images,
+        lost_sidecars,
+        misnamed_images,
+        read_study,
+    )
 
     # First, and by name alone: what is lost or misspelt does not show in a study that reads well.
-    problems = [*lost_images(ref.folder), *misnamed_images(ref.folder, ref.study_id)]
+    problems = [
+        *lost_images(ref.folder),
+        *lost_sidecars(ref.folder),
+        *misnamed_images(ref.folder, ref.study_id),
+    ]
     problems = [problem.at(patient=ref.participant_id) for problem in problems]
     rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
     try:

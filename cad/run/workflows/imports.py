@@ -1,11 +1,14 @@
 """Import: a source becomes a cohort, each study in a process with limits."""
 
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from cad.base.processes import landlock
 from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.into.explain import Explanation, explain_source, write_rules
 from cad.dicom.into.importer import ImportSummary, import_patient, import_source
 from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
@@ -21,6 +24,10 @@ _LOADED = (
     "scipy.ndimage",
     "pydicom.pixels",
     "nibabel",
+)
+_UNCONFINED = (
+    "the kernel has no Landlock: that nothing outside the source was opened rests on the checks of "
+    "each file alone"
 )
 
 
@@ -86,8 +93,69 @@ def import_cohort(
         else:
             summary = import_source(Path(source), out, rules, call, watch)
     if not landlock.version():
-        summary.notes.append(
-            "the kernel has no Landlock: that nothing outside the source was opened rests on the "
-            "checks of each file alone"
-        )
+        summary.notes.append(_UNCONFINED)
     return summary
+
+
+@contextmanager
+def _looking_into(source: Path, options: ExecutionOptions) -> Iterator[tuple[Caller, Path]]:
+    """Yield what calls functions that open a source and nothing else, and a folder for them."""
+    with tempfile.TemporaryDirectory(prefix="cad-look-") as name:
+        scratch = Path(name)
+        with Caller(options, confined=Confined((source,), (scratch,), _LOADED)) as call:
+            yield call, scratch
+
+
+def explain_confined(source: Path, rules: Path | None, options: ExecutionOptions) -> Explanation:
+    """Explain what an import would take, with the source's files opened by a confined process.
+
+    Parameters
+    ----------
+    source : Path
+        Folder or zip archive.
+    rules : Path, optional
+        Rules file.
+    options : ExecutionOptions
+        Limits of each call.
+
+    Returns
+    -------
+    Explanation
+        As of :func:`cad.dicom.into.explain.explain_source`; it says so where the kernel confines no
+        process.
+
+    Raises
+    ------
+    CadError
+        As :func:`cad.dicom.into.explain.explain_source`.
+    """
+    with _looking_into(source, options) as (call, scratch):
+        explanation = explain_source(source, rules, call, scratch)
+    if not landlock.version():
+        return replace(explanation, problems=[*explanation.problems, _UNCONFINED])
+    return explanation
+
+
+def write_rules_confined(
+    source: Path, rules: Path, take: Mapping[str, int], options: ExecutionOptions
+) -> dict[str, list[str]]:
+    """Write a rules file to start from, with the source's files opened by a confined process.
+
+    Parameters
+    ----------
+    source : Path
+        Folder or zip archive.
+    rules : Path
+        File to write.
+    take : mapping of str to int
+        A person's decisions, by role.
+    options : ExecutionOptions
+        Limits of each call.
+
+    Raises
+    ------
+    CadError
+        As :func:`cad.dicom.into.explain.write_rules`.
+    """
+    with _looking_into(source, options) as (call, scratch):
+        return write_rules(source, rules, take, call, scratch)

@@ -9,13 +9,62 @@ import numpy as np
 import pytest
 
 from cad.base.errors import CadError
+from cad.base.processes import landlock
 from cad.base.settings import parse_settings
 from cad.base.share import shared
 from cad.dicom.out.sr_reader import read_report
-from cad.hospital.node.compute import RUN, compute, objects, without_probability
-from cad.hospital.node.names import wording
+from cad.hospital.node.compute import (
+    RUN,
+    compute,
+    may_open,
+    objects,
+    ready,
+    without_probability,
+)
+from cad.hospital.node.names import node_key, wording
 from cad.hospital.node.settings import NodeSettings
 from cad.mri.imaging.nifti import read_volume, write_volume
+from cad.run.execution.options import ExecutionOptions
+from cad.run.execution.pool import Caller
+
+
+def node_settings(home: Path) -> NodeSettings:
+    return parse_settings(
+        NodeSettings,
+        {
+            "home": str(home),
+            "rules": "sample",
+            "models": ["phantom-psvm-biparametric"],
+            "receiver": {"callers": ["ANY"]},
+            "archive": {"address": "127.0.0.1:1"},
+        },
+        "the test's node",
+    )
+
+
+@pytest.mark.skipif(
+    not landlock.version(), reason="LANDLOCK ABSENT: this kernel confines no process"
+)
+def test_what_computes_a_study_opens_the_node_alone_and_makes_its_result(tmp_path: Path) -> None:
+    settings = node_settings(tmp_path / "home")
+    (source,) = (shared("sample_data") / "dicom").iterdir()
+    (settings.home / "incoming").mkdir(parents=True)
+    node_key(settings.home)  # a node that runs has made it
+    incoming = shutil.copytree(source, settings.home / "incoming" / "one")
+    work = settings.home / "studies" / "one"
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"somebody else's")
+    options = ExecutionOptions(1, time_limit=200.0, memory_limit=8.0)
+    with Caller(options, confined=may_open(settings)) as call:
+        call(ready, settings)
+        made, _ = call(compute, settings, incoming, work)
+        assert made == len(objects(work)) == 2
+        assert not (work / ".scratch").exists()
+        with pytest.raises(OSError, match="Permission denied"):
+            call(Path.read_bytes, secret)
+        for path in (secret, settings.home / "queue.sqlite", incoming / "new", tmp_path / "new"):
+            with pytest.raises(OSError, match="Permission denied"):
+                call(Path.write_bytes, path, b"new")
 
 
 def test_a_region_that_cannot_be_measured_leaves_the_others_their_results(tmp_path: Path) -> None:
@@ -27,17 +76,7 @@ def test_a_region_that_cannot_be_measured_leaves_the_others_their_results(tmp_pa
     array = labels.array.copy()
     array[tuple(place[1:].T)] = 0  # one voxel is left
     write_volume(incoming / "rois.nii.gz", labels.with_array(array))
-    settings = parse_settings(
-        NodeSettings,
-        {
-            "home": str(tmp_path / "home"),
-            "rules": "sample",
-            "models": ["phantom-psvm-biparametric"],
-            "receiver": {"callers": ["ANY"]},
-            "archive": {"address": "127.0.0.1:1"},
-        },
-        "the test's node",
-    )
+    settings = node_settings(tmp_path / "home")
     work = tmp_path / "work"
     made, _ = compute(settings, incoming, work)
     assert made == len(objects(work)) == 2

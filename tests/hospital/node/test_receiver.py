@@ -15,12 +15,17 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
-from dicom_files import edit, write_series
+from dicom_files import edit, write_series, write_structures
 from live_node import make_settings, send
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import Comprehensive3DSRStorage, ExplicitVRLittleEndian
 from pynetdicom import AE
 
+from cad.base.errors import CadError
 from cad.hospital.node import queue as states
+from cad.hospital.node import receiver as receiving
 from cad.hospital.node.inbox import Inbox
+from cad.hospital.node.instance import require_whole
 from cad.hospital.node.queue import Queue
 from cad.hospital.node.receiver import Receiver
 from cad.hospital.node.status import StatusPage
@@ -265,6 +270,74 @@ def test_an_image_that_only_differs_is_no_second_chance(start, images, tmp_path)
     edit(path, ImageComments="changed")
     assert send(receiver.address[1], [pydicom.dcmread(path)]) == []
     assert receiver.refused == 1
+
+
+@pytest.mark.parametrize("after", ["ValueType", "ContentTemplateSequence", "CompletionFlag"])
+def test_a_report_that_was_cut_between_elements_does_not_keep_the_whole_one_out(tmp_path, after):
+    """Cut there it is sound DICOM: kept, it would refuse its whole self for good."""
+    whole = Dataset()
+    whole.file_meta = FileMetaDataset()
+    whole.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    whole.file_meta.MediaStorageSOPClassUID = Comprehensive3DSRStorage
+    whole.file_meta.MediaStorageSOPInstanceUID = whole.SOPInstanceUID = "1.2.3"
+    whole.SOPClassUID, whole.StudyInstanceUID = Comprehensive3DSRStorage, "1.2"
+    whole.ValueType, whole.CompletionFlag = "CONTAINER", "COMPLETE"
+    item = Dataset()
+    item.ValueType = "TEXT"
+    whole.ContentTemplateSequence, whole.ContentSequence = [Dataset()], [item]
+    path = tmp_path / "report.dcm"
+    whole.save_as(path, enforce_file_format=True)
+    require_whole(path, Comprehensive3DSRStorage)
+    for element in [e for e in whole if e.tag > whole[after].tag]:
+        del whole[element.tag]
+    whole.save_as(path, enforce_file_format=True)
+    with pytest.raises(CadError, match="ends before the content of its report"):
+        require_whole(path, Comprehensive3DSRStorage)
+
+
+def test_a_structure_set_that_was_cut_between_elements_is_not_taken(tmp_path):
+    images = write_series(tmp_path / "t2", np.ones((3, 16, 16), np.uint16))
+    path = tmp_path / "structures.dcm"
+    square = np.array([[2.0, 2, 0], [8, 2, 0], [8, 8, 0], [2, 8, 0]])
+    write_structures(path, images[0], {"ROI 1": [square]})
+    dataset = pydicom.dcmread(path)
+    dataset.RTROIObservationsSequence = [Dataset()]
+    dataset.save_as(path)
+    require_whole(path, dataset.SOPClassUID)
+    del dataset.RTROIObservationsSequence
+    dataset.save_as(path)
+    with pytest.raises(CadError, match="ends before the observations of its structures"):
+        require_whole(path, dataset.SOPClassUID)
+
+
+def test_an_answer_that_does_not_come_is_logged_and_its_caller_cut(
+    start, images, monkeypatch, capsys
+):
+    """A sender may wait for ever; cut, it sends again, and the log says where its instance was."""
+    monkeypatch.setattr(receiving, "_LATE_SECONDS", 0.0)
+    monkeypatch.setattr(receiving, "APART_SECONDS", 1.0)
+    monkeypatch.setattr(receiving, "_LOOK_SECONDS", 0.2)
+    receiver = start(idle_seconds=1.0)
+    never, keep = threading.Event(), receiver.inbox.keep
+
+    def stuck(*arguments: object) -> int:
+        never.wait(30)
+        return keep(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(receiver.inbox, "keep", stuck)
+    begun = time.monotonic()
+    assert send(receiver.address[1], images) == []
+    assert time.monotonic() - begun < 20
+    never.set()
+    late = [
+        line
+        for line in map(json.loads, capsys.readouterr().out.splitlines())
+        if line["event"] == "answer late"
+    ]
+    assert [line["sender"] for line in late] == ["SCANNER"]
+    assert "receiver._store > receiver._keep" in late[0]["place"]
+    monkeypatch.setattr(receiver.inbox, "keep", keep)
+    assert len(send(receiver.address[1], images)) == 5
 
 
 def test_a_spool_that_is_gone_or_cannot_be_written_is_said(start, images, capsys):

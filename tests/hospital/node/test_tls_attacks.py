@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -267,3 +268,35 @@ def test_the_right_certificate_is_let_in_by_both_versions(receiver, images, show
         with accepted(encrypted(receiver.address[1], shown["scanner"], **limits)) as line:
             assert line.version() == version.name.replace("_", ".")
     assert not cut(socket.create_connection(("127.0.0.1", receiver.address[1])), 0.5)
+
+
+@pytest.mark.timeout(90)
+def test_a_renegotiation_is_refused(receiver, images, shown):
+    """Within TLS 1.2 it would let a caller change who it is, or cost the node its time."""
+    port, files = receiver.address[1], shown["scanner"]
+    caller = subprocess.Popen(
+        [
+            "openssl",
+            "s_client",
+            "-connect",
+            f"127.0.0.1:{port}",
+            "-tls1_2",
+            *("-cert", files["certificate"], "-key", files["key"], "-CAfile", files["authority"]),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert caller.stdin is not None
+    assert caller.stdout is not None
+    for line in caller.stdout:
+        if b"Extended master secret" in line:  # the last of what it says of its session
+            break
+    caller.stdin.write(b"R\n")  # its command to renegotiate
+    caller.stdin.flush()
+    said = caller.communicate(timeout=60)[0]
+    assert b"RENEGOTIATING" in said
+    assert b"no renegotiation" in said
+    context = calling(ArchiveTls(**files))
+    assert len(send(port, images, tls=context)) == 3
+    require_as_before(receiver, 3)

@@ -1,0 +1,78 @@
+"""One examination exported twice under new UIDs: the same man at the same times, or voxel by voxel.
+
+An archive that gives new UIDs at every export makes two studies of one. Both stay, because only a
+person can tell: what is found here is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cad.base.errors import CadError
+from cad.dicom.into.sources import SourceStudy
+from cad.folders.cohort.patients import Place
+from cad.mri.imaging.belonging import voxel_hash
+from cad.mri.imaging.nifti import read_volume
+from cad.mri.imaging.study_files import image_path
+
+# Images that both exports have: of two examinations on one day none are taken at one time.
+_LEAST_SHARE = 0.5
+_COMPARED = ("t2w", "adc")
+
+
+def same_times(study: SourceStudy, other: SourceStudy) -> bool:
+    """Tell whether most series of a study were taken at the times of another study of the man.
+
+    Parameters
+    ----------
+    study, other : SourceStudy
+        Two studies of one PatientID, by different StudyInstanceUIDs.
+
+    Returns
+    -------
+    bool
+        False where one of them states no times.
+    """
+    times, others = _times(study), _times(other)
+    if not times or not others:
+        return False
+    return len(times & others) >= _LEAST_SHARE * min(len(times), len(others))
+
+
+def _times(study: SourceStudy) -> set[tuple[str, float]]:
+    return {
+        (frame.study_date, frame.acquisition_time)
+        for frame in study.slices
+        if frame.acquisition_time is not None and frame.study_date
+    }
+
+
+def same_voxels(new: Place, others: Iterable[Place]) -> list[str]:
+    """Return the ids of those studies of a man whose T2 or ADC image is the new one's.
+
+    Parameters
+    ----------
+    new : Place
+        The new study, where it is built.
+    others : iterable of Place
+        The man's other studies in the cohort.
+
+    Returns
+    -------
+    list of str
+        ``sub-XXX[_ses-YY]``; a file that cannot be read is passed over.
+    """
+    hashes = _hashes(new)
+    return [other.study_id for other in others if hashes & _hashes(other)]
+
+
+def _hashes(place: Place) -> set[str]:
+    hashes = set()
+    for kind in _COMPARED:
+        path = image_path(place.folder, place.study_id, kind)
+        try:
+            if path.is_file():
+                hashes.add(voxel_hash(read_volume(path)))
+        except (CadError, OSError):
+            continue
+    return hashes

@@ -1,0 +1,93 @@
+"""An image that the cohort has already: are its voxels still those of its source?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.mri.imaging.nifti import read_volume
+from cad.mri.imaging.volume import Volume
+
+# A file that was changed before an image was made of it is in the image. The clocks of two
+# machines differ, and an import of many studies takes its time.
+_CLOCKS_APART_S = 3600.0
+_SAME_MM = 1e-3
+HINT = (
+    "the source was corrected, or is another's: remove the patient by cad cohort remove and import "
+    "again, or bring the source back"
+)
+
+
+def changed_since(image: Path, sources: Iterable[Path]) -> bool:
+    """Tell whether a source may have changed since an image was made of it.
+
+    The time of a file's last change of state counts, which nobody can set, and not that of its
+    content, which copying keeps.
+
+    Parameters
+    ----------
+    image : Path
+        The image in the cohort.
+    sources : iterable of Path
+        Its files in the source.
+    """
+    made = image.stat().st_mtime - _CLOCKS_APART_S
+    return any(path.stat().st_ctime > made for path in sources)
+
+
+def require_same(image: Path, made: Callable[[], Volume]) -> None:
+    """Refuse an image of the cohort whose voxels or place are not those that its source has now.
+
+    Parameters
+    ----------
+    image : Path
+        The image in the cohort.
+    made : callable
+        Returns what an import makes of the source now.
+
+    Raises
+    ------
+    CadError
+        When they differ.
+    """
+    had, now = read_volume(image), made().upright()
+    places = ((had.spacing, now.spacing), (had.origin, now.origin), (had.direction, now.direction))
+    require_equal(image, had.array, now.array)
+    for before, after in places:
+        if not np.allclose(np.ravel(before), np.ravel(after), atol=_SAME_MM):
+            text = "the source's image lies elsewhere in space than this one, made of it before"
+            raise CadError(text, file=image, hint=HINT)
+
+
+def require_equal(image: Path, had: np.ndarray, now: np.ndarray) -> None:
+    """Refuse an image whose voxels are other than those that its source has now.
+
+    Parameters
+    ----------
+    image : Path
+        The image in the cohort, for the message.
+    had, now : ndarray
+        Voxels of the cohort and of the source.
+
+    Raises
+    ------
+    CadError
+        When they differ.
+
+    Examples
+    --------
+    >>> require_equal(Path("t2w.nii.gz"), np.zeros((2, 2, 2)), np.zeros((2, 2, 2)))
+    """
+    if had.shape != now.shape:
+        text = f"{had.shape} voxels, and {now.shape} in its source now, under the same instances"
+        raise CadError(text, file=image, hint=HINT)
+    if not np.array_equal(had, now, equal_nan=had.dtype.kind == "f"):
+        differing = int(np.sum(had != now))
+        text = (
+            f"{differing} of its {had.size} voxels are other in the source now, under the same "
+            "instances"
+        )
+        raise CadError(text, file=image, hint=HINT)
