@@ -74,6 +74,7 @@ def broken(page: Path) -> list[str]:
         for target in re.findall(r"\]\(([^)\s]+)\)", text)
         if not re.match(r"[a-z]+:", target)
         and target.split("#")[0]
+        and not target.startswith("reference/generated/")
         and not (page.parent / target.split("#")[0]).exists()
     ]
 
