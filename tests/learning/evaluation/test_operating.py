@@ -16,12 +16,18 @@ from cad.base.settings import DecisionSettings
 from cad.learning.evaluation.decisions import operating
 from cad.learning.evaluation.decisions.operating import (
     OperatingChoice,
+    Side,
     choose_operating_point,
     choose_thresholds,
     promised_cut,
 )
 from cad.learning.evaluation.decisions.reject import decide
-from cad.learning.evaluation.measures.intervals import clustered_share, share_design_effect
+from cad.learning.evaluation.measures.intervals import (
+    Interval,
+    clustered_share,
+    share_design_effect,
+    share_lower_bound,
+)
 from cad.learning.logistic import fit_logistic
 
 AIMS = DecisionSettings(aim_npv=0.9, aim_ppv=0.7)
@@ -285,3 +291,112 @@ def test_how_alike_a_patients_regions_are_by_loops_over_pairs(huge: bool) -> Non
     assert operating._correlation(y, q, group) == pytest.approx(min(1.0, max(0.0, *bounds)))
     # Patients of one region each resemble nobody.
     assert operating._correlation(y, q, np.arange(len(y))) == 0
+
+
+def test_shares_by_hand() -> None:
+    # 40 values apart: two in each twentieth.
+    assert operating._sizes(np.arange(40) / 100).tolist() == list(range(2, 41, 2))
+    # Equal values stay together, however near the next one lies.
+    assert operating._sizes(np.array([0.1, 0.1, 0.1, 0.2, 0.2, 0.3])).tolist() == [3, 5, 6]
+
+
+def test_the_sequence_begins_where_one_error_could_be_borne() -> None:
+    # Clopper and Pearson at .95: 59 without an error, 93 with one, 124 with two.
+    men = np.arange(200)
+    for sizes, place in (
+        ([50, 59, 92, 93, 123, 124], 3),
+        ([50, 58, 59, 92], 2),
+        ([50, 58], 2),
+    ):
+        assert operating._start(np.array(sizes), men, 0.0, 0.95) == place
+    # A bound that lies on the aim reaches it; one that lies a little below does not.
+    correct = np.ones(100)
+    correct[0] = 0
+    bound = share_lower_bound(correct, men[:100], 1.0)
+    sizes = np.array([100, 200])
+    assert operating._start(sizes, men, 0.0, bound) == 0
+    assert operating._start(sizes, men, 0.0, bound + 1e-6) == 1
+
+
+def test_a_bound_on_the_aim_is_promised() -> None:
+    q = np.linspace(0.01, 0.5, 100)
+    men = np.arange(100)
+    bound = share_lower_bound(np.ones(100), men, 1.0)
+    choice = promised_cut(np.ones(100), q, men, bound)
+    assert choice.cut == 1
+    assert choice.bound == bound
+    assert promised_cut(np.ones(100), q, men, bound + 1e-9).cut == 0
+
+
+def test_what_a_promise_takes_by_hand() -> None:
+    # n decisions without an error have the bound .05 ** (1 / n); a little more than 58 are 59.
+    for decisions, needed in ((59.0, 59), (58.005, 59), (57.999, 58)):
+        aim = 0.05 ** (1 / decisions)
+        assert promised_cut(np.ones(20), np.arange(20) / 20, np.arange(20), aim).needed == needed
+    # Pairs whose regions are partly alike: times 1 + the correlation, however they are ordered.
+    rng = np.random.default_rng(5)
+    group = np.arange(60).repeat(2)
+    q = rng.random(120)
+    right = (rng.random(120) < 0.8).astype(float)
+    right[:40] = right[:40:2].repeat(2)
+    correlation = operating._correlation(1 - right, q, group)
+    assert 0.1 < correlation < 0.9
+    needed = int(np.ceil(np.log(0.05) / np.log(0.9) * (1 + correlation)))
+    assert promised_cut(right, q, group, 0.9).needed == needed
+
+
+def test_likeness_lies_between_none_and_whole() -> None:
+    q = np.full(40, 0.5)
+    group = np.arange(20).repeat(2)
+    # One of each pair is malignant: less alike than by chance counts as not alike.
+    assert operating._correlation(np.tile([0.0, 1.0], 20), q, group) == 0
+    # Both or none are: wholly alike, and the standard error goes no further.
+    rare = np.zeros(40)
+    rare[:6] = 1
+    assert operating._correlation(rare, q, group) == 1
+
+
+def test_the_sentence_names_shares_aims_and_promises() -> None:
+    observed = Interval(0.93, 0.9, 0.96, "by hand")
+    benign = Side(0.9, 0.2, 0.5, observed, 40, "", bound=0.9, needed=29)
+    malignant = Side(None, 0.7, 0.25, observed, 20, "", bound=0.85)
+    assert malignant.needed == 0
+    assert benign.promise == 0.9
+    choice = OperatingChoice(benign, malignant, 0.25)
+    assert choice.sentence() == (
+        "by the thresholds alone: benign 50%, refer 25%, malignant 25%; "
+        "negative predictive value 0.93 (aim 0.9, promised 0.90); "
+        "positive predictive value 0.93 (promised 0.85)."
+    )
+    nothing = Side(0.9, 0.0, 0.0, observed, 0, "nothing is decided")
+    untested = Side(0.8, 0.7, 0.25, observed, 20, "")
+    assert OperatingChoice(nothing, untested, 0.75).sentence() == (
+        "by the thresholds alone: benign 0%, refer 75%, malignant 25%; "
+        "negative predictive value: nothing is decided; "
+        "positive predictive value 0.93 (aim 0.8, no promise)."
+    )
+
+
+def test_two_patients_and_two_classes_are_enough() -> None:
+    y = np.array([0.0, 1.0, 0.0, 1.0])
+    q = np.array([0.1, 0.8, 0.3, 0.9])
+    settings = DecisionSettings(aim_npv=0.9)
+    choice = choose_operating_point(y, q, np.array([0, 0, 1, 1]), settings)
+    assert "it takes 29 decisions" in choice.benign.note
+    # The costs' threshold has no note where something lies beyond it.
+    assert choice.malignant.n > 0
+    assert choice.malignant.note == ""
+    with pytest.raises(CadError, match="2 malignant, 2 benign of 1"):
+        choose_operating_point(y, q, np.zeros(4), settings)
+    with pytest.raises(CadError, match="4 malignant, 0 benign of 2"):
+        choose_operating_point(np.ones(4), q, np.array([0, 0, 1, 1]), settings)
+
+
+def test_a_threshold_of_the_costs_that_nothing_lies_beyond_decides_nothing() -> None:
+    y = np.array([0.0, 1.0, 0.0, 1.0])
+    q = np.array([0.4, 0.45, 0.4, 0.45])
+    far = DecisionSettings(aim_npv=0.9, false_positive=100.0)
+    assert far.thresholds[1] > 0.9
+    choice = choose_operating_point(y, q, np.arange(4), far)
+    assert choice.malignant.note == "no region lies beyond the threshold: nothing is decided"
+    assert np.isnan(choice.malignant.promise)

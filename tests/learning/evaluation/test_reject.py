@@ -74,6 +74,16 @@ def test_no_other_thresholds_cost_less_on_calibrated_probabilities() -> None:
     assert best <= min(others) + 0.01
 
 
+def test_a_probability_on_the_threshold_is_not_above_it() -> None:
+    # 1 / (1 + 4) = .2: called benign where nothing may be referred, so that both regions are wrong.
+    curve = reject_curve([1, 0], [0.2, 0.9], COSTS, points=9)
+    rates = zip(curve["reject_rate"], curve["error_rate"], curve["error_reject_ratio"], strict=True)
+    referring = [(rate, error, ratio) for rate, error, ratio in rates if rate > 0]
+    assert referring
+    for rate, error, ratio in referring:
+        assert ratio == pytest.approx((error - 1) / rate)
+
+
 def test_curve_runs_from_much_to_nothing() -> None:
     y, q = calibrated()
     curve = reject_curve(y, q, COSTS)

@@ -202,6 +202,16 @@ def training(change_table: Callable[[pd.DataFrame], pd.DataFrame]) -> Change:
     return change
 
 
+def weights(name: str, value: float) -> Change:
+    def change(contents: dict[str, bytes]) -> None:
+        with np.load(io.BytesIO(contents["weights.npz"])) as archive:
+            stored = dict(archive)
+        stored[name] = np.full_like(stored[name], value)
+        contents["weights.npz"] = arrays(**stored)
+
+    return change
+
+
 HALF = np.full(5, 0.5)
 ROWS = np.zeros((5, 4))
 BROKEN: dict[str, tuple[Change, str]] = {
@@ -224,6 +234,8 @@ BROKEN: dict[str, tuple[Change, str]] = {
     "no number": (reference(ROWS, np.r_[HALF[:4], np.nan]), "not within 0 to 1"),
     "a column absent": (training(lambda t: t.drop(columns="w")), "no column 'w'"),
     "words": (training(lambda t: t.assign(w="high")), "column 'w' holds no numbers"),
+    # No prediction asks for the variances: that they are none is seen by their declaration.
+    "no variance": (weights("steps.0.1.var_", np.nan), "StandardScaler.var_ holds NaN"),
 }
 
 

@@ -41,6 +41,7 @@ from cad.run.stages.predict import (
 T2W = ["t2w_intensity_mean", "t2w_intensity_median"]
 ADC = ["adc_intensity_mean", "adc_intensity_median"]
 AIM = DecisionSettings(aim_npv=0.8)
+EASY = DecisionSettings(aim_npv=0.6)
 
 
 def model(name: str, features: list[str], seed: int = 0, **more: Any) -> Bundle:
@@ -241,7 +242,10 @@ def test_each_man_has_a_fit_of_his_own(tmp_path: Path, monkeypatch: pytest.Monke
         np.testing.assert_array_equal(rows, X.to_numpy()[start : start + 2])
     assert (scores.table["model"] == "m").all()
     assert len(scores.notes) == 1
-    assert scores.notes[0].startswith("transductive: each patient's regions joined")
+    assert scores.notes[0] == (
+        "transductive: each patient's regions joined the model's fit without labels; a probability "
+        "rests on the patient's other regions, too, and on no other new patient"
+    )
 
 
 def test_the_settings_of_several_models_are_the_firsts_with_all_images() -> None:
@@ -277,6 +281,10 @@ def test_new_men_are_measured_on_the_first_models_scale() -> None:
     assert scale is not None
     np.testing.assert_array_equal(scale.landmarks, landmarks)
     assert first_scale([model("plain", T2W), scaled]) is None
+    damaged = model("damaged", T2W, preparation={"nyul_landmarks": "none"})
+    with pytest.raises(CadError, match="content is not a model") as refused:
+        first_scale([damaged, scaled])
+    assert refused.value.file == "damaged"
 
 
 @pytest.mark.parametrize("aims", [{"aim_npv": 0.8}, {"aim_ppv": 0.6}])
@@ -390,3 +398,97 @@ def test_the_record_of_each_model() -> None:
     # Neither has a joint model: a stated prevalence moves nothing.
     assert records["m"]["joint"] is None
     assert records["m"]["prevalence"] == {"stated": None, "men": None, "regions": None}
+
+
+def new_men(tmp_path: Path, table_columns: dict[str, str]) -> tuple[Any, Extracted, Any]:
+    """Eight regions of four men: the second man without ADC, the last region without any image."""
+    X = regions(8)
+    X.loc[[2, 3], ADC] = np.nan
+    X.loc[7] = np.nan
+    extracted = cohort(tmp_path, X)
+    keys = extracted.features[KEYS]
+    truth = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, np.nan])
+    labels = keys.assign(
+        truth=truth,
+        p=np.where(np.isnan(truth), 0.5, truth),
+        label_kind="one_sided",
+        readers_mean=0.4,
+        age=np.nan,
+        psa_density=np.nan,
+        man_truth=np.nan,
+    )
+    rois = keys.drop(columns="study_id").assign(label=1, zone="PZ", histology="", isup="")
+    scores = keys[["participant_id", "roi_id"]].assign(reader_id="r1", score=3, scale="x")
+    aggregated = SimpleNamespace(
+        table=SimpleNamespace(keys=keys, labels=labels, X=X),
+        rois=rois,
+        scores=scores,
+        grades=scores.assign(probability=0.25).drop(columns=["score", "scale"]),
+        labels=labels.drop(columns="study_id"),
+        provenance=extracted.provenance,
+        own_rows=len(X),
+        simulated=False,
+    )
+    settings = PipelineSettings.model_validate({"name": "x", "validate": {"bootstraps": 20}})
+    loaded = SimpleNamespace(
+        settings=settings.model_copy(update={"decision": EASY}),
+        folder=RunFolder(tmp_path / "run"),
+        table_columns=table_columns,
+    )
+    return loaded, extracted, aggregated
+
+
+def test_each_region_has_the_thresholds_of_its_model(tmp_path: Path) -> None:
+    both = model("both", [*T2W, *ADC])
+    untaught = model("alone", T2W, seed=1, training={"simulated": True, "patients": 60})
+    alone = replace(untaught, training=untaught.training.assign(truth=np.nan))
+    loaded, extracted, aggregated = new_men(tmp_path, {})
+    judged = predict.predict(loaded, extracted, aggregated, [both, alone])
+    point = operating_point(both, EASY)
+    assert point is not None
+    # A model without histology has no point: its thresholds are those of the costs.
+    assert operating_point(alone, EASY) is None
+    assert 0 < point.thresholds[0] != EASY.thresholds[0]
+    assert judged.thresholds == point.thresholds
+    assert judged.results["model"].tolist() == ["both"] * 2 + ["alone"] * 2 + ["both"] * 3 + [""]
+    # Nothing scored the last region: it stands under the limits of the first model.
+    of_row = [point.thresholds] * 2 + [EASY.thresholds] * 2 + [point.thresholds] * 4
+    np.testing.assert_array_equal(judged.lower, [lower for lower, _ in of_row])
+    np.testing.assert_array_equal(judged.upper, [upper for _, upper in of_row])
+    scored = score_rows([both, alone], extracted, loaded.folder)
+    np.testing.assert_array_equal(judged.results["belief"], scored.table["belief"])
+    np.testing.assert_array_equal(judged.results["probability"], scored.table["belief"])
+    assert list(judged.summary.at_training) == ["both"]
+    assert judged.summary.at_training["both"].as_dict() == point.as_dict()
+    assert judged.summary.operating_point is None
+    assert judged.summary.patient_level is not None
+    assert judged.model is not None
+    assert judged.model["name"] == "both, alone"
+    assert judged.model["sha256"] == "hash-both"
+    assert judged.model["models"]["both"]["thresholds"] == point.thresholds
+    assert judged.model["models"]["alone"]["thresholds"] == EASY.thresholds
+    # One of the two was taught by simulated men: it decides on no real man, and a page says so.
+    assert judged.undecided_models == ("alone",)
+    assert judged.simulated
+    assert 0 <= judged.timings["score"] < 60
+    (failure,) = judged.failures
+    assert (failure.participant_id, failure.roi_id, failure.stage) == ("sub-3", "7", "score")
+    assert failure.hint == (
+        "add the images, draw the region where all of them show it, or name a second --model that "
+        "was trained without them (without --model the released ones are taken in order)"
+    )
+    assert len(judged.explanations) > 0
+    assert judged.men.index.tolist() == ["sub-0", "sub-1", "sub-2", "sub-3"]
+    assert any("model alone has no validated histology" in note for note in judged.notes)
+
+
+def test_a_prediction_of_real_men_by_real_men_is_not_simulated(tmp_path: Path) -> None:
+    both = model("both", [*T2W, *ADC])
+    # What is written into a table has no place for explanations.
+    loaded, extracted, aggregated = new_men(tmp_path, {"patient": "participant_id"})
+    judged = predict.predict(loaded, extracted, aggregated, [both])
+    assert not judged.simulated
+    assert judged.undecided_models == ()
+    assert judged.explanations == []
+    made_up = SimpleNamespace(**{**vars(aggregated), "simulated": True})
+    assert predict.predict(loaded, extracted, made_up, [both]).simulated

@@ -312,7 +312,7 @@ def _sizes(value: np.ndarray) -> np.ndarray:
 
 def _start(sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float) -> int:
     """Return the place of the first share that could pass; their number where none could."""
-    for errors in range(ERRORS_AT_START, -1, -1):
+    for errors in reversed(range(ERRORS_AT_START + 1)):
         for place, size in enumerate(sizes):
             correct = np.ones(size)
             correct[:errors] = 0.0
