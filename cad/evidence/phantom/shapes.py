@@ -128,6 +128,13 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
     -------
     ndarray of uint8, shape (n_z, n_y, n_x)
         1 + index into ``shapes``; 0 where no shape is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sphere = Shape("gland", (0.0, 0.0, 0.0), (1.5, 1.5, 1.5))
+    >>> paint([sphere], np.arange(-2.0, 3), np.arange(-2.0, 3), np.zeros(1))[0].tolist()
+    [[0, 0, 0, 0, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0]]
     """
     out = np.zeros((len(z), len(y), len(x)), np.uint8)
     for number, shape in enumerate(shapes, start=1):

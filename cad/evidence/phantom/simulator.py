@@ -196,12 +196,14 @@ def write_cohort(
             delayed(_write_patient)(build, seed, index, protocols, prevalence, variation)
             for index in range(patients)
         )
-        tables = [pd.concat([rows[k] for rows in made], ignore_index=True) for k in range(4)]
+        tables = []
+        for rows_of_patients in zip(*made, strict=True):
+            tables.append(pd.concat(rows_of_patients, ignore_index=True))
         people, rois, scores, latent = tables
         readers = pd.DataFrame(
             {
-                "reader_id": [r.reader_id for r in readers_of_all],
-                "expert": [int(r.expert) for r in readers_of_all],
+                "reader_id": [reader.reader_id for reader in readers_of_all],
+                "expert": [int(reader.expert) for reader in readers_of_all],
             }
         )
         write_tables(
@@ -324,9 +326,14 @@ def _scene(
     fields = draw_fields(rng, protocol.texture_half)
     bias = rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
     bias[3:] = np.abs(bias[3:])  # surface coils: brighter towards the skin
+    shapes = list(anatomy.shapes)
+    tissues = dict(anatomy.tissues)
+    for region in regions:
+        shapes += region.shapes
+        tissues[region.shapes[-1].tissue] = region.tissue
     return Scene(
-        [*anatomy.shapes, *(shape for region in regions for shape in region.shapes)],
-        anatomy.tissues | {region.shapes[-1].tissue: region.tissue for region in regions},
+        shapes,
+        tissues,
         placement,
         fields,
         -np.array(protocol.texture_half),
@@ -349,25 +356,27 @@ def _views(
         angle = beside.uniform(0, 2 * np.pi)
         length = beside.uniform(0, variation.displacement_mm)
         moved[series, :2] += length * np.array([np.cos(angle), np.sin(angle)])
-    return [
-        View(scene, grid, shift, move, protocol.supersample)
-        for grid, shift, move in zip(
-            (protocol.t2, protocol.adc, protocol.dce), shifts, moved, strict=True
-        )
-    ]
+    views = []
+    grids = (protocol.t2, protocol.adc, protocol.dce)
+    for grid, shift, displacement in zip(grids, shifts, moved, strict=True):
+        views.append(View(scene, grid, shift, displacement, protocol.supersample))
+    return views
 
 
 def _outlined(
     regions: list[TrueRegion], maps: dict[str, Volume]
 ) -> tuple[list[TrueRegion], dict[str, Volume]]:
     """Keep the regions that every reader outlined; labels are numbered anew, without gaps."""
-    present = set.intersection(*({int(v) for v in np.unique(m.array)} for m in maps.values()))
+    outlined = set(range(1, len(regions) + 1))
+    for labels in maps.values():
+        outlined &= set(np.unique(labels.array).tolist())
+    old_labels = sorted(outlined)
     renumber = np.zeros(len(regions) + 1, np.uint8)
-    drawn = [label for label in range(1, len(regions) + 1) if label in present]
-    renumber[drawn] = np.arange(1, len(drawn) + 1)
-    return [regions[label - 1] for label in drawn], {
-        name: labels.with_array(renumber[labels.array]) for name, labels in maps.items()
-    }
+    renumber[old_labels] = np.arange(1, len(old_labels) + 1)
+    renumbered = {}
+    for name, labels in maps.items():
+        renumbered[name] = labels.with_array(renumber[labels.array])
+    return [regions[label - 1] for label in old_labels], renumbered
 
 
 def _zones(view: View) -> Volume:
@@ -414,23 +423,24 @@ def _write_patient(
             "participant_id": name,
             "roi_id": ids,
             "label": range(1, len(regions) + 1),
-            "zone": [r.zone for r in regions],
-            "histology": ["malignant" if r.malignant else "benign" for r in regions],
-            "isup": [r.isup for r in regions],
+            "zone": [region.zone for region in regions],
+            "histology": ["malignant" if region.malignant else "benign" for region in regions],
+            "isup": [region.isup for region in regions],
         }
     )
     latent = pd.DataFrame(
         {
             "participant_id": name,
             "roi_id": ids,
-            "kind": [r.kind for r in regions],
-            "latent": [r.latent for r in regions],
-            "conspicuity": [conspicuity(r) for r in regions],
-            "radius": [r.radius for r in regions],
-            "isup": [r.isup for r in regions],
-            **{name: [getattr(r.tissue, name) for r in regions] for name in UNEXPLAINED},
+            "kind": [region.kind for region in regions],
+            "latent": [region.latent for region in regions],
+            "conspicuity": [conspicuity(region) for region in regions],
+            "radius": [region.radius for region in regions],
+            "isup": [region.isup for region in regions],
         }
     )
+    for parameter in UNEXPLAINED:
+        latent[parameter] = [getattr(region.tissue, parameter) for region in regions]
     people = pd.DataFrame({"participant_id": [name], "site": [patient.site], "sex": ["M"]})
     scores = patient.scores.assign(participant_id=name)[
         ["participant_id", "roi_id", "reader_id", "scale", "score"]

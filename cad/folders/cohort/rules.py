@@ -16,10 +16,12 @@ HISTOLOGY = ("malignant", "benign")
 
 _PARTICIPANT = re.compile(r"sub-[A-Za-z0-9]+")
 _SESSION = re.compile(r"ses-[A-Za-z0-9]+")
-_TABLES = table_beside(__file__)
-_PLAUSIBLE: dict[str, list[float]] = _TABLES["plausible"]
+_PLAUSIBLE: dict[str, list[float]] = table_beside(__file__)["plausible"]
 _MALE = ("m", "male", "o", "n/a")
 _LARGEST_LABEL = 2**31 - 1
+_STRANGER = "the patient is not in participants.tsv"
+_Rule = tuple[pd.Series, str]
+"""The rows that break a rule, and what is said of one; in braces the row's own cells."""
 
 
 def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
@@ -86,7 +88,8 @@ def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
     DataFrame
         A copy; values that are impossible or no number are NaN.
     """
-    path, out = root / "participants.tsv", table.copy()
+    path = root / "participants.tsv"
+    out = table.copy()
     for name in _PLAUSIBLE.keys() & set(table.columns):
         values = pd.to_numeric(table[name], errors="coerce").astype(float)
         out[name] = values.where(values.between(*_PLAUSIBLE[name]))
@@ -119,7 +122,7 @@ def check_rois(
     rois : DataFrame
         Columns ``participant_id, roi_id, zone, histology, isup`` as text, ``label`` as a number;
         ``session_id`` and ``sector`` are optional.
-    known : set of str
+    participant_ids : set of str
         The patients of ``participants.tsv``.
     problems : list of CadError
         An error is appended for each row and rule that it breaks.
@@ -137,22 +140,42 @@ def check_rois(
     ranges = [grade_range(grade_text(cell)) for cell in rois["isup"]]
     lowest = pd.Series([low for low, _ in ranges], index=rois.index, dtype=int)
     highest = pd.Series([high for _, high in ranges], index=rois.index, dtype=int)
-    listed, known_zone = sector.isin(SECTOR_NAMES), rois["zone"].isin(ZONES)
-    broken = {
-        "stranger": ~rois["participant_id"].isin(participant_ids),
-        "same_id": same_id,
-        "same_label": same_label & ~same_id,
-        "label": ~(label.between(1, _LARGEST_LABEL) & (label == label.round())),
-        "zone": rois["zone"].notna() & ~known_zone,
-        "sector": sector.notna() & ~listed,
-        "zone_of_sector": known_zone & listed & (rois["zone"] != zone_of_sector),
-        "histology": rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
+    is_sector = sector.isin(SECTOR_NAMES)
+    is_zone = rois["zone"].isin(ZONES)
+    is_label = label.between(1, _LARGEST_LABEL) & (label == label.round())
+    rules: list[_Rule] = [
+        (~rois["participant_id"].isin(participant_ids), _STRANGER),
+        (same_id, "the ROI is listed twice"),
+        (same_label & ~same_id, "label {label:g} is used by two ROIs of this study"),
+        (~is_label, "label must be a positive integer, found {label:g}"),
+        (rois["zone"].notna() & ~is_zone, "zone {zone!r} is none of PZ TZ CZ AFS n/a"),
+        (
+            sector.notna() & ~is_sector,
+            "sector {sector!r} is no side, level and sector of PI-RADS v2.1, as 'left mid PZpl'",
+        ),
+        (
+            is_zone & is_sector & (rois["zone"] != zone_of_sector),
+            "zone {zone} contradicts sector {sector!r}",
+        ),
+        (
+            rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
+            "histology {histology!r} is none of malignant benign n/a",
+        ),
         # Grade 0 is tissue without cancer; grade 1 is cancer, significant or not.
-        "benign_isup": (lowest >= 1) & (rois["histology"] == "benign"),
-        "malignant_isup": (highest == 0) & (rois["histology"] == "malignant"),
-        "session": (session != "") & ~session.str.fullmatch(_SESSION.pattern),
-    }
-    _apply(broken, rois, root / "rois.tsv", problems)
+        (
+            (lowest >= 1) & (rois["histology"] == "benign"),
+            "histology benign contradicts isup {isup}",
+        ),
+        (
+            (highest == 0) & (rois["histology"] == "malignant"),
+            "histology malignant contradicts isup {isup}",
+        ),
+        (
+            (session != "") & ~session.str.fullmatch(_SESSION.pattern),
+            "session_id {session_id!r} is not ses- and letters or digits",
+        ),
+    ]
+    _apply(rules, rois, root / "rois.tsv", problems)
 
 
 def check_grades_of_men(
@@ -212,7 +235,7 @@ def check_scores(
         missing.
     rois : DataFrame
         Rows of ``rois.tsv``: the regions that may be scored.
-    known, readers : set of str
+    participant_ids, readers : set of str
         The patients of ``participants.tsv`` and the readers of ``readers.tsv``.
     problems : list of CadError
         An error is appended for each row and rule that it breaks.
@@ -223,14 +246,17 @@ def check_scores(
     roi_of = pd.MultiIndex.from_frame(scores[["participant_id", "roi_id"]])
     regions = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
     patient_known = scores["participant_id"].isin(participant_ids)
-    broken = {
-        "stranger": ~patient_known,
-        "no_region": patient_known & ~roi_of.isin(regions),
-        "no_reader": ~scores["reader_id"].isin(readers),
-        "twice": scores.duplicated(["participant_id", "roi_id", "reader_id"]),
-        "score": scores["wrong"] != "",
-    }
-    _apply(broken, scores, root / "scores.tsv", problems)
+    rules: list[_Rule] = [
+        (~patient_known, _STRANGER),
+        (patient_known & ~roi_of.isin(regions), "scores for a ROI that is not in rois.tsv"),
+        (~scores["reader_id"].isin(readers), "reader {reader_id} is not in readers.tsv"),
+        (
+            scores.duplicated(["participant_id", "roi_id", "reader_id"]),
+            "reader {reader_id} scored this ROI twice",
+        ),
+        (scores["wrong"] != "", "{wrong}"),
+    ]
+    _apply(rules, scores, root / "scores.tsv", problems)
 
 
 def _score_problem(scale: object, score: float) -> str:
@@ -243,13 +269,11 @@ def _score_problem(scale: object, score: float) -> str:
     return ""
 
 
-def _apply(
-    broken: dict[str, pd.Series], table: pd.DataFrame, path: Path, problems: list[CadError]
-) -> None:
+def _apply(rules: list[_Rule], table: pd.DataFrame, path: Path, problems: list[CadError]) -> None:
     """Add one problem per row that breaks a rule; only those rows are visited."""
-    for rule, rows in broken.items():
-        for _, row in table[rows].iterrows():
-            message = _TABLES[path.stem][rule].format_map(row)
+    for broken, message in rules:
+        for _, row in table[broken].iterrows():
+            problem = message.format_map(row)
             problems.append(
-                CadError(message, file=path, patient=row["participant_id"], roi=row["roi_id"])
+                CadError(problem, file=path, patient=row["participant_id"], roi=row["roi_id"])
             )

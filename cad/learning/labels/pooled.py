@@ -268,6 +268,15 @@ def refuse_outside(grades: Array) -> None:
     ------
     CadError
         For the first grade outside; the message has its value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> refuse_outside(np.array([[0.25, 1.0], [np.nan, 0.0]]))
+    >>> refuse_outside(np.array([[0.25, 4.0]]))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    cad.base.errors.CadError: a reader's grade is 4, must lie in [0, 1] ...
     """
     values = grades[np.isfinite(grades)]
     outside = values[(values < 0) | (values > 1)]

@@ -43,6 +43,18 @@ def fold_labels(
         ``certain`` gives it.
     note : str
         Sentence that the run must show; empty when there is none.
+
+    Examples
+    --------
+    Two readers and, for the last region, histology:
+
+    >>> import numpy as np
+    >>> grades = np.array([[0.25, 0.75], [1.0, 1.0], [0.0, np.nan]])
+    >>> unknown = np.full(3, np.nan)
+    >>> certain = np.array([np.nan, np.nan, 1.0])
+    >>> y, eta, note = fold_labels("mean", grades, unknown, certain, np.arange(3))
+    >>> y.tolist()
+    [0.5, 1.0, 1.0]
     """
     rule = consensus_rule(name).fit(grades[train], truth[train])
     belief = rule.predict(grades)

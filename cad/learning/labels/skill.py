@@ -89,6 +89,17 @@ def reader_skill(
     against : str
         Truth that readers are measured against: "histology", or "the mean of the other readers"
         where histology does not have both classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.tile([0.0, 1.0], 20)
+    >>> sure = np.where(truth == 1, 0.75, 0.25)
+    >>> guessing = np.tile([0.25, 0.25, 0.75], 14)[:40]
+    >>> grades = np.column_stack([sure, guessing])
+    >>> table, _, against = reader_skill(grades, ["sure", "guessing"], truth, np.arange(40))
+    >>> against, table["sensitivity"].tolist()
+    ('histology', [1.0, 0.3])
     """
     pooled = PooledReaders().fit(grades, truth)
     identified = pooled.identified_

@@ -644,6 +644,14 @@ def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
         Weights of the rows; a row of weight zero is not drawn where others have to go.
     most : int
         Number of rows above which that many are drawn at random.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> drawn_rows(np.ones(4), most=10).tolist()
+    [0, 1, 2, 3]
+    >>> len(drawn_rows(np.ones(100), most=10))
+    10
     """
     if len(weight) <= most:
         return np.arange(len(weight))

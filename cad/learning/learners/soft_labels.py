@@ -153,6 +153,15 @@ def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> So
     -------
     SoftLabels
         Kind and bounds of every sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels = read_labels(np.array([1.0, 0.6]), np.array([0.0, 0.1]), "drop", precision=0.01)
+    >>> labels.kinds.tolist()
+    [1, 2]
+    >>> labels.lower.round(3).tolist(), labels.upper.round(3).tolist()
+    ([0.0, 0.0], [0.0, 0.847])
     """
     ends = np.array([p - half_width, p + half_width])
     outside = np.array([ends[0] <= _TIE, ends[1] >= 1 - _TIE])
@@ -248,6 +257,16 @@ def probabilistic_problem(
     scale : float or None
         The scale s that divides decision values before they become probabilities; None to learn
         s >= 0.
+
+    Examples
+    --------
+    A certain label has one row, a soft one a row for each bound:
+
+    >>> import numpy as np
+    >>> labels = read_labels(np.array([1.0, 0.0, 0.6]), np.array([0.0, 0.0, 0.1]), "drop", 0.01)
+    >>> problem = probabilistic_problem(labels, np.ones(3), np.ones(3), scale=None)
+    >>> problem.A.shape
+    (4, 3)
     """
     soft = labels.bounded & (cost_soft > 0)
     certain = labels.certain & (cost_certain > 0)

@@ -208,6 +208,20 @@ def walk(
         Next nodes; a leaf names itself.
     values : ndarray, shape (n_nodes,)
         Value of each node; those of leaves are summed.
+
+    Examples
+    --------
+    One tree that asks once whether a feature is at most .5:
+
+    >>> import numpy as np
+    >>> rows = np.array([[0.2], [0.8]], np.float32)
+    >>> features = np.zeros(3, np.int32)
+    >>> left = np.array([1, 1, 2], np.int32)
+    >>> right = np.array([2, 1, 2], np.int32)
+    >>> values = np.array([0.0, 10.0, 20.0])
+    >>> roots = np.zeros(1, np.int32)
+    >>> walk(rows, roots, features, np.array([0.5, 0.0, 0.0]), left, right, values).tolist()
+    [10.0, 20.0]
     """
     total = np.zeros(len(rows))
     for i in range(len(rows)):

@@ -108,6 +108,14 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
         Values in ascending order; at least one.
     out : record of ``RECORD``
         Changed in place: each of its fields gets a statistic.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> out = np.zeros(1, RECORD)
+    >>> summarise_ordered(np.array([1.0, 2.0, 6.0]), out[0])
+    >>> out["mean"].tolist(), out["median"].tolist()
+    ([3.0], [2.0])
     """
     n = len(ordered)
     total = 0.0
@@ -209,6 +217,12 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
         Place of each value from 0 (smallest) to 1 (largest), by cumulative weight.
     share : float
         Share of the weight below the percentile, 0 to 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weighted_percentile(np.array([1.0, 2.0, 4.0]), np.array([0.0, 0.5, 1.0]), 0.75)
+    3.0
     """
     # The first place at or beyond the share: both neighbours then enclose it.
     high = min(int(np.searchsorted(place, share)), len(place) - 1)

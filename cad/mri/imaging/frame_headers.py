@@ -193,13 +193,7 @@ def _lay_macros(group: Dataset, flat: Dataset) -> None:
             _lay(item, flat)
             for inner in item.get("DiffusionGradientDirectionSequence") or []:
                 _lay(inner, flat)
-    # Of Philips' copy of the classic header the scale slope alone: its positions are not used.
-    copy = vendor.private(group, 0x2005, "Philips MR Imaging DD 005", 0x0F)
-    items = copy if isinstance(copy, pydicom.Sequence) else []
-    slope = vendor.philips_scale_slope(items[0]) if items else None
-    if slope is not None:
-        block = flat.private_block(0x2005, "Philips MR Imaging DD 001", create=True)
-        block.add_new(0x0E, "FL", slope)
+    vendor.lay_scale_slope(group, flat)
 
 
 def _lay(source: Dataset, flat: Dataset) -> None:

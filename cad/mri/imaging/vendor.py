@@ -46,6 +46,8 @@ class PrivateElement(NamedTuple):
 
 _CSA = "SIEMENS CSA HEADER"
 _OF_MOSAIC = "image header of a mosaic"
+_SCALE_SLOPE = "scale slope"
+_COPY = "copy of the classic header"
 ELEMENTS = (
     PrivateElement("Siemens", "SIEMENS MR HEADER", 0x0019, 0x0A, "slices in a mosaic"),
     PrivateElement("Siemens", "SIEMENS MR HEADER", 0x0019, 0x0C, "b-value"),
@@ -56,7 +58,8 @@ ELEMENTS = (
     PrivateElement("GE", "GEMS_ACQU_01", 0x0019, 0x9C, "pulse sequence"),
     PrivateElement("GE", "GEMS_ACQU_01", 0x0019, 0xB3, "phase encoding of both polarities"),
     PrivateElement("Philips", "Philips Imaging DD 001", 0x2001, 0x03, "b-value"),
-    PrivateElement("Philips", "Philips MR Imaging DD 001", 0x2005, 0x0E, "scale slope"),
+    PrivateElement("Philips", "Philips MR Imaging DD 001", 0x2005, 0x0E, _SCALE_SLOPE),
+    PrivateElement("Philips", "Philips MR Imaging DD 005", 0x2005, 0x0F, _COPY),
     PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x09, "b-value"),
     PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x50, "slices in a grid"),
     PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x51, "headers of a grid"),
@@ -76,8 +79,8 @@ def _tags(elements: Iterable[PrivateElement]) -> list[int]:
     return sorted(set(tags))
 
 
-TAGS = _tags(row for row in ELEMENTS if row.meaning != _OF_MOSAIC)
-"""What a header must be read with."""
+TAGS = _tags(row for row in ELEMENTS if row.meaning not in (_OF_MOSAIC, _COPY))
+"""What a header must be read with; the copy lies inside what an enhanced image is read with."""
 CSA_TAGS = _tags(row for row in ELEMENTS if row.meaning == _OF_MOSAIC)
 """What the header of a mosaic must be read with besides: it is long."""
 # These makers state b only where it is not 0.
@@ -152,7 +155,32 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     float or None
         None where it is absent or 0.
     """
-    return _number(_stated(dataset, "scale slope")) or None
+    return _number(_stated(dataset, _SCALE_SLOPE)) or None
+
+
+def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
+    """Put Philips' scale slope of one frame where a classic header has it.
+
+    An enhanced image has it in a copy of the classic header, of which nothing else is used: its
+    positions are not those of the frame.
+
+    Parameters
+    ----------
+    group : Dataset
+        Functional groups of a frame, or those that all frames share.
+    flat : Dataset
+        Header of the frame, which gets the element.
+    """
+    copies = _stated(group, _COPY)
+    if not isinstance(copies, Sequence) or len(copies) == 0:
+        return
+    slope = philips_scale_slope(copies[0])
+    if slope is None:
+        return
+    for row in ELEMENTS:
+        if row.meaning == _SCALE_SLOPE:
+            block = flat.private_block(row.group, row.creator, create=True)
+            block.add_new(row.element, "FL", slope)
 
 
 def grid_slices(dataset: Dataset) -> list[Dataset]:
@@ -270,7 +298,7 @@ def phase_encoding_positive(dataset: Dataset) -> bool | None:
     bool or None
         None where the CSA image header does not say it.
     """
-    content = private(dataset, 0x0029, _CSA, 0x10)
+    content = _stated(dataset, _OF_MOSAIC)
     if not isinstance(content, bytes):
         return None
     try:

@@ -45,37 +45,52 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
     if not estimators:
         return None
     fitted = [getattr(estimator, "best_estimator_", estimator) for estimator in estimators]
-    steps = [
-        estimator_of_fold.steps
-        if isinstance(estimator_of_fold, Pipeline)
-        else [("", estimator_of_fold)]
-        for estimator_of_fold in fitted
-    ]
-    learners = [
-        getattr(estimator_of_fold[-1][1], "learner", estimator_of_fold[-1][1])
-        for estimator_of_fold in steps
-    ]  # recalibrated
-    first, search = learners[0], estimators[0]
+    learners = [_learner_of(estimator) for estimator in fitted]
+    first = learners[0]
     description: JsonObject = {
         "learner": type(first).__name__,
         "parameters": _parameters(first),
-        "steps": [{"name": type(step).__name__, **_parameters(step)} for _, step in steps[0][:-1]],
+        "steps": _steps_before(fitted[0]),
         "members": _members(learners),
         "trees": _trees(first),
         "weights": _weights(learners),
         "start": _start(first),
         "fits": len(fitted),
     }
+    search = estimators[0]
     if isinstance(search, PatientGridSearch):
         description["grid"] = search.grid
-        description["criterion"], description["inner_folds"] = search.criterion, search.n_folds
+        description["criterion"] = search.criterion
+        description["inner_folds"] = search.n_folds
     description["sentence"] = _weights_sentence(description["weights"])
     return dict(json_safe(description))
 
 
+def _learner_of(estimator: Any) -> Any:
+    """Return the learner at the end of a pipeline; of a recalibrated one, the one within."""
+    learner = estimator
+    if isinstance(estimator, Pipeline):
+        learner = estimator.steps[-1][1]
+    return getattr(learner, "learner", learner)
+
+
+def _steps_before(estimator: Any) -> list[JsonObject]:
+    """Return the class name and the parameters of each step before the learner."""
+    if not isinstance(estimator, Pipeline):
+        return []
+    steps = []
+    for _, step in estimator.steps[:-1]:
+        steps.append({"name": type(step).__name__, **_parameters(step)})
+    return steps
+
+
 def _parameters(step: Any) -> JsonObject:
     """Return the parameters that an estimator has; one of an older bundle lacks newer ones."""
-    return {k: v for k, v in vars(step).items() if not k.endswith("_") and not k.startswith("_")}
+    parameters = {}
+    for name, value in vars(step).items():
+        if not name.startswith("_") and not name.endswith("_"):
+            parameters[name] = value
+    return parameters
 
 
 def _weights(learners: Sequence[Any]) -> JsonObject | None:
@@ -89,19 +104,24 @@ def _weights(learners: Sequence[Any]) -> JsonObject | None:
                 value = point.get(name, "given")
                 key = value if isinstance(value, str) else f"{value:g}"
                 weights[name][key] = weights[name].get(key, 0.0) + point["weight"] / len(learners)
-    return {name: dict(sorted(shares.items())) for name, shares in weights.items()}
+    for name, shares in weights.items():
+        weights[name] = dict(sorted(shares.items()))
+    return weights
 
 
 def _members(learners: Sequence[Any]) -> list[int] | None:
     if all(isinstance(learner, AveragedProbabilisticSVC) for learner in learners):
         counts = [len(learner.points_) for learner in learners]
         return [min(counts), max(counts)]
-    return [1, 1] if all(isinstance(learner, KernelMachine) for learner in learners) else None
+    if all(isinstance(learner, KernelMachine) for learner in learners):
+        return [1, 1]
+    return None
 
 
 def _trees(learner: Any) -> int | None:
-    grown = isinstance(learner, (SoftExtraTrees, ProbabilisticEnsemble))
-    return int(np.max(learner.trees)) if grown else None
+    if isinstance(learner, (SoftExtraTrees, ProbabilisticEnsemble)):
+        return int(np.max(learner.trees))
+    return None
 
 
 def _start(learner: Any) -> str | None:
@@ -110,7 +130,9 @@ def _start(learner: Any) -> str | None:
         return f"convex; trees of seed {learner.trees_.seed}"
     if isinstance(learner, SoftExtraTrees):
         return f"seed {learner.seed}"
-    return "convex" if isinstance(learner, KernelMachine) else None
+    if isinstance(learner, KernelMachine):
+        return "convex"
+    return None
 
 
 def _weights_sentence(weights: JsonObject | None) -> str:
@@ -121,9 +143,8 @@ def _weights_sentence(weights: JsonObject | None) -> str:
     """
     if not weights:
         return ""
-    names = {"eta0": "η₀", "scaling": "scaling"}
-    clauses = [
-        f"{title} " + ", ".join(f"{value}: {share:.0%}" for value, share in weights[name].items())
-        for name, title in names.items()
-    ]
+    clauses = []
+    for name, title in (("eta0", "η₀"), ("scaling", "scaling")):
+        shares = [f"{value}: {share:.0%}" for value, share in weights[name].items()]
+        clauses.append(f"{title} {', '.join(shares)}")
     return f"Weights of {'; '.join(clauses)}."

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from cad.folders.run_folder.tables import KEYS, Failure
@@ -23,12 +24,13 @@ def lacking(
     columns : mapping of str to Column
         Meaning of the features, by name.
     """
-    of = {name: columns[name].image for name in X.columns if name in columns}
-    empty = {
-        image: X[[name for name in of if of[name] == image]].isna().all(axis=1).to_numpy()
-        for image in images
-    }
-    return [[image for image in empty if empty[image][row]] for row in range(len(X))]
+    lacks: list[list[str]] = [[] for _ in range(len(X))]
+    for image in images:
+        features = [name for name in X.columns if name in columns and columns[name].image == image]
+        empty = X[features].isna().all(axis=1).to_numpy()
+        for row in np.flatnonzero(empty):
+            lacks[row].append(image)
+    return lacks
 
 
 def reasons(
@@ -69,20 +71,28 @@ def reasons(
             if row not in lacks:
                 continue
             of_region = gaps.get(str(keys["roi_id"].iloc[row]), {})
-            why = [
-                f"{image}: {of_region.get(image, 'too few voxels with a value')}"
-                for image in lacks[row]
-                if image in of_region or image in elsewhere
-            ]
-            region = f"this region has none ({'; '.join(why)})"
-            sentences[row] = region if why else f"this study has none{_cause(study, failures)}"
+            causes = []
+            for image in lacks[row]:
+                if image in of_region or image in elsewhere:
+                    cause = of_region.get(image, "too few voxels with a value")
+                    causes.append(f"{image}: {cause}")
+            if causes:
+                sentences[row] = f"this region has none ({'; '.join(causes)})"
+            else:
+                sentences[row] = f"this study has none{_cause(study, failures)}"
     return sentences
 
 
 def _cause(study: str, failures: Sequence[Failure]) -> str:
     """Return what measuring said of a whole study, as the end of a sentence."""
-    of_study = [f for f in failures if f.study_id == study and not f.roi_id]
-    return "".join(f"; {f.reason} ({f.hint})" if f.hint else f"; {f.reason}" for f in of_study)
+    sentence_end = ""
+    for failure in failures:
+        if failure.study_id != study or failure.roi_id:
+            continue
+        sentence_end += f"; {failure.reason}"
+        if failure.hint:
+            sentence_end += f" ({failure.hint})"
+    return sentence_end
 
 
 def failures_of(
@@ -99,5 +109,8 @@ def failures_of(
     stage, hint : str
         Stage and hint that all these rows of ``failures.csv`` get.
     """
-    pairs = zip(keys[KEYS].iloc[list(reasons)].to_dict("records"), reasons.values(), strict=True)
-    return [Failure(**row, stage=stage, reason=why, hint=hint) for row, why in pairs]
+    failures = []
+    records = keys[KEYS].iloc[list(reasons)].to_dict("records")
+    for record, reason in zip(records, reasons.values(), strict=True):
+        failures.append(Failure(**record, stage=stage, reason=reason, hint=hint))
+    return failures

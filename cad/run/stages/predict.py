@@ -83,8 +83,10 @@ def shared_settings(
                 f"models {bundles[0].name} and {bundle.name} measure images differently",
                 hint="models that stand in for each other share images and features settings",
             )
-    wanted = {modality for settings in parsed for modality in settings.features.modalities}
-    modalities = tuple(m.name for m in MODALITIES if m.name in wanted)
+    measured: set[str] = set()
+    for settings in parsed:
+        measured |= set(settings.features.modalities)
+    modalities = tuple(m.name for m in MODALITIES if m.name in measured)
     features = first.features.model_copy(update={"modalities": modalities})
     return first.model_copy(update={"features": features, "decision": decision or first.decision})
 
@@ -183,10 +185,11 @@ def predict(
         decision.prevalence,
     )
     table = scores.table.assign(**{name: risk.regions[name].to_numpy() for name in risk.regions})
-    points = {b.name: operating_point(b, decision) for b in bundles}
+    points = {bundle.name: operating_point(bundle, decision) for bundle in bundles}
     limits = {name: (point or decision).thresholds for name, point in points.items()}
-    first, keys = bundles[0].name, aggregated.table.keys
-    every = np.array([limits.get(model, limits[first]) for model in table["model"]])
+    first = bundles[0].name
+    keys = aggregated.table.keys
+    limits_of_rows = np.array([limits.get(model, limits[first]) for model in table["model"]])
     results, summary = judge(
         loaded,
         aggregated,
@@ -207,8 +210,8 @@ def predict(
         [*_costs_instead(points, decision), *scores.notes, *risk.notes],
         {"score": time.perf_counter() - start},
         limits[first],
-        lower=every[:, 0],
-        upper=every[:, 1],
+        lower=limits_of_rows[:, 0],
+        upper=limits_of_rows[:, 1],
         model={**models[first], "name": ", ".join(models), "models": models},
         estimator=models[first]["estimator"],
         simulated=aggregated.simulated or any(m["training"]["simulated"] for m in models.values()),
@@ -221,7 +224,8 @@ def _measured_men(
     loaded: Loaded, risk: Risk, bundles: Sequence[Bundle]
 ) -> tuple[pd.DataFrame, PatientLevel]:
     """Return the men with their lower thresholds, and measures of their probabilities."""
-    settings, decision = loaded.settings.validate_, loaded.settings.decision
+    settings = loaded.settings.validate_
+    decision = loaded.settings.decision
     men = risk.men.assign(lower=decision.thresholds[0])
     promised = None
     for bundle in bundles:
@@ -403,19 +407,24 @@ def score_rows(
     if transductive:
         scores.notes.append(_TRANSDUCTIVE)
     unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
-    images = {row: sorted(set(chain(*lacks[row].values()))) for row in unscored}
-    for row, absent in reasons(
-        partial(study_gaps, folder), features[KEYS], images, failures
-    ).items():
-        wanted = (f"model {m} needs {' and '.join(i)} features" for m, i in lacks[row].items())
-        scores.refused[row] = f"{'; '.join(wanted)} and {absent}"
+    absent_images = {}
+    for row in unscored:
+        absent_images[row] = sorted(set(chain(*lacks[row].values())))
+    gaps_of = partial(study_gaps, folder)
+    for row, reason in reasons(gaps_of, features[KEYS], absent_images, failures).items():
+        needs = []
+        for name, images in lacks[row].items():
+            needs.append(f"model {name} needs {' and '.join(images)} features")
+        scores.refused[row] = f"{'; '.join(needs)} and {reason}"
     # Nothing at all was scored: an error, not a run whose every row is empty.
     if len(unscored) == n:
-        met = [f"{f.study_id}: {f.reason}" for f in failures]
-        refusals = [f"{features['study_id'].iloc[row]}: {t}" for row, t in scores.refused.items()]
+        causes = [f"{failure.study_id}: {failure.reason}" for failure in failures]
+        if scores.refused:
+            studies = features["study_id"]
+            causes = [f"{studies.iloc[row]}: {text}" for row, text in scores.refused.items()]
         raise CadError(
             "no region has the modalities that the model needs",
-            hint="; ".join(list(dict.fromkeys(refusals or met))[:3]),
+            hint="; ".join(list(dict.fromkeys(causes))[:3]),
         )
     return scores
 
@@ -429,7 +438,8 @@ def _score_open(
     explained: bool,
 ) -> None:
     """Score what no model before could take; ``lacks`` gets what this one needs, by row."""
-    source, table = extracted.source, scores.table
+    source = extracted.source
+    table = scores.table
     preparation = Preparation.of(bundle.metadata)
     X = source.measured(preparation.scale).reindex(columns=bundle.features)
     missing = lacking(X, bundle.metadata["modalities"], bundle.columns)
@@ -478,13 +488,21 @@ def _score(
     scores: Scores,
 ) -> None:
     """Fill the rows of one model, from features as measured (X) and as its learner sees them."""
-    table, training, adjusted_rows = scores.table, bundle.training, adjusted[rows]
+    table = scores.table
+    training = bundle.training
+    adjusted_rows = adjusted[rows]
     unlike = _unlike(bundle, X.iloc[rows], extracted.features["study_id"].iloc[rows])
-    no = "so that no decision is stated"
-    unlike_notes = [
-        "" if u in ("", LIKE) else f"unlike the training cohort ({u}), {no}" for u in unlike
-    ]
     otherwise = _otherwise(bundle, extracted.provenance.iloc[rows])
+    warnings = []
+    for deviations, difference in zip(unlike, otherwise, strict=True):
+        notes = []
+        if deviations not in ("", LIKE):
+            notes.append(
+                f"unlike the training cohort ({deviations}), so that no decision is stated"
+            )
+        if difference:
+            notes.append(difference)
+        warnings.append("; ".join(notes))
     belief = positive_probability(estimator, adjusted_rows)
     names = ("truth", "out_of_fold", "participant_id")
     truth, score, patients = (training[name].to_numpy() for name in names)
@@ -495,9 +513,7 @@ def _score(
         "p_malignant": conformal_p_values(truth, score, patients, belief, 1),
         "model": bundle.name,
         "unlike": unlike,
-        "warnings": [
-            "; ".join(filter(None, pair)) for pair in zip(unlike_notes, otherwise, strict=True)
-        ],
+        "warnings": warnings,
     }
     for name, values in columns.items():
         table.loc[rows, name] = values
@@ -522,12 +538,15 @@ def training_rows(bundle: Bundle) -> np.ndarray:
 
 
 def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -> list[str]:
-    return [
-        f"model {bundle.name} was not trained on "
-        + (f"site {site}" if site else "patients without a site")
-        + ": features there are not harmonised"
-        for site in preparation.unseen(sites)
-    ]
+    notes = []
+    for site in preparation.unseen(sites):
+        patients = "patients without a site"
+        if site:
+            patients = f"site {site}"
+        notes.append(
+            f"model {bundle.name} was not trained on {patients}: features there are not harmonised"
+        )
+    return notes
 
 
 def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[str]:
@@ -539,17 +558,23 @@ def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[
     if limits is None:
         return [""] * len(measured)
     typical = Typicality.from_dict(limits, bundle.columns)
-    return [
-        ", ".join(map(str, judged.deviations)) if judged.flagged else LIKE
-        for judged in typical.judge(measured, studies.to_numpy(str))
-    ]
+    unlike = []
+    for judged in typical.judge(measured, studies.to_numpy(str)):
+        if judged.flagged:
+            unlike.append(", ".join(map(str, judged.deviations)))
+        else:
+            unlike.append(LIKE)
+    return unlike
 
 
 def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
     """Return how each region was measured otherwise than the training regions."""
     trained = bundle.metadata.get("provenance") or {}
-    by_region = [differences(trained, row) for row in provenance.to_dict("records")]
-    return [
-        f"measured otherwise: {', '.join(differences_of_region)}" if differences_of_region else ""
-        for differences_of_region in by_region
-    ]
+    notes = []
+    for row in provenance.to_dict("records"):
+        note = ""
+        differences_of_region = differences(trained, row)
+        if differences_of_region:
+            note = f"measured otherwise: {', '.join(differences_of_region)}"
+        notes.append(note)
+    return notes

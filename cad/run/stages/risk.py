@@ -81,6 +81,16 @@ def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.
         his regions; NaN where unknown.
     belief : ndarray, shape (n,)
         What readers would say of each region, on the scale of a model that leaves nobody out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"participant_id": ["sub-2", "sub-1"], "truth": [1.0, 0.0]})
+    >>> rows = rows.assign(readers_mean=0.5, age=70.0, psa_density=0.15, man_truth=np.nan)
+    >>> data, names = evidence(rows, np.array([0.6, 0.2]))
+    >>> names.tolist(), data.man.tolist(), data.age.tolist()
+    (['sub-1', 'sub-2'], [1, 0], [7.0, 7.0])
     """
     names, index = np.unique(rows["participant_id"].to_numpy(str), return_inverse=True)
     of_men = rows.groupby(rows["participant_id"].astype(str))[["age", "psa_density", "man_truth"]]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
 
 from cad.base.errors import CadError
@@ -65,13 +66,8 @@ def spread_outlines(
     """
     start = time.perf_counter()
     results = judged.results
-    by_name = {bundle.name: bundle for bundle in bundles}
     sites = loaded.site_of
-    scored = results[results["model"].isin(list(by_name))]
-    models = {
-        str(study): {str(r): by_name[m] for r, m in zip(rows["roi_id"], rows["model"], strict=True)}
-        for study, rows in scored.groupby("study_id")
-    }
+    models = _models_of_regions(results, bundles)
     refs = [ref for ref in loaded.cohort.studies() if ref.study_id in models]
     outcomes = Parallel(n_jobs=loaded.options.processes)(
         delayed(spread_study)(
@@ -83,27 +79,46 @@ def spread_outlines(
         )
         for ref in refs
     )
-    spreads = {
-        (ref.study_id, roi): spread
-        for ref, (by_roi, _) in zip(refs, outcomes, strict=True)
-        for roi, spread in by_roi.items()
-    }
-    rows = [
-        spreads.get((str(study), str(roi)), (np.nan, np.nan, np.nan, ""))
-        for study, roi in zip(results["study_id"], results["roi_id"], strict=True)
-    ]
+    spreads: dict[tuple[str, str], Spread] = {}
+    failures = list(judged.failures)
+    for ref, (spread_of_roi, failure) in zip(refs, outcomes, strict=True):
+        for roi, spread in spread_of_roi.items():
+            spreads[ref.study_id, roi] = spread
+        if failure is not None:
+            failures.append(failure)
+    low = np.full(len(results), np.nan)
+    median = np.full(len(results), np.nan)
+    high = np.full(len(results), np.nan)
+    outlines = [""] * len(results)
+    regions = zip(results["study_id"].astype(str), results["roi_id"].astype(str), strict=True)
+    for row, region in enumerate(regions):
+        if region in spreads:
+            low[row], median[row], high[row], outlines[row] = spreads[region]
     return replace(
         judged,
         results=results.assign(
             # The judged belief is the region's own; made again it may differ in the last bit.
-            outline_low=np.minimum([row[0] for row in rows], results["belief"]),
-            outline_median=[row[1] for row in rows],
-            outline_high=np.maximum([row[2] for row in rows], results["belief"]),
-            outlines=[row[3] for row in rows],
+            outline_low=np.minimum(low, results["belief"]),
+            outline_median=median,
+            outline_high=np.maximum(high, results["belief"]),
+            outlines=outlines,
         ),
-        failures=[*judged.failures, *(failure for _, failure in outcomes if failure is not None)],
+        failures=failures,
         timings={**judged.timings, "outlines": time.perf_counter() - start},
     )
+
+
+def _models_of_regions(
+    results: pd.DataFrame, bundles: Sequence[Bundle]
+) -> dict[str, dict[str, Bundle]]:
+    """Return the model that scored each region, by study and ``roi_id``."""
+    by_name = {bundle.name: bundle for bundle in bundles}
+    scored = results[results["model"].isin(list(by_name))]
+    models: dict[str, dict[str, Bundle]] = {}
+    for row in scored[["study_id", "roi_id", "model"]].to_dict("records"):
+        of_study = models.setdefault(str(row["study_id"]), {})
+        of_study[str(row["roi_id"])] = by_name[row["model"]]
+    return models
 
 
 def spread_study(
@@ -139,18 +154,22 @@ def spread_study(
         study = read_study_of(ref, settings.images)
         study, _ = prepare_study(study, settings.images, settings.features.modalities)
         drawn = read_reader_outlines(ref.folder, ref.study_id)
-        outlines = {roi: outlines_of(study, roi, drawn, perturbation) for roi in bundles}
         spreads: dict[str, Spread] = {}
-        for bundle in {id(b): b for b in bundles.values()}.values():
-            rois = [roi for roi, model in bundles.items() if model is bundle]
-            values = _beliefs(
-                study, settings, site, bundle, [m for r in rois for m in outlines[r][0]]
-            )
-            first = 0
-            for roi in rois:
-                masks, readers = outlines[roi]
-                spreads[roi] = spread_of(values[first : first + len(masks)], readers)
-                first += len(masks)
+        for bundle in {id(model): model for model in bundles.values()}.values():
+            # The masks of all of a model's regions in a row: they are measured together.
+            masks: list[Volume] = []
+            rows_of: dict[str, slice] = {}
+            readers_of: dict[str, list[str]] = {}
+            for roi, model in bundles.items():
+                if model is not bundle:
+                    continue
+                masks_of_roi, readers = outlines_of(study, roi, drawn, perturbation)
+                rows_of[roi] = slice(len(masks), len(masks) + len(masks_of_roi))
+                readers_of[roi] = readers
+                masks += masks_of_roi
+            beliefs = _beliefs(study, settings, site, bundle, masks)
+            for roi, rows in rows_of.items():
+                spreads[roi] = spread_of(beliefs[rows], readers_of[roi])
         return spreads, None
     except CadError as error:
         return {}, failure_of(error, ref.participant_id, ref.study_id, "outlines")
@@ -183,16 +202,22 @@ def outlines_of(
         The reader of each mask after the first; empty for redrawn copies.
     """
     roi = next(roi for roi in study.rois if roi.roi_id == roi_id)
-    theirs = {
-        reader: compact(replace(study, roi_map=labels.with_array(labels.array == roi.label)))
-        for reader, labels in drawn.items()
-        if (labels.array == roi.label).any()
-    }
+    readers = []
+    masks_of_readers = []
+    for reader, labels in drawn.items():
+        outline = labels.array == roi.label
+        if not outline.any():
+            continue
+        # A mask on the same cut-out grid as the region's own.
+        alone = compact(replace(study, roi_map=labels.with_array(outline)))
+        readers.append(reader)
+        if alone.roi_map is not None:
+            masks_of_readers.append(alone.roi_map)
     compacted = compact(study)
-    if len(theirs) < 2:
+    if len(readers) < 2:
         return copies_of(compacted, roi, perturbation), []
-    redrawn = copies_of(compacted, roi, replace(perturbation, repeats=0))
-    return [*redrawn, *(alone.roi_map for alone in theirs.values() if alone.roi_map)], list(theirs)
+    own_mask = copies_of(compacted, roi, replace(perturbation, repeats=0))
+    return [*own_mask, *masks_of_readers], readers
 
 
 def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
@@ -212,20 +237,30 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
         Low, median and high belief, and a text that names the outlines. For readers' outlines,
         low and high are the smallest and largest value. For redrawn copies they are the 5 % and 95
         % quantiles, widened where the region's own value lies outside of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spread_of(np.array([0.4, 0.3, 0.6]), ["r1", "r2"])
+    (0.3, 0.4, 0.6, 'r1, r2')
+    >>> spread_of(np.array([0.4, np.nan]))
+    (nan, nan, nan, '0 of 1 redrawn')
     """
-    others = np.isfinite(values[1:])
-    scored = values[np.isfinite(values)]
+    is_scored = np.isfinite(values[1:])
+    n_scored = int(is_scored.sum())
     if readers:
-        outlines = ", ".join(r for r, drawn in zip(readers, others, strict=True) if drawn)
+        tail = 0.0
+        outlines = ", ".join(np.asarray(readers)[is_scored])
     else:
-        count = f"{others.sum()}" if others.all() else f"{others.sum()} of {len(others)}"
-        outlines = f"{count} redrawn"
-    if not others.any() or not np.isfinite(values[0]):
+        tail = TAIL
+        outlines = f"{n_scored} redrawn"
+        if n_scored < len(is_scored):
+            outlines = f"{n_scored} of {len(is_scored)} redrawn"
+    if n_scored == 0 or not np.isfinite(values[0]):
         return np.nan, np.nan, np.nan, outlines
-    tail = 0.0 if readers else TAIL
-    low, median, high = np.quantile(scored, (tail, 0.5, 1 - tail)).tolist()
-    probability = float(values[0])
-    return min(low, probability), median, max(high, probability), outlines
+    low, median, high = np.quantile(values[np.isfinite(values)], (tail, 0.5, 1 - tail)).tolist()
+    belief = float(values[0])
+    return min(low, belief), median, max(high, belief), outlines
 
 
 def _beliefs(

@@ -185,6 +185,18 @@ def conformal_summary(
     -------
     dict
         One key, ``levels``: a list with a :class:`ConformalLevel` for each error level.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.repeat([0.0, 1.0], 20)
+    >>> score = np.concatenate([np.linspace(0.0, 0.6, 20), np.linspace(0.4, 1.0, 20)])
+    >>> p_benign, p_malignant = leave_patient_out_p_values(truth, score, np.arange(40))
+    >>> summary = conformal_summary(
+    ...     truth, score, np.arange(40), p_benign, p_malignant, levels=(0.1,)
+    ... )
+    >>> summary["levels"][0].coverage_benign, summary["levels"][0].coverage_malignant
+    (0.9, 0.9)
     """
     y = np.asarray(truth, float)
     s = np.asarray(score, float)

@@ -120,6 +120,17 @@ def measure_decisions(
         Costs of errors and of referring a region.
     after_histology : bool
         Whether histology changed these decisions: their predictive values then mean nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> words = np.array(["benign", "refer", "malignant", "benign"])
+    >>> truth = np.array([0.0, 1.0, 1.0, 1.0])
+    >>> measured = measure_decisions(
+    ...     words, truth, np.arange(4), DecisionSettings(), after_histology=False
+    ... )
+    >>> measured.decided, measured.npv.value, measured.ppv.value
+    (0.75, 0.5, 1.0)
     """
     scored = words != ""
     counts = {
@@ -190,6 +201,15 @@ def reject_summary(
     -------
     Reject or None
         None where neither truth is known for enough patients, or a score is outside [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    >>> score = np.linspace(0.05, 0.95, 8)
+    >>> summary = reject_summary(truth, truth, score, np.arange(8), DecisionSettings())
+    >>> summary.against, summary.curve["reject_rate"][0], summary.curve["error_rate"][0]
+    ('histology', 1.0, 0.0)
     """
     for against, y in (("histology", truth), ("readers", metrics.consensus_truth(consensus)[0])):
         usable = np.isfinite(y) & np.isfinite(score)

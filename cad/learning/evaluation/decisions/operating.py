@@ -176,6 +176,16 @@ def choose_operating_point(
     CadError
         Where an aim is set and the regions with histology and probability lack a class or a
         second patient.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q = np.linspace(0.005, 0.995, 200)
+    >>> truth = (q > 0.5).astype(float)
+    >>> truth[[90, 110]] = [1, 0]
+    >>> choice = choose_operating_point(truth, q, np.arange(200), DecisionSettings(aim_npv=0.9))
+    >>> choice.benign.promise, choice.benign.n
+    (0.9, 100)
     """
     use = np.isfinite(truth) & np.isfinite(q)
     y = truth[use]
@@ -298,6 +308,17 @@ def choose_thresholds(
     ----------
     truth, q, patients, settings
         As there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> q = np.linspace(0.005, 0.995, 200)
+    >>> truth = (q > 0.5).astype(float)
+    >>> lower, upper = choose_thresholds(
+    ...     truth, q, np.arange(200), DecisionSettings(aim_npv=0.9, aim_ppv=0.9)
+    ... )
+    >>> round(lower, 2), round(upper, 2)
+    (0.5, 0.5)
     """
     return choose_operating_point(truth, q, patients, settings).thresholds
 

@@ -69,6 +69,13 @@ def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
     ndarray, shape (n_men,)
         1 where a region is malignant, 0 where all are known to be benign, else NaN; men in the
         order of ``numpy.unique(patients)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([0.0, 1.0, 0.0, 0.0, 0.0, np.nan])
+    >>> truth_of_men(truth, np.array(["a", "a", "b", "b", "c", "c"])).tolist()
+    [1.0, 0.0, nan]
     """
     names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     return truth_of_regions(np.asarray(truth, float), code, len(names))
@@ -99,6 +106,15 @@ def measure_men(
     n_folds : int, optional
         Number of parts that were left out in turn, in a validation: see
         :func:`~cad.learning.evaluation.measures.intervals.clustered_auc`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([0.0, 0.0, 1.0, 0.0, 1.0, 1.0])
+    >>> probability = np.array([0.1, 0.2, 0.4, 0.5, 0.7, 0.9])
+    >>> measured = measure_men(truth, probability, bootstraps=50)
+    >>> measured.n, round(measured.auc.value, 3), round(measured.brier.value, 3)
+    (6, 0.889, 0.127)
     """
     judged = np.isfinite(truth) & np.isfinite(probability)
     if not judged.any():

@@ -111,6 +111,18 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     dict
         ``men`` and ``n``, the numbers of men and rows; ``positive``, the malignant rows; ``before``
         and ``after``: calibration intercept, slope and Brier score.
+
+    Examples
+    --------
+    Probabilities that are too high everywhere:
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> q = rng.uniform(0.05, 0.95, 300)
+    >>> truth = (rng.random(300) < q**2).astype(float)
+    >>> measured = before_and_after(truth, q, np.arange(300))
+    >>> measured["after"]["brier"] < measured["before"]["brier"]
+    True
     """
     y, p, names = _with_truth(truth, q, men)
     moved = np.empty(len(p))

@@ -155,6 +155,16 @@ def check_venn_abers(
     VennAbersCheck or None
         Of more than :data:`MOST_CHECKED` regions so many are checked, of patients drawn evenly.
         None where no region has an interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> q = rng.random(100)
+    >>> truth = (rng.random(100) < q).astype(float)
+    >>> check = check_venn_abers(truth, q, np.arange(100))
+    >>> check.n, check.width < 0.5
+    (100, True)
     """
     names = np.unique(np.asarray(groups))
     regions = len(np.asarray(groups))

@@ -182,6 +182,16 @@ def paper_sign_test(
     float
         Probability that a fair coin gives at least as many wins as the first learner has. Resamples
         with equal values are dropped; 1 when all are equal.
+
+    Examples
+    --------
+    Better by a hundredth on every point:
+
+    >>> import numpy as np
+    >>> first = np.linspace(0.5, 0.9, 50)
+    >>> second = first - 0.01
+    >>> paper_sign_test(lambda rows: (first[rows].mean(), second[rows].mean()), n=50) < 1e-20
+    True
     """
     rng = np.random.default_rng(seed)
     pairs = np.array([statistic(rng.integers(0, n, n)) for _ in range(resamples)])

@@ -348,6 +348,15 @@ def centred_scores(
         Base of the model that scored each row, as in :class:`Fold`.
     common : float
         Added to all.
+
+    Examples
+    --------
+    Log-odds less those of the base:
+
+    >>> import numpy as np
+    >>> scores = centred_scores(np.array([0.5, 0.8]), np.zeros(2), base=np.array([0.0, 1.0]))
+    >>> scores.round(3).tolist()
+    [0.0, 0.386]
     """
     if np.isnan(probability).all():
         return np.asarray(decision - base + common)
@@ -369,6 +378,16 @@ def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
     -------
     float
         Log-odds of the mean label; of an estimator without probabilities the mean decision value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> labels = np.array([0.0, 0.0, 0.0, 1.0])
+    >>> fitted = LogisticRegression().fit(X, labels)
+    >>> round(base_of(fitted, X, labels), 3), round(float(np.log(0.25 / 0.75)), 3)
+    (-1.099, -1.099)
     """
     if hasattr(fitted, "predict_proba"):
         return base_log_odds(labels)
@@ -542,6 +561,20 @@ def folds_side_by_side(
     ------
     CadError
         When there is only one group, or shapes disagree.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(40, 2))
+    >>> y = (X[:, 0] + rng.normal(size=40) > 0).astype(float)
+    >>> patients = np.arange(40) // 2
+    >>> folds = folds_side_by_side(
+    ...     {"logistic": LogisticRegression()}, X, y, groups=patients // 5
+    ... )
+    >>> len(folds["logistic"])
+    4
     """
     table, names = _read(X, y, eta, relabel, groups, patients)
     each = list(estimators.values())

@@ -386,6 +386,18 @@ def permutation_null(
     ------
     CadError
         For an unknown scheme, n < 1, truth of one class only, or no AUC with the true labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(40, 2))
+    >>> y = (X[:, 0] + rng.normal(size=40) > 0).astype(float)
+    >>> patients = np.arange(40) // 2
+    >>> null = permutation_null(LogisticRegression(), X, y, y, groups=patients // 5, n=3)
+    >>> null.n, sorted(null.schemes)
+    (3, ['between', 'within'])
     """
     if n < 1 or any(scheme not in _PERMUTE for scheme in schemes):
         raise CadError(f"permutation schemes are {', '.join(SCHEMES)} and n >= 1: {schemes}, {n}")

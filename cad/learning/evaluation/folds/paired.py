@@ -166,6 +166,20 @@ def compare_with_rivals(
     ------
     CadError
         When nothing was predicted, or nothing is known to compare with.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(40, 2))
+    >>> y = (X[:, 0] + rng.normal(size=40) > 0).astype(float)
+    >>> patients = np.arange(40) // 2
+    >>> compared = compare_with_rivals(
+    ...     "guess", rng.uniform(0.01, 0.99, 40), {"logistic": LogisticRegression()}, X, y, patients
+    ... )
+    >>> sorted(compared.probabilities)
+    ['constant', 'guess', 'logistic']
     """
     p = np.asarray(y, dtype=float)
     believed = p if target is None else np.asarray(target, dtype=float)
@@ -261,6 +275,19 @@ def compare_probabilities(
     ------
     CadError
         When the reference is not in ``probabilities``, or neither target nor truth is known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.tile([0.0, 1.0], 30)
+    >>> good = np.clip(0.3 + 0.4 * truth + rng.normal(0, 0.1, 60), 0.01, 0.99)
+    >>> probabilities = {"good": good, "guess": rng.uniform(0.01, 0.99, 60)}
+    >>> compared = compare_probabilities(
+    ...     probabilities, np.arange(60) // 2, reference="good", truth=truth
+    ... )
+    >>> compared.reference, len(compared.table)
+    ('good', 6)
     """
     arrays = {name: np.asarray(q, dtype=float) for name, q in probabilities.items()}
     if reference not in arrays:

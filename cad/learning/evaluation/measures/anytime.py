@@ -83,6 +83,16 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     -------
     ndarray, shape (n,)
         The bound of sum_i (d_i - m_i) after each patient.
+
+    Examples
+    --------
+    With one rate it is (log threshold + cost) / rate:
+
+    >>> import numpy as np
+    >>> rate = np.array([0.5])
+    >>> bound = mixture_bound(np.array([[0.1], [0.2]]), rate, np.ones(1), threshold=20.0)
+    >>> bound.round(3).tolist()
+    [6.191, 6.391]
     """
     log_weights = np.log(weights)
     aim = np.log(threshold)

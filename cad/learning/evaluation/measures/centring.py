@@ -83,6 +83,12 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
         Log-odds or probabilities; NaN stays NaN.
     others : ndarray, shape (m,)
         The other patients' values, by the same model; NaN is not counted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ranked(np.array([0.5, 2.0, 3.0]), np.array([0.0, 1.0, 2.0, 4.0])).tolist()
+    [0.25, 0.625, 0.75]
     """
     line = np.sort(others[np.isfinite(others)])
     # Ties count half, as in the AUC.

@@ -123,6 +123,17 @@ def compare_with_truth(
     n_folds : int, optional
         Number of parts that were left out in turn, where the scores are out of fold: the AUC's
         interval then knows the chance of training, too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([0.0, 0.0, 1.0, 0.0, 1.0, 1.0, np.nan])
+    >>> score = np.array([0.1, 0.2, 0.4, 0.5, 0.7, 0.9, 0.3])
+    >>> compared = compare_with_truth(
+    ...     truth, truth, score, np.arange(7), thresholds=(0.45,), bootstraps=50, seed=0
+    ... )
+    >>> compared.n, compared.unknown, round(compared.auc.value, 3)
+    (6, 1, 0.889)
     """
     judged = np.isfinite(truth)
     predicted = np.isfinite(score)
@@ -176,6 +187,13 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
     dict of str to ndarray, shape (n_distinct + 1,)
         ``fpr``, ``tpr``, ``threshold``: a region is called positive when its score is at or above
         the threshold. The first threshold is infinite. Rates are NaN where their class is absent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> curve = roc_points(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.4, 0.9]))
+    >>> curve["fpr"].tolist(), curve["tpr"].tolist()
+    ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
     if not len(truth):
         nothing = np.full(1, np.nan)
@@ -210,12 +228,28 @@ def enough_patients(truth: np.ndarray, patients: np.ndarray) -> bool:
         0 or 1.
     patients : ndarray, shape (n,)
         The patient of every region.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([0, 1, 0, 1])
+    >>> enough_patients(truth, np.array(["a", "a", "b", "b"]))
+    True
+    >>> enough_patients(truth, np.array(["a", "b", "c", "b"]))
+    False
     """
     return min(len(np.unique(patients[truth == label])) for label in (0, 1)) >= CLASS_PATIENTS
 
 
 def is_probability(score: np.ndarray) -> bool:
-    """Return whether every score lies in [0, 1]."""
+    """Return whether every score lies in [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> is_probability(np.array([0.0, 0.4, 1.0])), is_probability(np.array([-0.1, 0.4]))
+    (True, False)
+    """
     return bool(((score >= 0) & (score <= 1)).all())
 
 

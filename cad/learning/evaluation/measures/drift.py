@@ -115,6 +115,14 @@ def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: 
     -------
     ndarray, shape (n,)
         Uniform and independent where men are exchangeable; NaN for men who are not ranked.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = [0.1, 0.2, 0.3, 0.4, 0.9, 0.0]
+    >>> ranks = sequential_ranks(values, ["a"] * 6, baseline=4)
+    >>> bool(np.isnan(ranks[:4]).all()), bool(ranks[4] > 0.8), bool(ranks[5] < 0.2)
+    (True, True, True)
     """
     numbers = np.asarray(values, dtype=float)
     names = np.asarray(strata, dtype=str)
@@ -190,6 +198,13 @@ def night_scores(ranks: ArrayLike, nights: ArrayLike) -> tuple[NDArray[np.int64]
         In ascending order.
     scores : ndarray, shape (k,)
         Sum of the men's normal scores over the root of their number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nights, scores = night_scores([0.5, 0.975, 0.975, np.nan], [1, 2, 2, 3])
+    >>> nights.tolist(), scores.round(2).tolist()
+    ([1, 2], [0.0, 2.77])
     """
     rank = np.asarray(ranks, dtype=float)
     ranked = ~np.isnan(rank)
@@ -212,6 +227,13 @@ def chart(
         Limit of both sums (:func:`limit_of`).
     allowance : float
         What is taken off every night.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sums = chart(np.arange(3), np.array([1.0, 2.0, -0.5]), limit=5.0, allowance=0.5)
+    >>> sums.upper.tolist(), sums.lower.tolist()
+    ([0.5, 2.0, 1.0], [0.0, 0.0, 0.0])
     """
     upper = np.empty(len(scores))
     lower = np.empty(len(scores))

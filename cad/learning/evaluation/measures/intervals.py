@@ -198,6 +198,15 @@ def auc_without_each_patient(
         AUC without each patient; NaN where no region of a class is left.
     pairs : ndarray, shape (n_patients,)
         Number of pairs of a malignant and a benign region that are left without each patient.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([True, False, True, False])
+    >>> s = np.array([0.9, 0.2, 0.3, 0.5])
+    >>> auc, without, pairs = auc_without_each_patient(y, s, np.array([0, 0, 1, 1]))
+    >>> auc, without.tolist(), pairs.tolist()
+    (0.75, [0.0, 1.0], [1, 1])
     """
     m = int(y.sum())
     n = int((~y).sum())

@@ -161,6 +161,17 @@ def measure_values(cases: Cases, weight: np.ndarray | None = None) -> dict[str, 
     -------
     dict of str to ndarray, shape (draws,)
         By name of the measure, its value in each draw.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.array([0.0, 0.0, 1.0, 1.0])
+    >>> score = np.array([0.1, 0.6, 0.4, 0.9])
+    >>> values = measure_values(Cases(truth, truth, score, np.arange(4), is_probability=True))
+    >>> sorted(values)[:3]
+    ['accuracy', 'alignment_error', 'auc']
+    >>> round(float(values["brier"][0]), 3)
+    0.185
     """
     times = np.ones((1, len(cases.truth))) if weight is None else weight
     return {name: measure.draws(cases, times) for name, measure in MEASURES.items()}

@@ -204,6 +204,19 @@ def assist(
     ------
     CadError
         Where histology, scores and probabilities meet on too few regions of a class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.tile([0.0, 1.0], 30)
+    >>> scores = np.clip(0.3 + 0.4 * truth + rng.normal(0, 0.3, (2, 60)), 0, 1)
+    >>> classifier = np.clip(0.3 + 0.4 * truth + rng.normal(0, 0.2, 60), 0.01, 0.99)
+    >>> assisted, with_tool = assist(
+    ...     truth, scores, classifier, np.arange(60) // 2, ["r1", "r2"]
+    ... )
+    >>> sorted(with_tool), with_tool["r1"].shape
+    (['r1', 'r2'], (60,))
     """
     table = np.asarray(scores, dtype=float)
     if given is not None:
@@ -278,6 +291,17 @@ def fit_combinations(
     ------
     CadError
         Where histology, scores and probabilities meet on too few regions of a class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.repeat([0.0, 1.0], 30)
+    >>> scores = np.clip(0.3 + 0.4 * truth + rng.normal(0, 0.2, (2, 60)), 0, 1)
+    >>> classifier = np.clip(0.3 + 0.4 * truth + rng.normal(0, 0.2, 60), 0.01, 0.99)
+    >>> weights = fit_combinations(truth, scores, classifier, ["r1", "r2"])
+    >>> sorted(weights.readers)
+    ['r1', 'r2']
     """
     reader, row = np.nonzero(np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier))
     y = truth[row]

@@ -107,6 +107,19 @@ def readers_ceiling(
         What the classifier's AUC ranks by, where its probabilities are of several folds.
     bootstraps, seed : int
         Patient resamples for the interval of the share, and their seed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.tile([0.0, 1.0], 30)
+    >>> scores = np.clip(0.3 + 0.4 * truth + rng.normal(0, 0.3, (3, 60)), 0, 1)
+    >>> classifier = np.clip(0.3 + 0.4 * truth + rng.normal(0, 0.2, 60), 0.01, 0.99)
+    >>> ceiling = readers_ceiling(
+    ...     truth, scores, classifier, np.arange(60) // 2, ["r1", "r2", "r3"], bootstraps=20
+    ... )
+    >>> 0 < ceiling.auc.value <= 1, sorted(ceiling.against_others)
+    (True, ['r1', 'r2', 'r3'])
     """
     mean = mean_of_known(scores.T)
     group = np.asarray(patients)

@@ -108,6 +108,17 @@ def reader_results(
         AUC against the readers' mean AUC
         (:class:`~cad.learning.evaluation.readers.mrmc.AgainstReaders`), or None;
         ``cad_vs_readers_note`` is then the reason, else empty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> truth = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+    >>> score = np.array([0.2, 0.6, 0.4, 0.9, 0.3, 0.1])
+    >>> wide = pd.DataFrame({"r1": [0.25, 0.75, 0.0, 1.0, 0.5, 0.25]})
+    >>> results = reader_results(truth, score, np.arange(6), wide)
+    >>> results["readers"]["r1"].n, results["readers"]["r1"].auc.value
+    (6, 1.0)
     """
     if wide is None:
         results: dict[str, Any] = dict.fromkeys(("agreement", "cad_vs_readers"))

@@ -114,6 +114,15 @@ def opauc_path(
         Weights of the features; where they overflowed, those before the overflow.
     diverged : ndarray of bool (a, b)
         Whether the weights overflowed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0], [-1.0], [2.0], [-2.0]])
+    >>> sign = np.array([1.0, -1.0, 1.0, -1.0])
+    >>> coef, diverged = opauc_path(X, sign, np.ones(4), etas=[0.1], lambdas=[0.0, 1.0])
+    >>> coef.shape, bool(diverged.any()), bool(coef[0, 0, 0] > coef[0, 1, 0] > 0)
+    ((1, 2, 1), False, True)
     """
     X = np.ascontiguousarray(X, dtype=float)
     steps = np.asarray(etas, dtype=float)

@@ -53,6 +53,18 @@ def solve_cvxopt(
     bounds, the dual objective has the term max(lower g, upper g). It is written as
     upper p - lower q with g = p - q and p, q >= 0. The multipliers of the equations
     g = p - q are the extra scalars u.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learning.learners.solvers.problem import pointwise_problem
+    >>> X = np.array([[1.0], [-1.0]])
+    >>> problem = pointwise_problem(
+    ...     2, np.array([0, 1]), np.array([1.0, -1.0]), np.ones(2), np.ones(2)
+    ... )
+    >>> solution = solve_cvxopt(X @ X.T, problem)
+    >>> solution.converged, solution.gamma.round(3).tolist()
+    (True, [0.5, 0.5])
     """
     try:
         import cvxopt

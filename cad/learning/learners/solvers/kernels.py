@@ -165,6 +165,15 @@ def settle_kernel(
     ------
     ValueError
         For an unknown kernel, or a gamma that is neither "scale", "auto" nor > 0.
+
+    Examples
+    --------
+    1 / (2 features times the variance of 1.25):
+
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 1.0], [2.0, 3.0]])
+    >>> settle_kernel("rbf", "scale", 3, 0.0, X).gamma
+    0.4
     """
     if callable(kernel):
         return Kernel("callable", function=kernel)

@@ -60,6 +60,18 @@ def solve_low_rank(
     Solution
         Solved exactly for the rows on the margin, if the interior point shows which rows these are;
         otherwise the better of this and of the interior point's solution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learning.learners.solvers.problem import pointwise_problem
+    >>> X = np.array([[1.0], [-1.0]])
+    >>> problem = pointwise_problem(
+    ...     2, np.array([0, 1]), np.array([1.0, -1.0]), np.ones(2), np.ones(2)
+    ... )
+    >>> solution = solve_low_rank(X, lambda beta: X @ (X.T @ beta), problem)
+    >>> solution.converged, solution.gamma.round(3).tolist()
+    (True, [0.5, 0.5])
     """
     # Column-major: products with Z and Z' are then one BLAS call without a copy.
     Z = np.asfortranarray(

@@ -302,6 +302,18 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
         The pointwise problem of m rows.
     beta : ndarray, shape (n,)
         Wanted coefficient of every point.
+
+    Examples
+    --------
+    The cost of 1 allows no coefficient of -3:
+
+    >>> import numpy as np
+    >>> from cad.learning.learners.solvers.problem import pointwise_problem
+    >>> problem = pointwise_problem(
+    ...     2, np.array([0, 1]), np.array([1.0, -1.0]), np.ones(2), np.ones(2)
+    ... )
+    >>> spread_coefficients(problem, np.array([0.5, -3.0])).tolist()
+    [0.5, 1.0]
     """
     gamma = np.zeros(problem.n_rows)
     undistributed = np.array(beta, dtype=float)

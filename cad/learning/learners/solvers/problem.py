@@ -219,6 +219,20 @@ def certify(
         Stored in the solution.
     gap_tol, kkt_tol : float
         Largest relative gap and KKT violation at which the solution counts as converged.
+
+    Examples
+    --------
+    Points at 1 and -1 of a line, whose best weight is 1, each dual half of it:
+
+    >>> import numpy as np
+    >>> problem = pointwise_problem(
+    ...     2, np.array([0, 1]), np.array([1.0, -1.0]), np.ones(2), np.ones(2)
+    ... )
+    >>> gamma = np.array([0.5, 0.5])
+    >>> f = np.array([1.0, -1.0])
+    >>> solution = certify(problem, f, gamma, np.zeros(1), iterations=0, solver="by hand")
+    >>> solution.converged, solution.primal, solution.dual
+    (True, 0.5, 0.5)
     """
     gamma = np.maximum(gamma, 0.0)
     if problem.r == 1:
@@ -308,6 +322,17 @@ def pointwise_problem(
         Margin and cost of every row.
     scale : ndarray, shape (m,), optional
         Coefficients of a learned scale s >= 0. The extra scalars are then (b, s), else b alone.
+
+    Examples
+    --------
+    A support vector machine of two points:
+
+    >>> import numpy as np
+    >>> problem = pointwise_problem(
+    ...     2, np.array([0, 1]), np.array([1.0, -1.0]), np.ones(2), np.ones(2)
+    ... )
+    >>> problem.A.toarray().tolist(), problem.t.tolist()
+    ([[1.0, 0.0], [0.0, -1.0]], [1.0, 1.0])
     """
     m = len(point)
     A = sparse.csr_array((sign, point, np.arange(m + 1)), shape=(m, n_points))

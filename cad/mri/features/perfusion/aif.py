@@ -186,6 +186,13 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     delay : float
         Shift in seconds; where it would need the input before the first frame, the first frame's
         value is taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> given = sampled_input(np.array([0.0, 5.0, 10.0]), np.array([0.0, 4.0, 2.0]), delay=5.0)
+    >>> given.times.tolist(), given.plasma.tolist()
+    ([0.0, 5.0, 10.0], [0.0, 0.0, 4.0])
     """
     times = np.asarray(times, float)
     plasma = np.asarray(plasma, float)

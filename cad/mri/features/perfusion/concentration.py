@@ -75,6 +75,24 @@ def concentration_from_signal(
         mM. Noise may make it negative: nothing is clipped. NaN where no concentration gives the
         signal (at or above the signal of fully relaxed spins) and where baseline or T1 is not
         positive.
+
+    Examples
+    --------
+    0.5 mM of an agent of 4.5 1/(s mM) come back:
+
+    >>> import numpy as np
+    >>> t1 = 1 / (1 / 1.4 + 4.5 * 0.5)
+    >>> angle = np.radians(12.0)
+    >>> def signal_of(t1):
+    ...     e1 = np.exp(-0.005 / t1)
+    ...     return np.sin(angle) * (1 - e1) / (1 - np.cos(angle) * e1)
+    ...
+    >>> signal = np.array([[signal_of(1.4), signal_of(t1)]])
+    >>> concentration = concentration_from_signal(
+    ...     signal, signal[:, 0], np.array([1.4]), 0.005, 12.0, 4.5
+    ... )
+    >>> np.abs(concentration).round(3).tolist()
+    [[0.0, 0.5]]
     """
     cosine = np.cos(np.deg2rad(flip_angle))
     baseline = np.asarray(baseline, float)
