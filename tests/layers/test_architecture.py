@@ -10,14 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import architecture
+import numpy as np
 import pytest
 
-from cad.folders.run_folder.schema import (
-    EXPLANATION_RESULT_COLUMNS,
-    MAN_COLUMNS,
-    OUTLINE_RESULT_COLUMNS,
-    REGION_COLUMNS,
-)
 from cad.folders.run_folder.tables import OUTLINE_COLUMNS, PATIENT_COLUMNS, PROBABILITY_COLUMNS
 from cad.learning.evaluation.measures.intervals import Interval
 from cad.learning.evaluation.summary import Given, Summary
@@ -70,12 +66,26 @@ MAKERS = (
 def rows() -> list[tuple[set[str], dict[str, str]]]:
     """What every row of the table keeps, and its functions by module."""
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = page.split("## From a number to")[1].split("\n## ")[0]
+    table = page.split("### The way of each number")[1].split("\n## ")[0]
     cells = [line.split("|")[2:4] for line in table.splitlines() if line.startswith("| ")]
     return [
         (set(re.findall(r"`([\w.*/]+)`", kept)), dict(re.findall(r"`([\w/]+\.py)::(\w+)`", made)))
         for kept, made in cells[1:]
     ]
+
+
+@cache
+def one_function() -> dict[tuple[str, str], str]:
+    """By table and column, or by ``metrics.json`` and measure: the function that the page names."""
+    page = architecture.PAGE.read_text(encoding="utf-8")
+    found = {}
+    for line in page.splitlines():
+        cells = re.fullmatch(r"\| `(\w+)` \| (.+) \| `([\w/]+\.py::\w+)` \|", line)
+        if cells:
+            name, second, maker = cells.groups()
+            file = second.strip("`") if second.startswith("`") else "metrics.json"
+            found[file, name] = maker
+    return found
 
 
 def modules_of(name: str) -> set[str]:
@@ -142,14 +152,55 @@ def test_every_function_that_the_page_names_is_there() -> None:
             assert function in names, f"{path}::{function}"
 
 
-def test_every_maker_that_the_schema_of_the_results_names_is_there() -> None:
-    columns = (*REGION_COLUMNS, *MAN_COLUMNS, *OUTLINE_RESULT_COLUMNS, *EXPLANATION_RESULT_COLUMNS)
-    makers = {column.maker for column in columns if column.maker}
-    assert len(makers) > 10
-    for maker in makers:
-        path, function = maker.split("::")
-        names = {getattr(node, "name", "") for node in ast.walk(trees()[path])}
-        assert function in names, maker
+def test_the_blocks_and_the_picture_are_those_of_the_code() -> None:
+    text = architecture.PAGE.read_text(encoding="utf-8")
+    assert text.count("<!-- from the code: ") == len(architecture.blocks())
+    assert architecture.page(text) == text, "python scripts/architecture.py"
+    picture = architecture.PICTURE.read_text(encoding="utf-8")
+    assert picture == architecture.drawn_floors(), "python scripts/architecture.py"
+
+
+def test_another_order_of_stages_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(architecture), "body", lambda *_: "measured = measure(loaded)")
+    text = architecture.PAGE.read_text(encoding="utf-8")
+    assert architecture.page(text) != text
+
+
+NUMBERS = sorted(one_function())
+DRAWN = [NUMBERS[i] for i in np.random.default_rng(67).choice(len(NUMBERS), 30, replace=False)]
+
+
+@pytest.mark.parametrize(("file", "name"), DRAWN, ids=".".join)
+def test_a_number_drawn_by_chance_leads_to_its_one_function(file: str, name: str) -> None:
+    """The function is there, and who writes the column is its module or calls it."""
+    module, function = one_function()[file, name].split("::")
+    assert function in {getattr(node, "name", "") for node in trees()[module].body}
+    if file == "metrics.json":
+        table = trees()["learning/evaluation/measures/table.py"]
+        assert function in {getattr(node, "attr", "") for node in ast.walk(table)}
+        return
+    writers = made()[name]
+    if name not in GIVEN | SHARED and file != "explanations.csv":
+        assert writers <= modules_of(name)
+    callers = {
+        writer
+        for writer in writers
+        if function
+        in {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(trees()[writer])}
+    }
+    assert not writers or module in writers or callers, writers
+
+
+def test_the_one_function_of_a_column_is_on_its_way() -> None:
+    """The short table and the long one speak of the same functions."""
+    strangers = {
+        (name, maker)
+        for (file, name), maker in one_function().items()
+        if file in ("probabilities.csv", "patients.csv")
+        and name not in GIVEN
+        and maker.split("::")[0] not in modules_of(name)
+    }
+    assert strangers == set()
 
 
 def test_every_column_and_measure_is_on_the_page() -> None:

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -58,16 +57,6 @@ def test_a_module_outside_the_layers_is_seen(copy: Path) -> None:
     found = lint(copy)
     assert found.returncode == 1
     assert "helpers" in found.stdout
-
-
-def test_the_arrows_of_the_architecture_page_are_the_contracts() -> None:
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        from architecture import arrows
-    finally:
-        sys.path.pop(0)
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    assert arrows(contracts) in (ROOT / "docs/architecture.md").read_text()
 
 
 def circles(root: Path) -> list[list[str]]:

@@ -94,7 +94,7 @@ REGION_COLUMNS = (
         "belief",
         "share",
         "what readers would say: the learner's own number",
-        "run/stages/predict.py::score_rows",
+        "learning/evaluation/folds/ask.py::positive_probability",
         since=_TWO_NUMBERS,
     ),
     ResultColumn(
@@ -138,9 +138,14 @@ REGION_COLUMNS = (
         "reader_values",
         "pairs",
         "each score as a probability of malignancy",
-        "folders/run_folder/tables.py::by_region",
+        "learning/labels/consensus.py::reader_probabilities",
     ),
-    ResultColumn("readers_mean", "share", "mean of reader_values", _DECIDE),
+    ResultColumn(
+        "readers_mean",
+        "share",
+        "mean of reader_values",
+        "learning/labels/consensus.py::readers_mean",
+    ),
     ResultColumn("readers_agree", "text", "agree, differ or are split", _DECIDE),
     ResultColumn(
         "with_tool",
@@ -219,7 +224,7 @@ DETECTOR_COLUMNS = (
 )
 """Stand in ``probabilities.csv`` where software outlined regions."""
 
-_OUTLINES = "run/workflows/outline_spread.py::spread_outlines"
+_OUTLINES = "run/workflows/outline_spread.py::spread_of"
 OUTLINE_RESULT_COLUMNS = (
     ResultColumn("outline_low", "share", "lowest belief over several outlines", _OUTLINES),
     ResultColumn("outline_median", "share", "median belief over several outlines", _OUTLINES),
@@ -261,14 +266,19 @@ MAN_COLUMNS = (
         "what the decision rests on: probability (his and his regions'), or regions alone",
         _DECIDE_MEN,
     ),
-    ResultColumn("lower", "share", "a man below it, with every region benign, is benign", _MEN),
+    ResultColumn(
+        "lower",
+        "share",
+        "a man below it, with every region benign, is benign",
+        "base/settings.py::DecisionSettings",
+    ),
     ResultColumn("unknown", "text", "what the model would count and is not known of him", _MEN),
     ResultColumn("regions", "whole", "number of his regions", _DECIDE_MEN),
     ResultColumn(
         "truth",
         "truth",
         "1 where a region is malignant by histology, 0 where all are known not to be",
-        "run/stages/risk.py::predicted_risk",
+        "learning/evaluation/decisions/patient_level.py::truth_of_men",
     ),
     ResultColumn("age", "number", "age", unit="years"),
     ResultColumn("psa", "number", "PSA", unit="ng/mL"),
