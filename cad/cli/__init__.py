@@ -20,7 +20,7 @@ from cad.cli.model import model_app
 from cad.cli.node import serve
 from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
-from cad.cli.watch import watch_app
+from cad.cli.watch import keep_night, watch_app
 
 # What --help shows together, as a user thinks.
 START, DATA, LEARN, SERVICE = "Start", "Own data", "Learn", "Service"
@@ -359,6 +359,14 @@ def predict(
         str | None,
         typer.Option("--tell", help="Command that gets new failures as JSON on standard input."),
     ] = None,
+    shadow: Annotated[
+        list[str] | None,
+        typer.Option("--shadow", help="Model on trial: it scores all and shows nothing; repeat."),
+    ] = None,
+    watch: Annotated[
+        Path | None,
+        typer.Option("--watch", help="Folder of what models say, for cad watch; else OUT.watch."),
+    ] = None,
     jobs: common.Jobs = 1,
     scheduler: common.Scheduler = None,
     no_resume: common.NoResume = False,
@@ -371,17 +379,21 @@ def predict(
 
     Regions of the cohort are scored with trained models; each study by the first model whose
     images it has. Without --model the released models are taken, those of more images first. All
-    results are written to the folder of --out, the cohort is not changed.
+    results are written to the folder of --out, the cohort is not changed. Of models on trial
+    (--shadow) only numbers are kept, in another folder, for cad watch show.
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     common.load_ahead(out, options)
     from cad.folders.run_folder.known_failures import failures_before
     from cad.run.model.released import released_models
     from cad.run.pipeline import predict_cohort
+    from cad.run.workflows.watch import require_apart
 
+    models = model or released_models()
+    require_apart(models, shadow or ())
     before = failures_before(out)
     summary = predict_cohort(
-        model or released_models(),
+        models,
         cohort,
         out,
         options,
@@ -395,6 +407,9 @@ def predict(
         from cad.run.audit.entries import audit_prediction, caller
 
         audit_prediction(audit, out, caller())
+    if shadow or watch is not None:
+        place = watch or out.with_name(f"{out.name}.watch")
+        keep_night(models, shadow or [], cohort, out, place, options)
     common.finish(summary, as_json, before, tell)
 
 

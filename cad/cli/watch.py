@@ -1,11 +1,18 @@
 """The commands on models at work: a challenger beside the champion, drift, a change of champion."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cad.base.errors import CadError
 from cad.cli.shared import Cohort, Json, Out, say, show
+
+if TYPE_CHECKING:
+    from cad.run.execution.options import ExecutionOptions
 
 watch_app = typer.Typer(no_args_is_help=True, help="Watch models at work; change the champion.")
 
@@ -21,21 +28,14 @@ def watch_night(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Keep what a finished prediction, and shadow models, say of every man.
+    """Keep what a finished prediction, and shadow models, say of every new man.
 
     Shadows score the cohort aside: only their numbers are kept, in a file of the folder of --out.
-    A node does this by itself.
+    A man counts on the first night. A node does this by itself, and so does `cad predict --shadow`.
     """
-    from cad.base.transactions import claimed, stage
-    from cad.folders.run_folder import RunFolder
-    from cad.folders.run_folder.records import read_record
-    from cad.run.pipeline import watch_cohort
-    from cad.run.workflows.watch import WATCHED, day_of, write_rows
+    from cad.run.pipeline import watch_night as keep
 
-    with claimed(out, WATCHED), stage(out) as scratch:
-        night = day_of(read_record(RunFolder(run)))
-        rows, failed = watch_cohort(model, shadow or [], cohort, run, scratch, night)
-        write_rows(out / f"{night}-{run.resolve().name}.json", rows)
+    rows, failed = keep(model, shadow or [], cohort, run, out)
     show({"men": len(rows), "failed": failed}, as_json, lambda _: f"{len(rows)} rows in {out}")
     for reason in failed:
         say(f"failed: {reason}", err=True)
@@ -57,7 +57,6 @@ def watch_show(
 
     Rows of the truth are taken in their order: add new ones at the end.
     """
-    from cad.base.errors import CadError
     from cad.base.files import write_atomic
     from cad.base.reading import read_text
     from cad.folders.cohort import read_cohort
@@ -106,3 +105,33 @@ def watch_promote(
             f"Start the node. Back: cad watch promote {done['back']}"
         ),
     )
+
+
+def keep_night(
+    models: Sequence[str],
+    shadows: Sequence[str],
+    cohort: Path,
+    run: Path,
+    place: Path,
+    options: ExecutionOptions,
+) -> None:
+    """Keep what models say of new men; what goes wrong in that is said, and no failure of a study.
+
+    Parameters
+    ----------
+    models, shadows : sequence of str
+        Models of the run, and models on trial.
+    cohort, run, place : Path
+        Cohort folder, run folder and watch folder.
+    options : ExecutionOptions
+        How the job is run.
+    """
+    from cad.run.pipeline import watch_night as keep
+
+    try:
+        _, failed = keep(models, shadows, cohort, run, place, options)
+    except (CadError, OSError) as error:
+        say(f"nothing is kept of this night: {error}", err=True)
+        return
+    for reason in failed:
+        say(f"shadow failed: {reason}", err=True)

@@ -12,11 +12,12 @@ from cad.base.errors import CadError
 from cad.base.files import JsonObject
 from cad.base.settings import DecisionSettings, PipelineSettings, read_settings
 from cad.base.share import find
-from cad.base.transactions import claimed, require_kind
+from cad.base.transactions import claimed, require_kind, stage
 from cad.folders.cohort import with_readings
 from cad.folders.cohort.traces import Names
 from cad.folders.cohort.without import labels_of
 from cad.folders.run_folder import COMPARISON, RUNS, RunFolder
+from cad.folders.run_folder.records import read_record
 from cad.folders.run_folder.tables import Failure
 from cad.run.execution.options import HERE, ExecutionOptions
 from cad.run.execution.pool import workplace
@@ -38,7 +39,17 @@ from cad.run.workflows.outline_spread import spread_outlines
 from cad.run.workflows.probability_map import drop_maps, map_probability
 from cad.run.workflows.recalibrate import recalibrate
 from cad.run.workflows.suggest import nothing_to_read, suggest_readings
-from cad.run.workflows.watch import CHAMPION, SHADOW, Watched, watched
+from cad.run.workflows.watch import (
+    CHAMPION,
+    SHADOW,
+    WATCHED,
+    Watched,
+    day_of,
+    new_men,
+    require_apart,
+    watched,
+    write_rows,
+)
 
 __all__ = [
     "aggregate_cohort",
@@ -51,6 +62,7 @@ __all__ = [
     "suggest_next",
     "train_model",
     "watch_cohort",
+    "watch_night",
 ]
 
 
@@ -443,6 +455,7 @@ def watch_cohort(
     run: Path,
     scratch: Path,
     night: int | None = None,
+    options: ExecutionOptions = HERE,
 ) -> tuple[list[Watched], list[str]]:
     """Return what the models of a finished prediction said of every man, and what shadows say.
 
@@ -461,6 +474,8 @@ def watch_cohort(
         numbers that are returned.
     night : int, optional
         Number of the day (``date.toordinal``); today's by default.
+    options : ExecutionOptions
+        How shadows are run; in this process by default.
 
     Returns
     -------
@@ -477,10 +492,62 @@ def watch_cohort(
         aside = scratch / str(number)
         try:
             borrow(RunFolder(run), RunFolder(aside))
-            _scored(shadow, root, aside, HERE)
+            _scored(shadow, root, aside, options)
             rows += watched(aside, root, [shadow], SHADOW, night)
         except CadError as error:
             failed.append(f"{shadow}: {error}")
+        except Exception as error:  # whatever a model on trial does, the champion's results stand
+            failed.append(f"{shadow}: unexpected {type(error).__name__}: {error}")
+    return rows, failed
+
+
+def watch_night(
+    models: Sequence[str],
+    shadows: Sequence[str],
+    root: Path,
+    run: Path,
+    place: Path,
+    options: ExecutionOptions = HERE,
+) -> tuple[list[Watched], list[str]]:
+    """Keep, in a file of a watch folder, what a prediction and its shadows say of new men.
+
+    A man counts once, on the night on which he was first scored: a cohort grows, and the same
+    command scores all its men every night.
+
+    Parameters
+    ----------
+    models : sequence of str
+        Models that the prediction was made with.
+    shadows : sequence of str
+        Models that are watched beside them.
+    root : Path
+        Cohort folder.
+    run : Path
+        Run folder of the prediction.
+    place : Path
+        The watch folder, of one cohort; made when absent.
+    options : ExecutionOptions
+        How shadows are run; in this process by default.
+
+    Returns
+    -------
+    rows : list of Watched
+        A row for every new man and model, as written.
+    failed : list of str
+        Shadow models that could score nothing, each with the reason.
+
+    Raises
+    ------
+    CadError
+        When a model is champion and shadow, or the run was made with other models.
+    """
+    require_apart(models, shadows)
+    with claimed(place, WATCHED), stage(place) as scratch:
+        night = day_of(read_record(RunFolder(run)))
+        rows, failed = watch_cohort(models, shadows, root, run, scratch, night, options)
+        path = place / f"{night}-{run.resolve().name}.json"
+        rows = new_men(rows, path)
+        write_rows(path, rows)
     return rows, failed
 
 

@@ -288,6 +288,17 @@ def computed_there() -> None:
     Path("home/audit.jsonl").touch()
 
 
+def two_failures() -> None:
+    """Let two studies of a run have failed, one of which is acknowledged already."""
+    from cad.folders.run_folder import RunFolder
+    from cad.folders.run_folder.known_failures import acknowledge
+    from cad.folders.run_folder.tables import Failure, write_failures
+
+    failures = [Failure(man, man, "", "read", "no T2") for man in ("sub-0001", "sub-0002")]
+    write_failures(RunFolder(Path("run")), failures)
+    acknowledge(Path("run"), "sub-0002", "will not be repeated")
+
+
 def left_the_node() -> int:
     """The patient may have left before the kill; then nothing is there to find (exit code 1)."""
     words = ("P-001", "--cohort", "cohort", "--node", "home")
@@ -366,11 +377,21 @@ def cases(shared: Path) -> dict[str, Case]:
                 "--model",
                 "model",
                 "--shadow",
-                "model",
+                "next",
                 "-o",
                 "out",
             ),
-            partial(take, "run", "imported", "model"),
+            partial(take, "run", "imported", "model", ("model", "next")),
+        ),
+        Case(
+            "predict --shadow",
+            lambda: cad("predict", *on, "out", "--shadow", "next"),
+            partial(take, "cohort", "model", ("model", "next")),
+        ),
+        Case(
+            "acknowledge",
+            lambda: cad("acknowledge", "run", "sub-0001", "--reason", "no T2"),
+            lambda: (take("run"), two_failures()),
         ),
         Case("reading", lambda: cad(*READING), lambda: make_cohort(Path("cohort"), 2)),
         Case("reading --collect", lambda: cad(*COLLECT), exported),

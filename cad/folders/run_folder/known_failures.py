@@ -17,6 +17,7 @@ import pandas as pd
 from cad.base.errors import CadError
 from cad.base.files import CONTROL, write_csv
 from cad.base.reading import read_rows
+from cad.base.transactions import owned
 from cad.folders.run_folder.folder import RunFolder
 from cad.folders.run_folder.tables import Failure, read_failures
 
@@ -117,7 +118,8 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
     Raises
     ------
     CadError
-        When nothing of that name has failed, or no reason is given.
+        When nothing of that name has failed, no reason is given, or another command writes into
+        the folder.
     """
     folder = RunFolder(root)
     if not because.strip() or CONTROL.search(because):
@@ -131,14 +133,16 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
             file=folder.failures,
             hint=f"failed have {', '.join(listed[:10])}" if listed else "nothing failed",
         )
-    rows = _acknowledged(root)
-    there = {tuple(row[key] for key in _KEY) for row in rows}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    for failure in chosen:
-        if _key(failure) not in there:
-            entry = dict(zip(_KEY, _key(failure), strict=True))
-            rows.append({**entry, "because": because.strip(), "when": now})
-    write_csv(folder.acknowledged, pd.DataFrame(rows), _COLUMNS)
+    # Alone: of two commands at once the later would lose what the earlier had written.
+    with owned(root):
+        rows = _acknowledged(root)
+        settled = {tuple(row[key] for key in _KEY) for row in rows}
+        for failure in chosen:
+            if _key(failure) not in settled:
+                entry = dict(zip(_KEY, _key(failure), strict=True))
+                rows.append({**entry, "because": because.strip(), "when": now})
+        write_csv(folder.acknowledged, pd.DataFrame(rows), _COLUMNS)
     return chosen
 
 

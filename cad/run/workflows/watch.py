@@ -197,6 +197,26 @@ def _maker(cohort: Path, man: str) -> str:
     return ""
 
 
+def require_apart(champions: Sequence[str], shadows: Sequence[str]) -> None:
+    """Check that no model is both shown and on trial.
+
+    Parameters
+    ----------
+    champions, shadows : sequence of str
+        Names or folders of the models.
+
+    Raises
+    ------
+    CadError
+        Naming a model that is both.
+    """
+    both = [name for name in shadows if name in champions]
+    if both:
+        raise CadError(
+            f"{both[0]} is named as champion and as shadow", hint="name it as one of them"
+        )
+
+
 def day_of(record: JsonObject) -> int:
     """Return the number of the day on which a run was made, from its ``run.json``."""
     return datetime.fromisoformat(str(record["created"])).toordinal()
@@ -223,10 +243,31 @@ def read_rows(folder: Path) -> list[Watched]:
     """
     rows = []
     for path in sorted(folder.glob("*.json")):
-        with reading(path, "not what a night leaves of its men", "bring it back from a backup"):
-            content = parse_json(read_bytes(path, MAX_JSON))
-            rows += [Watched.from_dict(row) for row in content]
+        rows += _rows_of(path)
     return rows
+
+
+def _rows_of(path: Path) -> list[Watched]:
+    with reading(path, "not what a night leaves of its men", "bring it back from a backup"):
+        content = parse_json(read_bytes(path, MAX_JSON))
+        return [Watched.from_dict(row) for row in content]
+
+
+def new_men(rows: Sequence[Watched], path: Path) -> list[Watched]:
+    """Return the rows of men whom no other file of a watch folder holds.
+
+    Parameters
+    ----------
+    rows : sequence of Watched
+        What was said tonight of every man of a cohort.
+    path : Path
+        The file that they are for; what it held before does not count.
+    """
+    earlier_men = set()
+    for other in sorted(path.parent.glob("*.json")):
+        if other != path:
+            earlier_men |= {row.man for row in _rows_of(other)}
+    return [row for row in rows if row.man not in earlier_men]
 
 
 @dataclass(frozen=True)

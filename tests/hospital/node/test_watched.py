@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import shutil
+import signal
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from crash_points import Copies, Death, Watch, child
 from dicom_files import write_series
 
 from cad.base.errors import CadError
 from cad.base.settings import parse_settings, read_settings
-from cad.base.share import shared
+from cad.base.share import find, shared
 from cad.base.transactions.lock import locked
 from cad.folders.cohort import read_cohort
 from cad.folders.cohort.traces import Names
+from cad.hospital.node import champion
 from cad.hospital.node.champion import promote
 from cad.hospital.node.compute import RUN, WATCH, compute, keep_watch, objects
 from cad.hospital.node.kept import hidden_truths
@@ -217,3 +223,75 @@ def test_a_file_whose_models_cannot_be_told_apart_is_refused(node: Path):
     )
     with pytest.raises(CadError, match="not found as lines of its own"):
         promote(node, SHADOW)
+
+
+def models_of(config: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return champions and shadows of a node's settings file."""
+    models = read_settings(NodeSettings, config).models
+    return models.champion, models.shadow
+
+
+def killed_before_the_queue_knows(config: Path) -> int:
+    """Promote, and die where the trail has the line and the queue does not know of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Queue, "note_line", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        promote(config, SHADOW)
+    return 0
+
+
+def test_a_kill_at_any_moment_leaves_the_old_champion_or_the_new_one(
+    node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Before every call that changes a file, and in the middle of what is written, death comes."""
+    # Reading the models changes no file: each is read once, for all deaths.
+    monkeypatch.setattr(champion, "load_bundle", functools.cache(champion.load_bundle))
+    for name in (CHAMPION, SHADOW):
+        champion.load_bundle(find("models", name))
+    old = ((CHAMPION,), (SHADOW,))
+    new = ((SHADOW,), (CHAMPION,))
+    place = node.parent
+    before = shutil.copytree(place, tmp_path.with_name(tmp_path.name + "-before"))
+    output = before.with_name(before.name + "-output")
+    copies = Copies(place, before / "unused", 10**6, 1)
+
+    def command() -> int:
+        promote(node, SHADOW)
+        return 0
+
+    def recorded() -> int:
+        promote(node, SHADOW)
+        copies.end()
+        output.write_text(json.dumps(copies.points))
+        return 0
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # forking where threads may be
+        assert child(recorded, output, Watch(place, copies)) == 0
+        assert models_of(node) == new
+        points = json.loads(output.read_text())
+        assert len(points) >= 5
+        left = []
+        for point in [*points, "before the queue knows"]:
+            shutil.rmtree(place)
+            shutil.copytree(before, place)
+            if point in points:
+                code = child(command, output, Watch(place, Death(point)))
+            else:
+                code = child(lambda: killed_before_the_queue_knows(node), output)
+            assert code in (-signal.SIGKILL, -signal.SIGXFSZ), point
+            assert models_of(node) in (old, new), point
+            left.append(models_of(node))
+            queue = Queue(place / "home" / "queue.sqlite")
+            assert verify(place / "home" / "audit.jsonl", queue.last_line()).problems == [], point
+            queue.close()
+            if models_of(node) == old:
+                promote(node, SHADOW)  # the same command goes on
+            assert models_of(node) == new, point
+            assert lines_of(place / "home")[-1]["to"]["name"] == SHADOW, point
+        assert old in left
+
+
+def lines_of(home: Path) -> list[dict]:
+    """Return the entries of a node's trail."""
+    text = (home / "audit.jsonl").read_text()
+    return [json.loads(line)["entry"] for line in text.splitlines()]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 from crash_points import (
     Case,
     Copies,
+    Death,
     Watch,
     child,
     enumerate_points,
@@ -34,6 +34,7 @@ GROUPS = {
     "train": ("train",),
     "extend": ("train --extend, over a model",),
     "predict": ("predict", "suggest"),
+    "watch": ("predict --shadow", "watch night"),
     "import": (
         "import, new patients",
         "import, pseudonyms",
@@ -88,6 +89,12 @@ def test_every_so_often_a_kill_costs_nothing():
     found = results(*FEW, "--every", "61", "--offset", "11")
     assert set(found) == set(FEW)
     assert sum(line["tried"] for line in found.values()) > 15
+    require_whole(found)
+
+
+def test_a_kill_at_any_point_of_acknowledging_costs_nothing():
+    found = results("acknowledge")
+    assert found["acknowledge"]["tried"] == found["acknowledge"]["points"] > 2
     require_whole(found)
 
 
@@ -167,22 +174,6 @@ def _of_every_kind() -> None:
     shutil.rmtree("folder")
 
 
-class _Death:
-    """Die before a call, or in the middle of the content of what it opens."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, number: int, event: str, path: str, flags: int) -> None:
-        if self.name == f"before call {number} ({event})":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.name == f"in the middle of call {number} ({event})":
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-            anew = flags & (os.O_TRUNC | os.O_EXCL) or not os.path.exists(path)
-            limit = 16 + (0 if anew else os.path.getsize(path))
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-
 def test_a_copy_is_what_a_kill_leaves(tmp_path, monkeypatch):
     """At every point of calls of all kinds a real death leaves the same names and bytes."""
     monkeypatch.chdir(tmp_path)
@@ -195,7 +186,7 @@ def test_a_copy_is_what_a_kill_leaves(tmp_path, monkeypatch):
         recorded(case, work, fresh, copies)
         for name in copies.points:
             fresh()
-            code = child(case.command, work / "output", Watch(work / "here", _Death(name)))
+            code = child(case.command, work / "output", Watch(work / "here", Death(name)))
             assert code == -(signal.SIGKILL if name.startswith("before") else signal.SIGXFSZ), name
             assert differences(tree(work / "states" / name), tree(work / "here")) == [], name
     assert len(copies.points) >= 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import pytest
 from scipy.special import expit, logit
 
 from cad.base.errors import CadError
+from cad.cli.watch import keep_night
+from cad.run import pipeline
+from cad.run.execution.options import HERE
 from cad.run.reports.watch_page import watch_page
 from cad.run.workflows.watch import (
     CHAMPION,
@@ -179,3 +183,101 @@ def test_a_damaged_file_is_named(tmp_path: Path):
     (tmp_path / "a.json").write_text('[{"role": 1}]')
     with pytest.raises(CadError, match=r"a\.json"):
         read_rows(tmp_path)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file of a run by its name, but for the log of its commands."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "log.jsonl"
+    }
+
+
+def add_man(cohort: Path, other: Path) -> str:
+    """Add the first man of a second cohort, under a label of his own; return the label."""
+    label = "sub-9001"
+    first = sorted(other.glob("sub-*"))[0].name
+    shutil.copytree(other / first, cohort / label)
+    for path in sorted((cohort / label).rglob(f"{first}_*")):
+        path.rename(path.with_name(path.name.replace(first, label)))
+    for name in ("participants.tsv", "rois.tsv", "scores.tsv"):
+        lines = (other / name).read_text().splitlines(keepends=True)
+        with (cohort / name).open("a") as table:
+            table.writelines(
+                line.replace(first, label) for line in lines if line.split("\t")[0] == first
+            )
+    return label
+
+
+def test_a_batch_has_a_shadow_that_shows_nothing_and_a_man_counts_once(
+    light_cohort: Path, tmp_path: Path, main_here, part_of
+):
+    men = {path.name for path in sorted(light_cohort.glob("sub-*"))[:2]}
+    cohort = part_of(light_cohort, tmp_path / "cohort", sorted(men))
+    champion = ("--model", "phantom-psvm", "--cohort", cohort, "-o", tmp_path / "out")
+    first = main_here("predict", *champion)
+    before = everything(tmp_path / "out")
+    shadows = ("--shadow", "phantom-psvm-biparametric", "--shadow", "phantom-psvm-absent")
+    second = main_here("predict", *champion, *shadows)
+    # Nothing of what people and the archive get has changed, and no folder is left beside it.
+    assert everything(tmp_path / "out") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cohort", "out", "out.watch"]
+    assert second.returncode == first.returncode, second.stderr
+    assert "phantom-psvm-biparametric" not in second.stdout
+    assert "shadow failed: phantom-psvm-absent: " in second.stderr
+    (kept,) = (tmp_path / "out.watch").glob("*.json")
+    assert kept.stat().st_mode & 0o077 == 0
+    by_role = {(row.role, row.man): row for row in read_rows(tmp_path / "out.watch")}
+    assert set(by_role) == {(role, man) for role in (CHAMPION, SHADOW) for man in men}
+    for man in men:
+        shown = by_role[CHAMPION, man].regions
+        on_trial = by_role[SHADOW, man].regions
+        assert shown.keys() == on_trial.keys()
+        assert shown != on_trial
+    # The page of the comparison reads it.
+    page = tmp_path / "watch.html"
+    done = main_here("watch", "show", tmp_path / "out.watch", "--truth", cohort, "--page", page)
+    assert done.returncode == 0, done.stderr
+    assert "phantom-psvm-biparametric" in page.read_text()
+    # On a later night the cohort has grown: the new man alone counts, also if it is done twice.
+    old = kept.rename(kept.with_name("700000-out.json"))
+    before_kept = old.read_bytes()
+    new = add_man(cohort, light_cohort)
+    for _ in range(2):
+        main_here("predict", *champion, *shadows[:2])
+        assert old.read_bytes() == before_kept
+        (tonight,) = set((tmp_path / "out.watch").glob("*.json")) - {old}
+        rows = json.loads(tonight.read_text())
+        assert [(row["role"], row["man"]) for row in rows] == [(CHAMPION, new), (SHADOW, new)]
+
+
+def test_a_model_is_either_shown_or_on_trial(light_cohort: Path, tmp_path: Path, main_here):
+    words = ("--model", "phantom-psvm", "--shadow", "phantom-psvm")
+    done = main_here("predict", *words, "--cohort", light_cohort, "-o", tmp_path / "out")
+    assert done.returncode == 2
+    assert "phantom-psvm is named as champion and as shadow" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_kept_costs_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "out.watch").mkdir()
+    (tmp_path / "out.watch" / "letter.txt").write_text("another's")
+    keep_night(["a"], ["b"], tmp_path, tmp_path / "out", tmp_path / "out.watch", HERE)
+    keep_night(["a"], ["b"], tmp_path, tmp_path / "out", tmp_path / "new", HERE)
+    assert capsys.readouterr().err.count("nothing is kept of this night: ") == 2
+    assert [path.name for path in (tmp_path / "out.watch").iterdir()] == ["letter.txt"]
+
+
+def test_a_shadow_that_breaks_is_said_and_the_champion_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("nothing")
+
+    monkeypatch.setattr(pipeline, "_scored", broken)
+    monkeypatch.setattr(pipeline, "watched", lambda *_: [said(CHAMPION, "sub-1", 1, {"1": 0.5})])
+    monkeypatch.setattr(pipeline, "borrow", lambda *_: None)
+    rows, failed = pipeline.watch_cohort(["a"], ["b"], tmp_path, tmp_path / "run", tmp_path)
+    assert [row.role for row in rows] == [CHAMPION]
+    assert failed == ["b: unexpected ZeroDivisionError: nothing"]
