@@ -89,6 +89,16 @@ def test_an_explanation_opens_its_source_alone(
     assert answers == {"own": b"own"}
 
 
+def test_where_the_kernel_confines_nothing_an_explanation_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = write_patient(tmp_path / "source", dce=False)
+    options = ExecutionOptions(1, time_limit=60.0, memory_limit=4.0)
+    monkeypatch.setattr(landlock, "version", lambda: 0)
+    (note,) = imports.explain_confined(source, None, options).problems
+    assert "the kernel has no Landlock" in note
+
+
 def confined_read(operation: str, arguments: tuple[Any, ...], path: Path) -> bytes:
     _confine(ArchiveLimits(), operation, arguments)
     return path.read_bytes()

@@ -47,6 +47,14 @@ def test_every_promise_names_a_test_that_exists(repository: Path):
                 assert name in names_of(repository / file), f"{file} has no {name}"
 
 
+def test_every_test_that_the_page_names_exists(repository: Path):
+    """Also those that stand in a sentence and in no table."""
+    named = set(NAMED.findall((repository / "SECURITY.md").read_text(encoding="utf-8")))
+    assert len(named) > 80
+    missing = [f"{file}::{name}" for file, name in named if name not in names_of(repository / file)]
+    assert not missing
+
+
 def test_the_gate_looks_for_insecure_calls(repository: Path):
     """ruff's S are bandit's rules; one is left out a line at a time, never all of them."""
     assert "run ruff check ." in (repository / ".ci/run").read_text(encoding="utf-8")

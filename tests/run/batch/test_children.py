@@ -378,3 +378,49 @@ def test_a_worker_imports_no_learner() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == []
+
+
+def listening() -> set[str]:
+    """The sockets of this machine at which somebody may call, by their inodes."""
+    lines = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        if (table := Path("/proc/net") / name).exists()
+        for line in table.read_text().splitlines()[1:]
+    ]
+    return {words[9] for words in lines if words[3] == "0A"}
+
+
+def sockets_of(group: int) -> set[str]:
+    """The inodes of the sockets that the processes of a group hold."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.getpgid(int(process.name)) != group:
+                continue
+            for handle in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    target = os.readlink(handle)
+                    if target.startswith("socket:"):
+                        found.add(target[len("socket:[") : -1])
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="PROC ABSENT: no ports were listed")
+def test_jobs_open_no_port(simulated: Path, quick: str, tmp_path: Path) -> None:
+    words = ["run", quick, "--cohort", simulated, "-o", tmp_path / "out", "--jobs", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cad", "-q", *map(str, words)],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+    )
+    looks, most = 0, 0
+    while process.poll() is None:
+        sockets = sockets_of(process.pid)
+        assert not sockets & listening()
+        most = max(most, len(sockets))
+        looks += 1
+        time.sleep(0.05)
+    assert process.returncode == 0
+    assert looks > 10
+    assert most  # of its children, so that these were looked at
