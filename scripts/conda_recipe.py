@@ -1,16 +1,19 @@
 """Print a conda recipe (rattler-build, schema v1) made of pyproject.toml.
 
-    python scripts/conda_recipe.py > build/recipe.yaml
+    python scripts/conda_recipe.py > recipe.yaml
+    python scripts/conda_recipe.py --url URL --archive dist/prostate_cad-X.Y.Z.tar.gz > recipe.yaml
     uv run --with py-rattler-build python scripts/conda_recipe.py --check
 
-The second renders it as the builder does. Give the recipe the address and the hash of the released
-source, in place of example.org and zeros.
+The first builds from this checkout, the second from the released source that lies at URL: its hash
+is that of the archive. The third renders the recipe as the builder does. It was rendered, not
+built: whether the channel has every package at these versions shows in a build.
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import re
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -30,17 +33,21 @@ def dependency(text: str) -> str:
     return f"{name} {found.specifier}".strip()
 
 
-def recipe(project: dict[str, Any], backend: list[str]) -> dict[str, Any]:
-    """Return the recipe of a project table and its build requirements."""
+def source(url: str, archive: Path | None) -> dict[str, str]:
+    """Return where the recipe's source lies: a released archive, or this checkout."""
+    if archive is None:
+        return {"path": str(ROOT)}
+    return {"url": url, "sha256": hashlib.sha256(archive.read_bytes()).hexdigest()}
+
+
+def recipe(project: dict[str, Any], backend: list[str], place: dict[str, str]) -> dict[str, Any]:
+    """Return the recipe of a project table, its build requirements and the place of its source."""
     python = re.sub(r"\s", "", project["requires-python"])
     return {
         "schema_version": 1,
         "context": {"version": project["version"]},
         "package": {"name": project["name"], "version": "${{ version }}"},
-        "source": {
-            "url": "https://example.org/prostate_cad-${{ version }}.tar.gz",
-            "sha256": "0" * 64,
-        },
+        "source": place,
         "build": {
             "noarch": "python",
             "script": "${{ PYTHON }} -m pip install . --no-deps --no-build-isolation -vv",
@@ -65,17 +72,25 @@ def recipe(project: dict[str, Any], backend: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the recipe."""
+    """Print the recipe, or render it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", default="", help="address of the released source")
+    parser.add_argument("--archive", type=Path, help="the same file here, for its hash")
+    parser.add_argument("--check", action="store_true", help="render it as the builder does")
+    words = parser.parse_args()
+    if bool(words.url) != (words.archive is not None):
+        parser.error("--url and --archive go together")
     content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    found = recipe(content["project"], content["build-system"]["requires"])
-    text = yaml.safe_dump(found, sort_keys=False, width=100)
-    if "--check" not in sys.argv:
+    place = source(words.url, words.archive)
+    whole = recipe(content["project"], content["build-system"]["requires"], place)
+    text = yaml.safe_dump(whole, sort_keys=False, width=100)
+    if not words.check:
         print(text, end="")
         return
     from rattler_build import Stage0Recipe
 
     rendered = Stage0Recipe.from_yaml(text).render()
-    print(f"rendered: {len(rendered)} variant of {found['package']['name']}")
+    print(f"rendered: {len(rendered)} variant of {whole['package']['name']}")
 
 
 if __name__ == "__main__":

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tomllib
 from importlib.metadata import metadata
 from pathlib import Path
 
+import conda_recipe
 import published
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -80,3 +83,22 @@ def test_the_paper_cites_what_its_list_has():
     listed = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "paper" / "paper.bib").read_text(), re.M))
     cited = set(re.findall(r"@(\w+)", text.split("---", 2)[2]))
     assert cited == listed
+
+
+def test_the_conda_recipe_names_a_source_that_is_there(tmp_path: Path):
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    backend = content["build-system"]["requires"]
+    here = conda_recipe.recipe(PROJECT, backend, conda_recipe.source("", None))
+    assert here["source"] == {"path": str(ROOT)}
+    archive = tmp_path / "prostate_cad.tar.gz"
+    archive.write_bytes(b"released")
+    url = "https://index.test/prostate_cad.tar.gz"
+    released = conda_recipe.recipe(PROJECT, backend, conda_recipe.source(url, archive))
+    digest = hashlib.sha256(b"released").hexdigest()
+    assert released["source"] == {"url": url, "sha256": digest}
+    # Every direct dependency is asked for when it runs.
+    asked = {line.split()[0] for line in released["requirements"]["run"]}
+    for text in PROJECT["dependencies"]:
+        name = Requirement(text).name
+        assert conda_recipe.NAMES.get(name, name.lower()) in asked
+    assert "example.org" not in (ROOT / "scripts" / "conda_recipe.py").read_text()
