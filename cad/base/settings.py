@@ -490,10 +490,13 @@ class DecisionSettings(Section):
         CadError
             When the costs make referring useless (docs/methods.md 3).
         """
-        use = self.refer_positive / self.false_negative + self.refer_negative / self.false_positive
-        if use >= 1:
+        relative_cost = (
+            self.refer_positive / self.false_negative + self.refer_negative / self.false_positive
+        )
+        if relative_cost >= 1:
             raise CadError(
-                f"these costs make referring useless: R_p/C_p + R_n/C_n = {use:.3g}, must be < 1",
+                f"these costs make referring useless: R_p/C_p + R_n/C_n = {relative_cost:.3g}, "
+                "must be < 1",
                 hint="lower refer_positive or refer_negative, or raise the costs of errors",
             )
         lower = self.refer_negative / (
@@ -575,8 +578,8 @@ def _explain(kind: type[Section], error: Any) -> str:
         if not where:  # a rule about several keys names them itself
             return rule
         return f"{where}: {rule}, found {reprlib.repr(error['input'])}"
-    near = difflib.get_close_matches(path[-1], _keys(kind, path[:-1]), n=1, cutoff=0.4)
-    return f"unknown key {where}" + (f"; did you mean {near[0]!r}?" if near else "")
+    closest = difflib.get_close_matches(path[-1], _keys(kind, path[:-1]), n=1, cutoff=0.4)
+    return f"unknown key {where}" + (f"; did you mean {closest[0]!r}?" if closest else "")
 
 
 def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:

@@ -50,11 +50,11 @@ def find(folder: str, name: str, suffix: str = "") -> Path:
     CadError
         When there is neither; the hint lists the names that exist.
     """
-    given = Path(name)
-    if given.is_file() if suffix else given.is_dir():
-        return given
+    stated_path = Path(name)
+    if stated_path.is_file() if suffix else stated_path.is_dir():
+        return stated_path
     ours = shared(folder) / f"{name.removesuffix(suffix)}{suffix}"
-    if given.name == name and ours.exists():
+    if stated_path.name == name and ours.exists():
         return ours
     names = sorted(p.name.removesuffix(suffix) for p in shared(folder).glob(f"*{suffix}"))
     raise CadError(f"no such path or name in {folder}: {name}", hint=f"known: {', '.join(names)}")

@@ -47,8 +47,8 @@ def cohort_remove(
     # Reader studies below a folder that holds runs too: their codes name nobody to a search.
     studies = [place for folder in runs or () for place in ReadingFolder.below(folder)]
     homes += map(ReadingFolder, studies)
-    others = [folder for folder in runs or () if folder not in studies]
-    done = withdraw(cohort, patient, others, models or (), homes)
-    show(done.as_dict(), as_json, lambda _: done.as_text())
-    if not done.done:
+    other_runs = [folder for folder in runs or () if folder not in studies]
+    outcome = withdraw(cohort, patient, other_runs, models or (), homes)
+    show(outcome.as_dict(), as_json, lambda _: outcome.as_text())
+    if not outcome.done:
         raise typer.Exit(1)

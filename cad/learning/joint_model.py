@@ -717,9 +717,9 @@ class JointModel:
         self, data: MenAndRegions, row: int, theta: np.ndarray, free: np.ndarray
     ) -> _Problem:
         """Return the fit of a, c, l and d to a site's men, given a set's parameters."""
-        use = np.isfinite(data.belief)
+        has_belief = np.isfinite(data.belief)
         if row == 1:
-            use &= np.isfinite(data.readers)
+            has_belief &= np.isfinite(data.readers)
         columns = _region_columns(data, self.centre)
         if row == 0:
             columns[:, READERS] = 0.0
@@ -731,7 +731,7 @@ class JointModel:
         leak_offset = _leak_columns(data, self.centre) @ theta
         return _Problem.of(
             data,
-            use,
+            has_belief,
             design[:, free],
             leak_design[:, free] if self.has_leak else None,
             leak_offset,
@@ -875,11 +875,11 @@ def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, J
         index = np.random.default_rng(seed).permutation(index)
         blocks = BLOCKS
     for block in np.array_split(index, blocks):
-        left = np.zeros(data.men, dtype=bool)
-        left[block] = True
-        others = data.of_men(~left)
-        if np.isfinite(others.truth[np.isfinite(others.belief)]).any():
-            yield left, _fit(others, whole)
+        is_out = np.zeros(data.men, dtype=bool)
+        is_out[block] = True
+        training = data.of_men(~is_out)
+        if np.isfinite(training.truth[np.isfinite(training.belief)]).any():
+            yield is_out, _fit(training, whole)
         else:
             raise CadError("one man alone has histology: nobody else's can teach what he gets")
     if not informative.all():
@@ -905,13 +905,13 @@ def predict_left_out(data: MenAndRegions, seed: int = 0) -> JointPrediction:
         for name in ("man", "man_low", "man_high", "man_images", "leak")
     }
     notes = [""] * data.men
-    for left, model in left_out(data, seed):
-        predicted = model.predict(data.of_men(left))
+    for is_out, model in left_out(data, seed):
+        predicted = model.predict(data.of_men(is_out))
         for name, values in of_regions.items():
-            values[left[data.man]] = getattr(predicted, name)
+            values[is_out[data.man]] = getattr(predicted, name)
         for name, values in of_men.items():
-            values[left] = getattr(predicted, name)
-        for man, note in zip(np.flatnonzero(left), predicted.notes, strict=True):
+            values[is_out] = getattr(predicted, name)
+        for man, note in zip(np.flatnonzero(is_out), predicted.notes, strict=True):
             notes[man] = note
     return JointPrediction(
         of_regions["probability"],
@@ -1387,16 +1387,16 @@ def _informative_men(data: MenAndRegions) -> np.ndarray:
 
 def _taught(data: MenAndRegions) -> Taught:
     """Count what a model is taught by."""
-    use = np.isfinite(data.truth) & np.isfinite(data.belief)
-    counts = np.bincount(data.man[use], minlength=data.men).astype(float)
+    has_both = np.isfinite(data.truth) & np.isfinite(data.belief)
+    counts = np.bincount(data.man[has_both], minlength=data.men).astype(float)
     # Men without a region teach, where they do, by themselves.
     counts[(counts == 0) & np.isfinite(data.truth_of_man)] = 1.0
     return Taught(
         int(_informative_men(data).sum()),
-        int(use.sum()),
-        int((use & np.isfinite(data.readers)).sum()),
+        int(has_both.sum()),
+        int((has_both & np.isfinite(data.readers)).sum()),
         effective_number(counts),
-        _mean(data.truth[use], np.nan),
+        _mean(data.truth[has_both], np.nan),
         _mean(data.histology_of_men(), np.nan),
     )
 

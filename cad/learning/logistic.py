@@ -110,21 +110,21 @@ def _newton_steps(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Return the solutions, shape (draws, k); the shortest where a Hessian is singular."""
     k = gradient.shape[1]
     step = np.empty_like(gradient)
-    good = np.zeros(len(gradient), dtype=bool)
+    is_solved = np.zeros(len(gradient), dtype=bool)
     if k == 1:
-        good = hessian[:, 0, 0] > 0
-        step[good] = gradient[good] / hessian[good, 0]
+        is_solved = hessian[:, 0, 0] > 0
+        step[is_solved] = gradient[is_solved] / hessian[is_solved, 0]
     elif k == 2:  # by hand: resamples ask for thousands
         a = hessian[:, 0, 0]
         b = hessian[:, 0, 1]
         d = hessian[:, 1, 1]
         determinant = a * d - b * b
-        good = determinant > _SINGULAR * a * d
+        is_solved = determinant > _SINGULAR * a * d
         adjugate = np.stack(
             [d * gradient[:, 0] - b * gradient[:, 1], a * gradient[:, 1] - b * gradient[:, 0]],
             axis=1,
         )
-        step[good] = adjugate[good] / determinant[good, None]
-    for i in np.flatnonzero(~good):
+        step[is_solved] = adjugate[is_solved] / determinant[is_solved, None]
+    for i in np.flatnonzero(~is_solved):
         step[i] = np.linalg.lstsq(hessian[i], gradient[i], rcond=None)[0]
     return step

@@ -220,14 +220,14 @@ def _check_values(where: str, array: np.ndarray, rule: Numbers, lengths: dict[st
         return
     if not np.isfinite(array).all():
         raise CadError(f"{where} holds NaN or infinity")
-    least = array.min()
-    most = array.max()
-    if least < rule.low or most > rule.high:
+    lowest = array.min()
+    highest = array.max()
+    if lowest < rule.low or highest > rule.high:
         raise CadError(
-            f"{where} holds {least:g} to {most:g}, declared are {rule.low:g} to {rule.high:g}"
+            f"{where} holds {lowest:g} to {highest:g}, declared are {rule.low:g} to {rule.high:g}"
         )
-    if rule.below and most >= lengths[rule.below]:
-        raise CadError(f"{where} holds {most}, declared are places below {lengths[rule.below]}")
+    if rule.below and highest >= lengths[rule.below]:
+        raise CadError(f"{where} holds {highest}, declared are places below {lengths[rule.below]}")
 
 
 def _check_plain(where: str, value: Any, depth: int) -> None:
@@ -294,6 +294,6 @@ def check_trees(
             f"{name}: node {node} leads to {left[node]} and {right[node]}; children stand behind "
             "their parent, and a leaf names itself"
         )
-    for values, what in ((left, "left"), (right, "right"), (roots, "root")):
+    for values, node_kind in ((left, "left"), (right, "right"), (roots, "root")):
         if values.size and not 0 <= values.min() <= values.max() < len(nodes):
-            raise CadError(f"{name}: a {what} node lies outside the {len(nodes)} nodes")
+            raise CadError(f"{name}: a {node_kind} node lies outside the {len(nodes)} nodes")

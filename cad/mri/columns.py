@@ -121,10 +121,10 @@ def columns_of(features: FeatureSettings) -> dict[str, Column]:
         columns += _of_series(features) if image == "dce" else _of_image(image, features)
     chosen = {}
     for column in columns:
-        wanted = column.family in (*features.families, "filters", "radiomics")
+        is_measured = column.family in (*features.families, "filters", "radiomics")
         counts = column.counts_voxels and not features.counting
         excluded = any(fnmatchcase(column.name, pattern) for pattern in features.exclude)
-        if wanted and not counts and not excluded:
+        if is_measured and not counts and not excluded:
             chosen[column.name] = column
     return chosen
 

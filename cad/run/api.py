@@ -168,18 +168,18 @@ def consensus(
     >>> cad.consensus(scores).notes[0].split(" that")[0]
     'reader 3 adds nothing to the other readers'
     """
-    given = np.atleast_2d(_numbers("scores", scores))
-    grades = np.full(given.shape, np.nan)
+    score_table = np.atleast_2d(_numbers("scores", scores))
+    grades = np.full(score_table.shape, np.nan)
     # Infinity is no score of any scale, and NaN alone means that nobody scored.
-    for score in np.unique(given[~np.isnan(given)]):
-        grades[given == score] = score_probability(scale, float(score))
+    for score in np.unique(score_table[~np.isnan(score_table)]):
+        grades[score_table == score] = score_probability(scale, float(score))
     truth = np.full(len(grades), np.nan)
     if histology is not None:
         truth = _truth("histology", histology, len(grades), isup_min)
     owner = np.arange(len(grades)) if patients is None else _patients(patients, len(grades))
     names = list(getattr(scores, "columns", ()))
     if not names:
-        names = [f"reader {number}" for number in range(1, given.shape[1] + 1)]
+        names = [f"reader {number}" for number in range(1, score_table.shape[1] + 1)]
     learned = consensus_rule(rule).fit(grades, truth)
     belief = learned.predict(grades)
     notes = agreement_notes(reader_agreement(grades, [str(name) for name in names], owner))

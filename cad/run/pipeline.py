@@ -253,14 +253,14 @@ def predict_cohort(
     settings = shared_settings(bundles, _costs(decision))
     with _alone(out, "predict", options):
         # What a finished run is known by: asked otherwise, it is not the same result.
-        asked = {
+        request = {
             "models": basis(bundles),
             "map": probability_map,
             "readings": list(readings),
             "outlines": outlines,
             "transductive": transductive,
         }
-        loaded = load(settings, root, out, options, "predict", asked)
+        loaded = load(settings, root, out, options, "predict", request)
         loaded = replace(loaded, cohort=with_readings(loaded.cohort, readings))
         measured = measure(loaded)
         if finished := unchanged(loaded, measured):
@@ -559,8 +559,8 @@ def _scored(model: str, root: Path, out: Path, options: ExecutionOptions) -> Jud
 
 
 def _loaded(bundle: Bundle, root: Path, out: Path, options: ExecutionOptions) -> Loaded:
-    asked: JsonObject = {"models": basis([bundle])}
-    return load(shared_settings([bundle]), root, out, options, "predict", asked)
+    request: JsonObject = {"models": basis([bundle])}
+    return load(shared_settings([bundle]), root, out, options, "predict", request)
 
 
 def _score(bundle: Bundle, loaded: Loaded) -> tuple[Measured, Extracted, Aggregated, Judged]:

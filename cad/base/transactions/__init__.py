@@ -268,11 +268,11 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
     if any(mark == kind.name or (not mark and kind.holds(folder)) for kind in kinds):
         return
     content = f"a {mark}" if mark else f"{', '.join(names[:3])}{', …' if names[3:] else ''}"
-    wanted = " or ".join(kind.name for kind in kinds)
+    kind_names = " or ".join(kind.name for kind in kinds)
     raise CadError(
-        f"the folder holds {content} and is not a {wanted}; nothing in it was changed",
+        f"the folder holds {content} and is not a {kind_names}; nothing in it was changed",
         file=folder,
-        hint=f"name a new or an empty folder, or an earlier {wanted}",
+        hint=f"name a new or an empty folder, or an earlier {kind_names}",
     )
 
 

@@ -261,8 +261,8 @@ def _place(
     """
     points, zones = cloud
     free = zones == zone
-    for other in others:
-        taken = other.shapes[-1]
+    for neighbour in others:
+        taken = neighbour.shapes[-1]
         gap = np.linalg.norm(points - np.array(taken.centre), axis=1)
         free &= gap >= axes.max() + max(taken.axes) + GAP
     candidates = rng.permutation(points[free])[:CANDIDATES]

@@ -106,14 +106,14 @@ def extended_tofts(
     small = x < 1e-4
     new = np.where(small, step / 2, new)
     old = np.where(small, step / 2, old)
-    wanted = set(np.searchsorted(fine_times, times - 1e-9).tolist())
+    frame_places = set(np.searchsorted(fine_times, times - 1e-9).tolist())
     integral = np.zeros(len(kep))
     out = np.empty((len(times), len(kep)))
     row = 0
     for i in range(len(fine_times)):
         if i and (plasma[i] or plasma[i - 1] or row):
             integral = integral * decay + old * plasma[i - 1] + new * plasma[i]
-        if i in wanted:
+        if i in frame_places:
             out[row] = ktrans * integral + vp * plasma[i]
             row += 1
     return out.T

@@ -156,8 +156,8 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
         inside = shape.level(near_x, near_y, near_z) < 1.0
         if shape.within:
             allowed = np.zeros(len(shapes) + 1, bool)
-            for other, earlier in enumerate(shapes[: number - 1], start=1):
-                allowed[other] = earlier.zone in shape.within
+            for earlier_number, earlier in enumerate(shapes[: number - 1], start=1):
+                allowed[earlier_number] = earlier.zone in shape.within
             inside &= allowed[cut]
         cut[inside] = number
     return out

@@ -275,7 +275,7 @@ def make_patient(
     # What a variation draws comes last: without it every man is as he was.
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(9)
     generators = map(np.random.default_rng, streams)
-    body, finding, reading, scene_rng, noise, plan, hand, more, beside = generators
+    body, finding, reading, scene_rng, noise, plan, hand, extra_reading, beside = generators
     protocol = protocols[int(body.integers(len(protocols)))]
     anatomy = build_anatomy(body)
     count, cancers = case_mix(seed, index, prevalence)
@@ -310,7 +310,7 @@ def make_patient(
         gland=gland,
         vessel=_vessel(views[2]),
     )
-    scores = score(reading, regions, panel(variation.readers), more)
+    scores = score(reading, regions, panel(variation.readers), extra_reading)
     named = {reader.reader_id for reader in panel(variation.readers)}
     outlines = {name: labels for name, labels in outlines.items() if name in named}
     truth = views[0].volume(true_labels(views[0], regions))

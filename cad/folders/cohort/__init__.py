@@ -145,8 +145,8 @@ class Cohort:
         ids = self.participants["participant_id"].drop_duplicates()
         rows = self.rois.groupby("participant_id", sort=False).indices
         none = np.array([], dtype=int)
-        wanted = [patient for patient in ids if patient not in excluded]
-        return [ref for patient in wanted for ref in self._of(patient, rows.get(patient, none))]
+        patients = [patient for patient in ids if patient not in excluded]
+        return [ref for patient in patients for ref in self._of(patient, rows.get(patient, none))]
 
     def _of(self, patient: str, rows: np.ndarray) -> list[StudyRef]:
         folder = self.root / patient
@@ -395,11 +395,11 @@ def _typed(
 ) -> pd.DataFrame:
     """Read a table with floats; text that is no number becomes NaN and a problem of its patient."""
     table = _read(root, name)
-    for column, what in numbers.items():
+    for column, meaning in numbers.items():
         values = pd.to_numeric(table[column], errors="coerce").astype(float)
         for i in table.index[values.isna() & table[column].notna()]:
-            message = f"{column} {table.at[i, column]!r} is not {what}"
-            who = {"patient": table.at[i, "participant_id"], "roi": table.at[i, "roi_id"]}
-            problems.append(CadError(message, file=root / f"{name}.tsv", **who))
+            message = f"{column} {table.at[i, column]!r} is not {meaning}"
+            place = {"patient": table.at[i, "participant_id"], "roi": table.at[i, "roi_id"]}
+            problems.append(CadError(message, file=root / f"{name}.tsv", **place))
         table[column] = values
     return table

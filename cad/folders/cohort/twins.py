@@ -36,18 +36,18 @@ def twins(refs: Iterable[StudyRef]) -> list[CadError]:
             except (CadError, OSError):
                 continue
     pairs = {
-        (first.participant_id, other.participant_id): other
-        for first, *others in by_voxels.values()
-        for other in others
-        if other.participant_id != first.participant_id
+        (first.participant_id, copy.participant_id): copy
+        for first, *copies in by_voxels.values()
+        for copy in copies
+        if copy.participant_id != first.participant_id
     }
     return [
         CadError(
             f"its images are those of {first}, voxel by voxel: one man under two ids, of whom a "
             "validation would train on one and test on the other",
-            file=other.folder,
+            file=copy.folder,
             patient=patient,
             hint="remove one of both (cad cohort remove), or import the right images",
         )
-        for (first, patient), other in pairs.items()
+        for (first, patient), copy in pairs.items()
     ]

@@ -54,11 +54,11 @@ def read_partitions(root: Path) -> pd.DataFrame:
         or labels that depend on the other patients of the run, or a patient in two runs.
     """
     folders = _runs(root)
-    wanted = [*KEYS, *columns_stated(_same_settings(folders))]
+    columns = [*KEYS, *columns_stated(_same_settings(folders))]
     tables: list[pd.DataFrame] = []
     owner: dict[str, RunFolder] = {}
     for folder in folders:
-        features = _read(folder.features, wanted)
+        features = _read(folder.features, columns)
         for patient in features["participant_id"].unique():
             if patient in owner:
                 raise CadError(
@@ -72,7 +72,7 @@ def read_partitions(root: Path) -> pd.DataFrame:
         region = ["participant_id", "roi_id"]
         labels = _read(folder.labels, [*region, *LABELS])
         tables.append(features.merge(labels, on=region, how="left"))
-    order = [*(name for name in wanted if any(name in table for table in tables)), *LABELS]
+    order = [*(name for name in columns if any(name in table for table in tables)), *LABELS]
     joined = pd.concat(tables, ignore_index=True)[order]
     pa.default_memory_pool().release_unused()  # it keeps as much as the joined table takes
     return joined
@@ -99,9 +99,9 @@ def _runs(root: Path) -> list[RunFolder]:
 
 def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
     """Return the settings of all runs; refuse those that make one column mean two things."""
-    first, *others = folders
+    first, *other_folders = folders
     settings: dict[str, Any] = read_record(first)["settings"]
-    if others:
+    if other_folders:
         for (section, key), good in _OF_ALL.items():
             value = settings[section][key]
             if value not in good:
@@ -111,7 +111,7 @@ def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
                     file=first.record,
                     hint=f"run again with {section}.{key} one of {', '.join(good)}",
                 )
-    for folder in others:
+    for folder in other_folders:
         stated = read_record(folder)["settings"]
         for section in _SHARED:
             for key, value in stated[section].items():

@@ -116,11 +116,11 @@ class AgreementReaders:
         """
         refuse_outside(grades)
         self.copies_ = _copies(grades)
-        alike = np.unique(self.copies_, return_inverse=True)[1]
+        person_of_reader = np.unique(self.copies_, return_inverse=True)[1]
         # A copy is no second opinion: each person is asked once, and his names share his weight.
         weight = _weights(_persons(grades, self.copies_))
-        times = np.bincount(alike)
-        self.weights_ = np.asarray(weight[alike] / times[alike])
+        times = np.bincount(person_of_reader)
+        self.weights_ = np.asarray(weight[person_of_reader] / times[person_of_reader])
         return self
 
     def predict(self, grades: Array) -> Belief:
@@ -192,13 +192,13 @@ def reader_agreement(
         person = int(alike[j])
         of_others = np.delete(z, person)
         of_others = of_others[np.isfinite(of_others)]
-        others = float(np.tanh(np.median(of_others))) if len(of_others) else np.nan
+        median_of_others = float(np.tanh(np.median(of_others))) if len(of_others) else np.nan
         deviation = np.sqrt(variance[person])
         lower, upper = np.tanh(z[person] + _Z95 * deviation * np.array([-1.0, 1.0]))
         nothing_shown = z[person] - _Z99 * deviation <= 0
         # Of two who disagree nobody can say which of them is the odd one.
         odd = len(persons) >= FEWEST_READERS and bool(
-            nothing_shown and upper < _SHARE_OF_OTHERS * others
+            nothing_shown and upper < _SHARE_OF_OTHERS * median_of_others
         )
         same = [readers[k] for k in np.flatnonzero(alike == person) if k != j]
         rows.append(
@@ -208,7 +208,7 @@ def reader_agreement(
                 float(np.tanh(z[person])),
                 float(lower),
                 float(upper),
-                others,
+                median_of_others,
                 float(rule.weights_[j]),
                 tuple(same),
                 odd,
@@ -331,12 +331,12 @@ def _agreements(
     n: NDArray[np.intp] = np.zeros(grades.shape[1], dtype=np.intp)
     whole = _variance_of_mean(total.sum(axis=1), heard.sum(axis=1))
     for reader in range(grades.shape[1]):
-        others = np.delete(heard, reader, axis=1).sum(axis=1)
-        used = scored[:, reader] & (others > 0)
+        sum_of_others = np.delete(heard, reader, axis=1).sum(axis=1)
+        used = scored[:, reader] & (sum_of_others > 0)
         n[reader] = np.count_nonzero(used)
         if n[reader] < _FEWEST:
             continue
-        mean = np.delete(total, reader, axis=1).sum(axis=1)[used] / others[used]
+        mean = np.delete(total, reader, axis=1).sum(axis=1)[used] / sum_of_others[used]
         z[reader], variance[reader] = _fisher(grades[used, reader], mean, group[used], whole)
     return z, variance, n
 

@@ -101,24 +101,26 @@ def reader_probabilities(
         Naming patient, ROI and reader: for a score off its scale, a reader who scored a ROI twice,
         or a score of a ROI that does not exist.
     """
-    given = scores[scores["score"].notna()].reset_index(drop=True)
-    _refuse_inconsistent(given, rois)
+    given_scores = scores[scores["score"].notna()].reset_index(drop=True)
+    _refuse_inconsistent(given_scores, rois)
     table = settings.pirads_probability
-    distinct = given[["scale", "score"]].drop_duplicates()
+    distinct = given_scores[["scale", "score"]].drop_duplicates()
     value: dict[tuple[str, float], float] = {}
     for scale, score in distinct.itertuples(index=False):
         try:
             value[scale, score] = score_probability(scale, score, table)
         except CadError as error:
-            row = given[(given["scale"] == scale) & (given["score"] == score)].iloc[0]
+            row = given_scores[
+                (given_scores["scale"] == scale) & (given_scores["score"] == score)
+            ].iloc[0]
             raise CadError(
                 f"reader {row['reader_id']}: {error.problem}",
                 hint=error.hint,
                 patient=row["participant_id"],
                 roi=row["roi_id"],
             ) from error
-    pairs = zip(given["scale"], given["score"], strict=True)
-    return given[[*_KEY, "reader_id"]].assign(
+    pairs = zip(given_scores["scale"], given_scores["score"], strict=True)
+    return given_scores[[*_KEY, "reader_id"]].assign(
         probability=np.array([value[pair] for pair in pairs], dtype=float)
     )
 
@@ -181,10 +183,10 @@ def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
         than one scale; else empty.
     """
     sentences = []
-    given = scores.loc[scores["score"].notna(), "scale"]
-    if (given == "pirads").any() and isinstance(settings.pirads_probability, str):
+    scales_used = scores.loc[scores["score"].notna(), "scale"]
+    if (scales_used == "pirads").any() and isinstance(settings.pirads_probability, str):
         sentences.append(pirads_note(settings.pirads_probability))
-    scales = sorted(given.unique())
+    scales = sorted(scales_used.unique())
     if len(scales) > 1:
         sentences.append(
             f"scores on different scales ({', '.join(scales)}) were turned into probabilities "
@@ -221,10 +223,10 @@ def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list
         return experts
     for name in choice:
         if name not in ids:
-            near = difflib.get_close_matches(name, ids, n=1)
+            closest = difflib.get_close_matches(name, ids, n=1)
             raise CadError(
                 f"labels.readers names {name!r}, the readers are {', '.join(ids)}",
-                hint=f"did you mean {near[0]!r}?" if near else "",
+                hint=f"did you mean {closest[0]!r}?" if closest else "",
             )
     return list(choice)
 

@@ -84,10 +84,10 @@ def check_score(scale: str, score: float) -> None:
         For an unknown scale, or a score that its scale does not have (NaN included).
     """
     if scale not in SCALES:
-        near = difflib.get_close_matches(str(scale), SCALES, n=1)
+        closest = difflib.get_close_matches(str(scale), SCALES, n=1)
         raise CadError(
             f"unknown scale {scale!r}, must be one of {', '.join(SCALES)}",
-            hint=f"did you mean {near[0]!r}?" if near else "",
+            hint=f"did you mean {closest[0]!r}?" if closest else "",
         )
     if scale == "percent":
         if not 0 <= score <= 100:

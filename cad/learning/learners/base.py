@@ -78,10 +78,10 @@ def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
         i = int(np.argmax(np.isnan(values)))
         raise LearnerError(f"y[{i}] is NaN: Input y contains NaN", hint="leave unlabelled rows out")
     if values.dtype.kind == "f" and (values != np.rint(values)).any():
-        least = values.min()
-        most = values.max()
-        if least < 0 or most > 1:
-            wrong = least if least < 0 else most
+        lowest = values.min()
+        highest = values.max()
+        if lowest < 0 or highest > 1:
+            wrong = lowest if lowest < 0 else highest
             raise LearnerError(
                 f"Unknown label type: continuous y with the value {wrong:g} outside [0, 1]",
                 hint="soft labels are probabilities in [0, 1]",
@@ -228,7 +228,7 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     >>> len(outside(rows + 10, training_range(rows), 50, ["adc"])) > 0
     True
     """
-    least, most, mean, deviation = trained
+    lowest, highest, mean, deviation = trained
     # A constant column differs by more than rounding.
     width = np.maximum(deviation, 1e-9 * np.maximum(np.abs(mean), 1e-9))
     off = np.abs(np.nan_to_num(np.clip((rows - mean) / width, -3, 3)).mean(axis=0))
@@ -238,8 +238,8 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
         f"{mean[j]:.4g} ± {deviation[j]:.4g}"
         for j in shifted[np.argsort(-off[shifted], kind="stable")][:_NAMED]
     ]
-    away = np.nan_to_num(np.maximum(least - rows, rows - most))
-    whole = away > most - least
+    away = np.nan_to_num(np.maximum(lowest - rows, rows - highest))
+    whole = away > highest - lowest
     far = ((away > 0).mean(axis=1) > 0.2) & whole.any(axis=1)
     if far.any():
         where = ", ".join(names[j] for j in np.flatnonzero(whole[far].any(axis=0))[:_NAMED])
@@ -476,15 +476,15 @@ class KernelMachine(BinaryLearner):
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
         # A kernel matrix has a check of its own, which looks for NaN too.
-        given = self.kernel == "precomputed"
+        is_precomputed = self.kernel == "precomputed"
         rows: Array = validation.validate_data(
             self,
             X,
             dtype=np.float64,
-            ensure_all_finite=not given,
+            ensure_all_finite=not is_precomputed,
             ensure_min_samples=2,
             order="C",
-            skip_check_array=given and _is_plain(X),
+            skip_check_array=is_precomputed and _is_plain(X),
         )
         y = np.asarray(y)
         if len(y) != len(rows):

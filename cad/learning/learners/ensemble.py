@@ -177,11 +177,11 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         LearnerError
             For a level outside [0, 1].
         """
-        wanted = np.asarray(levels, dtype=float)
-        if ((wanted < 0) | (wanted > 1)).any():
+        level_values = np.asarray(levels, dtype=float)
+        if ((level_values < 0) | (level_values > 1)).any():
             raise LearnerError(f"levels = {list(levels)!r}, must lie in [0, 1]")
         q = self.predict_proba(X)[:, 1]
-        scatter = np.interp(wanted, _LEVELS, self.scatter_)
+        scatter = np.interp(level_values, _LEVELS, self.scatter_)
         room = np.sqrt(q * (1 - q) + _ROOM)
         quantiles: Array = np.clip(q[:, None] + room[:, None] * scatter, 0.0, 1.0)
         return quantiles

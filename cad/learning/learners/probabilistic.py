@@ -192,7 +192,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
         probability = np.full((len(points), len(new)), np.nan)
         read: dict[tuple[Any, ...], tuple[SoftLabels, float, float | None]] = {}
         for kernel in dict.fromkeys(kernels):
-            same_kernel = [k for k, other in enumerate(kernels) if other == kernel]
+            same_kernel = [
+                k for k, kernel_of_other in enumerate(kernels) if kernel_of_other == kernel
+            ]
             try:
                 gram = learners[same_kernel[0]]._make_gram(rows, weight)
             except ValueError:
@@ -310,9 +312,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
         ndarray, shape (k, m)
             P(y = 1 | x) of the new rows; NaN where a spread could not be fitted.
         """
-        given = np.asarray(spreads, dtype=float)
-        labels = np.tile(np.asarray(y, dtype=float), (len(given), 1))
-        probability, _, _ = self.predict_labellings(X, labels, X_new, etas=given)
+        spread_values = np.asarray(spreads, dtype=float)
+        labels = np.tile(np.asarray(y, dtype=float), (len(spread_values), 1))
+        probability, _, _ = self.predict_labellings(X, labels, X_new, etas=spread_values)
         return probability
 
     def _read_labels(
@@ -432,15 +434,15 @@ def _warn_unscaled(rows: Array, names: Any) -> None:
     varying = np.flatnonzero(spread > 1e-12 * np.abs(rows).max(axis=0))
     if len(varying) < 2:
         return
-    least = varying[spread[varying].argmin()]
-    most = varying[spread[varying].argmax()]
-    if spread[most] <= _UNLIKE * spread[least]:
+    narrowest = varying[spread[varying].argmin()]
+    widest = varying[spread[varying].argmax()]
+    if spread[widest] <= _UNLIKE * spread[narrowest]:
         return
-    name = [f"column {j}" if names is None else str(names[j]) for j in (most, least)]
+    name = [f"column {j}" if names is None else str(names[j]) for j in (widest, narrowest)]
     warnings.warn(
-        f"features of unlike scale: {name[0]} has a standard deviation of {spread[most]:.3g}, "
-        f"{name[1]} of {spread[least]:.3g}, which a kernel hardly sees; put StandardScaler before "
-        "the learner, or take cad.default_learner(), which scales by itself",
+        f"features of unlike scale: {name[0]} has a standard deviation of {spread[widest]:.3g}, "
+        f"{name[1]} of {spread[narrowest]:.3g}, which a kernel hardly sees; put StandardScaler "
+        "before the learner, or take cad.default_learner(), which scales by itself",
         base.LearnerWarning,
         stacklevel=3,
     )

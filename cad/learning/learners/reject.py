@@ -59,10 +59,11 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
         raise LearnerError(f"costs = {costs!r}, must be (C_n, C_p, R_n, R_p)")
     names = ("C_n", "C_p", "R_n", "R_p")
     c_n, c_p, r_n, r_p = (check_cost(n, v) for n, v in zip(names, costs, strict=True))
-    use = r_p / c_p + r_n / c_n
-    if use >= 1:
+    relative_cost = r_p / c_p + r_n / c_n
+    if relative_cost >= 1:
         raise LearnerError(
-            f"these costs make rejecting useless: R_p/C_p + R_n/C_n = {use:.3g}, must be < 1",
+            f"these costs make rejecting useless: R_p/C_p + R_n/C_n = {relative_cost:.3g}, "
+            "must be < 1",
             hint="lower R_p or R_n, or use a learner without reject option",
         )
     high = (c_n - r_n) / (c_n - r_n + r_p)

@@ -93,9 +93,9 @@ def histology_rivals(n_rows: int = 0) -> dict[str, BaseEstimator]:
 def rival_notes(names: list[str], n_rows: int) -> list[str]:
     """Return which of these rivals are left out of so many rows, and which trees see a part."""
     compared = rival_learners(n_rows)
-    left = [name for name in names if name not in compared]
+    without_comparison = [name for name in names if name not in compared]
     why = f"more than {MOST_SQUARE:,} rows, and their time grows with the square or the cube"
-    notes = [f"not compared: {', '.join(left)} ({why})"] if left else []
+    notes = [f"not compared: {', '.join(without_comparison)} ({why})"] if without_comparison else []
     if n_rows > MOST_GROWN:
         trees = ", ".join(name for name in names if name in compared)
         notes.append(f"{trees}: each tree is grown on at most {MOST_GROWN:,} of {n_rows:,} rows")

@@ -300,8 +300,8 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     provenance: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
     if study.frames_moved_mm is not None:
         provenance["dce_moved"] = study.frames_moved_mm
-    seen = {name: _series_image(made, name) for name in chosen}
-    return Prepared("dce", dynamic.grid, maps, seen, list(made.notes), made, provenance)
+    images = {name: _series_image(made, name) for name in chosen}
+    return Prepared("dce", dynamic.grid, maps, images, list(made.notes), made, provenance)
 
 
 def _series_image(made: PerfusionMaps, name: str) -> np.ndarray:

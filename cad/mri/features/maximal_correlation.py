@@ -40,14 +40,14 @@ def maximal_correlation_of(sample: Sample) -> np.ndarray:
         voxels = slice(sample.core.start[region], sample.core.start[region + 1])
         box = _box(sample.core.index[voxels], levels[voxels], sample.core.shape)
         planes = [box] if not per_slice else [box[z : z + 1] for z in range(len(box))]
-        found = []
+        correlations = []
         for plane in planes:
             counts = [_counts(plane, step) for step in steps]
             if not per_direction:
                 counts = [np.sum(counts, axis=0)]
-            found += [maximal_correlation(one) for one in counts if one.any()]
-        if found:
-            out["coefficient"][region] = np.mean(found)
+            correlations += [maximal_correlation(matrix) for matrix in counts if matrix.any()]
+        if correlations:
+            out["coefficient"][region] = np.mean(correlations)
     return out
 
 

@@ -186,12 +186,12 @@ def displaced_from(row: Mapping[str, Any], limit_mm: float) -> str:
         Displacement from which an image lies too far, mm: it is held against the upper end of the
         95 % range of what was measured.
     """
-    parts = []
+    distances = []
     for image in MODALITIES:
         most = row.get(f"{PREFIX}{image.name}_displaced_most")
         if most is not None and most >= limit_mm:  # NaN is not
-            parts.append(f"{image.short} may lie {most:.1f} mm beside T2")
-    return "; ".join(parts)
+            distances.append(f"{image.short} may lie {most:.1f} mm beside T2")
+    return "; ".join(distances)
 
 
 def check_columns(names: Iterable[str]) -> None:

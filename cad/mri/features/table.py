@@ -333,10 +333,10 @@ def _unfit_notes(prepared: images.Prepared, regions: RegionVoxels, rois: list[Ro
 def _lost_note(columns: dict[str, np.ndarray], lost: list[str], rois: list[Roi]) -> str:
     is_lost = np.any([~np.isfinite(columns[name]) for name in lost], axis=0)
     bad = sorted({rois[i].roi_id for i in np.flatnonzero(is_lost)})
-    others = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    further = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
     return (
         f"fewer than {MIN_VOXELS} voxels with a value, or no pair of neighbours, in ROI "
-        f"{', '.join(bad)}: {', '.join(lost[:3])}{others} are missing there"
+        f"{', '.join(bad)}: {', '.join(lost[:3])}{further} are missing there"
     )
 
 

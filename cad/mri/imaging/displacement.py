@@ -104,9 +104,9 @@ def _towards(vector: np.ndarray) -> str:
     words = (("right", "left"), ("front", "back"), ("feet", "head"))
     order = np.argsort(-np.abs(vector))
     largest = abs(float(vector[order[0]]))
-    parts = []
+    components = []
     for axis in order[:2]:
-        part = float(vector[axis])
-        if abs(part) >= 0.35 * largest:
-            parts.append(words[axis][part > 0])
-    return f"towards {' and '.join(parts)}"
+        component = float(vector[axis])
+        if abs(component) >= 0.35 * largest:
+            components.append(words[axis][component > 0])
+    return f"towards {' and '.join(components)}"

@@ -123,9 +123,9 @@ def measure(
     reach = round(REACH_MM / _FINE_MM)
     wide = _widened(box, reach)
     # Blurred in the box's own steps of 1 mm: the whole of T2 would take longer than the search.
-    seen = geometry.resample_image(fixed, box).array
+    fixed_values = geometry.resample_image(fixed, box).array
     smooth = _SMOOTHING_MM / _FINE_MM
-    reference = _levels(gaussian_filter(seen, [0.0, smooth, smooth]), slice(None))
+    reference = _levels(gaussian_filter(fixed_values, [0.0, smooth, smooth]), slice(None))
     inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
     levels = _levels(geometry.resample_image(moving, wide).array, inside)
     counted = (reference < _BINS) & (levels[inside] < _BINS)
@@ -300,7 +300,7 @@ def _turned(levels: np.ndarray) -> list[np.ndarray]:
 def _gain(best: float, places: np.ndarray, others: list[np.ndarray], reach: int) -> float:
     """Return ln(a / b), where b is the most that T2 shares with other levels in any near place."""
     every = round(_COARSE_MM / _FINE_MM)
-    most = 0.0
+    highest = 0.0
     for levels in others:
         # A quarter turn changes sides: T2 and the other are cut about their common middle.
         size_y = min(places.shape[1], levels.shape[1] - 2 * reach)
@@ -315,19 +315,19 @@ def _gain(best: float, places: np.ndarray, others: list[np.ndarray], reach: int)
             return float(_information(counts.sum(axis=0)))
 
         steps = range(-_TURNED_REACH, _TURNED_REACH + 1, every)
-        most = max(most, _highest(shared, steps))
-    return float(np.log(best / most)) if best > 0 and most > 0 else np.inf
+        highest = max(highest, _highest(shared, steps))
+    return float(np.log(best / highest)) if best > 0 and highest > 0 else np.inf
 
 
 def _highest(shared: Callable[[int, int], float], steps: range) -> float:
     """Return the most that images share on a lattice of shifts, refined around its best place."""
-    most = -np.inf
+    highest = -np.inf
     place = (0, 0)
     for y in steps:
         for x in steps:
-            here = shared(x, y)
-            if here > most:
-                most = here
+            value = shared(x, y)
+            if value > highest:
+                highest = value
                 place = (x, y)
     around = range(1 - steps.step, steps.step)
     return max(shared(place[0] + i, place[1] + j) for j in around for i in around)

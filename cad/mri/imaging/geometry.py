@@ -147,7 +147,7 @@ def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
     >>> bounding_box(mask)
     (slice(1, 2, None), slice(1, 3, None), slice(2, 3, None))
     """
-    axes = [np.flatnonzero(mask.any(axis=others)) for others in ((1, 2), (0, 2), (0, 1))]
+    axes = [np.flatnonzero(mask.any(axis=other_axes)) for other_axes in ((1, 2), (0, 2), (0, 1))]
     if not len(axes[0]):
         return None
     low = np.array([axis[0] for axis in axes]) - margin

@@ -108,9 +108,9 @@ def list_files(paths: Iterable[Path]) -> Listing:
         except NotDicom as error:
             # Any file may lie beside images; one that claims to be an image must be one.
             if path.suffix.lower() in _NAMED_DICOM:
-                said = "its name says DICOM, its content is none"
+                reason = "its name says DICOM, its content is none"
                 hint = "export it again, or remove or rename it"
-                listing.unreadable.append(CadError(said, file=error.file or path, hint=hint))
+                listing.unreadable.append(CadError(reason, file=error.file or path, hint=hint))
         except (CadError, OSError) as error:
             listing.unreadable.append(as_problem(error).at(file=path))
     return listing

@@ -39,8 +39,8 @@ def prepare_study(
         Empty without registration or without a T2 image.
     """
     out = replace(study, notes=list(study.notes))
-    wanted = (("adc", "ADC map", fit_adc), (HBV.name, HBV.title, high_b))
-    for name, title, make in wanted if out.diffusion else ():
+    derived_images = (("adc", "ADC map", fit_adc), (HBV.name, HBV.title, high_b))
+    for name, title, make in derived_images if out.diffusion else ():
         if out.image(name) is not None or (name == HBV.name and name not in modalities):
             continue
         try:

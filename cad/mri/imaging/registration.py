@@ -92,19 +92,19 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
     if study.t2w is None:
         raise CadError("registration needs a T2 image", patient=study.participant_id)
     region = neighbourhood(study, study.t2w)
-    done: list[Registration] = []
+    registrations: list[Registration] = []
     out = replace(study, notes=list(study.notes))
     with located(patient=study.participant_id):
         if study.adc is not None:
             aligned = register_rigid(study.adc, study.t2w, region, "adc")
-            done.append(aligned)
+            registrations.append(aligned)
             moved_together(out, "adc", aligned.apply)
         if study.dce is not None:
             aligned = register_rigid(dce_reference(study.dce), study.t2w, region, "dce")
-            done.append(aligned)
+            registrations.append(aligned)
             moved_together(out, "dce", aligned.apply)
-    out.notes += [r.note for r in done]
-    return out, done
+    out.notes += [r.note for r in registrations]
+    return out, registrations
 
 
 def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) -> None:

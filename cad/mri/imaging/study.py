@@ -212,8 +212,8 @@ class Study:
         The ADC map does not count as missing where there are diffusion images to fit it from.
         """
         made = {"adc"} if self.diffusion else set()
-        wanted = {m.name for m in MODALITIES if not m.optional} - made
-        return tuple(m.name for m in MODALITIES if m.name in wanted - set(self.present))
+        required = {m.name for m in MODALITIES if not m.optional} - made
+        return tuple(m.name for m in MODALITIES if m.name in required - set(self.present))
 
     @property
     def missing_notes(self) -> list[str]:

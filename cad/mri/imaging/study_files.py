@@ -275,10 +275,10 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
     study_id : str
         ``sub-XXX[_ses-YY]``.
     """
-    wanted = [image_path(folder, study_id, kind) for kind in _PLACES]
-    read = {*wanted, *(folder / "perf").glob(f"{study_id}_flip-*_VFA.nii.gz")}
+    expected_paths = [image_path(folder, study_id, kind) for kind in _PLACES]
+    read = {*expected_paths, *(folder / "perf").glob(f"{study_id}_flip-*_VFA.nii.gz")}
     read |= set((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
-    names = {path.name: path for path in wanted}
+    names = {path.name: path for path in expected_paths}
     odd = ((p, kind_of(p)) for name in _FOLDERS for p in (folder / name).glob("*"))
     problems = [
         CadError(f"{kind} where files are expected: nothing reads it", file=path)
@@ -289,8 +289,8 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
     for path in sorted(p for name in images for p in (folder / name).glob("*.nii*")):
         if path in read or kind_of(path):
             continue
-        near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
-        place = names[near[0]].relative_to(folder) if near else f"anat/{study_id}_T2w.nii.gz"
+        closest = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
+        place = names[closest[0]].relative_to(folder) if closest else f"anat/{study_id}_T2w.nii.gz"
         problems.append(CadError("an image that nothing reads", file=path, hint=f"is it {place}?"))
     return problems
 

@@ -301,9 +301,9 @@ def withdraw(
             if (lines := _swept(inside, names))
         }
         rows, places = _removed(root, names)
-        left = {str(run): traces(run, names) for run in runs}
-        holders = {str(root): traces(root, names, below=False), **left}
-    clean = [run for run, files in left.items() if not files]
+        traces_left = {str(run): traces(run, names) for run in runs}
+        holders = {str(root): traces(root, names, below=False), **traces_left}
+    clean = [run for run, files in traces_left.items() if not files]
     holders = {place: files for place, files in holders.items() if files}
     for name, bundle in bundles.items():
         if learned := _learned(bundle, names.participant):
@@ -408,9 +408,9 @@ def _remaining_lines(run: Path, names: Names) -> dict[str, bytes]:
     for path in sorted(run.iterdir()):
         if path.suffix == ".jsonl":
             lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
-            others = [line for line in lines if not names.within(line)]
-            if len(others) < len(lines):
-                contents[path.name] = b"".join(others)
+            lines_of_others = [line for line in lines if not names.within(line)]
+            if len(lines_of_others) < len(lines):
+                contents[path.name] = b"".join(lines_of_others)
         elif path.suffix == ".csv":
             text, count = rows_without(path, names.participant)
             if count:

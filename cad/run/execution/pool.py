@@ -99,14 +99,14 @@ class Caller:
         if self.options.jobs == 0:
             return function(*arguments)
         self._worker = self._worker or Worker(_called, self.options, self.confined)
-        done = self._worker.do((function, arguments))
+        outcome = self._worker.do((function, arguments))
         if self._worker.busy:  # it is gone; the next call starts another
             self._close()
-        if done.fault is not None:
-            raise self.kind(done.fault.reason, hint=done.fault.hint)
-        if isinstance(done.result, CadError | OSError):
-            raise done.result
-        return cast(Returned, done.result)
+        if outcome.fault is not None:
+            raise self.kind(outcome.fault.reason, hint=outcome.fault.hint)
+        if isinstance(outcome.result, CadError | OSError):
+            raise outcome.result
+        return cast(Returned, outcome.result)
 
     def _close(self) -> None:
         if self._worker is not None:
@@ -189,17 +189,17 @@ def _in_this_process(
             now = time.monotonic()
             for worker in list(workers):
                 if worker.connection in answered:
-                    done = worker.take()
+                    outcome = worker.take()
                 # The deadline is by the clock; late() asks whether the time was the study's own.
                 elif worker.deadline <= now and worker.late():
-                    done = worker.stop()
+                    outcome = worker.stop()
                 else:
                     continue
-                if done is not None and worker.busy:  # it is gone; the loop starts another
+                if outcome is not None and worker.busy:  # it is gone; the loop starts another
                     worker.close()
                     workers.remove(worker)
-                if done is not None:
-                    yield done
+                if outcome is not None:
+                    yield outcome
     finally:
         for worker in workers:
             worker.close()

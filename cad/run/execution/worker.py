@@ -212,10 +212,10 @@ class Worker:
         while not self.idle():
             self._answer()
         self.give(task)
-        done = self._answer()
-        if done is None:
+        outcome = self._answer()
+        if outcome is None:
             raise CadError("a worker process answered out of turn")
-        return done
+        return outcome
 
     def _answer(self) -> Done[Any, Any] | None:
         while not self.connection.poll(max(self.deadline - time.monotonic(), 0.0)):

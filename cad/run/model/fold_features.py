@@ -361,11 +361,11 @@ class FoldFeatures:
         # Scales of folds repeat (permutations, inner grids): their columns are kept.
         text = f"{self._digest} {scale.key} {names}"
         path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
-        wanted = (len(self.keys), len(names))
+        shape = (len(self.keys), len(names))
         # What is absent or damaged is made anew.
         with suppress(CadError, FileNotFoundError), reading(path, "not a readable array"):
             stored: np.ndarray = read_array(path)
-            if stored.shape == wanted and stored.dtype == float:
+            if stored.shape == shape and stored.dtype == float:
                 return stored
         blocks = []
         for result in self.results:

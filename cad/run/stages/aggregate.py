@@ -216,9 +216,11 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     cohort, settings = loaded.cohort, loaded.settings.labels
     # Patients without a measured region have nothing to learn from; their scores would weigh in
     # what a consensus learns of readers.
-    good = set(extracted.features["participant_id"])
-    rois = cohort.rois[cohort.rois["participant_id"].isin(good)].reset_index(drop=True)
-    scores = cohort.scores[cohort.scores["participant_id"].isin(good)].reset_index(drop=True)
+    measured_patients = set(extracted.features["participant_id"])
+    rois = cohort.rois[cohort.rois["participant_id"].isin(measured_patients)].reset_index(drop=True)
+    scores = cohort.scores[cohort.scores["participant_id"].isin(measured_patients)].reset_index(
+        drop=True
+    )
     labels = reader_labels(scores, rois, cohort.readers, settings)
     labels["label_kind"] = label_kinds(labels, loaded.settings)
     # For measures only; whether it is also a label is labels.histology, which `certain` holds.
@@ -426,12 +428,18 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
         no reader's score, and no histology that overrides the readers.
     """
     eta0, kappa = settings.labels.precision
-    told: dict[str, Any] = {"eta0": eta0, "kappa": kappa, "boundary": settings.labels.boundary}
+    learner_keywords: dict[str, Any] = {
+        "eta0": eta0,
+        "kappa": kappa,
+        "boundary": settings.labels.boundary,
+    }
     # What the learner was given by name goes before the settings of labels, as in its fit.
-    told |= {name: value for name, value in settings.learner.params.items() if name in told}
+    learner_keywords |= {
+        name: value for name, value in settings.learner.params.items() if name in learner_keywords
+    }
     # Where several precisions are weighed, the widest says what a region tells at the least.
-    precision, share = (float(np.max(told[name])) for name in ("eta0", "kappa"))
-    boundary: Rule = "paper" if told["boundary"] == "paper" else "drop"
+    precision, share = (float(np.max(learner_keywords[name])) for name in ("eta0", "kappa"))
+    boundary: Rule = "paper" if learner_keywords["boundary"] == "paper" else "drop"
     kinds = np.full(len(labels), "unlabelled", dtype=object)
     p = labels["p"].to_numpy(float)
     labelled = np.isfinite(p)

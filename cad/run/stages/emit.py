@@ -85,11 +85,11 @@ class Emitted:
             lines += [f"{name:<{width}}  {value}" for name, value in table]
             lines += [f"failed: {text}" for text in failed]
         lines += self.patients
-        more = f"; and more, see {folder.failures}" if len(failed) > MOST_FAILURES else ""
-        told = f"failed: {'; '.join(failed[:MOST_FAILURES])}{more}"
+        further = f"; and more, see {folder.failures}" if len(failed) > MOST_FAILURES else ""
+        failures_text = f"failed: {'; '.join(failed[:MOST_FAILURES])}{further}"
         model = "" if self.model is None else f"model: {self.model}; "
         measures = f"{model}measures: {folder.validation}, or --verbose"
-        lines += [told if failed else "nothing failed", measures]
+        lines += [failures_text if failed else "nothing failed", measures]
         return "\n".join([*lines, f"open {folder.page('index.html')}"])
 
     def _failed(self) -> list[str]:

@@ -74,11 +74,13 @@ def shared_settings(
             raise bundle.refused_for_images()
     parsed = [settings_of(bundle) for bundle in bundles]
     first = parsed[0]
-    for bundle, other in zip(bundles[1:], parsed[1:], strict=True):
+    for bundle, settings_of_bundle in zip(bundles[1:], parsed[1:], strict=True):
         # Which images a model needs may differ; how one of them is measured may not, for the
         # features of a study are measured once for all models.
-        same = other.features.model_copy(update={"modalities": first.features.modalities})
-        if other.images != first.images or same != first.features:
+        same = settings_of_bundle.features.model_copy(
+            update={"modalities": first.features.modalities}
+        )
+        if settings_of_bundle.images != first.images or same != first.features:
             raise CadError(
                 f"models {bundles[0].name} and {bundle.name} measure images differently",
                 hint="models that stand in for each other share images and features settings",
@@ -474,8 +476,8 @@ def _fitted(
     patients = extracted.features["participant_id"].to_numpy(str)[rows]
     # One fit a man, so that no probability depends on who else is in the cohort.
     for patient in np.unique(patients):
-        mine = rows[patients == patient]
-        yield mine, fit_with(bundle, training_rows(bundle), adjusted[mine])
+        rows_of_patient = rows[patients == patient]
+        yield rows_of_patient, fit_with(bundle, training_rows(bundle), adjusted[rows_of_patient])
 
 
 def _score(

@@ -152,8 +152,8 @@ def _copies(
         return {}
     from cad.mri.features.robustness import Perturbation, perturbed_features
 
-    good = set(features.rows["roi_id"])
-    study = replace(study, rois=[roi for roi in study.rois if roi.roi_id in good])
+    measured_rois = set(features.rows["roi_id"])
+    study = replace(study, rois=[roi for roi in study.rois if roi.roi_id in measured_rois])
     if settings.images.t2_standardisation == "nyul":
         # No scale of other patients is known here; every patient's own z-score stands in.
         images = settings.images.model_copy(update={"t2_standardisation": "zscore"})

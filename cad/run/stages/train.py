@@ -42,14 +42,14 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         When the settings forbid training rows in the bundle, and the fitted learner contains them.
     """
     table, source = aggregated.table, aggregated.source
-    use = table.labelled
-    preparation = source.fit(np.flatnonzero(use))
+    labelled = table.labelled
+    preparation = source.fit(np.flatnonzero(labelled))
     X, rows = source.measured(preparation.scale), source.apply(preparation)
     estimator = make_estimator(loaded.settings)
     y, spread = table.y, table.spread
     if aggregated.relabel is not None:
-        y, spread = aggregated.relabel(np.flatnonzero(use))
-    told = labels_told(estimator, np.where(use, y, np.nan))
+        y, spread = aggregated.relabel(np.flatnonzero(labelled))
+    told = labels_told(estimator, np.where(labelled, y, np.nan))
     taught = ~np.isnan(told)
     keywords = fit_keywords(estimator, spread[taught], table.groups[taught])
     estimator.fit(rows[taught], told[taught], **keywords)
@@ -61,29 +61,29 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     if len(judged.out_of_fold):
         labels["out_of_fold"] = judged.out_of_fold["belief"].to_numpy()
         labels["out_of_fold_probability"] = judged.out_of_fold["probability"].to_numpy()
-    labels = labels.loc[use].reset_index(drop=True)
+    labels = labels.loc[labelled].reset_index(drop=True)
     if not carried:
         # Age and PSA of a man are his, as the features of his regions are.
         labels[["age", "psa", "psa_density"]] = np.nan
-    used_rows = X[use].reset_index(drop=True)
+    used_rows = X[labelled].reset_index(drop=True)
     training = pd.concat([labels, used_rows if carried else unlinked(used_rows)], axis=1)
     # The rows that a bundle is verified with are no patient's where it may carry none.
-    reference = rows[use] if carried else unlinked(pd.DataFrame(rows[use])).to_numpy()
+    reference = rows[labelled] if carried else unlinked(pd.DataFrame(rows[labelled])).to_numpy()
     columns = loaded.columns
     meta = metadata(
         settings=loaded.settings,
-        features=X[use],
+        features=X[labelled],
         columns=columns,
         labels=labels,
         label_counts=getattr(estimator[-1], "label_counts_", None),
         estimator=searched,
         simulated=aggregated.simulated,
         metrics=judged.summary.as_dict(),
-        typicality=_typicality(X[use], table.groups[use], columns),
-        provenance=summary(aggregated.provenance[use[: aggregated.own_rows]]),
+        typicality=_typicality(X[labelled], table.groups[labelled], columns),
+        provenance=summary(aggregated.provenance[labelled[: aggregated.own_rows]]),
         parents=list(aggregated.parents),
     )
-    meta["training"]["unlabelled_rows"] = int(taught.sum() - use.sum())
+    meta["training"]["unlabelled_rows"] = int(taught.sum() - labelled.sum())
     if "confidence" in judged.results:
         meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
     meta |= _outcome(judged.summary, judged.joint)

@@ -386,9 +386,9 @@ def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
 def _explain(loaded: Loaded, aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
     """Return the explanations of every region of which a fold says something."""
     table, source = aggregated.table, aggregated.source
-    says = np.isfinite(folds.probability) | np.isfinite(folds.decision)
-    says[_unexplained(loaded, len(says))] = False
-    shared = (says, np.flatnonzero(table.labelled), source, list(table.X.columns), table.keys)
+    has_value = np.isfinite(folds.probability) | np.isfinite(folds.decision)
+    has_value[_unexplained(loaded, len(has_value))] = False
+    shared = (has_value, np.flatnonzero(table.labelled), source, list(table.X.columns), table.keys)
     work = ((fold, *shared) for fold in folds.folds)
     return [row for rows in each_piece(_explained, work, loaded.options.processes) for row in rows]
 

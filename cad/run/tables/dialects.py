@@ -566,8 +566,8 @@ def _uneven(number: int, row: list[str], names: list[str], *, last: bool) -> Cad
     problem = f"row {number} has {len(row)} cell(s) where row 1, the head, has {len(names)}"
     if len(row) < len(names):
         absent = ", ".join(map(repr, names[len(row) :][:3]))
-        more = len(names) - len(row) - 3
-        tail = f" and {more} more" if more > 0 else ""
+        further = len(names) - len(row) - 3
+        tail = f" and {further} more" if further > 0 else ""
         problem += f": it ends with {row[-1]!r} in column {names[len(row) - 1]!r}"
         problem += f", and nothing is in column {absent}{tail}"
         hint = "fill in the cells, or leave them empty between separators"

@@ -138,18 +138,18 @@ def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
     """Doubt a value that is written for a missing one and lies far from all others."""
     for code in _CODES:
         coded = values == code
-        others = values[np.isfinite(values) & ~coded]
-        if not coded.any() or len(others) < _LEAST // 2:
+        uncoded = values[np.isfinite(values) & ~coded]
+        if not coded.any() or len(uncoded) < _LEAST // 2:
             continue
-        span = float(others.max() - others.min())
-        gap = float(others.min() - code) if code < 0 else float(code - others.max())
+        span = float(uncoded.max() - uncoded.min())
+        gap = float(uncoded.min() - code) if code < 0 else float(code - uncoded.max())
         if gap <= 0 or gap < _FAR * span:
             continue
         row = cells.rows[int(coded.argmax())]
         text = str(cells.table[name].iloc[int(coded.argmax())])
         raise CadError(
             f"column {name!r}, row {row}: {text!r} (in {int(coded.sum())} rows) lies far from all "
-            f"other values, {others.min():g} to {others.max():g}, as a code for a missing value "
+            f"other values, {uncoded.min():g} to {uncoded.max():g}, as a code for a missing value "
             "does",
             hint=f"--missing={quote(text)} where it is one; --features {typed(name)} to take the "
             "column as it is, with this value",
@@ -164,8 +164,8 @@ def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
     if (steps == 1).all():
         rule = "and so on only number the rows, and a feature measures something"
     elif (steps > 0).all() or (steps < 0).all():
-        way = "rises" if steps[0] > 0 else "falls"
-        rule = f"and so on: the column {way} with every row, as the number of a row does"
+        direction = "rises" if steps[0] > 0 else "falls"
+        rule = f"and so on: the column {direction} with every row, as the number of a row does"
     else:
         return
     raise CadError(
@@ -195,15 +195,15 @@ def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Ro
 
 def _doubt_date(name: str, values: np.ndarray, cells: Cells) -> None:
     """Doubt numbers that are all days of the calendar, such as 20240131."""
-    known = values[np.isfinite(values)]
-    if len(known) < _LEAST or not _whole(known) or known.min() < 19000101 or known.max() > 21001231:
+    dates = values[np.isfinite(values)]
+    if len(dates) < _LEAST or not _whole(dates) or dates.min() < 19000101 or dates.max() > 21001231:
         return
     days = pd.to_datetime(
-        pd.Series(known).astype(int).astype(str), format="%Y%m%d", errors="coerce"
+        pd.Series(dates).astype(int).astype(str), format="%Y%m%d", errors="coerce"
     )
     if days.notna().all():
         raise CadError(
-            f"{_rows(name, cells)}: {known[0]:.0f}, {known[1]:.0f} and so on are all days of the "
+            f"{_rows(name, cells)}: {dates[0]:.0f}, {dates[1]:.0f} and so on are all days of the "
             "calendar, which say when, and a feature is measured in an image",
             hint=_way_out(name, ""),
         )
@@ -292,7 +292,7 @@ def _doubt_labels(
     centred_y = y - y.mean()
     size = float(np.sqrt((centred_x @ centred_x) * (centred_y @ centred_y)))
     r = float(centred_x @ centred_y) / size if size > 0 else 0.0
-    way = _way_out(
+    way_out = _way_out(
         name, f"--histology {quote(name)} or --scores {typed(name)} where it is the label; "
     )
     # A correlation of .98 in eight rows has a chance of 1e-5 among noise, one of .9 in twenty less.
@@ -304,7 +304,7 @@ def _doubt_labels(
             f"{_place(name, cells)} almost equal {of}: the correlation is {r:.3f} in {len(x)} "
             f"rows, and from {limit:g} on {kind} says the answer, which would be learned instead "
             "of anything measured",
-            hint=way,
+            hint=way_out,
         )
     if not np.isin(y, (0.0, 1.0)).all():
         return
@@ -317,5 +317,5 @@ def _doubt_labels(
             f"{_place(name, cells)} tell {of} without a mistake in all {len(x)} rows "
             f"({len(positive)} malignant): measured features do not, columns made from the label "
             "do",
-            hint=way,
+            hint=way_out,
         )

@@ -124,13 +124,13 @@ def _check_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
     absent = [name for name in bundle.features if name not in table]
     if absent:
         shown = ", ".join(map(repr, absent[:_SHOWN]))
-        more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
+        further = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
         names = [str(name) for name in table.columns]
-        near = [name for name in names if name.lower() == absent[0].lower()]
-        near += difflib.get_close_matches(absent[0], names, n=1)
-        meant = f"is it the table's {near[0]!r}? " if near else ""
+        closest = [name for name in names if name.lower() == absent[0].lower()]
+        closest += difflib.get_close_matches(absent[0], names, n=1)
+        meant = f"is it the table's {closest[0]!r}? " if closest else ""
         raise CadError(
-            f"no column {shown}{more}, which {bundle.name} was trained on",
+            f"no column {shown}{further}, which {bundle.name} was trained on",
             file=path,
             hint=f"{meant}the model needs its {len(bundle.features)} columns under the names of "
             f"its card, and the table has {', '.join(names[:_SHOWN])}",

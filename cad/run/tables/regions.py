@@ -223,8 +223,8 @@ def _check_classes(
     if not roles.scores:
         _check_two_patients(regions, str(roles.histology), truth)
         return
-    told = belief[np.isfinite(belief)]
-    if len(np.unique(told)) > 1:
+    known_beliefs = belief[np.isfinite(belief)]
+    if len(np.unique(known_beliefs)) > 1:
         return
     grades = ""
     if roles.histology is not None:
@@ -233,8 +233,8 @@ def _check_classes(
     assert cells is not None  # noqa: S101 - of a table
     raise CadError(
         f"columns {', '.join(map(repr, roles.scores))}, rows {cells.rows[0]} to {cells.rows[-1]}: "
-        f"the readers' mean is a probability of {told[0]:g} in all {len(told)} rows with a score, "
-        "and there is nothing to tell apart",
+        f"the readers' mean is a probability of {known_beliefs[0]:g} in all {len(known_beliefs)} "
+        "rows with a score, and there is nothing to tell apart",
         hint=f"add regions that were scored higher or lower{grades}",
     )
 
@@ -248,19 +248,21 @@ def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | N
     texts = cells.table[name].to_numpy(dtype=object)[stated]
     where = f"column {name!r}, rows {rows[0]} to {rows[-1]}"
     counts = pd.Series(texts).value_counts().sort_index()
-    told = ", ".join(f"{text!r} in {count} rows" for text, count in counts.head(_NAMED).items())
+    counts_text = ", ".join(
+        f"{text!r} in {count} rows" for text, count in counts.head(_NAMED).items()
+    )
     malignant_ones = bool(truth[stated[0]] == 1)
     word = "malignant" if malignant_ones else "benign"
-    other = "benign" if malignant_ones else "malignant"
+    other_class = "benign" if malignant_ones else "malignant"
     limit = f" with --isup-min {isup_min}" if isup_min is not None else ""
     problem = (
-        f"{where}: {told}, which makes all {len(stated)} rows {word}{limit}, and there is nothing "
-        f"to tell apart without {other} ones"
+        f"{where}: {counts_text}, which makes all {len(stated)} rows {word}{limit}, and there is "
+        f"nothing to tell apart without {other_class} ones"
     )
-    hint = f"add {other} regions, or name another outcome with --histology"
+    hint = f"add {other_class} regions, or name another outcome with --histology"
     if regions.graded:
         hint = "set --isup-min to a grade that some rows reach and others do not; take it out "
-        hint += f"where the column holds two classes; or add {other} regions"
+        hint += f"where the column holds two classes; or add {other_class} regions"
     return CadError(problem, hint=hint)
 
 
@@ -306,10 +308,10 @@ def _remarks(
     assert cells is not None  # noqa: S101 - of a table
     notes = []
     counts = regions.X.nunique()
-    for count, what in ((0, "without a value"), (1, "with one value")):
+    for count, description in ((0, "without a value"), (1, "with one value")):
         names = [str(name) for name in counts.index[counts == count]]
         if names:
-            notes.append(f"columns {what}, from which nothing is learned: {_some(names)}")
+            notes.append(f"columns {description}, from which nothing is learned: {_some(names)}")
     absent = regions.patients[regions.patients.isin(values.MISSING)]
     if len(absent):
         notes.append(
@@ -331,13 +333,13 @@ def _remarks(
             f"scores of {_some(roles.scores)} are read on the scale {columns.scale}; PI-RADS "
             "categories take --scale pirads"
         )
-    known = np.isfinite(belief) & np.isfinite(truth)
-    if known.sum() >= _TOLD and len(np.unique(truth[known])) > 1:
-        r = _rank_correlation(belief[known], truth[known])
+    has_both = np.isfinite(belief) & np.isfinite(truth)
+    if has_both.sum() >= _TOLD and len(np.unique(truth[has_both])) > 1:
+        r = _rank_correlation(belief[has_both], truth[has_both])
         if r < -_AGAINST:
             notes.append(
                 f"readers score malignant regions lower (rank correlation {r:.2f} in "
-                f"{int(known.sum())} regions): is 1 malignant, and the highest score the most "
+                f"{int(has_both.sum())} regions): is 1 malignant, and the highest score the most "
                 "suspicious?"
             )
     return [*notes, *_against_others(regions)]
@@ -348,11 +350,15 @@ def _against_others(regions: Regions) -> list[str]:
     scores = regions.scores.pivot_table(index=_KEY, columns="reader_id", values="score")
     notes = []
     for name in scores:
-        others = scores.drop(columns=name).mean(axis=1)
-        both = scores[name].notna() & others.notna()
-        if both.sum() < _TOLD or scores[name][both].nunique() < 2 or others[both].nunique() < 2:
+        mean_of_others = scores.drop(columns=name).mean(axis=1)
+        both = scores[name].notna() & mean_of_others.notna()
+        if (
+            both.sum() < _TOLD
+            or scores[name][both].nunique() < 2
+            or mean_of_others[both].nunique() < 2
+        ):
             continue
-        r = _rank_correlation(scores[name][both], others[both])
+        r = _rank_correlation(scores[name][both], mean_of_others[both])
         if r < -_AGAINST:
             notes.append(
                 f"reader {name} scores against the others (rank correlation {r:.2f} in "
@@ -367,8 +373,8 @@ def _rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    further = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + further
 
 
 def _left_out(roles: Roles) -> list[str]:
@@ -396,13 +402,13 @@ def _readings(
         return no_scores()
     patients = values.ids(cells, roles.patient, "--patient", meaning)
     regions = _region_ids(cells, roles, patients, meaning)
-    parts = []
+    tables = []
     for name in roles.scores:
         readers = [name] * len(patients)
         if roles.reader is not None:
             readers = values.ids(cells, roles.reader, "--reader", meaning)
             doubt_alike(readers, roles.reader, cells)
-        part = pd.DataFrame(
+        table = pd.DataFrame(
             {
                 "participant_id": patients,
                 "roi_id": regions,
@@ -411,8 +417,8 @@ def _readings(
                 "score": values.scores(cells, name, columns.scale, meaning),
             }
         )
-        parts.append(part)
-    readings = pd.concat(parts, ignore_index=True)
+        tables.append(table)
+    readings = pd.concat(tables, ignore_index=True)
     repeated = readings.duplicated([*_KEY, "reader_id"]).to_numpy()
     if roles.reader is not None and repeated.any():
         second = int(repeated.argmax())
@@ -471,7 +477,7 @@ def _region_ids(
         shown = ""
         if several.any():
             patient = patients[int(several.argmax())]
-            rows = cells.rows[np.array([other == patient for other in patients])]
+            rows = cells.rows[np.array([patient_of_row == patient for patient_of_row in patients])]
             shown = f": patient {patient!r} of column {roles.patient!r} has {len(rows)} readings, "
             shown += f"rows {', '.join(map(str, rows[:_NAMED]))}, of one region or of several"
         raise CadError(
@@ -485,11 +491,11 @@ def _region_ids(
 
 def numbered_within(patients: Sequence[str]) -> list[str]:
     """Return the number of every row within its patient, from 1, as text."""
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     numbered = []
     for patient in patients:
-        seen[patient] = seen.get(patient, 0) + 1
-        numbered.append(str(seen[patient]))
+        counts[patient] = counts.get(patient, 0) + 1
+        numbered.append(str(counts[patient]))
     return numbered
 
 

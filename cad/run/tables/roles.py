@@ -145,8 +145,8 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
             "names is a feature",
         )
     if columns.scale not in SCALES:
-        near = difflib.get_close_matches(columns.scale, SCALES, n=1)
-        meant = f"did you mean --scale {near[0]}? " if near else ""
+        closest = difflib.get_close_matches(columns.scale, SCALES, n=1)
+        meant = f"did you mean --scale {closest[0]}? " if closest else ""
         raise CadError(
             f"--scale {columns.scale!r} is not known", hint=f"{meant}known: {', '.join(SCALES)}"
         )
@@ -211,12 +211,12 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
             hint=f"take {both[0]!r} out of one of the two; a wildcard that takes too much is "
             "written as a list of columns",
         )
-    left = [name for name in names if name not in option_of and name not in ignored]
-    features = tuple(left)
+    unassigned = [name for name in names if name not in option_of and name not in ignored]
+    features = tuple(unassigned)
     beyond: tuple[str, ...] = ()
     if columns.preset == "pyradiomics":
-        features = tuple(name for name in left if name in trusted or _of_pyradiomics(name))
-        beyond = tuple(name for name in left if name not in features)
+        features = tuple(name for name in unassigned if name in trusted or _of_pyradiomics(name))
+        beyond = tuple(name for name in unassigned if name not in features)
     if not features and beyond:
         raise CadError(
             f"--preset {columns.preset}: no column is called as those of "
@@ -252,8 +252,8 @@ def _listed(names: Sequence[str]) -> str:
     """Return names after a colon, as many as fit; nothing where there are none."""
     if not names:
         return ""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f": {', '.join(names[:_LISTED])}{more}"
+    further = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f": {', '.join(names[:_LISTED])}{further}"
 
 
 def _naming(name: str, patterns: Sequence[str]) -> str:
@@ -305,12 +305,12 @@ def _several(
 
 
 def _absent(names: Sequence[str], name: str, option: str) -> CadError:
-    near = [other.lower() for other in names if other.lower().startswith(name.lower())]
-    if not near:
-        near = difflib.get_close_matches(name.lower(), [other.lower() for other in names], n=1)
+    closest = [column.lower() for column in names if column.lower().startswith(name.lower())]
+    if not closest:
+        closest = difflib.get_close_matches(name.lower(), [column.lower() for column in names], n=1)
     meant = looks_like(names, option)
-    if near:
-        meant = next(other for other in names if other.lower() == near[0])
+    if closest:
+        meant = next(column for column in names if column.lower() == closest[0])
     columns = f"the table has the columns{_listed(names).removeprefix(':')}"
     if len(names) == 1:
         columns = f"the table has one column, {names[0]}: where it has more, say what separates "

@@ -108,8 +108,8 @@ def save_validation(made: Validated, folds: OutOfFold, rivals: RivalTable, out: 
 def _regions(made: Validated) -> Regions:
     patients = [str(patient) for patient in made.patients]
     rois = pd.DataFrame({"participant_id": patients, "roi_id": numbered_within(patients)})
-    known = {1.0: "malignant", 0.0: "benign"}
-    histology = [known.get(value, "") for value in made.truth.tolist()]
+    histology_of = {1.0: "malignant", 0.0: "benign"}
+    histology = [histology_of.get(value, "") for value in made.truth.tolist()]
     rois = rois.assign(histology=histology, isup="", site="")
     scores = no_scores()
     if made.readers is not None:

@@ -95,8 +95,8 @@ def _check_names(text: str, settings: PipelineSettings) -> None:
     unset = make_estimator(settings.model_copy(update={"learner": plain}))[-1].get_params()
     for key, value in settings.learner.params.items():
         if key not in unset:
-            near = difflib.get_close_matches(key, unset, n=1)
-            meant = f"did you mean {near[0]}? " if near else ""
+            closest = difflib.get_close_matches(key, unset, n=1)
+            meant = f"did you mean {closest[0]}? " if closest else ""
             raise CadError(
                 f"--learner {text!r}: {name} has no parameter {key!r}",
                 hint=f"{meant}it has {', '.join(unset)}",
@@ -130,14 +130,16 @@ def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
 
 def _learner(text: str, before: LearnerSettings) -> LearnerSettings:
     """Return the pipeline's settings of the learner with another learner in them."""
-    name, _, given = text.partition(":")
+    name, _, stated_parameters = text.partition(":")
     if name not in LEARNERS and name not in rival_learners():
-        known = (*sorted(LEARNERS), *rival_learners())
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        raise CadError(f"--learner {name!r} is not known", hint=f"{meant}known: {', '.join(known)}")
+        learner_names = (*sorted(LEARNERS), *rival_learners())
+        closest = difflib.get_close_matches(name, learner_names, n=1)
+        meant = f"did you mean {closest[0]}? " if closest else ""
+        raise CadError(
+            f"--learner {name!r} is not known", hint=f"{meant}known: {', '.join(learner_names)}"
+        )
     params: dict[str, Any] = {}
-    for word in given.split(","):
+    for word in stated_parameters.split(","):
         if not word.strip():
             continue
         key, equals, value = word.strip().partition("=")

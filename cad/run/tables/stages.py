@@ -74,8 +74,8 @@ def load_table(
     settings = without_images(settings.model_copy(update={"labels": labels_by}))
     rois = regions.rois
     numbered = rois.groupby("participant_id").cumcount() + 1
-    known = rois.drop(columns="site").replace({"histology": {"": None}, "isup": {"": None}})
-    known = known.assign(label=numbered.to_numpy(), zone=None)
+    rois_known = rois.drop(columns="site").replace({"histology": {"": None}, "isup": {"": None}})
+    rois_known = rois_known.assign(label=numbered.to_numpy(), zone=None)
     participants = rois[["participant_id", "site"]].drop_duplicates("participant_id")
     if not regions.sited:
         participants = participants.drop(columns="site")
@@ -84,7 +84,7 @@ def load_table(
         regions.file,
         participants.reset_index(drop=True),
         readers,
-        known,
+        rois_known,
         regions.scores,
         digest=_digest(regions),
     )
@@ -102,10 +102,10 @@ def load_table(
 
 def _digest(regions: Regions) -> str:
     """Return a hash of everything that the table says."""
-    parts = [parquet_bytes(part) for part in (regions.X, regions.rois, regions.scores)]
+    contents = [parquet_bytes(table) for table in (regions.X, regions.rois, regions.scores)]
     if regions.stated is not None:
-        parts.append(parquet_bytes(regions.stated))
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+        contents.append(parquet_bytes(regions.stated))
+    return hashlib.sha256(b"".join(contents)).hexdigest()
 
 
 def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:

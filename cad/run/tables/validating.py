@@ -105,8 +105,8 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
     loaded.folder.complete.unlink(missing_ok=True)
     aggregated = aggregate_table(loaded, regions)
     count = len(regions.X)
-    others = [name for name in rival_learners() if name != loaded.settings.learner.name]
-    notes = [*aggregated.notes, *rival_notes(others, count), *copies(regions)]
+    rivals = [name for name in rival_learners() if name != loaded.settings.learner.name]
+    notes = [*aggregated.notes, *rival_notes(rivals, count), *copies(regions)]
     aggregated = replace(aggregated, notes=tuple(notes))
     judged = decide_run(loaded, [], validate(loaded, aggregated))
     return aggregated, judged, emit(loaded, NOTHING_MEASURED, judged)

@@ -195,7 +195,7 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
             hint=f"leave it out with --ignore {typed(name)}, or name its role with --id, "
             "--patient, --site, --reader or --histology",
         )
-    others = f" and {len(wrong) - 1} other cell(s) of the column" if len(wrong) > 1 else ""
+    further = f" and {len(wrong) - 1} other cell(s) of the column" if len(wrong) > 1 else ""
     hint = f"correct the cell{meaning.without(name)}"
     if digits := _digits(cell) or _plain(cell):
         hint = f"write {digits}{meaning.without(name)}"
@@ -203,7 +203,7 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
         hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
     if not meaning.decimal_comma and _COMMA.fullmatch(cell):
         hint = f"--decimal comma where numbers are written so; else {hint}"
-    return CadError(f"{place}{others} {_rule(cell)}; {good} other cells are numbers", hint=hint)
+    return CadError(f"{place}{further} {_rule(cell)}; {good} other cells are numbers", hint=hint)
 
 
 def _rule(cell: str) -> str:

@@ -247,6 +247,6 @@ def check_text(root: Path, problems: list[CadError], notes: dict[str, list[str]]
     """
     lines = [str(problem) for problem in problems] or [f"{root}: no problem found"]
     for note, studies in notes.items():
-        others = f" and {len(studies) - 5} more" if len(studies) > 5 else ""
-        lines.append(f"note: {note}: {', '.join(studies[:5])}{others}")
+        further = f" and {len(studies) - 5} more" if len(studies) > 5 else ""
+        lines.append(f"note: {note}: {', '.join(studies[:5])}{further}")
     return "\n".join(lines)

@@ -155,13 +155,13 @@ def _left_out(before: JointModel | None, data: MenAndRegions) -> tuple[np.ndarra
     men = np.full(data.men, np.nan)
     order = np.random.default_rng(0).permutation(data.men)
     for block in np.array_split(order, min(BLOCKS, data.men)):
-        left = np.zeros(data.men, dtype=bool)
-        left[block] = True
+        is_out = np.zeros(data.men, dtype=bool)
+        is_out[block] = True
         # The men who are left out may be those that made the number of men enough.
-        model = _fitted(before, data.of_men(~left), LEAST_SITE_MEN // 2)
-        predicted = model.predict(data.of_men(left))
-        regions[left[data.man]] = predicted.probability
-        men[left] = predicted.man
+        model = _fitted(before, data.of_men(~is_out), LEAST_SITE_MEN // 2)
+        predicted = model.predict(data.of_men(is_out))
+        regions[is_out[data.man]] = predicted.probability
+        men[is_out] = predicted.man
     return regions, men
 
 
@@ -169,19 +169,19 @@ def _compared(
     truth: np.ndarray, before: np.ndarray, after: np.ndarray, patients: np.ndarray
 ) -> JsonObject:
     """Return calibration and Brier score of probabilities before and after."""
-    use = np.isfinite(truth) & np.isfinite(after)
+    has_both = np.isfinite(truth) & np.isfinite(after)
     compared: JsonObject = {
-        "men": len(np.unique(patients[use])),
-        "n": int(use.sum()),
-        "positive": int(truth[use].sum()),
+        "men": len(np.unique(patients[has_both])),
+        "n": int(has_both.sum()),
+        "positive": int(truth[has_both].sum()),
     }
     for name, values in (("before", before), ("after", after)):
         compared[name] = None
-        if np.isfinite(values[use]).all() and use.any():
+        if np.isfinite(values[has_both]).all() and has_both.any():
             compared[name] = {
-                "intercept": metrics.calibration_intercept(truth[use], values[use]),
-                "slope": metrics.calibration_slope(truth[use], values[use]),
-                "brier": metrics.brier(truth[use], values[use]),
+                "intercept": metrics.calibration_intercept(truth[has_both], values[has_both]),
+                "slope": metrics.calibration_slope(truth[has_both], values[has_both]),
+                "brier": metrics.brier(truth[has_both], values[has_both]),
             }
     return compared
 

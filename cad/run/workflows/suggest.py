@@ -193,14 +193,14 @@ def _readings(
     table: pd.DataFrame, scores: pd.DataFrame, pirads: str | Mapping[int, float]
 ) -> pd.DataFrame:
     """Return the number of readings and their mean probability for every row of ``table``."""
-    given = scores[scores["score"].notna()]
-    given = given.merge(table[_KEY], on=_KEY)
+    given_scores = scores[scores["score"].notna()]
+    given_scores = given_scores.merge(table[_KEY], on=_KEY)
     probability = [
         score_probability(str(scale), float(score), pirads)
-        for scale, score in zip(given["scale"], given["score"], strict=True)
+        for scale, score in zip(given_scores["scale"], given_scores["score"], strict=True)
     ]
-    given = given.assign(probability=np.array(probability, float))
-    summary = given.groupby(_KEY)["probability"].agg(["size", "mean"]).reset_index()
+    given_scores = given_scores.assign(probability=np.array(probability, float))
+    summary = given_scores.groupby(_KEY)["probability"].agg(["size", "mean"]).reset_index()
     joined = table[_KEY].merge(summary, on=_KEY, how="left")
     return joined.assign(size=joined["size"].fillna(0).astype(int))
 

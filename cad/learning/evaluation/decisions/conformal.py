@@ -62,17 +62,17 @@ def conformal_p_values(
     y = np.asarray(truth, float)
     s = np.asarray(score, float)
     g = np.asarray(groups)
-    use = (y == label) & np.isfinite(s)
+    calibrating = (y == label) & np.isfinite(s)
     # Atypical of malignant is a low score, of benign a high one.
     sign = 1.0 if label == 1 else -1.0
-    typical = sign * s[use]
+    typical = sign * s[calibrating]
     new = sign * np.asarray(new_score, dtype=float)
-    code = np.unique(g[use], return_inverse=True)[1]
+    code = np.unique(g[calibrating], return_inverse=True)[1]
     size = np.bincount(code)
     of_roi = size[code]
     equal = own_size = np.zeros(len(new), int)
     if of is not None:
-        equal, own_size = _equal_in_patient(typical, g[use], new, np.asarray(of))
+        equal, own_size = _equal_in_patient(typical, g[calibrating], new, np.asarray(of))
     # Counts are whole and divided once per size: 1/size added ROI by ROI rounds past 1.
     below = sum(
         (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - equal * (own_size == n)) / n

@@ -187,10 +187,10 @@ def choose_operating_point(
     >>> choice.benign.promise, choice.benign.n
     (0.9, 100)
     """
-    use = np.isfinite(truth) & np.isfinite(q)
-    y = truth[use]
-    p = q[use]
-    group = np.asarray(patients)[use]
+    has_both = np.isfinite(truth) & np.isfinite(q)
+    y = truth[has_both]
+    p = q[has_both]
+    group = np.asarray(patients)[has_both]
     if len(np.unique(y)) < 2 or len(np.unique(group)) < 2:
         raise CadError(
             f"a threshold for an aim needs malignant and benign regions of two patients or more: "
@@ -327,8 +327,8 @@ def _sizes(value: np.ndarray) -> np.ndarray:
     """Return how many of the sorted rows each share holds; equal values stay together."""
     n = len(value)
     whole = np.flatnonzero(np.append(np.diff(value) > 0, True)) + 1
-    wanted = np.ceil(n * np.arange(1, SHARES + 1) / SHARES).astype(int)
-    return np.unique(whole[np.searchsorted(whole, wanted)])
+    targets = np.ceil(n * np.arange(1, SHARES + 1) / SHARES).astype(int)
+    return np.unique(whole[np.searchsorted(whole, targets)])
 
 
 def _start(sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float) -> int:

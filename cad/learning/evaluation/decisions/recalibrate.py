@@ -127,10 +127,10 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     y, p, names = _with_truth(truth, q, men)
     moved = np.empty(len(p))
     for man in np.unique(names):
-        others = names != man
-        moved[~others] = recalibration(y[others], p[others], names[others], LEAST - 1).probability(
-            p[~others]
-        )
+        training = names != man
+        moved[~training] = recalibration(
+            y[training], p[training], names[training], LEAST - 1
+        ).probability(p[~training])
     out: JsonObject = {"men": len(np.unique(names)), "n": len(y), "positive": int(y.sum())}
     for name, values in (("before", p), ("after", moved)):
         out[name] = {
@@ -144,5 +144,5 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
 def _with_truth(
     truth: np.ndarray, q: np.ndarray, men: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    use = np.isfinite(truth) & np.isfinite(q)
-    return truth[use], q[use], np.asarray(men)[use]
+    has_both = np.isfinite(truth) & np.isfinite(q)
+    return truth[has_both], q[has_both], np.asarray(men)[has_both]

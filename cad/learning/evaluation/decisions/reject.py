@@ -160,8 +160,10 @@ def reject_curve(
     >>> np.round(curve["reject_rate"], 2).tolist()
     [0.83, 0.67, 0.67, 0.33, 0.17]
     """
-    use = costs.refer_positive / costs.false_negative + costs.refer_negative / costs.false_positive
-    scales = np.linspace(0, 1, points + 2)[1:-1] / use
+    relative_cost = (
+        costs.refer_positive / costs.false_negative + costs.refer_negative / costs.false_positive
+    )
+    scales = np.linspace(0, 1, points + 2)[1:-1] / relative_cost
     names = ("reject_rate", "error_rate", "cost", "sensitivity", "ppv")
     curve: dict[str, list[float]] = {
         k: [] for k in ("scale", "lower", "upper", *names, "error_reject_ratio")

@@ -51,12 +51,12 @@ def venn_abers(
     """
     y, s = np.asarray(truth, dtype=float), np.asarray(score, dtype=float)
     new = np.asarray(new_score, dtype=float)
-    use = np.isfinite(y) & np.isfinite(s)
-    y, s = y[use], s[use]
+    has_both = np.isfinite(y) & np.isfinite(s)
+    y, s = y[has_both], s[has_both]
     ends = np.full((2, len(new)), np.nan)
     if not len(y) or np.ptp(y) == 0:
         return ends[0], ends[1]
-    _, code, size = np.unique(np.asarray(groups)[use], return_inverse=True, return_counts=True)
+    _, code, size = np.unique(np.asarray(groups)[has_both], return_inverse=True, return_counts=True)
     # Isotonic regression sees levels only: ties must have one value.
     levels, level = np.unique(s, return_inverse=True)
     weight, malignant = np.bincount(level, 1 / size[code]), np.bincount(level, y / size[code])

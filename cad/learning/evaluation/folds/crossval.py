@@ -64,11 +64,11 @@ def each_piece(
     """
     waiting = list(pieces)
     # A cluster's cores, whatever n_jobs says, where joblib's loops are sent to one.
-    most = get_active_backend()[0].effective_n_jobs(n_jobs)
+    workers = get_active_backend()[0].effective_n_jobs(n_jobs)
     allowed = FIRST_USE_SECONDS
     each = math.inf if get_start_method() else 0.0
     while waiting:
-        shared = min(most, len(waiting))
+        shared = min(workers, len(waiting))
         if shared > 1 and each * len(waiting) * (1 - 1 / shared) > START_SECONDS:
             calls = (delayed(function)(*piece) for piece in waiting)
             yield from Parallel(n_jobs=n_jobs, return_as="generator")(calls)
@@ -419,17 +419,21 @@ def fit_keywords(
     >>> fit_keywords(LogisticRegression(), np.zeros(3), np.arange(3))
     {}
     """
-    given = {"eta": eta, "groups": groups}
-    given = {name: value for name, value in given.items() if value is not None}
+    keywords = {"eta": eta, "groups": groups}
+    keywords = {name: value for name, value in keywords.items() if value is not None}
     routed = get_config()["enable_metadata_routing"]
-    wanted = get_routing_for_object(estimator).consumes("fit", list(given)) if routed else set()
+    consumed = (
+        get_routing_for_object(estimator).consumes("fit", list(keywords)) if routed else set()
+    )
     if routed or not isinstance(estimator, Pipeline):
-        return {n: v for n, v in given.items() if n in wanted or has_fit_parameter(estimator, n)}
+        return {
+            n: v for n, v in keywords.items() if n in consumed or has_fit_parameter(estimator, n)
+        }
     return {
         f"{step}__{name}": value
         for step, stage in estimator.steps
         if stage is not None and stage != "passthrough"
-        for name, value in given.items()
+        for name, value in keywords.items()
         if has_fit_parameter(stage, name)
     }
 
@@ -442,9 +446,9 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     """
     X, y, spread, relabel, group, patient = table
     rows = np.flatnonzero(group == name)
-    others = group != name
+    training = group != name
     read = ~np.isnan(y)
-    labelled = np.flatnonzero(others & read)
+    labelled = np.flatnonzero(training & read)
     nothing = np.full(len(rows), np.nan)
     # What an earlier fold has fitted must not be where this one starts.
     fitted = clone(estimator)
@@ -452,7 +456,7 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
         y, spread = relabel(labelled)
     # Without a label a row trains only those learners that know what to do with it.
     told = labels_told(estimator, np.where(read, y, np.nan))
-    train = np.flatnonzero(others & ~np.isnan(told))
+    train = np.flatnonzero(training & ~np.isnan(told))
     keywords = fit_keywords(fitted, None if spread is None else spread[train], patient[train])
     # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
     with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
@@ -588,9 +592,9 @@ def _fold_of_each(
     estimators: Sequence[Any], front: Pipeline | None, made: Pipeline | None, name: str, *given: Any
 ) -> list[Fold]:
     table = _Table(*given)
-    others = table.group != name
-    rows = np.flatnonzero(~others)
-    train = np.flatnonzero(others & ~np.isnan(table.y))
+    training = table.group != name
+    rows = np.flatnonzero(~training)
+    train = np.flatnonzero(training & ~np.isnan(table.y))
     y, eta = (table.y, table.spread) if table.relabel is None else table.relabel(train)
     try:
         X = table.X(train) if callable(table.X) else table.X

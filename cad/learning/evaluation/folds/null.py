@@ -141,9 +141,9 @@ class SharedFolds:
             folds = Parallel(n_jobs=n_jobs, return_as="generator")(work)
             for k, (rows, scores) in enumerate(folds, start=1):
                 whole[:, rows] = scores
-                done = begin + len(y) * k // len(names)
+                n_done = begin + len(y) * k // len(names)
                 # Rows of one fold alone make no AUC: scores are whole with the last fold.
-                yield done, whole if k == len(names) else whole[:0]
+                yield n_done, whole if k == len(names) else whole[:0]
 
     def _starts(self, labels: np.ndarray, etas: np.ndarray | None) -> np.ndarray | None:
         """Return coefficients of fits to all rows, which folds start from; None without such."""
@@ -438,10 +438,10 @@ def permutation_null(
             labels[sources], None if spread is None else spread[sources], n_jobs
         )
     aucs: list[float] = []
-    for done, scores in batches:
+    for n_done, scores in batches:
         aucs += _aucs(scores, classes[sources[len(aucs) : len(aucs) + len(scores)]])
         if progress is not None:
-            progress(done, len(sources))
+            progress(n_done, len(sources))
     rows = np.reshape(aucs, (len(schemes), n))
     results = {scheme: _scheme(observed, row) for scheme, row in zip(schemes, rows, strict=True)}
     return PermutationNull(observed, n, against, results)

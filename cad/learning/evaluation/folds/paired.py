@@ -463,8 +463,10 @@ def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
     read = np.isfinite(p)
     sums = np.bincount(code, np.where(read, p, 0.0))
     counts = np.bincount(code, read.astype(float))
-    left = counts.sum() - counts
-    mean = np.divide(sums.sum() - sums, left, out=np.full(len(sums), np.nan), where=left > 0)
+    n_training = counts.sum() - counts
+    mean = np.divide(
+        sums.sum() - sums, n_training, out=np.full(len(sums), np.nan), where=n_training > 0
+    )
     return np.asarray(mean[code])
 
 

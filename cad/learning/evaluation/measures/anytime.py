@@ -162,9 +162,11 @@ def confidence_sequence(
     weights = np.full(len(RATES), 1.0 / len(RATES))
     radius = mixture_bound(cost, RATES, weights, 2.0 / (1.0 - level)) / count
     # An expectation lies between the ends that its number has to lie between.
-    least = low.cumsum() / count
-    most = high.cumsum() / count
-    return Anytime(mean, np.maximum(mean - radius, least), np.minimum(mean + radius, most), level)
+    mean_low = low.cumsum() / count
+    mean_high = high.cumsum() / count
+    return Anytime(
+        mean, np.maximum(mean - radius, mean_low), np.minimum(mean + radius, mean_high), level
+    )
 
 
 def _costs(residual: Array, width: Array) -> Array:

@@ -34,12 +34,12 @@ def base_log_odds(labels: ArrayLike) -> float:
     >>> round(base_log_odds([0, 0, 0, 1]), 3)
     -1.099
     """
-    told = np.asarray(labels, dtype=float)
-    told = told[np.isfinite(told)]
-    if not len(told):
+    known_labels = np.asarray(labels, dtype=float)
+    known_labels = known_labels[np.isfinite(known_labels)]
+    if not len(known_labels):
         return 0.0
-    half = 0.5 / len(told)
-    return float(logit(np.clip(told.mean(), half, 1 - half)))
+    half = 0.5 / len(known_labels)
+    return float(logit(np.clip(known_labels.mean(), half, 1 - half)))
 
 
 def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.0) -> np.ndarray:

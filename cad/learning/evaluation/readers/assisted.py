@@ -227,10 +227,10 @@ def assist(
     fit = np.unique(patients, return_inverse=True)[1] % MOST_FITS
     for left_out in np.unique(fit):
         out = fit == left_out
-        others = fit_combinations(truth[~out], table[:, ~out], classifier[~out], names)
+        combination = fit_combinations(truth[~out], table[:, ~out], classifier[~out], names)
         for j, name in enumerate(names):
             # Of all rows: the others are needed too, to be ranked among under the same weights.
-            values = others.readers[name].probability(table[j], classifier)
+            values = combination.readers[name].probability(table[j], classifier)
             probability[j, out] = values[out]
             # Without truth or without the tool a row ranks all the same; the tests choose their
             # rows.
@@ -252,13 +252,13 @@ def _assisted(
         raise CadError("no region has histology, a reader's score and a probability with the tool")
     readers: dict[str, WithTool] = {}
     for j, name in enumerate(names):
-        use = np.isfinite(truth) & np.isfinite(rank[j])
-        y = truth[use]
-        of = patients[use]
+        has_both = np.isfinite(truth) & np.isfinite(rank[j])
+        y = truth[has_both]
+        patients_of_rows = patients[has_both]
         readers[name] = {
-            "n": int(use.sum()),
-            "alone": clustered_auc(y, table[j, use], of),
-            "with_tool": clustered_auc(y, rank[j, use], of),
+            "n": int(has_both.sum()),
+            "alone": clustered_auc(y, table[j, has_both], patients_of_rows),
+            "with_tool": clustered_auc(y, rank[j, has_both], patients_of_rows),
         }
     test = None
     note = ""

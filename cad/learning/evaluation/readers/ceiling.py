@@ -152,12 +152,12 @@ def _against_others(
 ) -> dict[str, dict[str, float]]:
     by_reader: dict[str, dict[str, float]] = {}
     for j, name in enumerate(names):
-        others = mean_of_known(np.delete(scores, j, axis=0).T)
-        use = np.isfinite(others) & np.isfinite(scores[j]) & np.isfinite(classifier)
-        if use.any():
+        mean_of_others = mean_of_known(np.delete(scores, j, axis=0).T)
+        judged = np.isfinite(mean_of_others) & np.isfinite(scores[j]) & np.isfinite(classifier)
+        if judged.any():
             by_reader[name] = {
-                "n": int(use.sum()),
-                "brier": metrics.brier(others[use], scores[j, use]),
-                "classifier_brier": metrics.brier(others[use], classifier[use]),
+                "n": int(judged.sum()),
+                "brier": metrics.brier(mean_of_others[judged], scores[j, judged]),
+                "classifier_brier": metrics.brier(mean_of_others[judged], classifier[judged]),
             }
     return by_reader

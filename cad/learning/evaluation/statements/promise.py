@@ -81,9 +81,9 @@ def broken_promises(
     if sizes.max() == 1:
         notes.append("one region a patient: a patient's probability is that of one region")
     if grades is not None:
-        given = np.asarray(grades, dtype=float)
-        binary = bool(np.isin(given[np.isfinite(given)], (0.0, 1.0)).all())
-        if given.shape[1] == 1 or binary:
+        grade_values = np.asarray(grades, dtype=float)
+        binary = bool(np.isin(grade_values[np.isfinite(grade_values)], (0.0, 1.0)).all())
+        if grade_values.shape[1] == 1 or binary:
             who = "a scale of two answers" if binary else "one reader"
             notes.append(
                 f"labels of {who}: {_slopes(comparison)}what other readers would say of these "

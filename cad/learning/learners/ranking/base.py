@@ -37,8 +37,10 @@ def require_choice(name: str, value: object, choices: tuple[object, ...]) -> Non
 
 def require_count(name: str, value: object, least: int = 1) -> None:
     """Raise LearnerError unless the value of parameter ``name`` is an integer >= least."""
-    good = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least
-    require(bool(good), f"{name} = {value!r}, must be an integer >= {least}")
+    is_count = (
+        isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least
+    )
+    require(bool(is_count), f"{name} = {value!r}, must be an integer >= {least}")
 
 
 def warn_not_converged(who: str, what: str, hint: str) -> None:

@@ -70,8 +70,8 @@ class OPAUC(Ranker):
 
     def _check_parameters(self) -> None:
         check_cost("eta", self.eta)
-        good = isinstance(self.lambda_, (int, float, np.number)) and 0 <= self.lambda_ < np.inf
-        require(good, f"lambda_ = {self.lambda_!r}, must be a finite number >= 0")
+        is_valid = isinstance(self.lambda_, (int, float, np.number)) and 0 <= self.lambda_ < np.inf
+        require(is_valid, f"lambda_ = {self.lambda_!r}, must be a finite number >= 0")
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         if self.random_state is not None:
@@ -152,11 +152,11 @@ def _pass_moments(
     gradient = np.zeros(d)
     for t in range(n):
         same = 1 if sign[t] > 0 else 0
-        other = 1 - same
+        other_class = 1 - same
         # The first rows of one class have no pair yet: no step, and no ridge either.
-        if total[other] > 0:
+        if total[other_class] > 0:
             for k in range(d):
-                apart[k] = X[t, k] - mean[other, k]
+                apart[k] = X[t, k] - mean[other_class, k]
             for i in range(a):
                 for j in range(b):
                     # Weights before the overflow are kept: a grid search then sees a bad point,
@@ -173,7 +173,7 @@ def _pass_moments(
                     for k in range(d):
                         g = lams[j] * v[k] + s * apart[k]
                         for m in range(d):
-                            g += cov[other, k, m] * v[m]
+                            g += cov[other_class, k, m] * v[m]
                         gradient[k] = steps[i] * weight[t] * g
                         if not abs(gradient[k]) <= largest:
                             largest = abs(gradient[k])
@@ -214,13 +214,13 @@ def _pass_factor(
             total = np.zeros(2)
             for t in range(n):
                 same = 1 if sign[t] > 0 else 0
-                other = total[1 - same]
-                if other > 0:
+                total_of_other = total[1 - same]
+                if total_of_other > 0:
                     centre = 0.0
                     for k in range(t):
                         if sign[k] != sign[t]:
                             centre += weight[k] * u[k]
-                    centre /= other  # w'(mean of the other class)
+                    centre /= total_of_other  # w'(mean of the other class)
                     rate = steps[i] * weight[t]
                     s = u[t] - centre - sign[t]
                     change[t] = -rate * s
@@ -230,7 +230,7 @@ def _pass_factor(
                         # spreads over the same rows: the mean is their weighted sum.
                         change[k] = 0.0
                         if sign[k] != sign[t]:
-                            change[k] = -rate * weight[k] / other * (u[k] - centre - s)
+                            change[k] = -rate * weight[k] / total_of_other * (u[k] - centre - s)
                             if not abs(change[k]) <= largest:
                                 largest = abs(change[k])
                     shrink = 1.0 - rate * lams[j]

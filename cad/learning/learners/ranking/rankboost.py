@@ -355,8 +355,8 @@ class SSRankBoost(StumpRanker):
     def _check_parameters(self) -> None:
         require_count("n_rounds", self.n_rounds)
         require_count("k", self.k)
-        good = isinstance(self.discount, (int, float, np.number)) and 0 <= self.discount <= 1
-        require(good, f"discount = {self.discount!r}, must lie in [0, 1]")
+        is_valid = isinstance(self.discount, (int, float, np.number)) and 0 <= self.discount <= 1
+        require(is_valid, f"discount = {self.discount!r}, must lie in [0, 1]")
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         role = neighbour_ranks(X, sign, self.k)

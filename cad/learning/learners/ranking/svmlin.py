@@ -110,8 +110,8 @@ class SVMLin(Ranker):
         base.require_choice("method", self.method, methods)
         base.require_count("max_switches", self.max_switches)
         share = self.positive_fraction
-        good = share is None or (isinstance(share, (int, float, np.number)) and 0 < share < 1)
-        base.require(good, f"positive_fraction = {share!r}, must be None or lie in (0, 1)")
+        is_valid = share is None or (isinstance(share, (int, float, np.number)) and 0 < share < 1)
+        base.require(is_valid, f"positive_fraction = {share!r}, must be None or lie in (0, 1)")
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         if self.method == "supervised":
@@ -133,7 +133,7 @@ class SVMLin(Ranker):
             # Both transductive losses are means: lambda_u weighs them whatever l and u are.
             cost[unlabelled] /= max(weight[unlabelled].sum(), 1e-300)
         of_labelled = rows[labelled], sign[labelled], cost[labelled]
-        w, good = finite_newton(*of_labelled, float(self.lambda_), np.zeros(rows.shape[1]))
+        w, is_finite = finite_newton(*of_labelled, float(self.lambda_), np.zeros(rows.shape[1]))
         steps: Steps = []
         self.soft_labels_ = np.zeros(0)
         if unlabelled.any():
@@ -142,8 +142,8 @@ class SVMLin(Ranker):
                 share = float(weight[sign > 0].sum() / weight[labelled].sum())
             fit = self._multi_switch if self.method == "multi-switch" else self._anneal
             of_free = rows[unlabelled], cost[unlabelled], share
-            w, self.soft_labels_, steps, good = fit(*of_labelled, *of_free, w)
-        if not good:
+            w, self.soft_labels_, steps, is_finite = fit(*of_labelled, *of_free, w)
+        if not is_finite:
             base.warn_not_converged(
                 "SVMLin",
                 f"finite Newton used {MAX_NEWTON} iterations without settling on a set of "
@@ -196,7 +196,7 @@ class SVMLin(Ranker):
         guess = _top_share(free_rows @ w, share)
         both = np.vstack([rows, free_rows])
         steps: Steps = []
-        good = True
+        is_finite = True
         level = min(_FIRST_WEIGHT, lambda_u)
         while True:
             # The unlabelled loss enters softly, or the first guess of labels would decide.
@@ -207,7 +207,7 @@ class SVMLin(Ranker):
             for _ in range(_MAX_INNER * len(guess)):
                 y = np.concatenate([sign, guess])
                 w, settled = finite_newton(both, y, costs, lambda_, w)
-                good = good and settled
+                is_finite = is_finite and settled
                 values.append(_objective(both, y, costs, lambda_, w))
                 if not _switch(guess, free_rows @ w, free_cost, self.max_switches):
                     break
@@ -215,7 +215,7 @@ class SVMLin(Ranker):
                 values.append(_objective(both, y, costs, lambda_, w))
             steps.append((level, values))
             if level >= lambda_u:
-                return w, (guess > 0).astype(float), steps, good
+                return w, (guess > 0).astype(float), steps, is_finite
             level = min(2.0 * level, lambda_u)
 
     def _anneal(
@@ -244,7 +244,7 @@ class SVMLin(Ranker):
         ones = np.ones(len(free_rows))
         y = np.concatenate([sign, ones, -ones])
         steps: Steps = []
-        good = True
+        is_finite = True
         temperature = _FIRST_TEMPERATURE * lambda_u
 
         def costs() -> Floats:
@@ -260,7 +260,7 @@ class SVMLin(Ranker):
             values: list[float] = []
             for _ in range(_MAX_INNER):
                 w, settled = finite_newton(stacked, y, costs(), lambda_, w)
-                good = good and settled
+                is_finite = is_finite and settled
                 values.append(total())
                 f = free_rows @ w
                 # With w held, the optimal p is a sigmoid of the difference of the two losses.
@@ -274,7 +274,7 @@ class SVMLin(Ranker):
             entropy = -float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
             if entropy <= 1e-6 or temperature <= _LAST_TEMPERATURE * lambda_u:
                 w, settled = finite_newton(stacked, y, costs(), lambda_, w)
-                return w, p, steps, good and settled
+                return w, p, steps, is_finite and settled
             # Each temperature starts from the last optimum, which moves little when T is halved.
             temperature *= 0.5
 

@@ -321,16 +321,16 @@ def _tissue_fits(
         "extended_tofts": partial(models.fit_extended_tofts, refine=refine),
         "patlak": models.fit_patlak,
     }
-    wanted = {name: fit for name, fit in fitters.items() if name in settings.models}
+    chosen = {name: fit for name, fit in fitters.items() if name in settings.models}
     if settings.delay == "study":
         inlet = arterial.inlet(arterial.delay)
-        return {name: fit(concentration, inlet) for name, fit in wanted.items()}, None
+        return {name: fit(concentration, inlet) for name, fit in chosen.items()}, None
     bounds = (arterial.delay - DELAY_RANGE_S, arterial.delay + DELAY_RANGE_S)
     delays = models.curve_delays(concentration, arterial.inlet, bounds)
     # A delay on its bound is no minimum: the fit counts as one that failed.
     edge = (delays <= bounds[0]) | (delays >= bounds[1])
     fits: dict[str, models.KineticFit] = {}
-    for name, fit in wanted.items():
+    for name, fit in chosen.items():
         made = models.fit_each_at(fit, concentration, arterial.inlet, delays)
         fits[name] = replace(made, failed=made.failed | edge)
     return fits, delays

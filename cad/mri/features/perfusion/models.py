@@ -277,13 +277,13 @@ def curve_delays(
     ndarray, shape (n_curves,)
         Seconds.
     """
-    least = np.full(len(curves), np.inf)
+    smallest_error = np.full(len(curves), np.inf)
     delays = np.full(len(curves), bounds[0])
 
     def attempt(delay: float, tried: np.ndarray) -> None:
         residual = fit_extended_tofts(curves[tried], inlet_at(delay)).residual
-        better = tried[residual < least[tried]]
-        least[better] = residual[residual < least[tried]]
+        better = tried[residual < smallest_error[tried]]
+        smallest_error[better] = residual[residual < smallest_error[tried]]
         delays[better] = delay
 
     for delay in np.arange(bounds[0], bounds[1] + 0.5):
