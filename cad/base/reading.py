@@ -16,7 +16,7 @@ import stat
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -286,17 +286,24 @@ def check_depth(content: Any) -> None:
     CadError
         Naming the limit.
     """
-    layer, depth = [content], 0
-    while layer := [
-        inner
-        for item in layer
-        if isinstance(item, list | dict)
-        for inner in (item.values() if isinstance(item, dict) else item)
-        if isinstance(inner, list | dict)
-    ]:
-        depth += 1
+    layer = [content]
+    depth = 0
+    while layer:
+        next_layer = []
+        for item in layer:
+            inner_items: Iterable[Any] = ()
+            if isinstance(item, dict):
+                inner_items = item.values()
+            elif isinstance(item, list):
+                inner_items = item
+            for inner in inner_items:
+                if isinstance(inner, list | dict):
+                    next_layer.append(inner)
+        if next_layer:
+            depth += 1
         if depth >= MAX_DEPTH:
             raise CadError(f"nested more than {MAX_DEPTH} deep")
+        layer = next_layer
 
 
 def table_text(path: Path, separator: str) -> str:

@@ -226,10 +226,10 @@ def _kinetics(
     )
     uneven = view.field(2).ravel()
     voxel, number, share = view.voxel_shares()
-    column = {
-        name: np.array([getattr(t, name) for t in table])[number]
-        for name in ("t1", "density", "ktrans", "ve", "vp", "texture")
-    }
+    parameters = ("t1", "density", "ktrans", "ve", "vp", "texture")
+    column = {}
+    for parameter, values in zip(parameters, _columns(table, *parameters), strict=True):
+        column[parameter] = values[number]
     factor = np.exp(np.clip(params.TEXTURE_KTRANS * column["texture"] * uneven[voxel], -1.5, 1.5))
     curves = np.empty((len(voxel), len(times)), np.float32)
     names = np.array([BACKGROUND, *(shape.tissue for shape in view.scene.shapes)])[number]
@@ -256,7 +256,10 @@ def _kinetics(
 
 
 def _columns(table: list[params.Tissue], *names: str) -> list[np.ndarray]:
-    return [np.array([getattr(tissue, name) for tissue in table]) for name in names]
+    columns = []
+    for name in names:
+        columns.append(np.array([getattr(tissue, name) for tissue in table]))
+    return columns
 
 
 def _stored(signal: np.ndarray) -> np.ndarray:

@@ -35,19 +35,18 @@ def twins(refs: Iterable[StudyRef]) -> list[CadError]:
                     by_voxels[voxel_hash(read_volume(path))].append(ref)
             except (CadError, OSError):
                 continue
-    pairs = {
-        (first.participant_id, copy.participant_id): copy
-        for first, *copies in by_voxels.values()
-        for copy in copies
-        if copy.participant_id != first.participant_id
-    }
+    pairs = {}
+    for first, *copies in by_voxels.values():
+        for copy in copies:
+            if copy.participant_id != first.participant_id:
+                pairs[first.participant_id, copy.participant_id] = copy
     return [
         CadError(
-            f"its images are those of {first}, voxel by voxel: one man under two ids, of whom a "
-            "validation would train on one and test on the other",
+            f"its images are those of {name_of_first}, voxel by voxel: one man under two ids, of "
+            "whom a validation would train on one and test on the other",
             file=copy.folder,
             patient=patient,
             hint="remove one of both (cad cohort remove), or import the right images",
         )
-        for (first, patient), copy in pairs.items()
+        for (name_of_first, patient), copy in pairs.items()
     ]

@@ -455,7 +455,8 @@ def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:
         reason = _made(Reason, row, delta=delta)
         key = (row.get("study_id", ""), row.get("roi_id", ""))
         by_region.setdefault(key, []).append((number(row.get("rank")) or 0.0, reason))
-    return {
-        key: [reason for _, reason in sorted(items, key=lambda item: item[0])]
-        for key, items in by_region.items()
-    }
+    reasons = {}
+    for key, ranked_reasons in by_region.items():
+        ranked_reasons.sort(key=lambda ranked_reason: ranked_reason[0])
+        reasons[key] = [reason for _, reason in ranked_reasons]
+    return reasons

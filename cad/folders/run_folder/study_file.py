@@ -5,6 +5,7 @@ import json
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +205,10 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
         keys["roi_id"] += rois
         for key in ("participant_id", "study_id"):
             keys[key] += [record[key]] * len(rois)
-    every = list(dict.fromkeys(name for group in groups for name in group))
-    places = {group: np.array([every.index(n) for n in group], dtype=int) for group in groups}
+    every = list(dict.fromkeys(chain.from_iterable(groups)))
+    places = {}
+    for group in groups:
+        places[group] = np.array([every.index(name) for name in group], dtype=int)
     values = np.full((len(keys["roi_id"]), len(every)), np.nan)
     last = len(values)
     while blocks:  # from the end, so that each block is given back as soon as it is copied

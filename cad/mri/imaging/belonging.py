@@ -143,8 +143,10 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
         after a change of that kind. Below 0 the image fits better after the change. Infinite with
         fewer than 5,000 voxels.
     """
-    told = _told(resample_image(t2w, image).array, image, distorted, _LEAST_VOXELS)
-    return {kind: _gain(shared) for kind, shared in told.items()}
+    shared_of_ways = _shared_by_way(
+        resample_image(t2w, image).array, image, distorted, _LEAST_VOXELS
+    )
+    return {kind: _gain(shared) for kind, shared in shared_of_ways.items()}
 
 
 def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
@@ -173,38 +175,52 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
     inside = gland.array[:, ::every, ::every] != 0
     grid = replace(gland, array=inside, spacing=(every * x, every * y, z))
     beside = distance_transform_edt(~inside, sampling=grid.spacing[::-1]) <= _BESIDE_MM
-    told: dict[str, list[np.ndarray]] = defaultdict(list)
+    shared_of_images: dict[str, list[np.ndarray]] = defaultdict(list)
     for image in images:
         values = resample_image(image, grid)
-        for kind, shared in _told(beside + 1.0 * inside, values, True, _LEAST_BESIDE).items():
-            told[kind].append(shared)
-    return {kind: _gain(np.sum(shared, axis=0)) for kind, shared in told.items()}
+        shared_of_image = _shared_by_way(beside + 1.0 * inside, values, True, _LEAST_BESIDE)
+        for kind, shared in shared_of_image.items():
+            shared_of_images[kind].append(shared)
+    return {kind: _gain(np.sum(shared, axis=0)) for kind, shared in shared_of_images.items()}
 
 
-def _told(
+def _shared_by_way(
     reference: np.ndarray, image: Volume, distorted: bool, least: int
 ) -> dict[str, np.ndarray]:
     """Return by the kind of way what an image shares as it lies, and in each other place."""
     # Bins of the image as it lies: to sort values anew in each place takes five times as long and
     # sees the same faults.
     both = np.isfinite(reference) & np.isfinite(image.array) & (reference != 0) & (image.array != 0)
-    given = _levels(reference, both)
+    reference_levels = _levels(reference, both)
     levels = _levels(image.array, both)
     x, y, _ = (max(round(_MOVE_MM / step), 1) for step in image.spacing)
     moves = [(x, 2), (1, 0)] if distorted else [(x, 2), (y, 1), (1, 0)]
+    placed = []
+    for voxels, axis in moves:
+        placed.append(np.roll(levels, voxels, axis))
+        placed.append(np.roll(levels, -voxels, axis))
     ways = {
         "mirrored": [np.flip(levels, 2)],
         "turned": [np.flip(levels, 1), np.flip(levels, 0)],
-        "placed": [np.roll(levels, sign * n, k) for n, k in moves for sign in (1, -1)],
+        "placed": placed,
     }
-    shared = _shared(given, levels, least)
-    return {k: np.array([shared, *(_shared(given, w, least) for w in v)]) for k, v in ways.items()}
+    as_it_lies = _shared(reference_levels, levels, least)
+    shared_of_ways = {}
+    for kind, moved_levels in ways.items():
+        shared = [as_it_lies]
+        for moved in moved_levels:
+            shared.append(_shared(reference_levels, moved, least))
+        shared_of_ways[kind] = np.array(shared)
+    return shared_of_ways
 
 
 def _gain(shared: np.ndarray) -> float:
-    given = float(shared[0])
+    """Return by how much an image shares more as it lies than in the best other place."""
+    as_it_lies = float(shared[0])
     best = float(shared[1:].max())
-    return math.log(given / best) if given > 0 and best > 0 else math.inf
+    if as_it_lies > 0 and best > 0:
+        return math.log(as_it_lies / best)
+    return math.inf
 
 
 def zone_order(study: Study) -> float | None:

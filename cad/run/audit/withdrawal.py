@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -283,23 +282,26 @@ def withdraw(
     for folder in [*runs, *folders.values()]:
         _sweep_leftovers(folder)
     with ExitStack() as held:  # all of them first: a run under way would bring the patient back
-        inner = {run: [inside for inside in _inner_folders(run) if _is_run(inside)] for run in runs}
-        for inside in dict.fromkeys(chain.from_iterable(inner.values())):
+        run_folders: list[Path] = []
+        for run in runs:
+            run_folders += [inside for inside in _inner_folders(run) if _is_run(inside)]
+        run_folders = list(dict.fromkeys(run_folders))
+        for inside in run_folders:
             held.enter_context(owned(inside))
         for node in nodes:
             held.enter_context(node.held())
         held.enter_context(owned(root))
         names = _names(root, patient)
         proof = patient_proof(root)
-        who = names, proof
-        studies = {node.name: node.sweep(*who) for node in nodes}
-        left_there = {node.name: of_node for node in nodes if (of_node := node.studies(*who))}
-        swept = {
-            str(inside): lines
-            for run in runs
-            for inside in inner[run]
-            if (lines := _swept(inside, names))
-        }
+        studies = {node.name: node.sweep(names, proof) for node in nodes}
+        left_there = {}
+        for node in nodes:
+            if studies_left := node.studies(names, proof):
+                left_there[node.name] = studies_left
+        swept = {}
+        for inside in run_folders:
+            if lines := _swept(inside, names):
+                swept[str(inside)] = lines
         rows, places = _removed(root, names)
         traces_left = {str(run): traces(run, names) for run in runs}
         holders = {str(root): traces(root, names, below=False), **traces_left}
@@ -314,7 +316,8 @@ def withdraw(
     # The images' sidecars alone tell UIDs and PatientID; whose a pseudonym is, its key alone.
     proved = proof is not None or not PSEUDONYM.fullmatch(names.participant)
     whole = names.participant in places and proved
-    clean = clean if whole else []
+    if not whole:
+        clean = []
     return Withdrawn(names, rows, places, swept, {**holders, **left_there}, clean, studies, whole)
 
 

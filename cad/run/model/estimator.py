@@ -84,7 +84,9 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         raise CadError(f"{settings.name} gives no probability (it has no predict_proba)")
     parameters = learner.get_params()
     tried = [(f"params.{name}", name, value) for name, value in settings.params.items()]
-    tried += [(f"grid.{name}", name, v) for name, values in settings.grid.items() for v in values]
+    for name, values in settings.grid.items():
+        for value in values:
+            tried.append((f"grid.{name}", name, value))
     for where, name, value in tried:
         if name not in parameters:
             raise CadError(

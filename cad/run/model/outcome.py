@@ -79,8 +79,8 @@ def with_given(results: pd.DataFrame, given: Given) -> pd.DataFrame:
 
 def _text(columns: pd.DataFrame) -> pd.Series:
     """Return every row's known values as ``r1=0.53; r2=0.61``."""
-    texts = [
-        "; ".join(f"{name}={value:.4g}" for name, value in row.items() if np.isfinite(value))
-        for row in columns.to_dict("records")
-    ]
+    texts = []
+    for row in columns.to_dict("records"):
+        values = [f"{name}={value:.4g}" for name, value in row.items() if np.isfinite(value)]
+        texts.append("; ".join(values))
     return pd.Series(texts, index=columns.index)

@@ -225,7 +225,13 @@ def _identity(loaded: Loaded, measured: Measured) -> str:
 
 
 def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
-    outcomes, people = measured.outcomes, loaded.cohort.participants
+    outcomes = measured.outcomes
+    people = loaded.cohort.participants
+    studies = []
+    for outcome in outcomes:
+        study = asdict(outcome)
+        del study["failures"], study["key"]
+        studies.append(study)
     return {
         "name": loaded.settings.name,
         "kind": loaded.kind,
@@ -238,13 +244,11 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
         "estimator": judged.estimator,
         "versions": library_versions(),
         "timings": {"measure": measured.seconds, **judged.timings},
-        "inputs": {o.study_id: o.key for o in outcomes},
-        "studies": [
-            {k: v for k, v in asdict(o).items() if k not in ("failures", "key")} for o in outcomes
-        ],
+        "inputs": {outcome.study_id: outcome.key for outcome in outcomes},
+        "studies": studies,
         "counts": {
             "studies": len(outcomes),
-            "failed": sum(o.status == "failed" for o in outcomes),
+            "failed": sum(outcome.status == "failed" for outcome in outcomes),
             "regions": len(judged.results),
             "explained": len({(row["study_id"], row["roi_id"]) for row in judged.explanations}),
             # None where the tables name none.

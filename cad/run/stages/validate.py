@@ -355,8 +355,12 @@ def _lacking(loaded: Loaded, aggregated: Aggregated) -> dict[int, list[str]]:
     features = loaded.settings.features
     rows = lacking(X, features.modalities, columns_of(features))
     nobody = set.intersection(*map(set, rows))  # an image that no region has is not learned from
-    left = {row: [image for image in of if image not in nobody] for row, of in enumerate(rows)}
-    return {row: images for row, images in left.items() if images}
+    lacks = {}
+    for row, images_of_row in enumerate(rows):
+        images = [image for image in images_of_row if image not in nobody]
+        if images:
+            lacks[row] = images
+    return lacks
 
 
 def _gaps(
@@ -368,29 +372,35 @@ def _gaps(
     """Name every region of the cohort that an image does not measure."""
     keys = aggregated.table.keys
     lacking = {row: images for row, images in lacks.items() if row < aggregated.own_rows}
-    reasons_of_rows = {
-        row: f"the learner needs {' and '.join(lacking[row])} features and {why}"
-        for row, why in reasons(
-            partial(study_gaps, loaded.folder), keys, lacking, measuring
-        ).items()
-    }
+    reasons_of_rows = {}
+    gaps_of = partial(study_gaps, loaded.folder)
+    for row, reason in reasons(gaps_of, keys, lacking, measuring).items():
+        images = " and ".join(lacking[row])
+        reasons_of_rows[row] = f"the learner needs {images} features and {reason}"
     return failures_of(keys, reasons_of_rows, "validate", _DRAW)
 
 
 def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
     """Name every region that a fold which could not be fitted leaves without probability."""
-    errors = {row: fold.error for fold in folds.folds if fold.error for row in fold.rows.tolist()}
+    errors = {}
+    for fold in folds.folds:
+        if fold.error:
+            errors.update(dict.fromkeys(fold.rows.tolist(), fold.error))
     return failures_of(aggregated.table.keys, errors, "validate", "")
 
 
 def _explain(loaded: Loaded, aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
     """Return the explanations of every region of which a fold says something."""
-    table, source = aggregated.table, aggregated.source
+    table = aggregated.table
+    source = aggregated.source
     has_value = np.isfinite(folds.probability) | np.isfinite(folds.decision)
     has_value[_unexplained(loaded, len(has_value))] = False
     shared = (has_value, np.flatnonzero(table.labelled), source, list(table.X.columns), table.keys)
     work = ((fold, *shared) for fold in folds.folds)
-    return [row for rows in each_piece(_explained, work, loaded.options.processes) for row in rows]
+    rows = []
+    for rows_of_fold in each_piece(_explained, work, loaded.options.processes):
+        rows += rows_of_fold
+    return rows
 
 
 def _unexplained(loaded: Loaded, n: int) -> np.ndarray:

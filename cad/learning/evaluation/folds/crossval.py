@@ -425,17 +425,19 @@ def fit_keywords(
     consumed = (
         get_routing_for_object(estimator).consumes("fit", list(keywords)) if routed else set()
     )
+    taken = {}
     if routed or not isinstance(estimator, Pipeline):
-        return {
-            n: v for n, v in keywords.items() if n in consumed or has_fit_parameter(estimator, n)
-        }
-    return {
-        f"{step}__{name}": value
-        for step, stage in estimator.steps
-        if stage is not None and stage != "passthrough"
-        for name, value in keywords.items()
-        if has_fit_parameter(stage, name)
-    }
+        for name, value in keywords.items():
+            if name in consumed or has_fit_parameter(estimator, name):
+                taken[name] = value
+        return taken
+    for step, stage in estimator.steps:
+        if stage is None or stage == "passthrough":
+            continue
+        for name, value in keywords.items():
+            if has_fit_parameter(stage, name):
+                taken[f"{step}__{name}"] = value
+    return taken
 
 
 def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:

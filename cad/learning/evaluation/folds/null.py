@@ -420,13 +420,12 @@ def permutation_null(
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
     # A stream of its own for each permutation: k is the same whatever n, order and processes.
-    sources = np.array(
-        [
-            _PERMUTE[scheme](owner, np.random.default_rng([seed, number, k]))
-            for number, scheme in enumerate(schemes)
-            for k in range(n)
-        ]
-    )
+    permutations = []
+    for number, scheme in enumerate(schemes):
+        for k in range(n):
+            rng = np.random.default_rng([seed, number, k])
+            permutations.append(_PERMUTE[scheme](owner, rng))
+    sources = np.array(permutations)
     # None where a step looks at labels, or fits otherwise share nothing.
     shared = SharedFolds.of(estimator, X, labels, group, owner.astype(str))
     batches: Iterable[tuple[int, np.ndarray]]

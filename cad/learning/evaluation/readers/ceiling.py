@@ -61,10 +61,9 @@ class Ceiling:
                 f"classifier {self.classifier_auc.value:.3f}"
             )
         if self.against_others:
-            reader, classifier = (
-                np.mean([against[name] for against in self.against_others.values()])
-                for name in ("brier", "classifier_brier")
-            )
+            against_others = self.against_others.values()
+            reader = np.mean([measured["brier"] for measured in against_others])
+            classifier = np.mean([measured["classifier_brier"] for measured in against_others])
             clauses.append(
                 f"one reader misses the others' mean by {reader:.3f} (squared), the classifier by "
                 f"{classifier:.3f}"

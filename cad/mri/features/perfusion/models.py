@@ -320,20 +320,20 @@ def fit_each_at(
     distinct, group = np.unique(delays, return_inverse=True)
     order = np.argsort(group, kind="stable")
     ends = np.cumsum(np.bincount(group, minlength=len(distinct)))
-    fits = [
-        fit(curves[members], inlet_at(float(delay)))
-        for delay, members in zip(distinct, np.split(order, ends[:-1]), strict=True)
-    ]
+    fits = []
+    for delay, members in zip(distinct, np.split(order, ends[:-1]), strict=True):
+        fits.append(fit(curves[members], inlet_at(float(delay))))
     back = np.argsort(order, kind="stable")
-    parameters = {
-        name: np.concatenate([made.parameters[name] for made in fits])[back]
-        for name in fits[0].parameters
-    }
-    r2, residual, failed, fitted = (
-        np.concatenate([getattr(made, name) for made in fits])[back]
-        for name in ("r2", "residual", "failed", "fitted")
+    parameters = {}
+    for name in fits[0].parameters:
+        parameters[name] = np.concatenate([of_delay.parameters[name] for of_delay in fits])[back]
+    return KineticFit(
+        parameters,
+        np.concatenate([of_delay.r2 for of_delay in fits])[back],
+        np.concatenate([of_delay.residual for of_delay in fits])[back],
+        np.concatenate([of_delay.failed for of_delay in fits])[back],
+        np.concatenate([of_delay.fitted for of_delay in fits])[back],
     )
-    return KineticFit(parameters, r2, residual, failed, fitted)
 
 
 def _grid(inlet: InputFunction) -> Grid:
