@@ -327,3 +327,51 @@ def test_what_a_header_holds_is_not_held(tmp_path):
 @pytest.mark.timeout(900)
 def test_fifty_associations_of_512_mb_are_not_held(tmp_path):
     assert peak(tmp_path, 50, partial(pour, megabytes=512)) < 400
+
+
+def held(pid: int) -> float:
+    """Resident memory of a process now, in MB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(x for x in lines if x.startswith("VmRSS")).split()[1]) / 1024
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_ten_thousand_instances_in_one_association_are_not_held(tmp_path, capsys):
+    """After the first 1,000 the receiver grows by less than 5 MB, and every one is kept."""
+    support, port = str(Path(__file__).resolve().parents[2] / "support"), free_port()
+    home = tmp_path / "home"
+    home.mkdir()
+    (path,) = write_series(tmp_path / "in", np.ones((1, 64, 64), np.uint16))
+    image = pydicom.dcmread(path)
+    memory = []
+
+    def instances() -> Iterator[pydicom.Dataset]:
+        for number in range(10_000):
+            if number % 1_000 == 0:
+                memory.append(held(process.pid))
+            image.SOPInstanceUID = image.file_meta.MediaStorageSOPInstanceUID = f"1.2.3.{number}"
+            yield image
+
+    script = SERVED.format(support=support, home=str(home), port=port)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        while process.stdout.readline() != b"ready\n":
+            assert process.poll() is None
+        log = threading.Thread(target=process.stdout.read, daemon=True)
+        log.start()
+        begun = time.monotonic()
+        assert len(send(port, instances())) == 10_000
+        seconds = time.monotonic() - begun
+        memory.append(held(process.pid))
+    finally:
+        process.kill()
+        process.wait()
+    log.join()
+    process.stdout.close()
+    assert len(list((home / "incoming").glob("*/*.dcm"))) == 10_000
+    with capsys.disabled():
+        sizes = " ".join(f"{size:.1f}" for size in memory)
+        print(f"\n10,000 instances in {seconds:.0f} s; MB every 1,000: {sizes}")
+    assert max(memory[1:]) - memory[1] < 5.0
