@@ -85,7 +85,7 @@ def grade_words(text: str) -> str:
     Parameters
     ----------
     text : str
-        As in :func:`grade_range`.
+        A grade, or what is known of it: ``3``, ``>=2``, ``<=1``; empty where nothing is.
 
     Examples
     --------

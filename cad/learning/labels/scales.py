@@ -105,7 +105,7 @@ def score_probability(
     Parameters
     ----------
     scale : str
-        As in :func:`check_score`.
+        One of ``likert5``, ``likert01``, ``pirads``, ``percent``.
     score : float
         The score as the reader gave it.
     pirads_probability : str or mapping of int to float

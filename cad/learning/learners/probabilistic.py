@@ -64,8 +64,19 @@ class ProbabilisticSVC(base.PointwiseMachine):
         The scale s. "learned": a variable of the problem, s >= 0 ([N14] (13), where it is 1/A); the
         smallest where several are optimal. "fixed": 1 / ln(1/eta0 - 1), so that the margin of a
         certain label has probability 1 - eta0 ([N14] (14)). A number: that scale.
-    kernel, gamma, degree, coef0, solver, tol, cache_size
-        As :class:`cad.learning.learners.PlattSVC`.
+    kernel : "rbf", "linear", "poly", "precomputed" or function
+        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+    gamma : "scale", "auto" or float
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
+        1 / d, with d features.
+    degree, coef0 : int, float
+        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+    solver : str
+        "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
+    tol : float
+        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+    cache_size : float
+        Memory for kernel values, MB.
 
     Attributes
     ----------
@@ -78,8 +89,16 @@ class ProbabilisticSVC(base.PointwiseMachine):
         Kind of every label (:data:`cad.learning.learners.soft_labels.KIND_NAMES`).
     label_counts_ : dict
         Number of samples of every kind of label.
-    classes_, support_, support_vectors_, dual_coef_, intercept_
-        As in scikit-learn's SVC.
+    classes_ : ndarray, shape (2,)
+        The two classes, the positive one last.
+    support_ : ndarray of int
+        Rows whose coefficient is not 0.
+    support_vectors_ : ndarray, shape (n_support, d)
+        Features of these rows.
+    dual_coef_ : ndarray, shape (1, n_support)
+        Their coefficients, signed by class.
+    intercept_ : ndarray, shape (1,)
+        Added to the decision value.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
 

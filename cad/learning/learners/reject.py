@@ -162,8 +162,19 @@ class RejectSVC(PointwiseMachine):
         Threshold of the symmetric rule, in [symmetric, 1 - symmetric].
     reject_label : int or str
         Value that ``predict`` gives to referred rows; must not be a class.
-    kernel, gamma, degree, coef0, solver, tol, cache_size
-        As :class:`cad.learning.learners.PlattSVC`.
+    kernel : "rbf", "linear", "poly", "precomputed" or function
+        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+    gamma : "scale", "auto" or float
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
+        1 / d, with d features.
+    degree, coef0 : int, float
+        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+    solver : str
+        "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
+    tol : float
+        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+    cache_size : float
+        Memory for kernel values, MB.
 
     Attributes
     ----------
@@ -171,8 +182,16 @@ class RejectSVC(PointwiseMachine):
         Decide negative below the first, positive above the second decision value.
     slope_ : float
         Slope of the sigmoid in ``predict_proba``: the log-odds are slope times the decision value.
-    classes_, support_, support_vectors_, dual_coef_, intercept_
-        As in scikit-learn's SVC.
+    classes_ : ndarray, shape (2,)
+        The two classes, the positive one last.
+    support_ : ndarray of int
+        Rows whose coefficient is not 0.
+    support_vectors_ : ndarray, shape (n_support, d)
+        Features of these rows.
+    dual_coef_ : ndarray, shape (1, n_support)
+        Their coefficients, signed by class.
+    intercept_ : ndarray, shape (1,)
+        Added to the decision value.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
 

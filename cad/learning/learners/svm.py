@@ -159,8 +159,16 @@ class PlattSVC(_PlattMachine):
 
     Attributes
     ----------
-    classes_, support_, support_vectors_, dual_coef_, intercept_
-        As in scikit-learn's SVC.
+    classes_ : ndarray, shape (2,)
+        The two classes, the positive one last.
+    support_ : ndarray of int
+        Rows whose coefficient is not 0.
+    support_vectors_ : ndarray, shape (n_support, d)
+        Features of these rows.
+    dual_coef_ : ndarray, shape (1, n_support)
+        Their coefficients, signed by class.
+    intercept_ : ndarray, shape (1,)
+        Added to the decision value.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
     sigmoid_ : ndarray, shape (2,)
@@ -183,7 +191,45 @@ class FuzzySVC(_PlattMachine):
     """Learn a fuzzy SVM: an uncertain label counts less ([N14] (10)); with Platt's probabilities.
 
     Missing the margin of a label p costs C abs(2p - 1), so that hard labels make it an ordinary
-    SVM. Parameters and attributes as :class:`PlattSVC`.
+    SVM.
+
+    Parameters
+    ----------
+    C : float
+        Cost of a missed margin of a certain label.
+    kernel : "rbf", "linear", "poly", "precomputed" or function
+        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+    gamma : "scale", "auto" or float
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
+        1 / d, with d features.
+    degree, coef0 : int, float
+        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+    calibration_folds : int, optional
+        Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
+        kept together when ``groups`` are given. None uses the training decision values.
+    solver : str
+        "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
+    tol : float
+        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+    cache_size : float
+        Memory for kernel values, MB.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (2,)
+        The two classes, the positive one last.
+    support_ : ndarray of int
+        Rows whose coefficient is not 0.
+    support_vectors_ : ndarray, shape (n_support, d)
+        Features of these rows.
+    dual_coef_ : ndarray, shape (1, n_support)
+        Their coefficients, signed by class.
+    intercept_ : ndarray, shape (1,)
+        Added to the decision value.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
+    sigmoid_ : ndarray, shape (2,)
+        Slope and offset of the sigmoid.
 
     Examples
     --------
@@ -203,7 +249,45 @@ class FuzzySVC(_PlattMachine):
 class SoftPlattSVC(_PlattMachine):
     """Learn an SVM on the classes y > .5, with the sigmoid fitted to the soft labels y.
 
-    A baseline for soft labels. Parameters and attributes as :class:`PlattSVC`.
+    A baseline for soft labels.
+
+    Parameters
+    ----------
+    C : float
+        Cost of a missed margin.
+    kernel : "rbf", "linear", "poly", "precomputed" or function
+        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+    gamma : "scale", "auto" or float
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
+        1 / d, with d features.
+    degree, coef0 : int, float
+        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+    calibration_folds : int, optional
+        Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
+        kept together when ``groups`` are given. None uses the training decision values.
+    solver : str
+        "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
+    tol : float
+        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+    cache_size : float
+        Memory for kernel values, MB.
+
+    Attributes
+    ----------
+    classes_ : ndarray, shape (2,)
+        The two classes, the positive one last.
+    support_ : ndarray of int
+        Rows whose coefficient is not 0.
+    support_vectors_ : ndarray, shape (n_support, d)
+        Features of these rows.
+    dual_coef_ : ndarray, shape (1, n_support)
+        Their coefficients, signed by class.
+    intercept_ : ndarray, shape (1,)
+        Added to the decision value.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
+    sigmoid_ : ndarray, shape (2,)
+        Slope and offset of the sigmoid.
 
     Examples
     --------

@@ -306,8 +306,14 @@ def choose_thresholds(
 
     Parameters
     ----------
-    truth, q, patients, settings
-        As there.
+    truth : ndarray, shape (n,)
+        1, 0, or NaN without histology.
+    q : ndarray, shape (n,)
+        Out-of-fold probability; NaN where there is none.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    settings : DecisionSettings
+        Aims and costs.
 
     Examples
     --------

@@ -147,8 +147,12 @@ def check_venn_abers(
 
     Parameters
     ----------
-    truth, probability, groups : array, shape (n,)
-        As in :func:`leave_patient_out_venn_abers`.
+    truth : array, shape (n,)
+        1 or 0 by histology, NaN where unknown.
+    probability : array, shape (n,)
+        Out-of-fold probabilities; NaN where missing.
+    groups : array, shape (n,)
+        The patient of every region.
 
     Returns
     -------

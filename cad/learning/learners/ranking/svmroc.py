@@ -36,10 +36,13 @@ class SVMROC(base.Ranker):
         Cost of a pair.
     norm : 1 or 2
         Hinge or squared hinge.
-    kernel : {"rbf", "linear", "poly", "precomputed"} or callable
-        As in scikit-learn's ``SVC``.
-    gamma, degree, coef0
-        Parameters of the kernel; the gamma "scale" is 1 / (d Var X), with d features.
+    kernel : "rbf", "linear", "poly", "precomputed" or function
+        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+    gamma : "scale", "auto" or float
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
+        1 / d, with d features.
+    degree, coef0 : int, float
+        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
     solver : {"auto", "interior-point", "cvxopt"}
         The pairwise interior-point method ("auto" and "interior-point"), or the slow reference
         ("cvxopt", for small problems).
@@ -53,8 +56,14 @@ class SVMROC(base.Ranker):
 
     Attributes
     ----------
-    support_, dual_coef_, support_vectors_, intercept_
-        As in scikit-learn's SVC.
+    support_ : ndarray of int
+        Rows whose coefficient is not 0.
+    support_vectors_ : ndarray, shape (n_support, d)
+        Features of these rows.
+    dual_coef_ : ndarray, shape (1, n_support)
+        Their coefficients, signed by class.
+    intercept_ : ndarray, shape (1,)
+        Added to the decision value.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
 
@@ -185,16 +194,41 @@ class SSLROC(SVMROC):
     M : float
         By how much the margin of an unlabelled point's pair changes from d = 0 to d = 1. At large M
         the unlabelled points have no effect.
-    norm, kernel, gamma, degree, coef0, solver, tol, max_iter, platt_folds
-        As for :class:`SVMROC`.
+    norm : 1 or 2
+        Hinge or squared hinge.
+    kernel : "rbf", "linear", "poly", "precomputed" or function
+        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+    gamma : "scale", "auto" or float
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
+        1 / d, with d features.
+    degree, coef0 : int, float
+        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+    solver : {"auto", "interior-point", "cvxopt"}
+        The pairwise interior-point method ("auto" and "interior-point"), or the slow reference
+        ("cvxopt", for small problems).
+    tol : float
+        Relative duality gap at which the solver stops; the violation of the optimality conditions
+        (KKT) must be below ten times ``tol``.
+    max_iter : int
+        Most iterations of the solver.
+    platt_folds : int
+        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
 
     Attributes
     ----------
     soft_labels_ : ndarray, shape (n_unlabelled,)
         Soft labels d of the unlabelled rows of positive weight, in their order. The minimum
         may not be unique in d.
-    support_, dual_coef_, support_vectors_, intercept_, solution_
-        As in :class:`SVMROC`.
+    support_ : ndarray of int
+        Rows whose coefficient is not 0.
+    support_vectors_ : ndarray, shape (n_support, d)
+        Features of these rows.
+    dual_coef_ : ndarray, shape (1, n_support)
+        Their coefficients, signed by class.
+    intercept_ : ndarray, shape (1,)
+        Added to the decision value.
+    solution_ : Solution
+        Solution of the optimisation problem, and how exact it is.
 
     Examples
     --------
