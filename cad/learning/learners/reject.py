@@ -129,6 +129,16 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
     ------
     LearnerError
         When the samples that cost something are of one class only.
+
+    Examples
+    --------
+    Two rows for each of two samples:
+
+    >>> import numpy as np
+    >>> positive = np.array([True, False])
+    >>> problem = reject_problem(positive, np.ones(2), symmetric_rule(0.3))
+    >>> problem.A.shape, problem.A.toarray()[:, 0].tolist()
+    ((4, 2), [1.0, 1.0, 0.0, 0.0])
     """
     used = np.flatnonzero(cost > 0)
     if len(np.unique(positive[used])) < 2:

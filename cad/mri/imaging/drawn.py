@@ -164,6 +164,14 @@ def shares_on(share: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
     -------
     ndarray, shape of ``other``
         The same shares; 0 in voxels outside of ``grid``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> small = Volume(np.zeros((1, 1, 2)), (1.0, 1.0, 1.0), (1.0, 0.0, 0.0), np.eye(3))
+    >>> large = Volume(np.zeros((1, 1, 4)), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
+    >>> shares_on(np.array([[[0.5, 1.0]]]), small, large).tolist()
+    [[[0.0, 0.5, 1.0, 0.0]]]
     """
     offset = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)[::-1]
     out = np.zeros(other.shape)

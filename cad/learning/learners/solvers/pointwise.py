@@ -79,6 +79,20 @@ def solve_hybrid(
     -------
     Solution
         Equal to the last bit on every run; ``converged`` says whether ``tol`` was reached.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.learning.learners.solvers.kernels import make_gram, settle_kernel
+    >>> from cad.learning.learners.solvers.problem import pointwise_problem
+    >>> X = np.array([[1.0], [-1.0]])
+    >>> gram = make_gram(settle_kernel("linear", "scale", 3, 0.0, X), X, budget_mb=1.0)
+    >>> problem = pointwise_problem(
+    ...     2, np.array([0, 1]), np.array([1.0, -1.0]), np.ones(2), np.ones(2)
+    ... )
+    >>> solution = solve_hybrid(gram, problem)
+    >>> solution.converged, solution.gamma.round(3).tolist()
+    (True, [0.5, 0.5])
     """
     work = _Work(gram, problem, tol, cache_mb, start)
     solution = None

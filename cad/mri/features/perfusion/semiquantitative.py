@@ -45,6 +45,14 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
     ------
     CadError
         When there are fewer than 4 frames, no bolus is seen, or no frame precedes it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> times = np.arange(0.0, 60.0, 5.0)
+    >>> curve = np.where(times < 20, 100.0, 200.0)
+    >>> find_bolus(times, curve).n_baseline
+    3
     """
     curve = np.asarray(curve, float)
     if len(curve) < 4:
@@ -136,6 +144,15 @@ def semiquantitative(
         peak / time to peak, 1/min) and ``wash_out`` (least-squares slope of the relative
         enhancement from the peak on, 1/min; 0 when the peak is the last frame). A constant curve
         gives 0 for all that concerns the enhancement.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> times = np.arange(0.0, 60.0, 5.0)
+    >>> signal = np.interp(times, [20.0, 30.0, 60.0], [100.0, 250.0, 220.0])[None]
+    >>> measured = semiquantitative(times, signal, np.array([100.0]), arrival=20.0)
+    >>> measured["relative_enhancement"].tolist(), measured["time_to_peak"].tolist()
+    ([1.5], [10.0])
     """
     signal = np.asarray(signal, float)
     after = np.flatnonzero(times >= arrival)
