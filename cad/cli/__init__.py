@@ -541,6 +541,15 @@ def experiment(
         str, typer.Option("--datasets", help="Data sets to use, separated by commas.")
     ] = "",
     jobs: common.Jobs = 1,
+    first_seed: Annotated[
+        int, typer.Option("--first-seed", min=0, max=10**6, help="Draw anew, from this seed on.")
+    ] = 0,
+    shuffled: Annotated[
+        bool,
+        typer.Option(
+            "--shuffled", help="Deal the labels to other rows first: what noise would come to."
+        ),
+    ] = False,
 ) -> None:
     """Reproduce one table or figure of the papers, beside the published numbers.
 
@@ -549,7 +558,8 @@ def experiment(
     from cad.evidence.experiments import Options, run_experiment
 
     names = tuple(word.strip() for word in datasets.split(",") if word.strip())
-    common.say(f"wrote {run_experiment(name, Options(out, data, repeats, names, jobs))}")
+    options = Options(out, data, repeats, names, jobs, first_seed, shuffled)
+    common.say(f"wrote {run_experiment(name, options)}")
 
 
 app.add_typer(table_app, name="table", rich_help_panel=LEARN)

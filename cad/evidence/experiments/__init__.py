@@ -5,7 +5,7 @@
 """
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -33,6 +33,22 @@ EXPERIMENTS = {
 }
 REAL = ("picai-readers", "fae-prostate", "viper-readers")
 """Those of real people; the rest are the papers'."""
+CONTROLLED = (
+    "niaf2014-outlier",
+    "niaf2014-table1",
+    "niaf2014-table2",
+    "niaf2014-noise",
+    "niaf2014-proportion",
+    "niaf2014-discrete",
+    "niaf2013-toy",
+    "niaf2014-clinical",
+    "wang2014-uci",
+    "wang2014-roi",
+    "amirou2014-synthetic",
+    "amirou2014-ecg",
+    "amirou2014-covertype",
+)
+"""Those that can be drawn anew, and run with shuffled labels."""
 
 EXPERIMENT = Kind("result of an experiment", lambda folder: False)
 
@@ -54,6 +70,11 @@ class Options:
         Names of data sets to use; empty for all.
     jobs : int
         Number of processes.
+    first_seed : int
+        Seed of the first draw; the published results begin at 0.
+    shuffled : bool
+        Whether the labels are dealt to other rows first, so that nothing can be learned: the
+        negative control of every claim.
     """
 
     out: Path
@@ -61,6 +82,19 @@ class Options:
     repeats: int | None = None
     datasets: tuple[str, ...] = ()
     jobs: int = 1
+    first_seed: int = 0
+    shuffled: bool = False
+
+    def seeds(self, published: int) -> range:
+        """Return the seeds to run.
+
+        Parameters
+        ----------
+        published : int
+            Number of seeds of the published results, where ``repeats`` does not say another.
+        """
+        count = self.repeats or published
+        return range(self.first_seed, self.first_seed + count)
 
     def folder(self, content: str) -> Path:
         """Return the folder of the data that was given with ``--data``.
@@ -98,8 +132,9 @@ def run_experiment(name: str, options: Options) -> Path:
     Raises
     ------
     CadError
-        For an unknown name (with the nearest known one), or a folder that holds something else or
-        that another process uses.
+        For an unknown name (with the nearest known one), for another draw or shuffled labels where
+        the experiment has none, or for a folder that holds something else or that another process
+        uses.
     """
     if name not in EXPERIMENTS:
         near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
@@ -107,7 +142,15 @@ def run_experiment(name: str, options: Options) -> Path:
             f"unknown experiment {name!r}",
             hint=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(EXPERIMENTS)}",
         )
+    if (options.first_seed or options.shuffled) and name not in CONTROLLED:
+        raise CadError(
+            f"{name} has one table of real people: it is not drawn anew and its labels stay",
+            hint=f"--first-seed and --shuffled are for {', '.join(CONTROLLED)}",
+        )
     module, function = EXPERIMENTS[name].split(":")
     with claimed(options.out, EXPERIMENT):
-        path: Path = getattr(import_module(module), function)(options).write(options.out, name)
+        result = getattr(import_module(module), function)(options)
+        if options.shuffled:
+            result = replace(result, title=f"Control with shuffled labels. {result.title}")
+        path: Path = result.write(options.out, name)
         return path

@@ -177,7 +177,7 @@ def synthetic(options: Options) -> Result:
     options : Options
         ``repeats`` is the number of seeds, ``jobs`` that of processes.
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(options.first_seed)
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 1.0)
     n = 4000
     problem = DataSet(
@@ -258,9 +258,13 @@ def covertype(options: Options) -> Result:
 
 
 def _study(problem: DataSet, options: Options, data: str, page: str = "page") -> Result:
-    seeds = options.repeats or SEEDS
-    C = choose_cost(problem)
-    work = (delayed(_one_seed)(problem, C, seed) for seed in range(seeds))
+    if options.shuffled:
+        # Before rows are drawn: test rows have other rows' classes, too.
+        rng = np.random.default_rng(options.first_seed)
+        problem = problem._replace(y=rng.permutation(problem.y))
+    seeds = options.seeds(SEEDS)
+    C = choose_cost(problem, seeds[0])
+    work = (delayed(_one_seed)(problem, C, seed) for seed in seeds)
     rows = pd.DataFrame(
         [row for seed_rows in Parallel(n_jobs=options.jobs)(work) for row in seed_rows]
     )
@@ -286,29 +290,32 @@ def _study(problem: DataSet, options: Options, data: str, page: str = "page") ->
         C=C,
         r=CHOICE_R,
         folds=FOLDS,
-        last=seeds - 1,
+        first=seeds[0],
+        last=seeds[-1],
         n_records=len(RECORDS),
         records=", ".join(RECORDS),
     )
 
 
-def choose_cost(problem: DataSet) -> float:
+def choose_cost(problem: DataSet, seed: int) -> float:
     """Choose the parameter C of the SVM from :data:`COSTS` by the mean cost of its decisions.
 
     A decision costs 1 if wrong and 0.24 if rejected. It is measured by cross-validation in five
-    folds of the training rows that seed 0 draws.
+    folds of the training rows that one seed draws.
 
     Parameters
     ----------
     problem : DataSet
-        The data set; its test rows of seed 0 are not used.
+        The data set; its test rows of this seed are not used.
+    seed : int
+        Seed of the draw.
 
     Returns
     -------
     float
         The C of least cost.
     """
-    train = np.random.default_rng(0).permutation(len(problem.y))[: problem.n_train]
+    train = np.random.default_rng(seed).permutation(len(problem.y))[: problem.n_train]
     X, y = problem.X[train], problem.y[train]
     costs = DecisionSettings(
         false_positive=1.0, false_negative=1.0, refer_negative=CHOICE_R, refer_positive=CHOICE_R

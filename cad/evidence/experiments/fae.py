@@ -116,8 +116,5 @@ def men(options: Options) -> Result:
         "protocol, one deal, seed 0), everything fitted inside; intervals by man. Size carries "
         "most of the signal in this table, so each result stands with and without it.",
         {"Learners by what they see": pd.DataFrame(rows)},
-        remarks=[
-            f"Asked: a Brier score of .0595 (logistic regression's) with all features; "
-            f"the P-SVM's is {ours}."
-        ],
+        remarks=[f"The P-SVM's Brier score is {ours}."],
     )

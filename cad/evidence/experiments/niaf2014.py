@@ -58,6 +58,8 @@ ETA = 0.10
 WIDEST_ETA = 0.20
 HALF_STEP = 0.125
 _BETTER = {"AUC": "higher", "Acc": "higher", "KL": "lower", "Err": "lower"}
+_DIRECTIONS = {**_BETTER, "KL one-sided": "lower"}
+BEATS = "P-SVM better, paired over seeds: signed-rank p, one-sided"
 
 
 def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
@@ -234,8 +236,9 @@ def compare_methods(
     data: Gaussians,
     amplitude: float,
     eta: float,
-    seeds: int,
+    seeds: range,
     label: Callable[[np.ndarray, np.random.Generator], np.ndarray] = lambda p, rng: p,
+    shuffled: bool = False,
 ) -> pd.DataFrame:
     """Measure all methods and baselines of [N14] on data drawn anew with each seed.
 
@@ -247,11 +250,13 @@ def compare_methods(
         Amplitude of the uniform noise on the training probabilities.
     eta : float
         Half-width of the P-SVM's tubes.
-    seeds : int
-        Number of seeds: 0 to seeds - 1.
+    seeds : range
+        Seeds of the draws.
     label : callable
         Makes the training labels from the noisy probabilities and a random generator; by default
         these probabilities are the labels.
+    shuffled : bool
+        Whether the training labels are dealt to other training points: the negative control.
 
     Returns
     -------
@@ -260,11 +265,13 @@ def compare_methods(
         :func:`measures`, NaN where the fit was refused.
     """
     rows = []
-    for seed in range(seeds):
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         X = data.draw(N_TRAIN, rng)
         X_test = data.draw(N_TEST, rng)
         p = label(noisy(data.posterior(X), amplitude, rng), rng)
+        if shuffled:
+            p = rng.permutation(p)
         # Without noise: a method is to find the true probabilities, not those that it was told.
         test = X_test, data.posterior(X_test)
         rows += [
@@ -280,12 +287,14 @@ def outlier(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        Not used: one draw of seed 0.
+        ``first_seed`` is the seed of the one draw.
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(options.first_seed)
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 0.35)
     X = data.draw(N_TRAIN, rng)
     y = (np.arange(N_TRAIN) % 2).astype(float)
+    if options.shuffled:
+        y = rng.permutation(y)
     # On the line where P = .51, far enough from both classes to matter.
     point = np.array([[np.log(0.51 / 0.49) * data.sigma**2 / 2.0, -1.5]])
     points = np.vstack([X, point])
@@ -322,6 +331,7 @@ def outlier(options: Options) -> Result:
         {"The added point and the frontier": pd.DataFrame(rows)},
         {"Frontier (solid) and margins (dashed) for both labels of the star": figure},
         n=N_TRAIN,
+        seed=options.first_seed,
     )
 
 
@@ -335,10 +345,12 @@ def table1(options: Options) -> Result:
     options : Options
         ``repeats`` is the number of seeds.
     """
-    seeds = options.repeats or SEEDS
+    seeds = options.seeds(SEEDS)
     tables = []
     for reading, sigma in TABLE1_READINGS.items():
-        rows = compare_methods(Gaussians((-0.5,), (0.5,), sigma), 0.0, TABLE1_ETA, seeds)
+        rows = compare_methods(
+            Gaussians((-0.5,), (0.5,), sigma), 0.0, TABLE1_ETA, seeds, shuffled=options.shuffled
+        )
         tables.append(medians(rows, ["method"]).assign(reading=reading))
     table = pd.concat([*tables, _PUBLISHED["table1"]], ignore_index=True)
     order = ["reading", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
@@ -348,7 +360,8 @@ def table1(options: Options) -> Result:
         {"Estimated probabilities, seed 0, standard deviation .3": _figure4()},
         n=N_TRAIN,
         n_test=N_TEST,
-        last=seeds - 1,
+        first=seeds[0],
+        last=seeds[-1],
     )
 
 
@@ -360,28 +373,29 @@ def table2(options: Options) -> Result:
     options : Options
         ``repeats`` is the number of seeds.
     """
-    seeds = options.repeats or SEEDS
+    seeds = options.seeds(SEEDS)
     tables = []
     tests = []
     for name, (negative, positive) in TABLE2_MEANS.items():
         data = Gaussians(negative, positive, float(np.sqrt(0.7)))
         for eta in TABLE2_ETAS:
-            rows = compare_methods(data, TABLE2_NOISE, eta, seeds)
+            rows = compare_methods(data, TABLE2_NOISE, eta, seeds, shuffled=options.shuffled)
             tables.append(medians(rows, ["method"]).assign(means=name, eta=eta))
-            tests += _tests(rows, name, eta)
+            tests += [{"means": name, "eta": eta, **row} for row in _tests(rows)]
     table = pd.concat([*tables, _PUBLISHED["table2"]], ignore_index=True)
     order = ["means", "eta", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
     return Result.of_words(
         _WORDS["table2"],
         {
             "Measures": table[order],
-            "P-SVM better, paired over seeds: signed-rank p, one-sided": pd.DataFrame(tests),
+            BEATS: pd.DataFrame(tests),
             "The paper's own test on seed 0, diagonal means": _papers_test(),
         },
         {"True and estimated probabilities, diagonal means, η = .15, seed 0": _figure5()},
         n=N_TRAIN,
         n_test=N_TEST,
-        last=seeds - 1,
+        first=seeds[0],
+        last=seeds[-1],
     )
 
 
@@ -393,22 +407,29 @@ def toy(options: Options) -> Result:
     options : Options
         ``repeats`` is the number of seeds.
     """
-    seeds = options.repeats or SEEDS
-    table = medians(compare_methods(TABLE2, TOY_NOISE, TOY_NOISE, seeds), ["method"])
-    both = pd.concat([table, _PUBLISHED["toy"]], ignore_index=True)
-    return Result.of_words(_WORDS["toy"], {"Measures": both}, last=seeds - 1)
+    seeds = options.seeds(SEEDS)
+    rows = compare_methods(TABLE2, TOY_NOISE, TOY_NOISE, seeds, shuffled=options.shuffled)
+    both = pd.concat([medians(rows, ["method"]), _PUBLISHED["toy"]], ignore_index=True)
+    return Result.of_words(
+        _WORDS["toy"],
+        {"Measures": both, BEATS: pd.DataFrame(_tests(rows))},
+        first=seeds[0],
+        last=seeds[-1],
+    )
 
 
-def _tests(rows: pd.DataFrame, means: str, eta: float) -> list[dict[str, object]]:
-    directions = {"Acc": "higher", "KL": "lower", "KL one-sided": "lower", "Err": "lower"}
+def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
+    """Return a row for each of the P-SVM's scales and each other method: is it better by chance."""
     table: list[dict[str, object]] = []
     for method in SCALES:
         for other in ("SVM", "F-SVM", *BASELINES):
-            p = {m: paired_p(rows, m, method, other, way) for m, way in directions.items()}
-            ranks = {f"p ({measure})": both[0] for measure, both in p.items()}
-            signs = {f"sign test ({measure})": both[1] for measure, both in p.items()}
-            compared = {"means": means, "eta": eta, "method": method, "against": other}
-            table.append({**compared, **ranks, **signs})
+            row: dict[str, object] = {"method": method, "against": other}
+            signs: dict[str, object] = {}
+            for measure, better in _DIRECTIONS.items():
+                by_rank, by_sign = paired_p(rows, measure, method, other, better)
+                row[f"p ({measure})"] = by_rank
+                signs[f"sign test ({measure})"] = by_sign
+            table.append(row | signs)
     return table
 
 
@@ -523,10 +544,12 @@ def noise(options: Options) -> Result:
     options : Options
         ``repeats`` is the number of seeds.
     """
-    seeds = options.repeats or SEEDS
+    seeds = options.seeds(SEEDS)
     etas = np.clip(AMPLITUDES, ETA, WIDEST_ETA).tolist()
     tables = [
-        compare_methods(TABLE2, amplitude, eta, seeds).assign(amplitude=amplitude)
+        compare_methods(TABLE2, amplitude, eta, seeds, shuffled=options.shuffled).assign(
+            amplitude=amplitude
+        )
         for amplitude, eta in zip(AMPLITUDES, etas, strict=True)
     ]
     table = medians(pd.concat(tables, ignore_index=True), ["amplitude", "method"])
@@ -535,7 +558,8 @@ def noise(options: Options) -> Result:
         {"Measures": table, "Order of the methods": _orders(table, "amplitude")},
         {"Measures against noise": _plot(table, "amplitude", "noise amplitude δ")},
         n=N_TRAIN,
-        last=seeds - 1,
+        first=seeds[0],
+        last=seeds[-1],
     )
 
 
@@ -549,7 +573,7 @@ def proportion(options: Options) -> Result:
     options : Options
         ``repeats`` is the number of seeds.
     """
-    seeds = options.repeats or SEEDS
+    seeds = options.seeds(SEEDS)
     tables = []
     for share in PROPORTIONS:
 
@@ -557,7 +581,9 @@ def proportion(options: Options) -> Result:
             soft = rng.permutation(len(p)) < round(share * len(p))
             return np.where(soft, p, (p > 0.5).astype(float))
 
-        rows = compare_methods(TABLE2, TABLE2_NOISE, TABLE2_NOISE, seeds, some_soft)
+        rows = compare_methods(
+            TABLE2, TABLE2_NOISE, TABLE2_NOISE, seeds, some_soft, options.shuffled
+        )
         tables.append(rows.assign(share=share))
     table = medians(pd.concat(tables, ignore_index=True), ["share", "method"])
     return Result.of_words(
@@ -565,7 +591,8 @@ def proportion(options: Options) -> Result:
         {"Measures": table, "Order of the methods": _orders(table, "share")},
         {"Measures against the share": _plot(table, "share", "share of probabilistic labels")},
         n=N_TRAIN,
-        last=seeds - 1,
+        first=seeds[0],
+        last=seeds[-1],
     )
 
 
@@ -579,13 +606,16 @@ def discrete(options: Options) -> Result:
     options : Options
         ``repeats`` is the number of seeds.
     """
-    seeds = options.repeats or SEEDS
-    continuous = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds)
-    rounded = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds, lambda p, rng: five_levels(p))
+    seeds = options.seeds(SEEDS)
+    shuffled = options.shuffled
+    continuous = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds, shuffled=shuffled)
+    rounded = compare_methods(
+        TABLE2, TABLE2_NOISE, HALF_STEP, seeds, lambda p, rng: five_levels(p), shuffled
+    )
     both = [continuous.assign(labels="continuous"), rounded.assign(labels="five levels")]
     table = medians(pd.concat(both, ignore_index=True), ["labels", "method"])
     tables = {"Measures": table, "Order of the methods": _orders(table, "labels")}
-    return Result.of_words(_WORDS["discrete"], tables, last=seeds - 1)
+    return Result.of_words(_WORDS["discrete"], tables, first=seeds[0], last=seeds[-1])
 
 
 def _orders(table: pd.DataFrame, by: str) -> pd.DataFrame:

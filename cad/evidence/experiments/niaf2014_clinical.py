@@ -3,6 +3,7 @@
 Malignant is any cancer, as in the papers.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,6 @@ from cad.run.pipeline import aggregate_cohort
 from cad.run.stages.aggregate import Table
 
 PATIENTS = 49
-SEED = 0
 GRID = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}
 # Where groups of patients are left out instead of each one, the search is as short.
 SHORT_GRID = {"C": [1.0, 10.0], "gamma": [0.00003, 0.0003]}
@@ -70,7 +70,7 @@ def clinical(options: Options) -> Result:
         with claimed(cohort, COHORT):
             there = (cohort / "dataset_description.json").is_file()
         if not there:
-            simulate(cohort, patients=PATIENTS, seed=SEED)
+            simulate(cohort, patients=PATIENTS, seed=options.first_seed)
     rows: list[dict[str, object]] = []
     tuned: dict[str, OutOfFold] = {}
     for readers in READINGS:
@@ -249,7 +249,17 @@ def _labelled(
     labels = base.labels.model_copy(update={**chosen, "eta0": 0.125, "kappa": 1.0})
     settings = base.model_copy(update={"labels": labels})
     out = options.out / "features"
-    return settings, aggregate_cohort(settings, cohort, out, ExecutionOptions(options.jobs)).table
+    table = aggregate_cohort(settings, cohort, out, ExecutionOptions(options.jobs)).table
+    if options.shuffled:
+        table = _shuffled(table, options.first_seed)
+    return settings, table
+
+
+def _shuffled(table: Table, seed: int) -> Table:
+    """Return a table whose regions have the labels of other regions, scores and histology alike."""
+    order = np.random.default_rng(seed).permutation(len(table.y))
+    labels = table.labels.iloc[order].reset_index(drop=True)
+    return replace(table, y=table.y[order], spread=table.spread[order], labels=labels)
 
 
 def _out_of_fold(settings: PipelineSettings, table: Table, options: Options) -> OutOfFold:

@@ -5,17 +5,14 @@ learned from belief (the category's share of significant cancer) never sees a le
 and is judged on it. Nothing of the marksheet is in the package: its licence is CC BY-NC 4.0.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 from scipy.special import expit, logit
+from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from cad.base.errors import CadError
 from cad.base.reading import read_rows
@@ -30,10 +27,13 @@ from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.centring import base_log_odds, centred_log_odds, ranked
 from cad.learning.evaluation.measures.intervals import auc_covariance, clustered_auc
-from cad.learning.learners import ProbabilisticSVC
-from cad.learning.logistic import fit_logistic
+from cad.learning.learners import AveragedProbabilisticSVC
+from cad.learning.learners.rivals import RidgeProbability, SoftLogistic
 
-SIGNIFICANT, TISSUE_SHARE, FOLDS, REPEATS = 2, 0.1, 5, 20
+SIGNIFICANT = 2  # ISUP grade from which a cancer counts
+TISSUE_SHARE = 0.1
+FOLDS = 5
+REPEATS = 5
 SITE_MEN, SITE_DRAWS, SLOPES = 50, 30, (0.8, 1.25)
 MEN = ("category", "age", "psa", "density")
 FEATURES = ("age", "psa", "volume", "density", "lesions", "rank")
@@ -50,30 +50,18 @@ COLUMNS = (
     "case_csPCa",
     "center",
 )
-Learned = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
-def _psvm(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
-    learner = ProbabilisticSVC(scale="fixed", C=0.3, gamma=0.05).fit(X, p, eta)
-    return positive_probability(learner, new)
+def learners() -> dict[str, BaseEstimator]:
+    """Return the shipped P-SVM and two learners of the same labels without tubes, unfitted.
 
-
-def _logistic(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
-    first, second = (np.column_stack([np.ones(len(rows)), rows]) for rows in (X, new))
-    precision = np.r_[0.0, np.ones(X.shape[1])]
-    return np.asarray(expit(second @ fit_logistic(first, p, precision=precision)))
-
-
-def _ridge(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
-    learner = KernelRidge(kernel="rbf", gamma=0.05, alpha=1.0).fit(X, p - p.mean())
-    return np.asarray(np.clip(p.mean() + learner.predict(new), 0.02, 0.98))
-
-
-LEARNERS: dict[str, Learned] = {
-    "P-SVM": _psvm,
-    "logistic on soft labels": _logistic,
-    "kernel ridge on p": _ridge,
-}
+    Each scales the features and chooses its settings by itself, on inner folds of men.
+    """
+    return {
+        "P-SVM (shipped)": AveragedProbabilisticSVC(),
+        "logistic on soft labels": SoftLogistic(),
+        "kernel ridge on p": RidgeProbability(),
+    }
 
 
 def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -216,8 +204,8 @@ def score_lesions(
     ----------
     lesions : DataFrame
         From :func:`read_marksheet`.
-    parts : ndarray, shape (n,)
-        Fold of every lesion: each part is scored by models of all others.
+    folds : ndarray, shape (n,)
+        Fold of every lesion: each fold is scored by models of all others.
     seed : int
         Seed of the random draws.
 
@@ -231,15 +219,18 @@ def score_lesions(
     out: dict[tuple[str, str], np.ndarray] = {}
     for fold in np.unique(folds):
         test = folds == fold
-        front = make_pipeline(SimpleImputer(), StandardScaler())
-        train = front.fit_transform(lesions.loc[~test, list(FEATURES)])
-        new = front.transform(lesions.loc[test, list(FEATURES)])
+        imputer = SimpleImputer()
+        train = imputer.fit_transform(lesions.loc[~test, list(FEATURES)])
+        new = imputer.transform(lesions.loc[test, list(FEATURES)])
+        men = lesions.loc[~test, "man"].to_numpy()
         for what, (p, eta) in told(lesions[~test], seed).items():
             use = np.isfinite(p)
-            for name, learn in LEARNERS.items():
-                place = out.setdefault((name, what), np.full((2, len(lesions)), np.nan))
-                q = learn(train[use], p[use], eta[use], new)
-                place[:, test] = q, centred_log_odds(q, base_log_odds(p[use]))
+            for name, learner in learners().items():
+                scores = out.setdefault((name, what), np.full((2, len(lesions)), np.nan))
+                learner.fit(train[use], p[use], eta=eta[use], groups=men[use])
+                probability = positive_probability(learner, new)
+                scores[0, test] = probability
+                scores[1, test] = centred_log_odds(probability, base_log_odds(p[use]))
     return out
 
 
@@ -250,8 +241,8 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     ----------
     men : DataFrame
         From :func:`read_marksheet`.
-    parts : ndarray, shape (n,)
-        Part of every man: each part is scored by a model of all others.
+    folds : ndarray, shape (n,)
+        Fold of every man: each fold is scored by a model of all others.
     names : tuple of str
         Columns that the model uses; ``category`` is the log-odds of cancer in the category ``top``.
 
@@ -504,7 +495,7 @@ def readers(options: Options) -> Result:
         folds=FOLDS,
         bare=bare,
         within=int(within.sum()),
-        worst=sum(worst_brier(measures, "P-SVM") for measures in (judged, elsewhere)),
+        worst=sum(worst_brier(measures, "P-SVM (shipped)") for measures in (judged, elsewhere)),
         blocks=2 * judged["told"].nunique(),
         tenths=len(tenths),
     )

@@ -63,7 +63,7 @@ REASONS: dict[str, str] = _TABLES["reasons"]
 
 
 def assemble(
-    measures: Found, spread: dict[str, list[float]], repeats: int, seconds: float
+    measures: Found, spread: dict[str, list[float]], seeds: range, seconds: float
 ) -> Result:
     """Return the tables and figures of the 34 sets as a result.
 
@@ -74,8 +74,8 @@ def assemble(
         :func:`measure` returns.
     spread : dict of str to list of float
         By set: the SVM's mean AUC for other draws of rows and folds.
-    repeats : int
-        Number of repetitions of two-fold cross-validation.
+    seeds : range
+        A seed for each repetition of two-fold cross-validation; the first one draws the rows.
     seconds : float
         Time that the experiment took.
     """
@@ -108,7 +108,8 @@ def assemble(
         tables,
         {"Mean AUC against C and M, with flaws (Fig. 1)": _maps(grids, 2.6 * len(names[:3]))},
         n=len(names),
-        repeats=repeats,
+        repeats=len(seeds),
+        seed=seeds[0],
         minutes=seconds / 60,
         ahead=ahead,
         lowest=drop.min(),
@@ -426,32 +427,43 @@ def uci(options: Options) -> Result:
 
 @door("own", "published data")
 def _compare(options: Options, tables: Path, names: tuple[str, ...], records: str) -> Result:
-    repeats = options.repeats or REPEATS
+    seeds = options.seeds(REPEATS)
+    repeats = len(seeds)
     folder = options.out / records
     sets = [data.name for data in read_sets(tables, names, leaking=True)]
     missing = [
         (name, flawed, path)
         for mode, flawed in MODES.items()
         for name in sets
-        if not (path := _record(folder, name, mode, repeats)).is_file()
+        if not (path := _record(folder, name, mode, options)).is_file()
     ]
-    work = [delayed(_one_set)(tables, name, f, repeats, path) for name, f, path in missing]
-    draws = {name: _record(folder, name, f"draws-{DRAWS}", repeats) for name in sets}
+    work = [
+        delayed(_one_set)(tables, name, flawed, seeds, options.shuffled, path)
+        for name, flawed, path in missing
+    ]
+    draws = {name: _record(folder, name, f"draws-{DRAWS}", options) for name in sets}
     missing_draws = [(name, path) for name, path in draws.items() if not path.is_file()]
     work += [delayed(_draws)(tables, name, repeats, path) for name, path in missing_draws]
     Parallel(n_jobs=options.jobs)(work)
     measures: Found = {mode: {} for mode in MODES}
     seconds = 0.0
     for mode, name in product(MODES, sets):
-        record = json.loads(_record(folder, name, mode, repeats).read_text())
+        record = json.loads(_record(folder, name, mode, options).read_text())
         measures[mode][name] = record["methods"]
         seconds += record["seconds"]
     spread = {name: json.loads(path.read_text()) for name, path in draws.items()}
-    return assemble(measures, spread, repeats, seconds)
+    return assemble(measures, spread, seeds, seconds)
 
 
-def _record(folder: Path, name: str, mode: str, repeats: int) -> Path:
-    return folder / f"{name}-{mode}-{repeats}.json".replace(" ", "_")
+def _record(folder: Path, name: str, mode: str, options: Options) -> Path:
+    """Return the file of a finished set, named by all that its numbers depend on."""
+    seeds = options.seeds(REPEATS)
+    stem = f"{name}-{mode}-{len(seeds)}".replace(" ", "_")
+    if seeds[0] > 0:
+        stem += f"-from-{seeds[0]}"
+    if options.shuffled:
+        stem += "-shuffled"
+    return folder / f"{stem}.json"
 
 
 def _draws(folder: Path, name: str, repeats: int, path: Path) -> None:
@@ -464,12 +476,16 @@ def _draws(folder: Path, name: str, repeats: int, path: Path) -> None:
     write_atomic(path, json.dumps(values).encode())
 
 
-def _one_set(folder: Path, name: str, flawed: bool, repeats: int, path: Path) -> None:
-    data = draw_rows(read_sets(folder, (name,), flawed)[0], seed=0)
+def _one_set(
+    folder: Path, name: str, flawed: bool, seeds: range, shuffled: bool, path: Path
+) -> None:
+    data = draw_rows(read_sets(folder, (name,), flawed)[0], seed=seeds[0])
+    if shuffled:
+        data = data._replace(y=np.random.default_rng(seeds[0]).permutation(data.y))
     start = time.process_time()
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore")  # tiny folds: convergence notes by the thousand
-        result = measure(data, flawed, repeats)
+        result = measure(data, flawed, len(seeds), first_seed=seeds[0])
     record = {"seconds": time.process_time() - start, "methods": result}
     write_atomic(path, json.dumps(record).encode())
 
@@ -620,6 +636,8 @@ def roi(options: Options) -> Result:
     truth = table.labels["truth"].to_numpy(float)
     histology = bool(np.isfinite(truth).any())
     y = truth if histology else np.where(np.isfinite(table.y), table.y > 0.5, np.nan)
+    if options.shuffled:
+        y = np.random.default_rng(options.first_seed).permutation(y)
     return compare_losses(table.X, y, table.groups, options, cohort, histology)
 
 

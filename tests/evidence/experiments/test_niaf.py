@@ -38,7 +38,7 @@ from cad.evidence.phantom import simulate
 
 @pytest.mark.parametrize("sigma", [0.3, np.sqrt(0.3)], ids=["deviation", "variance"])
 def test_noiseless_probabilities_bring_ten_times_less_error(sigma: float) -> None:
-    rows = compare_methods(Gaussians((-0.5,), (0.5,), sigma), 0.0, TABLE1_ETA, 1).set_index(
+    rows = compare_methods(Gaussians((-0.5,), (0.5,), sigma), 0.0, TABLE1_ETA, range(1)).set_index(
         "method"
     )
     for scale in SCALES:
@@ -53,7 +53,11 @@ def test_noiseless_probabilities_bring_ten_times_less_error(sigma: float) -> Non
 def test_the_fixed_scale_gives_the_published_kl_of_table_2() -> None:
     """[N14] Table II prints 23 / 255 / 166 at η = .01; the learned scale comes to hundreds."""
     data = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
-    rows = compare_methods(data, TABLE2_NOISE, 0.01, 12).groupby("method")["KL one-sided"].median()
+    rows = (
+        compare_methods(data, TABLE2_NOISE, 0.01, range(12))
+        .groupby("method")["KL one-sided"]
+        .median()
+    )
     assert 15 < rows["P-SVM, fixed scale"] < 32
     assert rows["P-SVM, learned scale"] > 100
     assert rows[["SVM", "F-SVM"]].min() > 100

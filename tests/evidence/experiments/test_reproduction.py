@@ -5,10 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from reproduction_page import _VERDICTS, MOST_ROWS, _abstract, as_good, claims, write_page
+from reproduction_page import MOST_ROWS, write_page
 
 from cad.base.errors import CadError
-from cad.evidence.experiments import EXPERIMENTS, REAL
+from cad.evidence.experiments import CONTROLLED, EXPERIMENTS, REAL, Options, run_experiment
+from cad.evidence.experiments.claims import (
+    BY_LUCK,
+    BY_NOISE,
+    HOLDS,
+    MOST_NOISE,
+    VERDICTS,
+    _abstract,
+    as_good,
+    claims,
+    counted,
+    weigh,
+)
 from cad.learning.evaluation.folds.compare import compare_learners
 
 
@@ -67,6 +79,7 @@ def test_rankers_get_a_verdict(tmp_path) -> None:
 def test_page_copies_figures_and_names_what_was_not_run(tmp_path) -> None:
     results, docs = tmp_path / "results", tmp_path / "docs"
     results.mkdir()
+    counted([], []).to_csv(results / "rates.csv", index=False)
     name = next(iter(EXPERIMENTS))
     (results / f"{name}.md").write_text(f"# A title\n\nText\n\n![Fig]({name}-1.png)\n")
     (results / f"{name}-1.png").write_bytes(b"png")
@@ -85,6 +98,7 @@ def test_a_long_table_is_a_file_beside_the_figures(tmp_path) -> None:
     table = pd.DataFrame({"x": range(MOST_ROWS[False])})
     longer = pd.DataFrame({"x": range(MOST_ROWS[False] + 1)})
     Result("A title", "Text", {"Short": table, "Long": longer}).write(tmp_path / "results", name)
+    counted([], []).to_csv(tmp_path / "results" / "rates.csv", index=False)
     text = write_page(tmp_path / "results", docs).read_text()
     assert f"**Long**: [{name}-2.csv](reproduction/{name}-2.csv)" in text
     assert text.count(f"| {MOST_ROWS[False] - 1} |") == 1
@@ -124,18 +138,138 @@ def test_the_abstracts_table_gets_verdicts_in_both_blocks(repository) -> None:
     assert worse == ["no"] * 4 + ["another cohort"]
 
 
-def test_every_claim_has_what_was_asked_what_was_seen_and_a_verdict(repository) -> None:
-    rows = pd.read_csv(repository / "docs" / "reproduction" / "claims.csv", dtype=str)
-    assert len(rows) > 100
-    assert rows[["claim", "asked", "measured"]].notna().all(axis=None)
-    assert set(rows["holds"]) <= set(_VERDICTS)
-    assert rows["claim"].is_unique
+def test_a_page_without_controls_is_refused(tmp_path) -> None:
+    name = next(iter(EXPERIMENTS))
+    (tmp_path / f"{name}.md").write_text("# A title\n\nText\n")
+    with pytest.raises(CadError, match="no rates of the claims"):
+        write_page(tmp_path, tmp_path / "docs")
 
 
-def test_the_page_counts_every_claim_and_names_every_missed_one(repository) -> None:
-    rows = pd.read_csv(repository / "docs" / "reproduction" / "claims.csv", dtype=str)
+@pytest.fixture(scope="module")
+def printed(repository) -> pd.DataFrame:
+    """Return the claims that the page prints, as text."""
+    path = repository / "docs" / "reproduction" / "claims.csv"
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def test_every_claim_has_what_was_published_what_was_seen_and_a_verdict(printed) -> None:
+    assert len(printed) > 100
+    assert (printed[["claim", "published", "measured"]] != "").all(axis=None)
+    assert set(printed["holds"]) <= set(VERDICTS)
+    assert printed["claim"].is_unique
+
+
+def _rate(text: str) -> tuple[int, int]:
+    holding, runs = text.split(" of ")
+    return int(holding), int(runs)
+
+
+def test_no_verdict_of_the_page_is_passed_by_shuffled_labels(printed) -> None:
+    standing = printed[printed["holds"].isin(HOLDS)]
+    assert len(standing) > 20
+    for _, claim in standing.iterrows():
+        holding, runs = _rate(claim["shuffled"])
+        assert holding <= MOST_NOISE * runs, claim["claim"]
+        holding, runs = _rate(claim["other draws"])
+        assert holding >= runs / 2, claim["claim"]
+
+
+def _rates(claim: str, **counts: int) -> pd.DataFrame:
+    row = dict.fromkeys(counted([], []).columns, 0) | {"claim": claim} | counts
+    return pd.DataFrame([row])
+
+
+@pytest.mark.parametrize(
+    ("holds", "counts", "verdict"),
+    [
+        ("yes", {"draws": 20, "draws yes": 20, "shuffled": 20, "shuffled yes": 1}, "yes"),
+        ("yes", {"draws": 20, "draws yes": 20, "shuffled": 20, "shuffled yes": 2}, BY_NOISE),
+        ("yes", {"draws": 20, "draws yes": 10, "shuffled": 20}, "yes"),
+        ("yes", {"draws": 20, "draws yes": 9, "shuffled": 20}, BY_LUCK),
+        # Who is first beyond chance is first, too; the other way round it is not.
+        ("order only", {"draws": 20, "draws first": 10, "shuffled": 20}, "order only"),
+        (
+            "order only",
+            {"draws": 20, "draws first": 20, "shuffled": 9, "shuffled first": 1},
+            BY_NOISE,
+        ),
+        ("no", {"draws": 20, "draws yes": 20, "shuffled": 20, "shuffled yes": 20}, "no"),
+    ],
+)
+def test_controls_take_back_what_noise_or_luck_gave(holds, counts, verdict) -> None:
+    claim = {"claim": "a claim", "published": "", "measured": "", "holds": holds}
+    (row,) = weigh([claim], _rates("a claim", **counts))
+    assert row["holds"] == verdict
+    (row,) = weigh([claim], _rates("another claim"))
+    assert (row["holds"], row["shuffled"]) == (holds, "")
+
+
+def _toy(folder, p: float) -> None:
+    """Write the tables of [N13]'s toy in which the P-SVM beats the SVM with a p."""
+    folder.mkdir()
+    names = ["P-SVM, learned scale", "P-SVM, fixed scale", "SVM"]
+    published = ["P-SVM published", "SVM published"]
+    medians = pd.DataFrame({"method": [*names, *published], "Acc": 0.9, "KL one-sided": 5.0})
+    medians.to_csv(folder / "niaf2013-toy-1.csv", index=False)
+    tests = pd.DataFrame({"method": names[:2], "against": "SVM"})
+    tests["p (Acc)"] = [p, 0.5]
+    tests["p (KL one-sided)"] = 0.5
+    tests.to_csv(folder / "niaf2013-toy-2.csv", index=False)
+
+
+def test_runs_are_counted_by_claim_and_kind(tmp_path) -> None:
+    for number, p in enumerate((1e-4, 0.0011, 1e-5)):
+        _toy(tmp_path / f"draw-{number}", p)
+    _toy(tmp_path / "shuffled-0", 0.2)
+    rates = counted(sorted(tmp_path.glob("draw-*")), sorted(tmp_path.glob("shuffled-*")))
+    rates = rates.set_index("claim")
+    assert len(rates) == 4
+    learned = rates.loc["[N13] toy, learned scale: Acc"]
+    assert learned.to_dict() == {
+        "draws": 3,
+        "draws yes": 2,
+        "draws first": 2,
+        "shuffled": 1,
+        "shuffled yes": 0,
+        "shuffled first": 0,
+    }
+    assert rates.drop(index=learned.name)["draws yes"].sum() == 0
+
+
+def test_shuffled_labels_teach_nothing_and_say_so(tmp_path) -> None:
+    """The toy's P-SVM finds nearly all classes; with shuffled labels about half of them."""
+    accuracy = {}
+    for shuffled in (False, True):
+        out = tmp_path / str(shuffled)
+        page = run_experiment("niaf2013-toy", Options(out, repeats=3, shuffled=shuffled))
+        assert page.read_text().startswith("# Control with shuffled labels.") == shuffled
+        medians = pd.read_csv(out / "niaf2013-toy-1.csv").set_index("method")
+        accuracy[shuffled] = medians.at["P-SVM, fixed scale", "Acc"]
+    assert accuracy[False] > 0.9
+    assert abs(accuracy[True] - 0.5) < 0.2
+
+
+def test_another_draw_is_another_draw_and_the_same_one_the_same(tmp_path) -> None:
+    frontiers = []
+    for number, seed in enumerate((0, 7, 7)):
+        out = tmp_path / str(number)
+        run_experiment("niaf2014-outlier", Options(out, first_seed=seed))
+        frontiers.append((out / "niaf2014-outlier-1.csv").read_bytes())
+    assert frontiers[0] != frontiers[1] == frontiers[2]
+
+
+@pytest.mark.parametrize("option", [{"first_seed": 1}, {"shuffled": True}])
+def test_real_people_are_not_drawn_anew(tmp_path, option) -> None:
+    assert set(CONTROLLED) < set(EXPERIMENTS)
+    for name in REAL:
+        with pytest.raises(CadError, match="real people"):
+            run_experiment(name, Options(tmp_path, **option))
+
+
+def test_the_page_counts_every_claim_and_names_every_missed_one(repository, printed) -> None:
+    rows = printed
     page = (repository / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    table = page.split("## What was claimed and what came out\n")[1].split("\n## ")[0]
+    table = page.split("(reproduction/claims.csv).\n")[1].split("\n## ")[0]
     head, _, *lines = (
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in table.splitlines()
