@@ -160,7 +160,7 @@ def _table1(results: Path) -> list[Claim]:
     out = []
     for reading in ("standard deviation .3", "variance .3"):
         for method, scale in SCALES.items():
-            part = rows[rows["reading"] == reading].set_index("method")
+            by_method = rows[rows["reading"] == reading].set_index("method")
             least = ratios[(ratios["reading"] == reading) & (ratios["against"] == method)].min(
                 numeric_only=True
             )
@@ -169,22 +169,25 @@ def _table1(results: Path) -> list[Claim]:
                 _claim(
                     f"{what}: AUC and Acc",
                     "1, 1 (SVM and F-SVM 1, .99)",
-                    f"{part.at[method, 'AUC']:.4f}, {part.at[method, 'Acc']:.3f} "
-                    f"({part.at['SVM', 'AUC']:.4f}, {part.at['SVM', 'Acc']:.3f})",
-                    bool(part.at[method, "AUC"] >= 0.999 and part.at[method, "Acc"] >= 0.99),
+                    f"{by_method.at[method, 'AUC']:.4f}, {by_method.at[method, 'Acc']:.3f} "
+                    f"({by_method.at['SVM', 'AUC']:.4f}, {by_method.at['SVM', 'Acc']:.3f})",
+                    bool(
+                        by_method.at[method, "AUC"] >= 0.999 and by_method.at[method, "Acc"] >= 0.99
+                    ),
                 ),
                 _claim(
                     f"{what}: Err",
                     "1e-5 against 6e-4, 60 × below",
-                    f"{part.at[method, 'Err']:.1e}, {least['Err / Err of the P-SVM']:.0f} × below",
+                    f"{by_method.at[method, 'Err']:.1e}, "
+                    f"{least['Err / Err of the P-SVM']:.0f} × below",
                     bool(least["Err / Err of the P-SVM"] >= 60),
                 ),
                 _claim(
                     f"{what}: KL one-sided",
                     "0.4 against 11, 27 × below",
-                    f"{part.at[method, 'KL one-sided']:.3g} against "
-                    f"{part.at['SVM', 'KL one-sided']:.3g} and "
-                    f"{part.at['F-SVM', 'KL one-sided']:.3g}",
+                    f"{by_method.at[method, 'KL one-sided']:.3g} against "
+                    f"{by_method.at['SVM', 'KL one-sided']:.3g} and "
+                    f"{by_method.at['F-SVM', 'KL one-sided']:.3g}",
                     bool(least["KL one-sided / KL one-sided of the P-SVM"] >= 27),
                 ),
                 _claim(
@@ -211,16 +214,16 @@ def _table2(results: Path) -> list[Claim]:
     rows, tests = _read(results, "niaf2014-table2-1"), _read(results, "niaf2014-table2-2")
     out = []
     for eta in (0.01, 0.1, 0.15):
-        part = rows[(rows["means"] == "diagonal") & (rows["eta"] == eta)].set_index("method")
+        by_method = rows[(rows["means"] == "diagonal") & (rows["eta"] == eta)].set_index("method")
         for method, scale in SCALES.items():
-            at = (tests["means"] == "diagonal") & (tests["eta"] == eta)
-            at &= (tests["method"] == method) & tests["against"].isin(METHODS)
+            compared = (tests["means"] == "diagonal") & (tests["eta"] == eta)
+            compared &= (tests["method"] == method) & tests["against"].isin(METHODS)
             what = f"[N14] Table II, η = {eta:.2f}, {scale} scale"
             for measure, published in _PUBLISHED_2.items():
-                values = [float(part.at[m, measure]) for m in (method, "SVM", "F-SVM")]
+                values = [float(by_method.at[m, measure]) for m in (method, "SVM", "F-SVM")]
                 sign = -1 if measure in ("KL one-sided", "Err") else 1
                 first = sign * values[0] >= max(sign * value for value in values[1:])
-                p = tests.loc[at, f"p ({measure})"].max()
+                p = tests.loc[compared, f"p ({measure})"].max()
                 out.append(
                     _claim(
                         f"{what}: {measure}",
@@ -231,13 +234,13 @@ def _table2(results: Path) -> list[Claim]:
                         bool(first and p < BEYOND_CHANCE),
                     )
                 )
-            out.append(_baselines(part, method, f"{what}: KL beside soft-label baselines"))
+            out.append(_baselines(by_method, method, f"{what}: KL beside soft-label baselines"))
     return out
 
 
-def _baselines(part: pd.DataFrame, method: str, what: str) -> Claim:
+def _baselines(by_method: pd.DataFrame, method: str, what: str) -> Claim:
     """Return whether a P-SVM has the lowest KL beside learners of the same labels."""
-    kl = {name: float(part.loc[name, "KL"]) for name in (method, *BASELINES)}
+    kl = {name: float(by_method.loc[name, "KL"]) for name in (method, *BASELINES)}
     return _claim(
         what,
         "not in the paper: P-SVM below them in two-sided KL",
@@ -279,8 +282,8 @@ def _orders(results: Path) -> list[Claim]:
         ("VI, five-level labels (no number printed)", "niaf2014-discrete"),
     ):
         table = _read(results, f"{name}-2")
-        for scale, part in table.groupby("scale", sort=False):
-            order = part.drop(columns="scale").set_index(part.columns[0])
+        for scale, of_scale in table.groupby("scale", sort=False):
+            order = of_scale.drop(columns="scale").set_index(of_scale.columns[0])
             if name == "niaf2014-proportion":
                 # Without a probabilistic label the three are one SVM: there is no order.
                 order = order[[_plain(level) != "0" for level in order.index]]
@@ -300,8 +303,8 @@ def _orders(results: Path) -> list[Claim]:
             )
     rows = _read(results, "niaf2014-proportion-1").set_index(["method", "share"])
     for method, scale in SCALES.items():
-        part = rows.loc[method].sort_index()
-        none, all_ = part.iloc[0], part.iloc[-1]
+        by_share = rows.loc[method].sort_index()
+        none, all_ = by_share.iloc[0], by_share.iloc[-1]
         out.append(
             _claim(
                 f"[N14] Fig. 7, {scale} scale: more probabilistic labels",
@@ -343,12 +346,12 @@ def _clinical(results: Path) -> list[Claim]:
     out = []
     for block in rows["settings"].dropna().unique():
         for table in ("III", "IV", "V", "VI"):
-            part = rows[(rows["table"] == table) & (rows["settings"] == block)]
-            part = part.set_index("method")
+            by_method = rows[(rows["table"] == table) & (rows["settings"] == block)]
+            by_method = by_method.set_index("method")
             for measure, sign in _CLINICAL.items():
-                value = part[measure].str.split(" ").str[0].astype(float)
+                value = by_method[measure].str.split(" ").str[0].astype(float)
                 printed = measure != "KL" and np.isfinite(published.at[(table, "P-SVM"), measure])
-                p = [part.at[m, f"p ({measure})"] for m in ("SVM", "F-SVM")]
+                p = [by_method.at[m, f"p ({measure})"] for m in ("SVM", "F-SVM")]
                 first = all(sign * value["P-SVM"] >= sign * value[m] for m in ("SVM", "F-SVM"))
                 lowest = all(sign * value["P-SVM"] <= sign * value[m] for m in ("SVM", "F-SVM"))
                 soft = [m for m in SOFT if m in value.index]
@@ -395,10 +398,10 @@ def _abstract(rows: pd.DataFrame, published: pd.DataFrame) -> list[Claim]:
     for block in rows.index.unique("settings").dropna():
         for name, table in (("expert", "III"), ("histology", "IV")):
             for measure, sign in _N13.items():
-                own, other = (number.at[(table, block, m), measure] for m in ("P-SVM", "SVM"))
+                value, rival = (number.at[(table, block, m), measure] for m in ("P-SVM", "SVM"))
                 p = rows.loc[(table, block, "SVM")].get(f"p ({measure})", np.nan)
-                said = f"p {p:.3f}" if np.isfinite(p) else "not tested"
-                first = sign * own > sign * other
+                tested = f"p {p:.3f}" if np.isfinite(p) else "not tested"
+                first = sign * value > sign * rival
                 out.append(
                     _claim(
                         f"[N13] learned from the expert, tested on {name}, {block}: {measure}",
@@ -406,20 +409,20 @@ def _abstract(rows: pd.DataFrame, published: pd.DataFrame) -> list[Claim]:
                             f"{published.at[(f'N13, {name}', m), measure]:g}"
                             for m in ("P-SVM", "SVM")
                         ),
-                        f"{own:.3g} / {other:.3g} ({said})",
+                        f"{value:.3g} / {rival:.3g} ({tested})",
                         (first and p < 0.05) or ("order only" if first else False),
                     )
                 )
-        many, one = (number.at[(t, block, "P-SVM"), "KL one-sided"] for t in ("V", "III"))
+        several, single = (number.at[(t, block, "P-SVM"), "KL one-sided"] for t in ("V", "III"))
         out.append(
             _claim(
                 f"[N14] VI: many readers and their spread instead of one η, {block}: KL one-sided",
                 "30.8 instead of 43",
-                f"{many:.3g} instead of {one:.3g}, each against the scores that it learned",
-                "order only" if many < one else False,
+                f"{several:.3g} instead of {single:.3g}, each against the scores that it learned",
+                "order only" if several < single else False,
             )
         )
-    own = number.loc[ON_TRUTH].iloc[0]
+    value = number.loc[ON_TRUTH].iloc[0]
     paper = published.loc[(ON_TRUTH, "P-SVM")]
     return [
         *out,
@@ -427,7 +430,7 @@ def _abstract(rows: pd.DataFrame, published: pd.DataFrame) -> list[Claim]:
             _claim(
                 f"[N13] learned from and tested on histology: {measure}",
                 f"{paper[measure]:g}",
-                f"{own[measure]:.3g}",
+                f"{value[measure]:.3g}",
                 ELSEWHERE,
             )
             for measure in _N13
@@ -458,9 +461,9 @@ def _wang(results: Path) -> list[Claim]:
                 f"[W14] Table 3, {mode}: SSLROC wins on more sets than it loses",
                 "against each of six; narrowest SSLROC1 25-2-7, SSLROC2 23-2-9",
                 "; ".join(
-                    f"{own} against {int((row > 0).sum())} of {len(row)}, narrowest "
-                    f"{'-'.join(won.at[own, row.idxmin()])} ({row.idxmin()})"
-                    for own, row in lead.iterrows()
+                    f"{ranker} against {int((row > 0).sum())} of {len(row)}, narrowest "
+                    f"{'-'.join(won.at[ranker, row.idxmin()])} ({row.idxmin()})"
+                    for ranker, row in lead.iterrows()
                 ),
                 bool((lead > 0).all(axis=None)),
             )
@@ -468,20 +471,21 @@ def _wang(results: Path) -> list[Claim]:
         p = _read(results, f"wang2014-uci-{table}").set_index("method").astype(str)
         rivals = [name for name in p.index if not name.startswith("SSLROC")]
         beaten = {
-            own: [
+            ranker: [
                 name
                 for name in rivals
-                if p.loc[own, name].endswith("*") and rows.loc[mode, own] > rows.loc[mode, name]
+                if p.loc[ranker, name].endswith("*")
+                and rows.loc[mode, ranker] > rows.loc[mode, name]
             ]
-            for own in ("SSLROC1", "SSLROC2")
+            for ranker in ("SSLROC1", "SSLROC2")
         }
         out.append(
             _claim(
                 f"[W14] Table 4, {mode}: SSLROC is better than the six others",
                 "higher mean AUC, Wilcoxon over sets significant after Hochberg (*)",
                 "; ".join(
-                    f"{own} against {len(names)} of {len(rivals)} ({', '.join(names) or 'none'})"
-                    for own, names in beaten.items()
+                    f"{ranker} against {len(names)} of {len(rivals)} ({', '.join(names) or 'none'})"
+                    for ranker, names in beaten.items()
                 ),
                 all(len(names) == len(rivals) for names in beaten.values()),
             )
@@ -492,7 +496,7 @@ def _wang(results: Path) -> list[Claim]:
 def _wang_roi(results: Path) -> list[Claim]:
     rows = _read(results, "wang2014-roi-1").set_index("method")
     best = str(rows["AUC"].idxmax())
-    own = rows.loc[["SSLROC1", "SSLROC2"], "AUC"].min()
+    lowest = rows.loc[["SSLROC1", "SSLROC2"], "AUC"].min()
     others = rows.loc[["SVMlin", "SSRankBoost"], "AUC"].max()
     return [
         _claim(
@@ -501,7 +505,7 @@ def _wang_roi(results: Path) -> list[Claim]:
             ", ".join(f"{name} {value:.3f}" for name, value in rows["AUC"].items())
             + f"; standard errors {rows['standard error'].min():.3f} to "
             f"{rows['standard error'].max():.3f}; highest: {best}",
-            bool(best == "RankBoost" and own > others),
+            bool(best == "RankBoost" and lowest > others),
         )
     ]
 
@@ -524,14 +528,14 @@ def _reject(results: Path) -> list[Claim]:
                 if column == "rejects that were errors"
                 else ""
             )
-            known = bool(np.isfinite(cost) and np.isfinite(symmetric))
+            defined = bool(np.isfinite(cost) and np.isfinite(symmetric))
             out.append(
                 _claim(
                     f"[A14] error-reject ratio, {name}: {reading}{follows}",
                     f"cost-based steeper than symmetric ({published.iloc[0]:g} / "
                     f"{published.iloc[1]:g})",
-                    f"{cost:.2f} / " + (f"{symmetric:.2f}" if known else "not defined"),
-                    _nested(cost < symmetric, follows) if known else "not defined",
+                    f"{cost:.2f} / " + (f"{symmetric:.2f}" if defined else "not defined"),
+                    _nested(cost < symmetric, follows) if defined else "not defined",
                 )
             )
             gap = max(abs(cost - published.iloc[0]), abs(symmetric - published.iloc[1]))
@@ -539,8 +543,8 @@ def _reject(results: Path) -> list[Claim]:
                 _claim(
                     f"[A14] error-reject ratio, {name}: {reading} (magnitude)",
                     f"{published.iloc[0]:g} / {published.iloc[1]:g}",
-                    f"largest distance {gap:.2f}" if known else "not defined",
-                    bool(gap <= 0.05) if known else "not defined",
+                    f"largest distance {gap:.2f}" if defined else "not defined",
+                    bool(gap <= 0.05) if defined else "not defined",
                 )
             )
     return out
