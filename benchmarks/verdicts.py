@@ -23,11 +23,11 @@ DATA = {"amirou2014-ecg": "ecg", "amirou2014-covertype": "covertype", "wang2014-
 """Folders of the public data that experiments need."""
 REPEATS = {
     "niaf2014-table1": 10,
-    "niaf2014-table2": 10,
+    "niaf2014-table2": 20,
     "niaf2014-noise": 10,
     "niaf2014-proportion": 10,
     "niaf2014-discrete": 10,
-    "niaf2013-toy": 10,
+    "niaf2013-toy": 20,
     "niaf2014-clinical": 5,
     "wang2014-uci": 1,
     "amirou2014-synthetic": 5,

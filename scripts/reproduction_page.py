@@ -48,7 +48,8 @@ Where a paper prints no number for a figure, its sentence is the claim. The verd
 - **shuffled labels too**: it comes out, but also where labels were dealt to other rows, in more
   than one of twenty runs. Such a result is no evidence for a method.
 - **not in most other draws**: it comes out on the published seeds, but in less than half of other
-  draws.
+  draws. These have a tenth or a fifth of the published seeds, so that a small effect is missed.
+- **no control**: it comes out, and was not run with other draws and with shuffled labels.
 - **by construction**: it follows from the formulas, whatever the scores.
 - **another cohort**: numbers of patients that nobody else has cannot come out.
 

@@ -19,10 +19,20 @@ from cad.evidence.experiments.wang2014 import NOTABLE
 Claim = dict[str, str]
 BY_CONSTRUCTION, ELSEWHERE = "by construction", "another cohort"
 BY_NOISE, BY_LUCK = "shuffled labels too", "not in most other draws"
+UNCONTROLLED = "no control"
 HOLDS = ("yes", "order only")
 """Verdicts that speak for a method; a control can take them back."""
-VERDICTS = (*HOLDS, "no", "not defined", BY_NOISE, BY_LUCK, BY_CONSTRUCTION, ELSEWHERE)
-"""Two of the last four come from controls. The other two are no verdicts on a method: coin flips
+VERDICTS = (
+    *HOLDS,
+    "no",
+    "not defined",
+    BY_NOISE,
+    BY_LUCK,
+    UNCONTROLLED,
+    BY_CONSTRUCTION,
+    ELSEWHERE,
+)
+"""Three of the last five come from controls. The other two are no verdicts on a method: coin flips
 would have it, too, and numbers of a cohort that nobody else has cannot come out."""
 MOST_NOISE = 0.05
 """Share of runs with shuffled labels that may come to a claim."""
@@ -86,19 +96,26 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     weighed = []
     for claim in verdicts:
         row = claim | {"other draws": "", "shuffled": ""}
+        draws = drawn = shuffled = by_noise = 0
         if claim["claim"] in by_claim.index:
             rate = by_claim.loc[claim["claim"]]
             # An order is reached by whoever is first, and by whoever is first beyond chance.
             level = "first" if claim["holds"] == "order only" else "yes"
-            draws, drawn = int(rate["draws"]), int(rate[f"draws {level}"])
-            shuffled, by_noise = int(rate["shuffled"]), int(rate[f"shuffled {level}"])
-            row["other draws"] = f"{drawn} of {draws}" if draws else ""
-            row["shuffled"] = f"{by_noise} of {shuffled}" if shuffled else ""
-            if claim["holds"] in HOLDS:
-                if by_noise > MOST_NOISE * shuffled:
-                    row["holds"] = BY_NOISE
-                elif drawn < LEAST_DRAWS * draws:
-                    row["holds"] = BY_LUCK
+            draws = int(rate["draws"])
+            drawn = int(rate[f"draws {level}"])
+            shuffled = int(rate["shuffled"])
+            by_noise = int(rate[f"shuffled {level}"])
+        if draws:
+            row["other draws"] = f"{drawn} of {draws}"
+        if shuffled:
+            row["shuffled"] = f"{by_noise} of {shuffled}"
+        if claim["holds"] in HOLDS:
+            if not draws or not shuffled:
+                row["holds"] = UNCONTROLLED
+            elif by_noise > MOST_NOISE * shuffled:
+                row["holds"] = BY_NOISE
+            elif drawn < LEAST_DRAWS * draws:
+                row["holds"] = BY_LUCK
         weighed.append(row)
     return weighed
 

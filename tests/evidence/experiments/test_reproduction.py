@@ -14,6 +14,7 @@ from cad.evidence.experiments.claims import (
     BY_NOISE,
     HOLDS,
     MOST_NOISE,
+    UNCONTROLLED,
     VERDICTS,
     _abstract,
     as_good,
@@ -166,7 +167,7 @@ def _rate(text: str) -> tuple[int, int]:
 
 def test_no_verdict_of_the_page_is_passed_by_shuffled_labels(printed) -> None:
     standing = printed[printed["holds"].isin(HOLDS)]
-    assert len(standing) > 20
+    assert len(standing) >= 20
     for _, claim in standing.iterrows():
         holding, runs = _rate(claim["shuffled"])
         assert holding <= MOST_NOISE * runs, claim["claim"]
@@ -201,7 +202,7 @@ def test_controls_take_back_what_noise_or_luck_gave(holds, counts, verdict) -> N
     (row,) = weigh([claim], _rates("a claim", **counts))
     assert row["holds"] == verdict
     (row,) = weigh([claim], _rates("another claim"))
-    assert (row["holds"], row["shuffled"]) == (holds, "")
+    assert (row["holds"], row["shuffled"]) == (UNCONTROLLED if holds in HOLDS else holds, "")
 
 
 def _toy(folder, p: float) -> None:
