@@ -22,7 +22,7 @@ from cad.evidence.experiments.claims import VERDICTS, Claim, claims, weigh
 
 _HEAD = """# Do the papers' results come out?
 
-For a researcher who wants to know which results of the papers this program reaches.
+*For a researcher: which results of the papers does this program reach?*
 
 Each section below comes from one command, `cad experiment NAME -o OUT`, which stands under its
 heading. Sets that are not simulated are given with `--data`; without it `wang2014-uci` gets its own
@@ -63,6 +63,8 @@ What was published and measured of each claim, and how often it came out in othe
 shuffled labels: [claims.csv](reproduction/claims.csv).
 """
 _REAL = """# Real data
+
+*For a researcher: what comes out on real men and real readers?*
 
 What is learned and measured on real men and real readers, from
 `cad experiment NAME --data FOLDER -o OUT`. The data are public and not in the package:
