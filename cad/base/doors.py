@@ -49,7 +49,7 @@ class Door:
     form : str
         One of :data:`FORMS`; of "own" and "out" any word.
     bound : str
-        What keeps it small: the limit that is checked before anything is read, or the child process
+        Its bound: the limit that is checked before anything is read, or the child process
         whose limits hold.
     owner : str
         Of "out": whose file may be replaced.

@@ -64,7 +64,7 @@ _MACHINE = {
     errno.EINTR,
     errno.ETIMEDOUT,
 }
-# What such an exception says is no sentence without its name.
+# The text of such an exception is no sentence without the exception's name.
 _CURT = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _MESSAGE = 300
 _KINDS = {
@@ -111,7 +111,7 @@ def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iter
 
 
 def _words(error: Exception) -> str:
-    """Return what an exception says: one line without control characters, its name if need be."""
+    """Return an exception's text: one line without control characters, its name if need be."""
     try:
         text = " ".join(str(error).split())
     except Exception:  # some cannot even say what they are
@@ -642,7 +642,7 @@ def parquet_names(content: bytes) -> list[str]:
 
 
 def parquet_notes(content: bytes) -> bytes:
-    """Return what a parquet file notes of itself and of its columns, unpacked, as bytes.
+    """Return a parquet file's notes on itself and on its columns, unpacked, as bytes.
 
     Parameters
     ----------

@@ -447,7 +447,7 @@ class DecisionSettings(Section):
     @field_validator("prevalence", mode="before")
     @classmethod
     def _a_share_of_men(cls, value: Any) -> Any:
-        """Refuse what is no share: 28 would be meant as per cent, and true as 1."""
+        """Refuse a value that is no share: 28 would be meant as per cent, and true as 1."""
         if value is None:
             return None
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -22,7 +22,7 @@ from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
 from cad.cli.watch import keep_night, watch_app
 
-# What --help shows together, as a user thinks.
+# The groups of commands in --help, as a user thinks of them.
 START, DATA, LEARN, SERVICE = "Start", "Own data", "Learn", "Service"
 
 app = typer.Typer(
@@ -211,7 +211,7 @@ def import_command(
 
 
 def _questions(rules: Path, undecided: dict[str, list[str]]) -> str:
-    """Return what a person has still to decide about a new rules file, as text."""
+    """Return the decisions on a new rules file that are left to a person, as text."""
     if not undecided:
         return f"{rules}: check every line, then import with it"
     lines = [f"{rules}: an import refuses it until these are decided"]

@@ -44,7 +44,7 @@ def cohort_remove(
     from cad.run.audit.withdrawal import Elsewhere, withdraw
 
     homes: list[Elsewhere] = [NodeHome(home) for home in nodes or ()]
-    # Reader studies below a folder that holds runs too: their codes name nobody to a search.
+    # Reader studies below a folder of runs are found here: a search cannot tell their codes.
     studies = [place for folder in runs or () for place in ReadingFolder.below(folder)]
     homes += map(ReadingFolder, studies)
     other_runs = [folder for folder in runs or () if folder not in studies]

@@ -244,7 +244,7 @@ def finish(
     as_json : bool
         Print JSON instead of text.
     before : sequence of Failure
-        What failed in the run before in the same folder.
+        The failures of the run before in the same folder.
     tell : str, optional
         Command that gets new failures as JSON on its standard input.
     """

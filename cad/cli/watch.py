@@ -28,7 +28,7 @@ def watch_night(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Keep what a finished prediction, and shadow models, say of every new man.
+    """Keep the numbers of a finished prediction, and of shadow models, for every new man.
 
     Shadows score the cohort aside: only their numbers are kept, in a file of the folder of --out.
     A man counts on the first night. A node does this by itself, and so does `cad predict --shadow`.

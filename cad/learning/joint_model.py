@@ -84,7 +84,7 @@ class MenAndRegions:
     Parameters
     ----------
     belief : ndarray, shape (n,)
-        What readers would say of each region, in (0, 1); NaN where a region has no belief: it is
+        Belief in each region, in (0, 1); NaN where a region has no belief: it is
         then judged by nothing and belongs to no product.
     man : ndarray of int, shape (n,)
         Index of each region's man, 0 to m - 1. A man may have no region.
@@ -311,7 +311,7 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
 
 @dataclass(frozen=True)
 class JointPrediction:
-    """Hold what a joint model says of regions and men.
+    """Hold a joint model's probabilities of regions and men.
 
     Parameters
     ----------
@@ -331,7 +331,7 @@ class JointPrediction:
     leak : ndarray, shape (m,)
         Probability of cancer outside the regions (u); 0 where the model knows of none.
     notes : tuple of str, length m
-        What each man lacks, in words; empty where nothing.
+        The facts that each man lacks, in words; empty where none.
     """
 
     probability: np.ndarray
@@ -348,7 +348,7 @@ class JointPrediction:
 
 @dataclass(frozen=True)
 class Taught:
-    """Hold what a joint model was taught by.
+    """Hold the number of men and regions that taught a joint model.
 
     Parameters
     ----------
@@ -386,7 +386,7 @@ class JointModel:
     taught : Taught
         Men, regions and prevalence of the training.
     notes : tuple of str
-        What the training lacked, in words.
+        The facts that the training lacked, in words.
     prevalence : float or None
         Share of men with cancer that was stated for the place of use.
     shift : float
@@ -562,8 +562,8 @@ class JointModel:
             by_move[values, of_move] = _by_site_move(self.estimate[row])
             by_model[values, values] = _by_model(move.value)
             move_by_model[of_move, source] = move.by_model
-        # What the site's men do not tell, and what was uncertain of the model as far as they have
-        # not corrected it: a model whose intercept was off has been moved back by them.
+        # Two uncertainties add up: of the move, which the site's men leave open, and of the model
+        # as far as they have not corrected it. They have moved an intercept that was off back.
         remaining = by_model + by_move @ move_by_model
         covariance = by_move @ _covariance([move.solution for move in moves]) @ by_move.T
         covariance += remaining @ self.covariance @ remaining.T
@@ -887,7 +887,7 @@ def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, J
 
 
 def predict_left_out(data: MenAndRegions, seed: int = 0) -> JointPrediction:
-    """Return what is said of each man by a model that did not see his truth (:func:`left_out`).
+    """Predict each man and his regions by a model that did not see his truth (:func:`left_out`).
 
     Parameters
     ----------
@@ -1112,7 +1112,7 @@ class _Problem:
         return np.asarray(total)
 
     def _at_nodes(self, value: np.ndarray) -> _AtNodes:
-        """Return what likelihood, gradient and Hessian are made of, at every node."""
+        """Return the terms of likelihood, gradient and Hessian, at every node."""
         effect = np.exp(self.log_effect + value[-1]) * _POINTS
         odds = (self.design @ value)[:, None] + effect
         risk = expit(odds)
@@ -1338,7 +1338,7 @@ def _by_model(move: np.ndarray) -> np.ndarray:
 
 
 def _region_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
-    """Return what multiplies each parameter in a region's log-odds, shape (n, 10); no NaN."""
+    """Return the factor of each parameter in a region's log-odds, shape (n, 10); no NaN."""
     columns = np.zeros((len(data.belief), len(TERMS)))
     columns[:, INTERCEPT] = 1.0
     columns[:, BELIEF] = np.nan_to_num(logit(np.clip(data.belief, CLIP, 1 - CLIP)))
@@ -1352,7 +1352,7 @@ def _region_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
-    """Return what multiplies each parameter in the leak's log-odds, shape (m, 10); no NaN."""
+    """Return the factor of each parameter in the leak's log-odds, shape (m, 10); no NaN."""
     columns = np.zeros((data.men, len(TERMS)))
     columns[:, LEAK] = 1.0
     columns[:, LEAK_DENSITY] = np.nan_to_num(data.density - centre[0])
@@ -1386,7 +1386,7 @@ def _informative_men(data: MenAndRegions) -> np.ndarray:
 
 
 def _taught(data: MenAndRegions) -> Taught:
-    """Count what a model is taught by."""
+    """Count the men and regions that teach a model."""
     has_both = np.isfinite(data.truth) & np.isfinite(data.belief)
     counts = np.bincount(data.man[has_both], minlength=data.men).astype(float)
     # Men without a region teach, where they do, by themselves.
@@ -1402,7 +1402,7 @@ def _taught(data: MenAndRegions) -> Taught:
 
 
 def _notes(data: MenAndRegions, taught: Taught) -> tuple[str, ...]:
-    """Say what a training lacks, for those who read its numbers."""
+    """Name the facts that a training lacks, for readers of its numbers."""
     notes = []
     if taught.men < LEAST_SITE_MEN:
         notes.append(f"histology of {taught.men} men: the priors carry much of the model")

@@ -129,7 +129,7 @@ def words(*shape: int | str) -> Numbers:
 
 
 def declared_by(cls: type) -> Declared | None:
-    """Return what a class and its bases declare in ``stored``; None where none declares anything.
+    """Return the declarations in ``stored`` of a class and its bases; None where there are none.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def check_trees(
     left, right : ndarray of int, shape (nodes,)
         Next nodes of each node; both the node itself for a leaf.
     name : str
-        What the error calls them.
+        Their name in the error.
 
     Raises
     ------

@@ -269,7 +269,7 @@ class Validation:
     summarised : callable
         Returns what ``metrics`` holds.
     validated : Validated
-        What was validated, for :meth:`save`.
+        The validated rows and settings, for :meth:`save`.
     """
 
     probability: np.ndarray

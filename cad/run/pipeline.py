@@ -252,7 +252,7 @@ def predict_cohort(
     bundles = [load_bundle(find("models", model)) for model in models]
     settings = shared_settings(bundles, _costs(decision))
     with _alone(out, "predict", options):
-        # What a finished run is known by: asked otherwise, it is not the same result.
+        # A finished run is known by these: with others it is not the same result.
         request = {
             "models": basis(bundles),
             "map": probability_map,
@@ -457,7 +457,7 @@ def watch_cohort(
     night: int | None = None,
     options: ExecutionOptions = HERE,
 ) -> tuple[list[Watched], list[str]]:
-    """Return what the models of a finished prediction said of every man, and what shadows say.
+    """Return the numbers of a finished prediction's models, and of shadows, for every man.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from cad.base.doors import door
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _ASK_VERSION, _BELOW = 1, 1
 _NO_NEW_PRIVILEGES = 38
-# What may be restricted, by the interface's version (linux/landlock.h).
+# The rights that may be restricted, by the interface's version (linux/landlock.h).
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
 _DEVICES = 1 << 15  # ioctl on devices, from version 5 on

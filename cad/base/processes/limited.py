@@ -20,7 +20,7 @@ from cad.base.processes.landlock import confine
 Returned = TypeVar("Returned")
 
 _START_SECONDS = 300.0
-# Whether this process is such a child: what it calls needs no other.
+# Whether this process is such a child: its own calls need no further child.
 _state = {"limited": False}
 
 
@@ -37,7 +37,7 @@ def call_limited(
     needs: str = "",
     folders: Sequence[Path] | None = None,
 ) -> Returned:
-    """Return what a function returns that is called in a child process with limits.
+    """Call a function in a child process with limits, and return its result.
 
     In such a child the function is called at once.
 
@@ -54,14 +54,14 @@ def call_limited(
     needs : str
         Further modules that it uses, which are loaded once for all such children.
     folders : sequence of Path, optional
-        What the child may read, beside the program; all that this process may when not given.
+        Paths that the child may read, beside the program; all of this process when not given.
 
     Raises
     ------
     CadError
-        What the function raises; and when its process was ended by a limit or a signal.
+        An error of the function's own; and when its process was ended by a limit or a signal.
     OSError
-        What the function raises of the machine.
+        An error of the machine in the function.
     """
     if is_limited():
         return function(*arguments)
@@ -81,7 +81,7 @@ def call_limited(
 
 
 def _ended(code: int, seconds: float, gigabytes: float) -> str:
-    """Say what ended a child."""
+    """Name the limit or signal that ended a child."""
     if code == -signal.SIGPROF:
         return f"its process took more than {seconds:g} s of processor time, and was ended"
     if code == -signal.SIGKILL:

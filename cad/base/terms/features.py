@@ -81,7 +81,7 @@ class Family:
     Parameters
     ----------
     channel : Channel
-        What the statistics are taken of; its title and words are those of the family.
+        The image of the statistics; its title and words are those of the family.
     measured_by : str
         ``module:function`` of the function that measures them.
     statistics : dict of str to Statistic

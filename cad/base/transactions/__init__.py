@@ -171,7 +171,7 @@ def keep(source: str | Path, target: str | Path) -> None:
 
 @door("out", "folder", owner="a folder that is claimed")
 def _carry_out(folder: Path) -> None:
-    """Move what was committed into place; every step may have been done before."""
+    """Move committed files into place; every step may have been done before."""
     change = folder / COMMIT
     if pending(folder):
         new, removed = _read(folder, change / _JOURNAL)
@@ -206,7 +206,7 @@ def _read(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes were building: nothing of it counts.
+    """Remove the unfinished files of killed processes: none of them counts.
 
     Folders in the folder belong to it, but for those that another process has locked.
     """

@@ -164,7 +164,7 @@ class Received:
 
     @property
     def handlers(self) -> list[Any]:
-        """Return what pynetdicom is to call of this object, by its events."""
+        """Return the methods of this object that pynetdicom calls, by its events."""
         return [(evt.EVT_CONN_OPEN, self.opened), (evt.EVT_DATA_RECV, self.came)]
 
     def opened(self, event: evt.Event) -> None:

@@ -29,7 +29,7 @@ MODALITIES = ("MR", "SEG", "RTSTRUCT")
 UID = re.compile(r"[0-9.]{1,64}")
 _PROOF_PAUSE = 0.5
 _MOST = 10**6  # instances of a series
-# What results take over from the archive's own record of the study, so that they are filed there.
+# Results take these over from the archive's own record of the study, so that they are filed there.
 IDENTITY = (
     "PatientID",
     "PatientName",
@@ -304,7 +304,7 @@ def too_much(name: str, limits: ArchiveLimits) -> CadError:
     Parameters
     ----------
     name : str
-        What messages call the archive.
+        The archive's name in messages.
     limits : ArchiveLimits
         Its limits.
     """

@@ -117,7 +117,7 @@ class Server(ThreadedAssociationServer):
         """Let a connection wait; where too many do, the one that came first goes."""
         lifeline = request.dup()  # the other one moves into the encrypted connection
         with self._lock:
-            # Those that say nothing must not keep others out; a dictionary is in order of
+            # Silent callers must not keep others out; a dictionary is in order of
             # arrival.
             for number in list(self._door)[: len(self._door) - _WAITING + 1]:
                 cut(self._door.pop(number))
@@ -325,7 +325,7 @@ def _encrypted(request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
 
 
 def _first_message(request: socket.socket, until: float) -> bytes:
-    """Return what asks for an association (PS3.8 9.3.2)."""
+    """Return the message that requests an association (PS3.8 9.3.2)."""
     content = b""
     whole = _HEADER
     while len(content) < whole:
@@ -341,7 +341,7 @@ def _first_message(request: socket.socket, until: float) -> bytes:
 
 
 def _read(connection: socket.socket, limit: int, until: float) -> bytes:
-    """Return what comes before a moment."""
+    """Return the bytes that come before a moment."""
     seconds = until - time.monotonic()
     if seconds <= 0:
         raise TimeoutError("too slow")

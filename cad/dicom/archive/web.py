@@ -116,7 +116,7 @@ class WebArchive(interface.Protocolled):
 
 
 def _fault_of_encryption(error: BaseException | None) -> SSLError | None:
-    """Return what was wrong with the encryption, which requests and urllib3 wrap in their own."""
+    """Return the error of the encryption, which requests and urllib3 wrap in their own."""
     while error is not None and not isinstance(error, SSLError):
         first = error.args[0] if error.args else None
         wrapped = first if isinstance(first, BaseException) else None

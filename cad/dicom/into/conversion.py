@@ -38,7 +38,7 @@ from cad.mri.imaging.volume import Volume
 
 @dataclass
 class Converted:
-    """Hold what a conversion wrote of one study.
+    """Hold the files and notes that a conversion wrote of one study.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def read_back(
 
 
 class _Job:
-    """Share what the steps of :func:`convert` read."""
+    """Share the inputs of the steps of :func:`convert`."""
 
     def __init__(
         self, study: SourceStudy, study_id: str, build: Path, have: Path | None, rules: ImportRules

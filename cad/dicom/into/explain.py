@@ -326,7 +326,7 @@ class StudySeen:
 
 @dataclass
 class Explanation:
-    """Hold what :func:`explain_source` found.
+    """Hold the findings of :func:`explain_source`.
 
     Parameters
     ----------
@@ -483,7 +483,7 @@ def _object(path: Path, rules: ImportRules | None) -> str:
 
 
 def _kind(one: SeriesSeen) -> tuple[object, ...]:
-    """Return what the phases of one dynamic series share: all but numbers in their text."""
+    """Return the text that the phases of one dynamic series share: all but its numbers."""
     texts = (NUMBER.sub("#", text) for text in (one.description, *one.near_misses))
     return (*texts, one.image_type, one.images, one.taken_by, one.problem, one.units)
 

@@ -303,7 +303,7 @@ def _categories(
 
 
 def _listed(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """Return what the table says of every study's lesions: their grades and their categories."""
+    """Return the grades and categories of every study's lesions, from the table."""
     path = next((p for p in paths if rules.table and p.name == Path(rules.table).name), None)
     if path is None:
         return {}

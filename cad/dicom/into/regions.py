@@ -90,7 +90,7 @@ def find_regions(
     """
     label_map, lesion = study.beside(rules.rois), study.beside(rules.lesion)
     objects = [(path, read_dataset(path)) for path in study.objects]
-    # What this project sent to the archive earlier is a result, not an annotation.
+    # An object that this project sent to the archive is a result, not an annotation.
     drawn = [(p, d) for p, d in objects if d.get("ManufacturerModelName") != OWN_MODEL_NAME]
     sources = [p.name for p in (label_map, lesion) if p]
     sources += ["DICOM SEG or RTSTRUCT"] if drawn else []
@@ -493,7 +493,7 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
         votes = [resample_mask(whole_numbers(path), grid).array for path in paths]
         inside = np.mean(votes, axis=0) >= 0.5
         free = inside & (labels == 0)
-        # What is left of it is less than half: its grade would be that of a lesion nobody sees.
+        # Less than half of it is left: its grade would be that of a lesion nobody sees.
         if 2 * free.sum() <= inside.sum():
             said = "the mask is empty" if not inside.any() else "another lesion covers half of it"
             raise CadError(said, file=paths[0], roi=roi_id)
@@ -668,7 +668,7 @@ def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str])
 def _template_of(
     top: Path, patient_id: str, labels: Volume, roi: Roi, rule: OutlinesRule, notes: list[str]
 ) -> tuple[str, str]:
-    """Return what template biopsies found in the zones that hold a tenth of a lesion or more.
+    """Return the biopsies' grades in the zones that hold a tenth of a lesion or more.
 
     Malignant with the highest grade where one of them had cancer, benign where all were sampled and
     none had.

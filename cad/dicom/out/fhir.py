@@ -119,7 +119,7 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
     Parameters
     ----------
     report : Report
-        What the structured report says.
+        The statements of the structured report.
     sr_uid : str
         SOPInstanceUID of the structured report.
     rows : DataFrame
@@ -158,13 +158,13 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
 
 
 def _observation(report: Report, record: JsonObject, device: str, **said: Any) -> JsonObject:
-    """Return what is observed of a region or of the man."""
+    """Return the observations of a region or of the man."""
     observer = {"reference": f"urn:uuid:{device}"}
     return {**_result("Observation", "imaging", report, record), "device": observer, **said}
 
 
 def _result(kind: str, category: str, report: Report, record: JsonObject) -> JsonObject:
-    """Return what the report and every observation say of themselves alike."""
+    """Return the entries that the report and every observation share."""
     return {
         "resourceType": kind,
         "status": "preliminary",
@@ -212,7 +212,7 @@ def _region(
 
 
 def _of_man(report: Report, sr_uid: str, record: JsonObject, device: str) -> JsonObject:
-    """Return what the report says of the man."""
+    """Return the report's entries on the man."""
     value, decision = report.man or (0.0, "")
     said = {"code": _concept("man"), "valueQuantity": _quantity(value, "%")}
     more: JsonObject = {"note": [{"text": text} for text in report.man_statements]}

@@ -150,7 +150,7 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
 
 
 def _what_it_is_of(prevalence: JsonObject, isup_min: int) -> str:
-    """Say what the numbers are of, and at which prevalence."""
+    """Say whether the numbers are of cancer or of readers, and at which prevalence."""
     stated = prevalence.get("stated")
     trained = prevalence.get("men")
     grade = "cancer" if isup_min <= 1 else f"cancer of ISUP {isup_min} or more"

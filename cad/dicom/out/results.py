@@ -178,7 +178,7 @@ def _masks(study: StudyRef, scored: pd.DataFrame, source: SourceImages) -> list[
 def _identity(
     study: StudyRef, scored: pd.DataFrame, masks: list[np.ndarray], run: JsonObject
 ) -> str:
-    """Return what the objects say, as a hash that their UIDs are made from."""
+    """Return a hash of the objects' content, from which their UIDs are made."""
     # Times, paths and settings stay out: the same answer again must be the same object.
     names = [
         "roi_id",

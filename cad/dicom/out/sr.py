@@ -228,7 +228,7 @@ def _drawn(
 
 
 def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
-    """Return what both groups of a region say of it."""
+    """Return the items that both groups of a region share."""
     return {
         "tracking_identifier": highdicom.sr.TrackingIdentifier(
             # From study and region alone: one lesion keeps its tracking UID through every later
@@ -269,7 +269,7 @@ def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measuremen
 
 
 def _probabilities(row: Any) -> list[highdicom.sr.Measurement]:
-    """Return what readers would say and, where histology taught it, the probability of cancer."""
+    """Return the belief and, where histology taught it, the probability of cancer."""
     percent = codes.UCUM.Percent
     numbers = [_number(BELIEF_CODE, 100 * row.belief, percent)]
     if row.probability_of != HISTOLOGY:

@@ -58,7 +58,7 @@ class DrawnOutline:
 
 @dataclass
 class RoiReport:
-    """Hold what a report says of one region, in one measurement group or several.
+    """Hold a report's content on one region, in one measurement group or several.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class RoiReport:
 
 @dataclass
 class Report:
-    """Hold what a structured report says.
+    """Hold the content of a structured report.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ def supersede(
     # UIDs follow from the content: the archive has this very report, which supersedes nothing.
     if str(dataset.SOPInstanceUID) in {sop for _, _, sop in found}:
         return []
-    # What the report rests on is current, even if the archive has it from before.
+    # Objects that the report rests on are current, even if the archive has them from before.
     own = evidence(dataset)
     reports = [one for one in found if one[0] == "SR"]
     kept = own | set(current)

@@ -102,7 +102,7 @@ class Options:
         Parameters
         ----------
         content : str
-            What the folder holds, for the error message.
+            The content of the folder, for the error message.
 
         Raises
         ------

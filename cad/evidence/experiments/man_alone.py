@@ -205,7 +205,7 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
             f"there are {positive} and {len(y) - positive}"
         )
     rows = table.loc[use]
-    # What is known of a handful only would be a weight of the prior with the look of a fit.
+    # A column known of a handful only would get the prior's weight with the look of a fit.
     names = tuple(name for name in PRIORS if np.isfinite(column(rows, name)).sum() >= 2 * FEW)
     if not names:
         raise CadError("nothing is known of these men", hint=f"columns are {', '.join(PRIORS)}")

@@ -45,7 +45,7 @@ PAPER = "everybody at σ = 2⁵, C = 2¹³"
 READINGS = {"expert": ("III", "IV"), "all": ("V", "VI")}
 ETA: dict[str, float | str] = {"expert": 0.125, "all": "adaptive"}
 WIDTHS: tuple[float | str, ...] = ("adaptive", 0.125, 0.05, 0.02)
-# What [N13] learns and tests on the truth: labels are certain, so the P-SVM is the C-SVM.
+# [N13] learns and tests these on the truth: labels are certain, so the P-SVM is the C-SVM.
 ON_TRUTH = "N13, learned from histology"
 _NAMES: dict[str, str] = _TABLES["measures"]
 # Measures that the paper tests, and the sign that makes larger better.
@@ -208,7 +208,7 @@ def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> d
 
 
 def _widths(cohort: Path, options: Options) -> pd.DataFrame:
-    """Measure what the tubes' width does to Table V: inside its tube a probability is free."""
+    """Measure how the tubes' width changes Table V: inside its tube a probability is free."""
     rows = []
     for eta in WIDTHS:
         settings, regions = _labelled(cohort, "all", eta, options)
@@ -275,7 +275,7 @@ def _out_of_fold(settings: PipelineSettings, table: Table, options: Options) -> 
 
 
 def _left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
-    """Return what is left out together: each patient, or every k-th one where time is short."""
+    """Return the groups left out together: each patient, or every k-th where time is short."""
     if folds is None:
         return patients
     return np.array([f"group {i:02d}" for i in np.unique(patients, return_inverse=True)[1] % folds])

@@ -19,7 +19,7 @@ class Result:
     Parameters
     ----------
     title : str
-        What is reproduced.
+        The table, figure or sentence that is reproduced.
     setup : str
         One paragraph: the data, how unclear places of the paper were understood, and the seeds.
     tables : dict of str to DataFrame
@@ -27,7 +27,7 @@ class Result:
     figures : dict of str to Figure
         By caption.
     remarks : list of str
-        What differs from the publication and why; a sentence each.
+        Differences from the publication and their reasons; a sentence each.
     """
 
     title: str

@@ -58,7 +58,7 @@ NOTABLE = 0.02
 _TIE = 0.0005  # the paper prints three digits
 
 
-# What is known about sets whose numbers differ, each checked by hand.
+# Reasons why the numbers of some sets differ, each checked by hand.
 REASONS: dict[str, str] = _TABLES["reasons"]
 
 

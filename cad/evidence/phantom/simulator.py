@@ -272,7 +272,7 @@ def make_patient(
     variation : Variation
         How men differ.
     """
-    # What a variation draws comes last: without it every man is as he was.
+    # A variation draws last: without it every man is as he was.
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(9)
     generators = map(np.random.default_rng, streams)
     body, finding, reading, scene_rng, noise, plan, hand, extra_reading, beside = generators
@@ -321,7 +321,7 @@ def make_patient(
 def _scene(
     rng: np.random.Generator, anatomy: Anatomy, regions: list[TrueRegion], protocol: Protocol
 ) -> Scene:
-    """Draw what the scanners look at."""
+    """Draw the man that the scanners image."""
     placement = draw_placement(rng)
     fields = draw_fields(rng, protocol.texture_half)
     bias = rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])

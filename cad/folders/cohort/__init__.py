@@ -210,7 +210,7 @@ def read_cohort(root: Path) -> Cohort:
 
 
 def _digest(root: Path) -> str:
-    """Return what tells the tables of one commit from those of another."""
+    """Return a mark that tells the tables of one commit from those of another."""
     files = [path for path in sorted([*root.glob("*.tsv"), *root.glob("*.json")]) if path.is_file()]
     digests = [hashlib.sha256(read_bytes(path, MAX_TABLE)).hexdigest() for path in files]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -25,7 +25,7 @@ _Rule = tuple[pd.Series, str]
 
 
 def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
-    """Collect what is wrong with the rows of ``participants.tsv``.
+    """Collect the faults of the rows of ``participants.tsv``.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
 def check_rois(
     root: Path, rois: pd.DataFrame, participant_ids: set[str], problems: list[CadError]
 ) -> None:
-    """Collect what is wrong with the rows of ``rois.tsv``.
+    """Collect the faults of the rows of ``rois.tsv``.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def check_scores(
     readers: set[str],
     problems: list[CadError],
 ) -> None:
-    """Collect what is wrong with the rows of ``scores.tsv``.
+    """Collect the faults of the rows of ``scores.tsv``.
 
     Parameters
     ----------

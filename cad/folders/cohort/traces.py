@@ -61,7 +61,7 @@ _UID = re.compile(rb"[0-9]+(?:\.[0-9]+){3,}")
 
 @dataclass(frozen=True)
 class Names:
-    """Hold what names one patient: the BIDS label, the source's PatientID and the UIDs.
+    """Hold the names of one patient: the BIDS label, the source's PatientID and the UIDs.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def named_places(folder: Path, names: Names) -> list[str]:
     folder : Path
         Looked through with everything below it; links are not followed.
     names : Names
-        What the patient is called.
+        The patient's names.
 
     Returns
     -------
@@ -158,8 +158,8 @@ def named_places(folder: Path, names: Names) -> list[str]:
 def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     """Return the files of a folder that name the patient, in their names or in their bytes.
 
-    What a killed process left counts, too; what cannot be read is named with the reason, for nobody
-    can call it free. Links to folders are not followed.
+    Files of a killed process count, too. A file that cannot be read is named with the reason, for
+    nobody can call it free. Links to folders are not followed.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ Spend = Callable[..., None]
 
 
 def _budget(whole: int) -> Spend:
-    """Return what bounds all that is unpacked of one file of a size, at all depths together."""
+    """Return the limit on the bytes unpacked of one file of a size, at all depths together."""
     total = 0
 
     def spend(packed: int, *sizes: int) -> None:
@@ -229,7 +229,7 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
     content : bytes
         Its bytes.
     spend : callable, optional
-        What bounds the contents of the file that this one is packed in.
+        The limit on the contents of the file that this one is packed in.
 
     Raises
     ------
@@ -262,7 +262,7 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
 
 
 def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield what can be looked through of a file: names and bytes, words of arrays as text."""
+    """Yield the searchable parts of a file: names and bytes, words of arrays as text."""
     if path.name.endswith(_PIXELS) or path.name == LOCK or not path.is_file():
         return
     content = read_bytes(path, MAX_ARRAYS)
@@ -316,7 +316,7 @@ def _wide(content: bytes) -> str:
     start = start[: len(start) // 4 * 4]
     if not start:
         return ""
-    # Of Latin letters all bytes but one are zero, and always the same ones.
+    # All bytes of a Latin letter but one are zero, in the same places for every letter.
     zero = [start[place::4].count(0) * 4 / len(start) > _MOSTLY for place in range(4)]
     return _BY_ZEROS.get(tuple(zero), "")
 

@@ -78,7 +78,7 @@ def held_back(results: Results) -> frozenset[str]:
 
 
 def open_results(results: Results) -> Results:
-    """Return what a person may see of a run.
+    """Return a run without the results that a person may not see yet.
 
     Of a man who is held back his regions keep place and outline and lose every number, decision and
     histology. The run's measures are left out too while a man is held back: pooled with few others

@@ -36,7 +36,7 @@ class RunFolder:
     lock = _File(LOCK, "cad.base.transactions.lock")
     # The JSON lines that say what became of every study, for the next run.
     memory = _File("resume.jsonl", "cad.run.execution.resume")
-    # The JSON lines that say what was done and how long it took.
+    # The JSON lines that name each step and the time it took.
     log = _File("log.jsonl", "cad.run.execution.resume")
     # The feature table, one row a region.
     features = _File("features.parquet", "cad.run.stages.extract")
@@ -56,7 +56,7 @@ class RunFolder:
     record = _File("run.json", "cad.run.stages.emit")
     # The validation as text for a reviewer.
     validation = _File("validation.md", "cad.run.stages.emit")
-    # The mark that everything above is whole and what it was made from.
+    # The mark that all files above are whole, with a hash of their sources.
     complete = _File(".complete", "cad.run.stages.emit")
     # The regions to have read next.
     suggestions = _File("suggestions.csv", "cad.run.workflows.suggest")

@@ -80,9 +80,9 @@ def sort_failures(
     root : Path
         The run folder.
     failures : sequence of Failure
-        What failed now.
+        The failures of this run.
     before : sequence of Failure
-        What failed in the run before, from :func:`failures_before`.
+        The failures of the run before, from :func:`failures_before`.
     """
     settled = {tuple(row[name] for name in _KEY) for row in _acknowledged(root)}
     earlier = {_key(failure) for failure in before}
@@ -113,7 +113,7 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
     Returns
     -------
     list of Failure
-        What was acknowledged.
+        The failures that were acknowledged.
 
     Raises
     ------

@@ -18,7 +18,7 @@ LABELS = ["y", "eta", "p", "truth", "label_kind"]
 
 :data:`cad.folders.run_folder.tables.KEYS` are none either.
 """
-# What a number of one run must share with the same number of another to mean the same.
+# Two runs must share these settings for a number of theirs to mean the same.
 _SHARED = ("images", "features", "labels")
 # Settings whose outcome depends on all patients of a run, and the values that do not.
 _OF_ALL = {

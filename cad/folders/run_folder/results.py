@@ -35,8 +35,8 @@ class RegionResult:
     decision_model : str
         The decision by the two thresholds alone.
     decision_reason : list of str
-        What speaks against the thresholds' decision, so that ``refer`` is stated; empty where
-        nothing does.
+        Reasons against the thresholds' decision, so that ``refer`` is stated; empty where
+        there are none.
     truth : bool or None
         Whether histology says malignant by ``labels.isup_min``; None where it does not tell.
     probability : float or None
@@ -46,7 +46,7 @@ class RegionResult:
     probability_images : float or None
         The probability without the readers' scores of the region.
     belief : float or None
-        What readers would say.
+        The chance that readers would call it malignant.
     decision_value, p, eta : float or None
         The learner's decision value; the readers' consensus and spread.
     scores : list of (str, str)
@@ -56,7 +56,7 @@ class RegionResult:
     patient_probability : float or None
         Probability that the patient has any such cancer.
     warnings : list of str
-        What the run said about this region.
+        The run's remarks on this region.
     plausible : list of str or None
         Conformal set at 90 % confidence; None where the run made none.
     readers_mean, gap : float or None
@@ -143,7 +143,7 @@ class RegionResult:
 
     @property
     def histology_words(self) -> str:
-        """Say what histology says, its grade, and whether the run counts it as malignant."""
+        """State histology, its grade, and whether the run counts it as malignant."""
         grade = "" if self.isup == "0" else grade_words(self.isup)
         if not self.histology:
             return grade
@@ -169,7 +169,7 @@ class Man:
         The decision that the page states, and the decision by the thresholds alone. Both are empty
         where none is made.
     decision_reason : list of str
-        What speaks against the thresholds' decision, or why none is made.
+        Reasons against the thresholds' decision, or why none is made.
     basis : str
         Source of the decision: ``probability`` of the patient and his regions, or ``regions`` where
         no model gave a probability of the patient.
@@ -369,7 +369,7 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
 
 
 def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
-    """Return a row; what is not given is read by its field's type from the cell of its name."""
+    """Return a row; a value not given is read from the cell of its name, by the field's type."""
     cells = {
         column.name: _CELLS[column.type](row.get(column.name))
         for column in fields(kind)

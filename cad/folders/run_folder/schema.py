@@ -26,7 +26,7 @@ class ResultColumn:
     kind : str
         How its cells are read (:data:`Kind`).
     meaning : str
-        What it says, a phrase for the reference page.
+        Its meaning, a phrase for the reference page.
     maker : str
         The one function that computes it, ``file::function`` below ``cad/``; empty for what the
         cohort's tables state.

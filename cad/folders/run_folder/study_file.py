@@ -36,7 +36,7 @@ def write_measured(
     gaps: Mapping[str, Mapping[str, str]],
     arrays: Mapping[str, np.ndarray],
 ) -> None:
-    """Write what was measured on one study.
+    """Write the measurements of one study.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def study_gaps(folder: RunFolder, study_id: str) -> dict[str, dict[str, str]]:
 
 
 def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]:
-    """Return what a patient's page shows of each region: medians, volume, fit.
+    """Return the numbers of each region on a patient's page: medians, volume, fit.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ def read_map_display(folder: RunFolder, study_id: str) -> np.ndarray | None:
 
 @door("own", "arrays")
 def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return what ``numpy.savez_compressed`` would, made in half the time."""
+    """Return the bytes of ``numpy.savez_compressed``, made in half the time."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
         for name, array in arrays.items():

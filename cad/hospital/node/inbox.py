@@ -67,7 +67,7 @@ class Inbox:
         self._secret, self._lock = node_key(self.home), threading.Lock()
         memory = settings.studies.memory_limit
         limits = ExecutionOptions(time_limit=APART_SECONDS, memory_limit=memory)
-        # The error says nothing of the file. What unpacks instances reads the node's folder alone.
+        # The error must not name the file. The process that unpacks reads the node's folder alone.
         confined = Confined((self.home,), (), ("pydicom.pixels",))
         self._apart = Caller(limits, MachineError, confined)
         self._one_apart = threading.Lock()

@@ -18,7 +18,7 @@ def hidden_rows(home: Path, rows: Sequence[Watched]) -> list[Watched]:
     home : Path
         The node's folder, whose secret makes the keys.
     rows : sequence of Watched
-        What was said of some men.
+        The statements on some men.
     """
     secret = node_key(home)
     hidden = []

@@ -64,13 +64,13 @@ class Poller:
         with self._said():
             recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
             for uid, series in recent.items():
-                # What is no UID may be no text either, and says so as its own study.
+                # A value that is no UID may be no text either; it is reported as its own study.
                 with self._said(study=key_of(self._secret, uid.encode(errors="replace").decode())):
                     taken = self._look_at(series) or taken
         return taken
 
     def _look_at(self, series: list[FoundSeries] | CadError) -> bool:
-        """Fetch what is new of one study."""
+        """Fetch the new series of one study."""
         if isinstance(series, CadError):
             raise series
         is_seen = self.inbox.queue.seen
@@ -106,7 +106,7 @@ class Poller:
     def _keep(self, path: Path, lost: list[MachineError]) -> bool:
         """Keep one instance; one that differs from what is here is left out, and said.
 
-        What the machine was too short for goes to ``lost``: it must not keep the others out.
+        A series that the machine was too short for goes to ``lost``: it must not keep others out.
         """
         try:
             return self.inbox.keep(path, SENDER) > 0

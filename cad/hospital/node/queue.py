@@ -77,7 +77,7 @@ class Entry:
     settled : float or None
         Time at which the study was done or failed.
     reason, hint : str
-        What went wrong last, and what the user can do; empty where nothing did.
+        The last fault, and the way out for the user; empty without a fault.
     """
 
     key: str
@@ -190,7 +190,7 @@ class Queue:
 
     @contextmanager
     def _sound(self) -> Iterator[None]:
-        """Turn what the database raises into the project's errors."""
+        """Turn errors of the database into the project's errors."""
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -299,7 +299,7 @@ class Queue:
         Entry or None
             None where no study waits.
         """
-        # What a fault left in the middle of a step is nobody's: without this it would stay there.
+        # A study that a fault left in the middle of a step is nobody's: it would stay there.
         orphan = into if into != state else ""
         with self._lock:  # a claim whose commit fails holds nothing
             with self._change() as db:
@@ -449,7 +449,7 @@ class Queue:
         Parameters
         ----------
         fingerprint : str
-            What the secret is known by.
+            The fingerprint of the node's secret.
         """
         self._do("INSERT OR IGNORE INTO secret VALUES (1, ?)", fingerprint)
         return self._rows("SELECT fingerprint FROM secret") == [(fingerprint,)]

@@ -70,7 +70,7 @@ class Receiver:
         # Since when an instance is being kept, and by which thread, of each association.
         self._begun: dict[Any, tuple[float, int]] = {}
         self._ended = threading.Event()
-        # By association, which the library drops without telling us.
+        # Bytes left to each association, which the library drops without telling us.
         self._left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         # The library writes what comes to the disk, there.
         tempfile.tempdir = str(inbox.spool)
@@ -105,7 +105,7 @@ class Receiver:
         """Stop receiving: finish and acknowledge instances in progress, refuse further ones."""
         with self._change:
             self._stopping = True
-            # What is being written is acknowledged; a sender that waits longer sends again.
+            # Instances that are being written are acknowledged; a sender that waits longer repeats.
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
         self._ended.set()
@@ -214,7 +214,7 @@ class Receiver:
         tell("association refused", address=address, **facts)
 
     def _opened(self, event: evt.Event) -> None:
-        """Count what comes over the connection from now on."""
+        """Count the bytes that come over the connection from now on."""
         self._left[event.assoc] = self.settings.association_gigabytes * 1e9
         with suppress(OSError):  # said for each instance that cannot be written
             self.inbox.check_spool()

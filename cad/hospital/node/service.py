@@ -446,7 +446,7 @@ class Node:
             )
 
     def _problem_of(self, entry: Entry, error: Exception) -> dict[str, str]:
-        """Return what may be said of an error; all of it stays in the study's own folder."""
+        """Return the public text of an error; the whole text stays in the study's own folder."""
         with suppress(OSError):
             text = f"{wording(error)['code']}\n{error}\n".encode(errors="replace")
             write_atomic(self.inbox.work(entry.key) / REASON_FILE, text, mode=0o600)

@@ -136,7 +136,7 @@ class Watcher:
         """Take one file; what is no DICOM, or not wanted, is left alone and said once."""
         try:
             with self.inbox.copied(path) as copy:
-                # What changed meanwhile is looked at again, as it is then.
+                # A file that changed meanwhile is looked at again, as it is then.
                 return state_of(path) == now and self.inbox.keep(copy, SENDER) > 0
         except (QueueError, MachineError):
             raise

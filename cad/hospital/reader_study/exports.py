@@ -415,7 +415,7 @@ def _progress(readings: pd.DataFrame, key: JsonObject) -> list[str]:
 
 
 def _compared(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
-    """Return what the tool did for the readers, where both conditions were read."""
+    """Return the readers' gain by the tool, where both conditions were read."""
     if set(readings["condition"]) != {ALONE, WITH_TOOL}:
         return []
     pairs = zip(readings["scale"], readings["score"], strict=True)

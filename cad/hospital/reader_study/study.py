@@ -299,7 +299,7 @@ def _sessions(
 def _plan(
     key: JsonObject, session: JsonObject, readable: set[str], shown: dict[str, dict[str, float]]
 ) -> JsonObject:
-    """Return what one page knows: cases by code, and the tool only where this session shows it."""
+    """Return the data of one page: cases by code, and the tool only where the session shows it."""
     return {
         "format": FORMAT,
         "study": key["study"],
@@ -386,7 +386,7 @@ def image_hash(image: Volume) -> str:
 
 
 def _images_only(study: Study) -> StudyFeatures:
-    """Return what a reader sees: the images, and how strongly each voxel enhances at its peak."""
+    """Return a reader's images, and how strongly each voxel enhances at its peak."""
     nothing = StudyFeatures(pd.DataFrame({"roi_id": pd.Series(dtype=str)}))
     if study.dce is None or study.roi_map is None:
         return nothing

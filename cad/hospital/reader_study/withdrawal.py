@@ -145,7 +145,7 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 
 def _plan(page: Path) -> JsonObject | None:
-    """Return what a page of a reader study knows; None where the page is another one."""
+    """Return the data of a page of a reader study; None where the page is another one."""
     with reading(page, "no page of a reader study"):
         match = _PLAN.search(read_text(page))
         return None if match is None else dict(parse_json(match[1]))

@@ -396,7 +396,7 @@ class _Score:
 
     @property
     def ranking(self) -> np.ndarray:
-        """Return what regions are ranked by, NaN where there is no number."""
+        """Return the values that rank regions, NaN where there is no number."""
         if self.centred is None:
             return self.value
         return np.where(np.isfinite(self.value), self.centred, np.nan)
@@ -405,7 +405,7 @@ class _Score:
     def on_common_base(self) -> np.ndarray:
         """Return the probability on the scale of a model that leaves nobody out.
 
-        What new cases get is fitted to these.
+        The models for new cases are fitted to these.
         """
         return self.value if self.centred is None else np.asarray(expit(self.ranking))
 
@@ -423,7 +423,7 @@ def _tool(
     given: Given | None,
     resampling: dict[str, int],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return what needs a probability: readers with the tool, their ceiling; each with the tool."""
+    """Return the measures that need a probability: readers with the tool, and their ceiling."""
     measures: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     measures["assisted_note"] = "no readers" if wide is None else ""
     if not is_probability(images.value[np.isfinite(images.value)]):

@@ -22,7 +22,7 @@ FEWEST_READERS = 3
 _ROUNDS = 3
 # Fisher's z has variance 1 / (n - 3); below four regions it is no estimate.
 _FEWEST = 4
-# Of correlations on Fisher's scale, where 1 is infinite.
+# The highest correlation that is put on Fisher's scale, where 1 is infinite.
 _HIGHEST = 0.99
 # Decimals of a weighted mean and deviation; scores have three at most.
 _DIGITS = 12
@@ -144,7 +144,7 @@ class AgreementReaders:
         # no label leaves [0, 1] and no tie at 1/2 is broken.
         p = np.round(np.where(scored, grades * share, 0.0).sum(axis=1), _DIGITS)
         square = np.where(scored, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
-        # What is left of one opinion's variance once the mean is taken: 1 - 1/n of equal weights.
+        # The share of one opinion's variance left once the mean is taken: 1 - 1/n of equal weights.
         freedom = 1 - (share**2).sum(axis=1)
         alone = freedom < 1e-9
         spread = np.round(np.sqrt(square / np.where(alone, 1.0, freedom)), _DIGITS)
@@ -363,7 +363,7 @@ def _fisher(
     u = (scores - scores.mean()) / scores.std()
     v = (mean - mean.mean()) / mean.std()
     r = float(np.clip((u * v).mean(), -_HIGHEST, _HIGHEST))
-    # What every region adds to the correlation (its influence), summed by patient.
+    # The addition of every region to the correlation (its influence), summed by patient.
     influence = u * v - r * (u**2 + v**2) / 2
     sums = np.bincount(group, influence)
     variance = float(sums @ sums) / n**2 / (1 - r**2) ** 2

@@ -36,7 +36,7 @@ class Belief:
         Label for a learner: 1 or 0 where histology is certain, else p. It has
         length 0 in what a consensus rule returns, and is filled in later.
     notes : tuple of str
-        What the readers' agreement says of them: who adds nothing to the others, who is a copy.
+        Notes from the readers' agreement: who adds nothing to the others, who is a copy.
     """
 
     p: Array

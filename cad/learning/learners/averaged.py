@@ -363,7 +363,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         return len(self.label_kinds_)
 
     def _stacked(self, log_odds: Array, p: Array, weight: Array, towards: float | Array) -> Array:
-        """Return what log-odds of inner folds, shape (n, k), count, measured from the base."""
+        """Return the weights of inner folds' log-odds, shape (n, k), around the base."""
         # Rows of a fold in which no setting could be fitted have no log-odds.
         predicted = np.isfinite(log_odds).all(axis=1)
         count: Array = fit_logistic(
@@ -502,7 +502,7 @@ class AveragedProbabilisticSVC(KernelMachine):
                 "say nothing, or are of one class",
                 hint="more patients, or smaller eta0 and kappa",
             )
-        # By patient, since the regions of one patient err together: these are what is resampled.
+        # Summed by patient: the regions of one patient err together, so patients are resampled.
         sums = np.array([np.bincount(patient[fitted], row, n_patients) for row in losses])
         share = _pseudo_bma(sums, self.drop)
         left_out = share[share > 0] @ values[share > 0]
@@ -560,7 +560,7 @@ class AveragedProbabilisticSVC(KernelMachine):
 
 @dataclass(frozen=True)
 class _Task:
-    """Hold what every setting shares: squared distances by scaling, labels, weights."""
+    """Hold the data that every setting shares: squared distances by scaling, labels, weights."""
 
     distances: dict[str, Array]
     p: Array
@@ -571,7 +571,7 @@ class _Task:
     tol: float
 
     def labels(self, point: Point, rows: NDArray[np.intp]) -> soft_labels.SoftLabels:
-        """Return what the labels of some rows say at a setting."""
+        """Return the constraints that the labels of some rows make at a setting."""
         half_width = soft_labels.half_widths(self.spread[rows], point.eta0, point.kappa)
         try:
             return soft_labels.soft_labels(self.p[rows], half_width, self.boundary, point.eta0)
@@ -655,7 +655,7 @@ def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
     """
     if len(weight) <= most:
         return np.arange(len(weight))
-    # Rows and not patients: of the same number, those of more patients say more.
+    # Rows are drawn, not patients: as many rows of more patients tell more.
     order = np.random.default_rng(0).permutation(np.flatnonzero(weight > 0))
     return np.sort(order[:most])
 

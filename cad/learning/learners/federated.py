@@ -61,7 +61,7 @@ class Refused(LearnerError):
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedPlan:
-    """Hold what all sites agree on before the first message.
+    """Hold the settings that all sites agree on before the first message.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class FederatedPlan:
         return check_cost("scale", self.scale)
 
     def expand(self, rows: Array) -> Array:
-        """Return what the weights multiply, shape (n, size), for standardised rows (n, features).
+        """Return the values that weights multiply, shape (n, size), of rows (n, features).
 
         Random Fourier features are cosines and sines of the same random directions, so that the
         kernel of a row with itself is exactly 1.
@@ -159,7 +159,7 @@ class FederatedSite:
     Parameters
     ----------
     plan : FederatedPlan
-        What all sites agree on.
+        The agreement of all sites.
     X : array, shape (n, features)
         The site's features; every number finite.
     y : array, shape (n,)
@@ -404,7 +404,7 @@ class FederatedSite:
 
 @dataclass(frozen=True)
 class FederatedRound:
-    """Hold what one step of a federated fit cost and how far it had come.
+    """Hold the cost of one step of a federated fit and the state that it reached.
 
     Parameters
     ----------
@@ -431,7 +431,7 @@ class FederatedFit:
     Parameters
     ----------
     plan : FederatedPlan
-        What the sites had agreed on.
+        The agreement of the sites.
     mean, deviation : ndarray, shape (features,)
         Mean and standard deviation of the features over all sites.
     weights : ndarray, shape (plan.size,)
@@ -484,7 +484,7 @@ def fit_federated(plan: FederatedPlan, sites: Sequence[Send], tol: float = 1e-12
     Parameters
     ----------
     plan : FederatedPlan
-        What all sites agree on.
+        The agreement of all sites.
     sites : sequence of callable
         Each takes a question and returns the site's answer (:meth:`FederatedSite.answer`, here or
         behind a wire).

@@ -26,7 +26,7 @@ _UNLIKE = 100.0
 _NARROWER = (0.5, 0.25)
 
 
-# What says that one of the fits cannot be made.
+# Exceptions by which one of the fits says that it cannot be made.
 _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 

@@ -42,7 +42,7 @@ class Prepared:
         For ``dce``: on ``grid``, what gradients and co-occurrence are measured on, by the names of
         ``features.dce_images``; NaN where a map has no value.
     notes : list of str
-        What was assumed.
+        Assumptions, a sentence each.
     perfusion : PerfusionMaps or None
         For ``dce``: object that makes the regions' mean curves; else None.
     provenance : dict of str to str or float

@@ -42,7 +42,7 @@ PROVENANCE.update(PREFIX + _name for _name in _COMPARED)
 
 @dataclass(frozen=True)
 class CohortFacts:
-    """Hold what the studies of a cohort have.
+    """Hold the images and values that the studies of a cohort have.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class SlidingFeatures:
     grid : Volume
         The T2 image (or the first modality there is), whole.
     notes : list of str
-        What was missing or assumed.
+        Images and values that were missing or assumed.
     """
 
     index: np.ndarray

@@ -34,7 +34,7 @@ _ROUNDING = 1e-3
 
 @dataclass
 class StudyFeatures:
-    """Hold what was measured of one study.
+    """Hold the measurements of one study.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class StudyFeatures:
         ``participant_id``, ``roi_id``, then the columns of :func:`cad.mri.columns.columns_of`; one
         row per region that could be measured. A modality that is absent has no columns.
     notes : list of str
-        What was missing or assumed.
+        Images and values that were missing or assumed.
     failures : list of CadError
         One per region or modality that could not be measured.
     maps : dict of str to Volume
@@ -169,7 +169,7 @@ def _modality(
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
     grid = _part(study, name)
-    # What cannot be measured stays as an empty region: its columns are NaN.
+    # An outline that cannot be measured stays as an empty region: its columns are NaN.
     shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
     waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"

@@ -67,7 +67,7 @@ Beyond = tuple[float, tuple[tuple[float, Deviation], ...]]
 
 @dataclass(frozen=True)
 class Judgement:
-    """Say what is unusual about one region.
+    """Hold how unlike the training one region is.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ class Typicality:
             # A group that is named for the region itself is not named again for its study.
             named = {deviation.group for _, deviation in far}
             groups = [*far, *(g for g in far_shared if g[1].group not in named)]
-            # What is missing is not furthest out.
+            # A missing value is not furthest out.
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
             judgements.append(
                 Judgement(
@@ -386,13 +386,13 @@ def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
 
 
 def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
-    """Return what a new value exceeds with this probability (conformal: one weight is its own)."""
+    """Return the limit that a new value exceeds with this probability (conformal)."""
     finite = np.isfinite(values)
     if not finite.any():
         return float("inf")
     order = np.argsort(values[finite], kind="stable")
     share = np.cumsum(weight[finite][order])
-    # The new region counts as one more, of which nothing is known.
+    # The new region itself counts as one more weight, anywhere in the order.
     target = (1 - flagged) * (share[-1] + 1.0)
     rank = min(int(np.searchsorted(share, target - 1e-9)), len(order) - 1)
     return float(values[finite][order][rank])

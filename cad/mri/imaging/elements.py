@@ -40,7 +40,7 @@ class Excerpt(NamedTuple):
     syntax : UID
         How the elements are written.
     start : bytes
-        What comes before the first element of the data set; with the elements it is a file.
+        The bytes before the first element of the data set; with the elements they are a file.
     kept : dict of int to bytes
         The elements by tag.
     pixels : tuple of bytes, int and int, or None

@@ -19,7 +19,7 @@ from cad.mri.imaging.geometry import resample_image
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# What the search can hardly tell from no motion stays as it was measured.
+# A frame whose motion is smaller, mm, stays as it was measured: the search can hardly tell it.
 _LEAST_MM = 0.5
 _FIRST = 3  # frames before any contrast agent, whose place the others are brought to
 # The first reference is blurred by the very motion; the second is the mean of aligned frames.

@@ -69,7 +69,7 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
     to_grid = np.linalg.inv(grid.affine) @ share.affine
     step = to_grid[:3, :3]
     start = to_grid[:3, 3] + step @ low[::-1]
-    # What the mask's box can touch of the grid.
+    # The part of the grid that the mask's box can touch.
     index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
     nearest = np.floor(index.min(axis=0) + 0.5)
     furthest = np.ceil(index.max(axis=0) + 0.5)

@@ -40,7 +40,7 @@ _LARGEST = 1e30
 # A file keeps places to some 1e-5 mm, and other ones in another order of storage: the middle of an
 # image, which no order moves, is taken to the micrometre.
 _PLACES = 3
-# What separates key and value in a header, and the keys (with their other names) that give a place.
+# The mark between key and value in a header, and the keys (with their other names) of a place.
 _NRRD = (":", (("space",), ("space directions",), ("space origin",)))
 _META = (
     "=",

@@ -23,7 +23,7 @@ from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume
 
 _EXTRA = "prostate-cad[codecs]"
-# What else decompresses a file, by a part of its syntax's name; DCMTK knows the processes of JPEG.
+# Other ways to decompress a file, by a part of its syntax's name; DCMTK knows JPEG's processes.
 _TOOLS = {
     "High-Throughput": "have the archive export the series without compression",
     "JPEG 2000": "decompress it with `gdcmconv --raw`",

@@ -218,8 +218,8 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
-    # What displacement explains is no fault: images are judged as they lie, and where T2 shows what
-    # they show. A gland may move with full bladder or bowel while the bones around it do not.
+    # A displaced image is no fault: images are judged as they lie, and in the place where T2 shows
+    # the same tissue. A full bladder or bowel may move the gland, and not the bones around it.
     mended = dict(images)
     measured = {displacement.name: displacement for displacement in displacements(study)}
     for name, displacement in measured.items():

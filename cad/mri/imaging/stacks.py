@@ -37,7 +37,7 @@ class Stack:
     direction : ndarray, shape (3, 3)
         Columns are the unit vectors of the x, y and z voxel axes in LPS.
     told_apart_by : str
-        What tells this stack from other time points at the same positions, such as
+        The difference from other time points at the same positions, such as
         ``acquisition time``; empty where there is only one time point.
     """
 

@@ -208,7 +208,7 @@ def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
 def _reference(
     study: Study, image: Volume, settings: ImageSettings
 ) -> tuple[str, np.ndarray | None]:
-    """Return what the scale is taken from, and where that is; None for all of the foreground."""
+    """Return the tissue that sets the scale, and its mask; None for all of the foreground."""
     named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
     if settings.t2_standardisation in named:
         return named[settings.t2_standardisation], None

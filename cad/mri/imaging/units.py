@@ -11,7 +11,7 @@ from cad.base.terms.modality import Modality
 from cad.mri.imaging.volume import Volume
 
 _FACTORS: dict[str, dict[str, float]] = table_beside(__file__)
-# What headers write where they do not want to say.
+# Headers write one of these where they state no unit.
 _UNSTATED = {"", "1", "us", "normalized", "none", "unspecified", "nounits"}
 
 

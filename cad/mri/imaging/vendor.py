@@ -34,7 +34,7 @@ class PrivateElement(NamedTuple):
     group, element : int
         Group, and the last two hexadecimal digits of the element's number.
     meaning : str
-        What its value says, in one of the words that the functions of this module ask for.
+        The meaning of its value, in a word that the functions of this module know.
     """
 
     maker: str

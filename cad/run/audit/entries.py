@@ -31,7 +31,7 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
     run : Path
         A finished run folder.
     who : str
-        Who asked: :func:`caller`, or the AE titles that sent the study.
+        The caller: :func:`caller`, or the AE titles that sent the study.
     more : dict, optional
         Further content of each line, without identities.
 
@@ -69,7 +69,7 @@ def audit_delivery(
     files : sequence of Path
         The DICOM objects in the run folder.
     who : str
-        Who asked: :func:`caller`, or the AE titles that sent the study.
+        The caller: :func:`caller`, or the AE titles that sent the study.
     to : str
         The archive's address; a user name and password in it are not written.
     outcome : str

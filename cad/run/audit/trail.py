@@ -70,7 +70,7 @@ def append(path: Path, entry: JsonObject) -> str:
     path : Path
         The trail; made where there is none, readable by its owner alone.
     entry : dict
-        What happened, as JSON content; a patient or study is named by its :func:`pseudonym`.
+        The event as JSON content; a patient or study is named by its :func:`pseudonym`.
 
     Returns
     -------

@@ -62,7 +62,7 @@ def _participant(root: Path, patient: str) -> str:
 
 
 def _names(root: Path, patient: str) -> Names:
-    """Return what names a patient; refused where another's PatientID makes the same label."""
+    """Return the names of a patient; refused where another's PatientID makes the same label."""
     names = Names.of(root, _participant(root, patient), patient)
     if names.source_ids and patient not in {names.participant, *names.source_ids}:
         stated = " and ".join(map(repr, sorted(names.source_ids)))
@@ -134,7 +134,7 @@ class Withdrawn:
     places : list of str
         Files and folders removed from the cohort, relative to it.
     swept : dict of str to list of str
-        What was removed from each run: the patient's own files, and caches made with them.
+        The files removed from each run: the patient's own, and caches made with them.
     holders : dict of str to list of str
         Places that still hold data of the patient: other files of the cohort, runs, models, nodes.
     clean : list of str
@@ -322,7 +322,7 @@ def withdraw(
 
 
 def _learned(bundle: Bundle, participant: str) -> list[str]:
-    """Return what a model has of a patient, or may have where it does not say of whom it is."""
+    """Return the traces of a patient in a model, or possible ones where it names nobody."""
     sentences = []
     if "participant_id" not in bundle.training:
         sentences.append("trained on a table; whose rows they were, it does not say")
@@ -406,7 +406,7 @@ def _swept(run: Path, names: Names) -> list[str]:
 
 
 def _remaining_lines(run: Path, names: Names) -> dict[str, bytes]:
-    """Return what stays of the files of a run that have a line or a row a study or region."""
+    """Return the rest of the files of a run that have a line or row for a study or region."""
     contents = {}
     for path in sorted(run.iterdir()):
         if path.suffix == ".jsonl":

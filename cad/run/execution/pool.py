@@ -67,7 +67,7 @@ class Caller:
     kind : type
         The CadError of a call that has no answer.
     confined : Confined, optional
-        What the process may open; all that this one may when not given.
+        Paths that the process may open; all of this process when not given.
     """
 
     def __init__(

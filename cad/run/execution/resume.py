@@ -110,7 +110,7 @@ def borrow(earlier: RunFolder, folder: RunFolder) -> None:
 def _plan(
     tasks: Sequence[StudyTask], remembered: dict[str, _Known], options: ExecutionOptions
 ) -> tuple[dict[str, StudyOutcome], list[StudyTask], dict[str, str]]:
-    """Return what is known without work, what is to be done, and every study's fingerprint."""
+    """Return the results known without work, the studies to do, and all fingerprints."""
     settings = settings_key(tasks[0].settings)
     outcomes: dict[str, StudyOutcome] = {}
     pending = []
@@ -148,7 +148,7 @@ def _log_line(outcome: StudyOutcome) -> dict[str, object]:
 def _without_work(
     task: StudyTask, before: _Known, options: ExecutionOptions
 ) -> StudyOutcome | None:
-    """Return what is known of an unchanged study without opening a file; None if there is work."""
+    """Return the result of an unchanged study without opening a file; None if there is work."""
     study = task.ref.study_id
     if before.status == "failed":
         if options.retry_failed or not before.key:
@@ -245,7 +245,7 @@ class _Lines:
         flush_names(path.parent)
         begin = max(0, self._stream.seek(0, os.SEEK_END) - _LONGEST)
         self._stream.seek(begin)
-        # What follows the last line break was torn by a kill: it goes.
+        # A text after the last line break was torn by a kill: it goes.
         self._stream.truncate(begin + self._stream.read().rfind(b"\n") + 1)
 
     def __enter__(self) -> _Lines:

@@ -22,7 +22,7 @@ FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
 
 @dataclass(frozen=True)
 class StudyTask:
-    """Hold what a worker needs to measure one study.
+    """Hold the input of a worker that measures one study.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _UNKNOWN_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Confined:
-    """Hold what a worker process may open beside the program, where the kernel has Landlock.
+    """Hold the paths that a worker may open beside the program, where the kernel has Landlock.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Fault:
     Parameters
     ----------
     reason, hint : str
-        What happened and what the user can do, for ``failures.csv``.
+        The fault and the way out for the user, for ``failures.csv``.
     lasting : bool
         Whether the same task would most likely fail again; a study is then not measured again
         while its input is unchanged.
@@ -107,7 +107,7 @@ class Worker:
     options : ExecutionOptions
         Limits of time and memory of each task.
     confined : Confined, optional
-        What the process may open; all that this one may when not given.
+        Paths that the process may open; all of this process when not given.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ def serve(connection: Connection[Any, Any]) -> None:
     function, options, confined = connection.recv()
     limit_memory(options.memory_limit)
     if confined is not None:
-        # What is loaded later could not note what it compiles.
+        # A module that is loaded later could not keep the code that it compiles.
         for name in confined.modules:
             import_module(name)
         if "numba" in sys.modules:

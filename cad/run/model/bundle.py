@@ -45,7 +45,7 @@ HASHES = "hashes.json"
 REPRODUCTION_TOLERANCE = 1e-8
 LARGEST = 1e100
 """A feature's largest size: learners square differences, and 1e200 is a number still."""
-# What computing the reference predictions may take, compiling included, and its libraries.
+# Limits of computing the reference predictions, compiling included, and its libraries.
 _SECONDS, _GIGABYTES = 120.0, 4.0
 _NEEDS = "cad.learning.learners.rivals cad.learning.learners.ranking.rankboost pyarrow.parquet"
 
@@ -190,7 +190,7 @@ def save_bundle(
         When the folder holds something else, or another process writes into it.
     """
     structure, arrays = dump_state(estimator)
-    # What could not be loaded is not written.
+    # A model that could not be loaded is not written.
     check_stored(load_state(structure, arrays), len(metadata["features"]))
     probability = positive_probability(estimator, reference_X)
     # Keys sorted and no time of writing: equal models are equal files, and a hash names a model.

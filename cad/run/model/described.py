@@ -125,7 +125,7 @@ def _trees(learner: Any) -> int | None:
 
 
 def _start(learner: Any) -> str | None:
-    """Say what a fit starts from: a convex problem has one minimum, trees are drawn."""
+    """Name the start of a fit: a convex problem has one minimum, trees are drawn."""
     if isinstance(learner, ProbabilisticEnsemble):
         return f"convex; trees of seed {learner.trees_.seed}"
     if isinstance(learner, SoftExtraTrees):

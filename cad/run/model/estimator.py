@@ -105,7 +105,7 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         eta0, kappa = labels.precision
         require_value_kind("labels.eta0", parameters["eta0"], eta0)
         require_value_kind("labels.kappa", parameters["kappa"], kappa)
-        # What the learner is given by name goes before the settings of labels.
+        # Parameters that the learner is given by name go before the settings of labels.
         params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
 
@@ -118,7 +118,7 @@ def require_value_kind(where: str, default: Any, value: Any) -> None:
     where : str
         Name of the setting, for the message.
     default, value : object
-        What the learner has by itself, and what the user gives.
+        The learner's own parameters, and the user's.
 
     Raises
     ------

@@ -219,7 +219,7 @@ class _Mixtures:
     rows : ndarray, shape (n, d)
         Regions.
     median : ndarray, shape (d,)
-        What stands in.
+        The value that stands in.
     """
 
     def __init__(self, estimator: Any, rows: np.ndarray, median: np.ndarray) -> None:

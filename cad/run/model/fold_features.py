@@ -362,7 +362,7 @@ class FoldFeatures:
         text = f"{self._digest} {scale.key} {names}"
         path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
         shape = (len(self.keys), len(names))
-        # What is absent or damaged is made anew.
+        # A file that is absent or damaged is made anew.
         with suppress(CadError, FileNotFoundError), reading(path, "not a readable array"):
             stored: np.ndarray = read_array(path)
             if stored.shape == shape and stored.dtype == float:

@@ -84,7 +84,7 @@ def reasons(
 
 
 def _cause(study: str, failures: Sequence[Failure]) -> str:
-    """Return what measuring said of a whole study, as the end of a sentence."""
+    """Return the note of measuring on a whole study, as the end of a sentence."""
     sentence_end = ""
     for failure in failures:
         if failure.study_id != study or failure.roi_id:

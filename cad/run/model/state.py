@@ -39,7 +39,7 @@ _KNOWN = {
     "StandardScaler": "sklearn.preprocessing",
     "VarianceThreshold": "sklearn.feature_selection",
 }
-# What scikit-learn's classes hold; this project's declare it themselves.
+# The attributes of scikit-learn's classes; this project's classes declare their own.
 _LIBRARY: dict[str, Declared] = {
     "QuantileTransformer": {
         "n_quantiles_": whole(),
@@ -61,7 +61,7 @@ _LIBRARY: dict[str, Declared] = {
     },
     "VarianceThreshold": {"variances_": floats("d")},
 }
-# What a fit leaves behind for inspection only, and what is made of the rest again.
+# Attributes for inspection only, and attributes that are made again from the others.
 _LEFT_OUT = ("solution_", "_supports")
 _OF_A_PIPELINE = {"steps", "memory", "verbose", "transform_input"}
 

@@ -85,7 +85,7 @@ class StudyImages:
 
     @property
     def rois(self) -> dict[str, JsonObject]:
-        """Return what was measured of every region, one dictionary by ROI id."""
+        """Return the measurements of every region, one dictionary by ROI id."""
         return {str(roi["roi_id"]): roi for roi in self.meta.get("rois", [])}
 
     def curve(self, roi_id: str) -> dict[str, np.ndarray]:
@@ -435,7 +435,7 @@ def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:
 
 
 def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
-    """Return what the script of the slice viewer needs of one study.
+    """Return the data of one study for the script of the slice viewer.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Put what moved a probability into words: families of features, each with the one that speaks."""
+"""Put the reasons of a probability into words: families of features, each by its main feature."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _DARK = ("ADC", "T2 signal")
 
 
 class ReasonBar(NamedTuple):
-    """Hold what one family of features added to a region's log odds.
+    """Hold the addition of one family of features to a region's log odds.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class ReasonBar(NamedTuple):
 
 @dataclass(frozen=True)
 class ReasonSum:
-    """Hold what moved a region's probability away from that of the average training region.
+    """Hold the reasons why a region's probability differs from the average training region's.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
 
 
 def _dictated(reason: Reason, column: Column | None) -> str:
-    """Return what a radiologist would dictate of a family, where its level speaks as expected."""
+    """Return a radiologist's words for a family, where its level speaks as expected."""
     words = _DICTATED.get(reason.group)
     percentile = reason.percentile
     if words is None or percentile is None or _LOW <= percentile <= _HIGH:

@@ -13,7 +13,7 @@ from cad.run.reports.reasons import ReasonSum, reason_sum
 from cad.run.reports.sectors import Mark, mark
 
 KEY_LAYERS = ("t2w", "adc", "hbv", "enhancement")
-# What a page warns about; it changes no number.
+# A page warns of a fit below this; the limit changes no number.
 POOR_FIT_R2 = 0.8
 REDRAWN = " redrawn"
 SMALL_MM3 = 65.0  # a ball of 5 mm diameter
@@ -142,7 +142,7 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
 
 
 def cancer_words(results: Results) -> str:
-    """Name what counts as malignant in a run: ``cancer of ISUP 2 or more``, or ``cancer``.
+    """Name a run's malignant outcome: ``cancer of ISUP 2 or more``, or ``cancer``.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def _archive(images: StudyImages | None, key: str, z: int | None) -> str:
 
 
 def _facts(known: JsonObject) -> dict[str, str]:
-    """Return what was measured, as text by name."""
+    """Return the measurements as text by name."""
     found = {
         name: measured(float(known[key]), unit)
         for key, name, unit in _MEASURED

@@ -294,7 +294,7 @@ def _study_view(
     failures: list[dict[str, str]],
     images: StudyImages,
 ) -> StudyView:
-    """Return what there is to show of a study whose images can be read, its scroller apart."""
+    """Return the views of a study whose images can be read, its scroller apart."""
     return StudyView(
         study=name,
         regions=[region_view(results, r, images) for r in own],

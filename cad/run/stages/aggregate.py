@@ -251,7 +251,7 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
 
 
 def _fold_labels(loaded: Loaded, grades: pd.DataFrame, table: Table) -> FoldLabels | None:
-    """Return what makes labels in each fold; None where they do not depend on other regions."""
+    """Return the maker of labels in each fold; None where they do not depend on other regions."""
     settings = loaded.settings.labels
     counted = grades["reader_id"].isin(chosen_readers(loaded.cohort.readers, settings.readers))
     matrix, _ = grade_matrix(grades[counted], table.keys)
@@ -265,7 +265,7 @@ def fold_labels_of(
     y: np.ndarray,
     spread: np.ndarray,
 ) -> FoldLabels | None:
-    """Return what makes labels in each fold; None where they do not depend on other regions.
+    """Return the maker of labels in each fold; None where they do not depend on other regions.
 
     Parameters
     ----------
@@ -433,7 +433,7 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
         "kappa": kappa,
         "boundary": settings.labels.boundary,
     }
-    # What the learner was given by name goes before the settings of labels, as in its fit.
+    # Parameters given to the learner by name go before the settings of labels, as in its fit.
     learner_keywords |= {
         name: value for name, value in settings.learner.params.items() if name in learner_keywords
     }

@@ -142,13 +142,13 @@ def decide_regions(
 
 
 def _withheld(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what is said of a region on which its model makes no decision."""
+    """Return the statements on a region on which its model makes no decision."""
     # The sets hold for men like those of the training, as the limits do.
     return {**_stated("", row), "decision_reason": SIMULATED_TRAINING, "plausible": ""}
 
 
 def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Return what is said of one region, from its decision by the thresholds and its row."""
+    """Return the statements on one region, from its decision by the thresholds and its row."""
     values = _reader_values(row)
     mean = row["readers_mean"]
     gap = abs(mean - row["belief"])
@@ -350,7 +350,7 @@ def _proposed(man: dict[str, Any], regions: pd.DataFrame) -> str:
 
 
 def _against_benign(regions: pd.DataFrame, failed: bool) -> list[str]:
-    """Return what speaks against calling a man benign, histology apart."""
+    """Return the reasons against calling a man benign, histology apart."""
     reasons = []
     if failed or regions["probability"].isna().any():
         reasons.append("a study or region gave no result")
@@ -417,7 +417,7 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
 
 
 def _lately(men: pd.DataFrame) -> JsonObject:
-    """Return what drift would show first, of the last men: share decided, calibration at large."""
+    """Return the first signs of drift in the last men: share decided, calibration at large."""
     decision = men["decision_before_histology"]
     last = men[decision != ""].tail(LATELY)
     decided = decision.reindex(last.index).isin(["benign", "malignant"])

@@ -93,7 +93,7 @@ class Emitted:
         return "\n".join([*lines, f"open {folder.page('index.html')}"])
 
     def _failed(self) -> list[str]:
-        """Return what failed, regions of one study and one reason together."""
+        """Return the failures, regions of one study and one reason together."""
         rois: dict[tuple[str, str, str], list[str]] = {}
         for f in self.failures:
             rois.setdefault((f.study_id, f.stage, f.reason), []).append(f.roi_id)

@@ -106,7 +106,7 @@ def settings_of(bundle: Bundle) -> PipelineSettings:
 
 
 def basis(bundles: Sequence[Bundle]) -> dict[str, str]:
-    """Return what identifies models: their hashes by their names, in the given order.
+    """Return the identity of models: their hashes by their names, in the given order.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def predict(
     undecided = [name for name, model in models.items() if not model["decides"]]
     return Judged(
         results,
-        # What was chosen at the training is no result of this run.
+        # Thresholds chosen at the training are no result of this run.
         replace(summary, operating_point=None, at_training=promised, patient_level=of_men),
         scores.explanations,
         failures_of(extracted.features, scores.refused, "score", _OTHER_MODEL),
@@ -307,7 +307,7 @@ def _models(
     patients: set[str],
     prevalence: float | None,
 ) -> dict[str, JsonObject]:
-    """Return what the run's record says of each of its models.
+    """Return the record of each model of the run.
 
     ``patients_of_training`` counts the run's patients who carry an id of a model's training;
     ``decides`` tells whether the model may decide on a real man.
@@ -439,7 +439,7 @@ def _score_open(
     transductive: bool,
     explained: bool,
 ) -> None:
-    """Score what no model before could take; ``lacks`` gets what this one needs, by row."""
+    """Score the rows that no model before could; ``lacks`` gets this one's needs, by row."""
     source = extracted.source
     table = scores.table
     preparation = Preparation.of(bundle.metadata)

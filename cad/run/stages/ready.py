@@ -6,7 +6,7 @@ import numpy as np
 
 
 def ready_to_measure() -> None:
-    """Load what the first study loads: readers of images and the kernels of the features."""
+    """Load the libraries of the first study: readers of images and kernels of features."""
     import nibabel  # noqa: F401
     import scipy.ndimage  # noqa: F401
 
@@ -19,7 +19,7 @@ def ready_to_measure() -> None:
 
 
 def ready_to_fit() -> None:
-    """Load what the first fold loads, by a small fit.
+    """Load the libraries of the first fold, by a small fit.
 
     Whatever fails is silent: the command that fits will fail there, too, and say why.
     """

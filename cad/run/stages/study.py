@@ -110,7 +110,7 @@ def _refused(ref: StudyRef, stage: str, error: OSError) -> Failure:
 
 
 def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None], list[Failure]]:
-    """Return what writes the study's file, and the regions that could not be measured."""
+    """Return the writer of the study's file, and the regions that could not be measured."""
     from cad.mri.features.snapshot import snapshot
     from cad.mri.features.table import extract
     from cad.mri.imaging.prepare import prepare_study

@@ -107,7 +107,7 @@ def _typicality(
 
 
 def _outcome(summary: Summary, joint: JointModel | None) -> JsonObject:
-    """Return what new cases need of the validation: thresholds, readers' weights, the joint model.
+    """Return the parts of the validation for new cases: thresholds, weights, the joint model.
 
     None in place of what was not fitted.
     """

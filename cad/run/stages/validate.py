@@ -315,7 +315,7 @@ def _operating_point(
 def _rivals(
     loaded: Loaded, aggregated: Aggregated, folds: OutOfFold, groups: np.ndarray
 ) -> RivalTable | None:
-    """Validate what else learns from soft labels on the same folds; None without probabilities."""
+    """Validate the rivals from soft labels on the same folds; None without probabilities."""
     table, settings = aggregated.table, loaded.settings
     if not np.isfinite(folds.probability).any():
         return None

@@ -47,7 +47,7 @@ _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 _HEAD_NUMBER = re.compile(r"[+-]?[0-9]*(?:[.,][0-9]+)?(?:[eE][+-]?[0-9]+)?(?<=[0-9])")
 _GZIP = b"\x1f\x8b"
 _ZIP, _PARQUET, _OLD_EXCEL = b"PK\x03\x04", b"PAR1", b"\xd0\xcf\x11\xe0"
-# What reading a workbook may take in its child process.
+# Limits of reading a workbook in its child process.
 _SHEET_SECONDS, _SHEET_GIGABYTES = 120.0, 2.0
 _LONGEST_CELL = 32_767
 """Characters of a cell: what a spreadsheet holds."""
@@ -321,7 +321,7 @@ def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _quoted(text: str, lines: int) -> str:
-    """Return what the first row after so many lines holds from its first quote on, cut short."""
+    """Return the first row after so many lines from its first quote on, cut short."""
     row = list(io.StringIO(text, newline=""))[lines].rstrip("\r\n")
     start = row.index('"') if '"' in row else 0
     shown = row[start : start + _SHOWN]
@@ -371,7 +371,7 @@ def _widths(text: str, separator: str) -> list[int]:
 def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
     table = read_parquet(content)
     if not isinstance(table.index, pd.RangeIndex):
-        # What pandas kept as names of the rows is a column of the file like any other.
+        # A column that pandas kept as names of the rows is like any other column of the file.
         table = table.reset_index()
     columns = [[_text(value) for value in table[name].tolist()] for name in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
@@ -610,7 +610,7 @@ def _check_names(names: list[str]) -> None:
                 "is a region",
             )
         if not name:
-            # What a table program writes over the numbers of its rows.
+            # A table program writes this name over the numbers of its rows.
             names[place - 1] = f"Unnamed: {place - 1}"
 
 
@@ -651,7 +651,7 @@ def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: l
 
 
 def _with_comma(cell: str) -> str:
-    """Say what a number with a comma may be."""
+    """Name the possible meanings of a number with a comma."""
     if _THOUSANDS.fullmatch(cell):
         decimal = cell.replace(",", ".")
         return f"is a thousand ({cell.replace(',', '')}) or a decimal number ({decimal})"

@@ -1,4 +1,4 @@
-"""Doubt what a column is taken for: features that are labels, readers, names or codes in disguise.
+"""Doubt the role of a column: features that are labels, readers, names or codes in disguise.
 
 A column that says the answer makes every measure of a validation worthless, and nothing in the
 numbers shows it. So a feature that is named like a role, looks like a reader's scale, almost equals
@@ -234,7 +234,7 @@ def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
     first_of: dict[str, int] = {}
     for place, name in enumerate(names):
         plain = re.sub(r"[\s_-]+", "", name.casefold())
-        # What a spreadsheet makes of a whole number beside an empty cell.
+        # A spreadsheet adds ".0" to a whole number beside an empty cell.
         plain = re.sub(r"(?<=[0-9])\.0+$", "", plain)
         first = first_of.setdefault(plain, place)
         if names[first] != name:

@@ -303,7 +303,7 @@ def _check_varying(regions: Regions) -> None:
 def _remarks(
     regions: Regions, roles: Roles, columns: Columns, belief: np.ndarray, truth: np.ndarray
 ) -> list[str]:
-    """Return what a table makes one wonder about, and is no reason to stop."""
+    """Return doubts about a table that are no reason to stop."""
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
     notes = []

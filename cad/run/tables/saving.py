@@ -25,7 +25,7 @@ from cad.run.tables.validating import NOTHING_MEASURED
 
 @dataclass(frozen=True, eq=False)
 class Validated:
-    """Hold what a validation in Python was made of; arrays of shape (n,) unless stated.
+    """Hold the inputs of a validation in Python; arrays of shape (n,) unless stated.
 
     Parameters
     ----------

@@ -119,7 +119,8 @@ def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
             warnings.simplefilter("ignore")
             clone(learner).fit(rows, p)
     except (CadError, ValueError) as error:
-        # What does not suit these few rows may suit the user's; a parameter that is named does not.
+        # These few rows may refuse a value that suits the user's. Only an error that names its
+        # parameter is raised.
         named = [name for name in params if str(error).startswith(f"{name} ")]
         if named:
             problem = error.problem if isinstance(error, CadError) else str(error)

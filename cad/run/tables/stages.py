@@ -53,7 +53,7 @@ def load_table(
     kind: Kind,
     isup_min: int | None = None,
 ) -> Loaded:
-    """Return what a run starts from, for a table.
+    """Return the start of a run, for a table.
 
     Parameters
     ----------

@@ -320,7 +320,7 @@ def worded(cells: Cells, name: str, meaning: Meaning) -> bool:
 
 
 def histology(cells: Cells, name: str, isup_min: int | None, meaning: Meaning) -> list[str]:
-    """Return what a column of histology states of every row.
+    """Return the truth of every row from a column of histology.
 
     Parameters
     ----------

@@ -143,7 +143,7 @@ def check_study_of(
         problems += wrong_sides(study, ref.rois)
         if settings is not None and not refused_whole:
             require_t1_of_the_field(study, settings)
-            # What check_study() finds is among the failures of measuring.
+            # The problems that check_study() finds are among the failures of measuring.
             measured = extract(study, settings)
             problems += [*measured.failures, *_lacks(ref, measured, settings)]
             return problems, _missing(study)
@@ -155,7 +155,7 @@ def check_study_of(
 
 
 def _missing(study: Study) -> list[str]:
-    """Return what a study lacks without being wrong."""
+    """Return notes on images and masks that a study lacks and may lack."""
     without = "no gland mask: T2 is scaled by a box about the regions, no region gets a place"
     return [*study.missing_notes, *study.notes, *([] if study.gland else [without])]
 

@@ -84,7 +84,7 @@ def import_cohort(
 
             yield told
 
-    # What parses the source's files opens nothing else, whatever they say.
+    # The process that parses the source's files opens nothing else, whatever they say.
     read = () if patient is not None else (Path(source),)
     confined = Confined(read, (out,), _LOADED)
     with Caller(options, confined=confined) as call:
@@ -107,7 +107,7 @@ def _looking_into(source: Path, options: ExecutionOptions) -> Iterator[tuple[Cal
 
 
 def explain_confined(source: Path, rules: Path | None, options: ExecutionOptions) -> Explanation:
-    """Explain what an import would take, with the source's files opened by a confined process.
+    """Explain an import's choices, with the source's files opened by a confined process.
 
     Parameters
     ----------

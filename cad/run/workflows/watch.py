@@ -40,14 +40,14 @@ BASELINE = 60
 # Men whose share of far features is shown.
 _LATEST = 20
 _CLIP = 1e-6
-# What a decision counts on its chart.
+# The height of a decision on its chart.
 _DECISIONS = {"benign": 0.0, "malignant": 1.0}
 _UNDECIDED = 0.5
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Hold what one model said of one man on one night.
+    """Hold one model's numbers for one man on one night.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class Watched:
 
 
 def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: int) -> list[Watched]:
-    """Return what a finished prediction says of every man.
+    """Return the numbers of a finished prediction for every man.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def day_of(record: JsonObject) -> int:
 
 
 def write_rows(path: Path, rows: Sequence[Watched]) -> None:
-    """Write what was said of some men into a file that their user alone can read."""
+    """Write the statements on some men into a file that their user alone can read."""
     text = json.dumps([row.as_dict() for row in rows])
     write_atomic(path, text.encode(), mode=0o600)
 
@@ -298,7 +298,7 @@ def drift_charts(
     Parameters
     ----------
     rows : sequence of Watched
-        What was said, in any order.
+        The statements on men, in any order.
     truths : sequence of Truth
         In the order in which they became known.
     baseline : int
@@ -383,7 +383,7 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
     Parameters
     ----------
     rows : sequence of Watched
-        What was said, in any order.
+        The statements on men, in any order.
     truths : sequence of Truth
         In the order in which they became known.
 
@@ -470,7 +470,7 @@ def watch_summary(
     Parameters
     ----------
     rows : sequence of Watched
-        What was said, in any order.
+        The statements on men, in any order.
     truths : sequence of Truth
         In the order in which they became known.
     baseline : int

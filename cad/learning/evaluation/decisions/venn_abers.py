@@ -93,7 +93,7 @@ def leave_patient_out_venn_abers(
     groups : array, shape (n,)
         The patient of every region.
     patients : sequence, optional
-        Those whose regions are wanted; all of them when not given. A region costs two isotonic
+        Patients whose regions are wanted; all when not given. A region costs two isotonic
         regressions of all others.
 
     Returns

@@ -108,7 +108,7 @@ class Fold:
     estimator : object or None
         The fitted estimator; None unless ``keep_estimators`` was set.
     base : float
-        What the fold's model would say of any region if images told it nothing: the log-odds of its
+        The fold's model for a region whose images tell it nothing: the log-odds of its
         mean training label, or without probabilities the mean decision value of its training rows.
     """
 
@@ -151,20 +151,20 @@ class OutOfFold:
     def on_common_base(self) -> np.ndarray:
         """Return probabilities on the scale of a model that leaves nobody out, shape (n,).
 
-        What is chosen or calibrated for *new* patients is chosen on these. NaN where there is no
+        Thresholds and calibrations for *new* patients are chosen on these. NaN where there is no
         probability.
         """
         return np.where(np.isfinite(self.probability), expit(self.centred), np.nan)
 
 
-# What a fit on some fold's rows may raise without costing the other folds.
+# A fit on some fold's rows may raise these without costing the other folds.
 FIT_ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError)
 
 Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]
 
 
 class _Table(NamedTuple):
-    """Hold what all folds see; shapes (n,) beside ``X``, as :func:`out_of_fold` is given it."""
+    """Hold the data of all folds; shapes (n,) beside ``X``, as :func:`out_of_fold` is given it."""
 
     X: Any
     y: np.ndarray
@@ -452,7 +452,7 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     read = ~np.isnan(y)
     labelled = np.flatnonzero(training & read)
     nothing = np.full(len(rows), np.nan)
-    # What an earlier fold has fitted must not be where this one starts.
+    # A fold must not start from the fit of an earlier one.
     fitted = clone(estimator)
     if relabel is not None:
         y, spread = relabel(labelled)

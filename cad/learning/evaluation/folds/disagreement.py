@@ -38,7 +38,7 @@ _FOLDS = 5
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Hold what the readers' spread is worth to a learner.
+    """Hold the worth of the readers' spread to a learner.
 
     All losses are two-sided Kullback-Leibler divergences from the readers' mean, summed over
     regions, of patients left out in five folds.

@@ -299,7 +299,7 @@ class NullScheme:
     mean : float
         Mean of ``aucs``.
     evidence : str
-        What the test shows, in one sentence.
+        The outcome of the test, in one sentence.
     """
 
     aucs: np.ndarray

@@ -338,7 +338,7 @@ def _rows(
             continue  # of a certain truth it is the cross-entropy, whose clip would decide
         if measure in ("auc", "calibration_slope") and learner == CONSTANT:
             continue  # it only ranks folds, against their own patients
-        # What ranks regions of different folds, or fits a slope to them, takes what is comparable.
+        # A measure that ranks regions of several folds, or fits a slope, takes comparable values.
         scores = order if measure in ("auc", "calibration_slope") else arrays
         q = scores[learner]
         base = scores[reference]
@@ -471,7 +471,7 @@ def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _fold_note(folds: list[Fold]) -> str:
-    """Return what went wrong in a rival's folds, empty when nothing did."""
+    """Return the errors of a rival's folds, empty without one."""
     failed = [fold for fold in folds if fold.error]
     warned = [fold for fold in folds if fold.warnings]
     notes = []

@@ -170,7 +170,7 @@ def confidence_sequence(
 
 
 def _costs(residual: Array, width: Array) -> Array:
-    """Return what every patient costs every rate, shape (n, k)."""
+    """Return the cost of every patient at every rate, shape (n, k)."""
     share = width[:, None] * RATES
     hoeffding = share**2 / 8
     bernstein = share < _BERNSTEIN

@@ -38,7 +38,7 @@ class OperatingPoint(TypedDict):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Hold what is measured against one truth, on regions whose truth and score are known.
+    """Hold the measures against one truth, on regions whose truth and score are known.
 
     Parameters
     ----------

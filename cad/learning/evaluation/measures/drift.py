@@ -47,7 +47,7 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     shift : float
         Mean of z; 0 without a change.
     allowance : float
-        What is taken off every night.
+        The amount taken off every night.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def limit_of(nights: float, allowance: float = ALLOWANCE) -> float:
     nights : float
         Average run length, between 2 and 10^8 nights.
     allowance : float
-        What is taken off every night.
+        The amount taken off every night.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: 
     values : array, shape (n,)
         One number a man, in the order in which they came; NaN where he has none.
     strata : array of str, shape (n,)
-        What he is compared within, such as the scanner's maker.
+        The group within which he is compared, such as the scanner's maker.
     baseline : int
         So many men of a stratum come before the first who is ranked.
     seed : int
@@ -226,7 +226,7 @@ def chart(
     limit : float
         Limit of both sums (:func:`limit_of`).
     allowance : float
-        What is taken off every night.
+        The amount taken off every night.
 
     Examples
     --------
@@ -262,7 +262,7 @@ def watch(
     measures : mapping of str to array, shape (n,)
         Numbers of the men by name of the measure; NaN where a man has none.
     strata : array of str, shape (n,)
-        What men are compared within.
+        The group within which each man is compared.
     nights : array of int, shape (n,)
         Night of every man, not descending.
     baseline : int

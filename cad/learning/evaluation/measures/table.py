@@ -35,8 +35,8 @@ class Cases:
     is_probability : bool
         Whether the score is a probability; a ranker's is not.
     centred : ndarray, shape (n,), optional
-        What regions are ranked by and a slope is fitted to, where scores come from the models of
-        several folds: log-odds that can be compared between them
+        Values that rank regions and to which a slope is fitted, where scores come from the models
+        of several folds: log-odds that can be compared between them
         (:mod:`cad.learning.evaluation.measures.centring`). Scores of one model are their own.
     """
 
@@ -49,7 +49,7 @@ class Cases:
 
     @property
     def ranking(self) -> np.ndarray:
-        """Return what regions are ranked by, shape (n,); larger is more malignant."""
+        """Return the values that rank regions, shape (n,); larger is more malignant."""
         return self.score if self.centred is None else self.centred
 
     @property

@@ -103,7 +103,7 @@ def readers_ceiling(
     names : list of str
         Reader ids.
     ranking : ndarray, shape (n,), optional
-        What the classifier's AUC ranks by, where its probabilities are of several folds.
+        Values that rank for the classifier's AUC, where its probabilities are of several folds.
     bootstraps, seed : int
         Patient resamples for the interval of the share, and their seed.
 

@@ -190,7 +190,7 @@ def _results(metrics: Summary) -> list[str]:
 
 
 def _results_column(comparison: Comparison | None) -> dict[str, str]:
-    """Return what is stated of a comparison with one truth, by title; dashes without one."""
+    """Return the sentences on a comparison with one truth, by title; dashes without one."""
     measured = {name: measure for name, measure in MEASURES.items() if name != "auc"}
     titles = ["ROIs (patients)", "malignant", "ties at .5"]
     titles += ["AUC, patient-clustered", "AUC, ROI-level"]
@@ -206,7 +206,7 @@ def _results_column(comparison: Comparison | None) -> dict[str, str]:
 
 
 def _warnings(of_measures: list[str], of_run: list[str]) -> list[str]:
-    """Return what measures and run warn of, each sentence once, under a title of its own."""
+    """Return the warnings of measures and run, each sentence once, under its own title."""
     distinct = dict.fromkeys([*of_measures, *of_run])
     if not distinct:
         return []

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 from cad.learning.joint_model import effective_number
 
-# What was measured there: docs/probability.md.
+# docs/probability.md has the measurements at these limits.
 _LARGEST_SHARE = 0.3
 _RAREST = 0.05
 

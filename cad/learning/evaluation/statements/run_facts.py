@@ -48,7 +48,7 @@ class RunFacts:
 
     @property
     def fitted(self) -> Json:
-        """Return what the fitted estimator said of itself; empty where it was not recorded."""
+        """Return the fitted estimator's description; empty where it was not recorded."""
         return self.run.get("estimator") or {}
 
     @property

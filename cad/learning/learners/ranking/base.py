@@ -53,7 +53,7 @@ def warn_not_converged(who: str, what: str, hint: str) -> None:
     what : str
         The numbers that show it, such as a gap.
     hint : str
-        What the caller can change.
+        The way out for the caller.
     """
     warnings.warn(f"{who} did not converge: {what} ({hint})", ConvergenceWarning, stacklevel=4)
 
@@ -176,7 +176,7 @@ class Ranker(BinaryLearner):
         return getattr(self, "kernel", None) == "precomputed"
 
     def _widen(self, used: NDArray[np.intp], n: int) -> None:
-        """Renumber what was learned on rows ``kept`` of a precomputed kernel to all n rows."""
+        """Renumber a fit to rows ``kept`` of a precomputed kernel to all n rows."""
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
         y = column_or_1d(raw, warn=True)

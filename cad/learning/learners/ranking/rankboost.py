@@ -215,7 +215,7 @@ def _sums(v: Floats, role: Ints) -> Floats:
 def _advantages(
     role: Ints, v: Floats, share: Floats, sums: Floats, totals: Floats, loss: float, out: Floats
 ) -> None:
-    """Write what a stump gains by holding each row, as a share of the loss.
+    """Write the gain of a stump by holding each row, as a share of the loss.
 
     A positive gains the weight of its pairs with all rivals, a negative loses it.
     """

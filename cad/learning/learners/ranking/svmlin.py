@@ -301,7 +301,7 @@ def _top_share(f: Floats, share: float) -> Floats:
 
 def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     """Exchange labels of (+1, -1) pairs, best first, wherever that lowers the loss."""
-    # What a row costs more as +1 than as -1; a swap of (+1, -1) keeps the share of positives.
+    # A row costs this much more as +1 than as -1; a swap of (+1, -1) keeps the share of +1.
     price = cost * (np.maximum(0.0, 1.0 - f) ** 2 - np.maximum(0.0, 1.0 + f) ** 2)
     up = np.flatnonzero(guess > 0)
     down = np.flatnonzero(guess < 0)

@@ -125,7 +125,7 @@ class SVMROC(base.Ranker):
             kernels.check_precomputed(matrix)
         matrix = matrix[np.ix_(order, order)]
         base.require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
-        # Symmetric to the last bit, which the pivoted Cholesky factorisation takes for granted.
+        # The pivoted Cholesky factorisation needs a matrix that is symmetric to the last bit.
         factor = kernel_factor(0.5 * (matrix + matrix.T))
         problem = PairwiseProblem(
             factor, len(groups[0]), len(groups[1]), weight[order], *costs, float(margin), self.norm

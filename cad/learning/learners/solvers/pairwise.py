@@ -417,7 +417,7 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
 def _equations(
     problem: PairwiseProblem, state: _State, inverse: Floats
 ) -> Callable[[Floats | float], _State]:
-    """Return a function from what the products should be to the change; ``inverse`` is 1 / y."""
+    """Return a function from the wanted products to the change of state; ``inverse`` is 1 / y."""
     p = problem.n_positive
     q = problem.n_negative
     margin = problem.margin

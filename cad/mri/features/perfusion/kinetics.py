@@ -29,7 +29,7 @@ _MIN_INPUT_PEAK = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Kinetics:
-    """Hold what turns the dynamic signal of one study into concentrations and parameters.
+    """Hold the inputs that turn one study's dynamic signal into concentrations and parameters.
 
     Parameters
     ----------

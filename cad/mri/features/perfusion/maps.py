@@ -36,7 +36,7 @@ _PAUSE = 3.0  # times the usual interval
 DELAY_RANGE_S = 10.0
 # From this interval on the delay of the mean curve and vp of its voxels are not told apart.
 _SPARSE_S = 6.0
-# What counts as early: contrast has arrived, and has hardly left.
+# The end of the early time, s: contrast has arrived, and has hardly left.
 EARLY_S = 60.0
 
 
@@ -85,7 +85,7 @@ class PerfusionMaps:
     t1_source : str
         ``vfa`` or ``fixed``, and whether flip angles were corrected.
     notes : list of str
-        What was assumed, replaced or left out.
+        Values that were assumed, replaced or left out.
     reference_baseline : float
         Mean signal before the bolus where the bolus was found: in the gland, else the regions.
     """

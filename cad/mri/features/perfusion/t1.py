@@ -9,7 +9,7 @@ from cad.base.errors import CadError
 # Outside of these no tissue and no phantom at 1.5 or 3 T; a fit that leaves them did not work.
 T1_MIN_S = 0.01
 T1_MAX_S = 10.0
-# What is assumed where nothing is measured, s by field (T). Prostate: de Bazelaire et al.,
+# T1 assumed where none is measured, s by field (T). Prostate: de Bazelaire et al.,
 # Radiology 230 (2004) 652; blood: Stanisz et al., Magn Reson Med 54 (2005) 507 (1.5 T), Lu et al.,
 # Magn Reson Med 52 (2004) 679 (3 T).
 T1_TISSUE_S = {1.5: 1.317, 3.0: 1.6}
