@@ -364,6 +364,11 @@ def cases(shared: Path) -> dict[str, Case]:
             lambda: cad(*learn[:3], "imported", *learn[4:], "--extend", "model"),
             partial(take, "imported", "quick.yaml", "model", ("model", "new")),
         ),
+        Case(
+            "run",
+            lambda: cad("run", "quick.yaml", "--cohort", "cohort", "-o", "out"),
+            partial(take, "cohort", "quick.yaml"),
+        ),
         Case("predict", lambda: cad("predict", *on, "out"), partial(take, "cohort", "model")),
         Case("suggest", lambda: cad("suggest", *on, "out"), partial(take, "cohort", "model")),
         Case(

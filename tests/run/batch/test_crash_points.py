@@ -32,6 +32,7 @@ PROGRAM = Path(crash_points.__file__)
 # Groups of about the same time, to be shared between processes.
 GROUPS = {
     "train": ("train",),
+    "run": ("run",),
     "extend": ("train --extend, over a model",),
     "predict": ("predict", "suggest"),
     "watch": ("predict --shadow", "watch night"),
