@@ -99,9 +99,9 @@ def conformance_page() -> str:
     text += f"\nSeries of modality {', '.join(MODALITIES)} are fetched.\n"
     text += RESULTS.format(identity=", ".join(IDENTITY))
     text += "\n".join(
-        f"| `<study>_{'PM' if modality == 'OT' else modality}.dcm` | {uid.name} | {modality} "
-        f"| {number} | {description} |"
-        for modality, (number, description, uid) in SERIES.items()
+        f"| `<study>_{'SC_N' if kind == 'SC' else kind}.dcm` | {series.sop_class.name} "
+        f"| {series.modality} | {series.number} | {series.description} |"
+        for kind, series in SERIES.items()
     )
     text += "\n" + WEB
     text += f"Results are written in `{CHARACTER_SET}` (UTF-8). What comes in is read in its own "

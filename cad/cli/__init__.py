@@ -434,6 +434,15 @@ def acknowledge(
 def report(
     out: Annotated[Path, typer.Argument(help="Run folder.")],
     dicom: Annotated[bool, typer.Option("--dicom", help="Also write SR, SEG and maps.")] = False,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Also write each man's sheet as Encapsulated PDF.")
+    ] = False,
+    capture: Annotated[
+        bool, typer.Option("--capture", help="Also write it as Secondary Capture pictures.")
+    ] = False,
+    language: Annotated[
+        str, typer.Option("--language", help="Language of the sheet: en, de or fr.")
+    ] = "en",
     fhir: Annotated[bool, typer.Option("--fhir", help="Also write FHIR bundles of them.")] = False,
     cohort: Annotated[
         Path | None, typer.Option("--cohort", help="Cohort of the run, for --dicom.")
@@ -448,8 +457,9 @@ def report(
     """Rebuild the pages of a run; write and send DICOM results.
 
     The pages are always written again, into the run folder. DICOM objects are written to dicom in
-    it with --dicom or --send, FHIR bundles to fhir in it with --fhir; each of these needs --cohort.
-    Only --send sends the DICOM objects to an archive; FHIR bundles are never sent.
+    it with --dicom, --pdf, --capture or --send, FHIR bundles to fhir in it with --fhir; each of
+    these needs --cohort. --pdf and --capture add each man's sheet to SR and SEG. Only --send sends
+    the DICOM objects to an archive; FHIR bundles are never sent.
     """
     from cad.base.transactions import owned, require_kind
     from cad.folders.run_folder import RUNS
@@ -460,7 +470,8 @@ def report(
     require_kind(out, *RUNS.values())
     with owned(out):
         common.say(f"wrote {write_report(out)}")
-        if dicom or fhir or send is not None:
+        objects = dicom or pdf or capture or send is not None
+        if objects or fhir:
             from cad.run.workflows.delivery import deliver
 
             lines, failures = deliver(
@@ -471,7 +482,10 @@ def report(
                 common.archive_limits(limits),
                 audit,
                 fhir=fhir,
-                objects=dicom or send is not None,
+                objects=objects,
+                pdf=pdf,
+                capture=capture,
+                language=language,
             )
             common.say("\n".join(lines))
             if failures:

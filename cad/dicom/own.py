@@ -1,12 +1,67 @@
 """How objects that this program wrote are recognised: maker, model and series."""
 
-from pydicom.uid import Comprehensive3DSRStorage, ParametricMapStorage, SegmentationStorage
+from typing import NamedTuple
+
+from pydicom.dataset import Dataset
+from pydicom.uid import (
+    UID,
+    Comprehensive3DSRStorage,
+    EncapsulatedPDFStorage,
+    ParametricMapStorage,
+    SecondaryCaptureImageStorage,
+    SegmentationStorage,
+)
 
 MANUFACTURER = "cad"
 OWN_MODEL_NAME = "cad"
+
+
+class OwnSeries(NamedTuple):
+    """Hold what tells a series of one kind of result apart.
+
+    Parameters
+    ----------
+    modality : str
+        Two kinds may have one modality.
+    number : int
+        Series number; no two kinds have the same.
+    description : str
+        Series description.
+    sop_class : UID
+        Class of its objects.
+    """
+
+    modality: str
+    number: int
+    description: str
+    sop_class: UID
+
+
 SERIES = {
-    "SR": (9102, "cad: probability of malignancy", Comprehensive3DSRStorage),
-    "SEG": (9101, "cad: regions of interest", SegmentationStorage),
-    "OT": (9103, "cad: map of probability", ParametricMapStorage),
+    "SR": OwnSeries("SR", 9102, "cad: probability of malignancy", Comprehensive3DSRStorage),
+    "SEG": OwnSeries("SEG", 9101, "cad: regions of interest", SegmentationStorage),
+    "PM": OwnSeries("OT", 9103, "cad: map of probability", ParametricMapStorage),
+    "PDF": OwnSeries("DOC", 9104, "cad: sheet for the tumour board", EncapsulatedPDFStorage),
+    "SC": OwnSeries("OT", 9105, "cad: picture of the sheet", SecondaryCaptureImageStorage),
 }
-"""Number, description and SOP class of the series that hold results, by modality."""
+"""The series that hold results, by kind; the kind ends the names of their files."""
+
+
+def own_kind(series: Dataset) -> str:
+    """Return the kind of our result that a series holds, a key of :data:`SERIES`; empty for others.
+
+    Parameters
+    ----------
+    series : Dataset
+        An object, or an archive's answer on a series: modality, number and description.
+    """
+    for kind, expected in SERIES.items():
+        if str(series.get("Modality", "")) != expected.modality:
+            continue
+        # As text: archives answer a number, a decimal string, or nothing.
+        if str(series.get("SeriesNumber", "")) != str(expected.number):
+            continue
+        # An archive may leave the description out, which is an optional key of a query.
+        if str(series.get("SeriesDescription") or expected.description) == expected.description:
+            return kind
+    return ""

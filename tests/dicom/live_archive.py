@@ -15,7 +15,7 @@ import pandas as pd
 import pydicom
 import pytest
 from dicom_cases import RULES, write_run
-from dicom_files import IDENTIFYING, edit, uid, write_seg, write_series
+from dicom_files import IDENTIFYING, edit, uid, validate, write_seg, write_series
 
 from cad.base.errors import CadError
 from cad.dicom.archive import interface as archives
@@ -31,6 +31,7 @@ from cad.folders.cohort import read_cohort
 from cad.folders.run_folder import RunFolder
 from cad.mri.imaging.nifti import read_volume, write_volume
 from cad.mri.imaging.study_files import image_path
+from cad.run.workflows.sheets import write_sheets
 
 REST = os.environ["CAD_ORTHANC"]
 AET = os.environ["CAD_ARCHIVE_AET"]
@@ -196,7 +197,9 @@ def test_results_go_back_to_the_patient_of_the_archive(address, tmp_path, rules)
     target.parent.mkdir()
     write_volume(target, t2w.with_array(np.full(SHAPE, 0.25, np.float32)))
     files = [f for w in (write_sr_and_seg, write_maps) for f in w(run, out, tmp_path / "dicom")[0]]
-    assert [path.name[-7:] for path in files] == ["SEG.dcm", "_SR.dcm", "_PM.dcm"]
+    files += write_sheets(run, out, tmp_path / "dicom", pdf=True, capture=True)[0]
+    ends = [path.name.removeprefix(f"{study.study_id}_") for path in files]
+    assert ends == ["SEG.dcm", "SR.dcm", "PM.dcm", "PDF.dcm", "SC_1.dcm"]
     for path in files:
         content = path.read_bytes().decode("latin-1")
         assert "MRN-7" not in content
@@ -208,13 +211,17 @@ def test_results_go_back_to_the_patient_of_the_archive(address, tmp_path, rules)
     assert spoken_here(address).missing(files) == []
     assert remarks_of(address, files) == []  # the same objects: stored once
     new = set(instances()) - before
-    assert len(new) == 3
+    assert len(new) == 5
     for name in new:
         tags = rest(f"/instances/{name}/simplified-tags")
         assert tags["PatientID"] == "MRN-7"  # type: ignore[index]
         assert tags["PatientName"] == IDENTIFYING["PatientName"]  # type: ignore[index]
         assert tags["StudyDate"] == "20240307"  # type: ignore[index]
-        assert tags["Modality"] in ("SR", "SEG", "OT")  # type: ignore[index]
+        assert tags["Modality"] in ("SR", "SEG", "OT", "DOC")  # type: ignore[index]
+    # The archive gives the sheet back as a document, and its picture as an image.
+    sheet, picture = (pydicom.dcmread(path).SOPInstanceUID for path in files[-2:])
+    assert rest_bytes(f"/instances/{named_by(sheet)}/pdf").startswith(b"%PDF-")
+    assert rest_bytes(f"/instances/{named_by(picture)}/preview").startswith(b"\x89PNG")
     # Fetched again, what we sent is no annotation: the radiologist's SEG alone counts.
     assert import_patient(address, AET, "MRN-7", tmp_path / "new", rules).failures == []
     assert read_cohort(tmp_path / "new").rois["roi_id"].tolist() == ["1"]
@@ -236,20 +243,23 @@ def test_a_changed_result_names_the_ones_before_it(address, tmp_path, rules):
         painted = t2w.with_array(np.full(t2w.shape, probability, np.float32))
         write_volume(RunFolder(run).map_image(study.study_id), painted)
         folder = tmp_path / f"dicom {probability}"
-        made.append(write_sr_and_seg(run, out, folder)[0] + write_maps(run, out, folder)[0])
-    segs, srs, maps = (
-        [pydicom.dcmread(three[i]).SOPInstanceUID for three in made] for i in range(3)
+        files = write_sr_and_seg(run, out, folder)[0] + write_maps(run, out, folder)[0]
+        made.append(files + write_sheets(run, out, folder, pdf=True)[0])
+    segs, srs, maps, sheets = (
+        [pydicom.dcmread(files[i]).SOPInstanceUID for files in made] for i in range(4)
     )
     remarks = [connect(address, AET).store(made[i]) for i in (0, 1)]
     remarks += [remarks_of(address, made[i]) for i in (1, 2, 0)]
-    name = made[0][1].name
     assert remarks[0] == remarks[2] == remarks[4] == []
-    assert remarks[1] == [f"{name}: supersedes {srs[0]}"]
-    assert set(remarks[3][0].removeprefix(f"{name}: supersedes ").split(", ")) == set(srs[:2])
+    for place, uids in ((0, srs), (1, sheets)):
+        name = made[0][(1, 3)[place]].name
+        assert remarks[1][place] == f"{name}: supersedes {uids[0]}"
+        named = remarks[3][place].removeprefix(f"{name}: supersedes ").split(", ")
+        assert set(named) == set(uids[:2])
     for number, (sr, seg) in enumerate(zip(srs, segs, strict=True)):
         stored = pydicom.dcmread(fetched(sr, tmp_path))
         assert references(stored, "PredecessorDocumentsSequence") == set(srs[:number])
-        others = set(segs[:number]) | set(maps[:number])
+        others = {*segs[:number], *maps[:number], *sheets[:number]}
         assert references(stored, "PertinentOtherEvidenceSequence") == others
         assert seg in references(stored, "CurrentRequestedProcedureEvidenceSequence")
         if shutil.which("dciodvfy"):
@@ -258,6 +268,11 @@ def test_a_changed_result_names_the_ones_before_it(address, tmp_path, rules):
             assert done.returncode == 0, done.stderr
             assert "Error" not in done.stdout + done.stderr
         assert read_report(fetched(sr, tmp_path)).rois[0].roi_id == "1"
+    for number, sheet in enumerate(sheets):
+        stored = pydicom.dcmread(fetched(sheet, tmp_path))
+        assert references(stored, "PredecessorDocumentsSequence") == set(sheets[:number])
+        if shutil.which("dciodvfy"):
+            validate(fetched(sheet, tmp_path))
 
 
 def test_no_other_thread_takes_an_answer():
@@ -273,12 +288,21 @@ def test_no_other_thread_takes_an_answer():
 
 def fetched(sop_uid: str, into: Path) -> Path:
     """The archive's own copy of an object."""
+    path = into / f"{sop_uid}.dcm"
+    path.write_bytes(rest_bytes(f"/instances/{named_by(sop_uid)}/file"))
+    return path
+
+
+def named_by(sop_uid: str) -> str:
+    """The archive's own name of an object."""
     query = {"Level": "Instance", "Query": {"SOPInstanceUID": str(sop_uid)}}
     (name,) = rest("/tools/find", "POST", query)  # type: ignore[misc]
-    path = into / f"{sop_uid}.dcm"
-    with urllib.request.urlopen(f"{REST}/instances/{name}/file", timeout=20) as answer:  # noqa: S310
-        path.write_bytes(answer.read())
-    return path
+    return str(name)
+
+
+def rest_bytes(path: str) -> bytes:
+    with urllib.request.urlopen(REST + path, timeout=20) as answer:  # noqa: S310
+        return answer.read()  # type: ignore[no-any-return]
 
 
 def references(dataset: pydicom.Dataset, keyword: str) -> set[str]:

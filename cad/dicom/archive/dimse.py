@@ -215,7 +215,13 @@ def _busy(association: Association) -> bool:
 FIND = "1.2.840.10008.5.1.4.1.2.2.1"
 GET = "1.2.840.10008.5.1.4.1.2.2.3"
 MOVE = "1.2.840.10008.5.1.4.1.2.2.2"
-STORED = [*FETCHED, uids.ComprehensiveSRStorage, uids.Comprehensive3DSRStorage]
+STORED = [
+    *FETCHED,
+    uids.ComprehensiveSRStorage,
+    uids.Comprehensive3DSRStorage,
+    uids.EncapsulatedPDFStorage,
+    uids.SecondaryCaptureImageStorage,
+]
 # Storage Commitment Push Model, and the one well-known instance of it.
 COMMITMENT = "1.2.840.10008.1.20.1"
 _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"

@@ -212,7 +212,7 @@ class Protocolled(ABC):
                 if study not in studies:
                     studies[study] = self._studies({"StudyInstanceUID": study}, IDENTITY)
                 file_under(dataset, studies[study], same_patient)
-                before = self._earlier(study) if supersede.is_report(dataset) else []
+                before = self._earlier(study) if supersede.is_document(dataset) else []
                 named = ", ".join(supersede.supersede(dataset, before, together))
                 yield Step(path)
                 try:

@@ -68,30 +68,32 @@ def uid(identity: str, *parts: object) -> str:
     return generate_uid(entropy_srcs=[identity, *(str(part) for part in parts)])
 
 
-def heading(modality: str, name: str, identity: str) -> dict[str, Any]:
+def heading(kind: str, identity: str, number: int = 1) -> dict[str, Any]:
     """Return the keyword arguments that every object's highdicom constructor gets.
 
     Parameters
     ----------
-    modality : str
+    kind : str
         Key of :data:`cad.dicom.own.SERIES`: decides series number and description.
-    name : str
-        Any text; tells objects of one study apart when their UIDs are made.
     identity : str
         Hash of the object's content: the same content gets the same UIDs.
+    number : int
+        Place of the object in its series, from 1.
 
     Returns
     -------
     dict of str to object
         UIDs and numbers of series and instance, description, manufacturer, character set.
     """
-    number, description, _ = SERIES[modality]
+    series = SERIES[kind]
+    # The first keeps the UID that it had before series could hold several.
+    parts = [kind] if number == 1 else [kind, number]
     return {
-        "series_instance_uid": uid(identity, f"{name} series"),
-        "series_number": number,
-        "series_description": description,
-        "sop_instance_uid": uid(identity, name),
-        "instance_number": 1,
+        "series_instance_uid": uid(identity, f"{kind} series"),
+        "series_number": series.number,
+        "series_description": series.description,
+        "sop_instance_uid": uid(identity, *parts),
+        "instance_number": number,
         "manufacturer": MANUFACTURER,
         "specific_character_set": CHARACTER_SET,
     }

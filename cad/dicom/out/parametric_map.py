@@ -148,7 +148,7 @@ def map_object(
             voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
             content_label="PROBABILITY",
             content_description=f"{meaning}, research use only",
-            **objects.heading("OT", "PM", identity),
+            **objects.heading("PM", identity),
         )
     _order_frames(made, probability.direction[:, 2])
     made.SharedFunctionalGroupsSequence[0].FrameAnatomySequence = [_prostate()]

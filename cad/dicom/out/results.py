@@ -223,5 +223,5 @@ def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:
         device_serial_number="0",
         content_label="ROI",
         content_description="Regions of interest",
-        **objects.heading("SEG", "SEG", identity),
+        **objects.heading("SEG", identity),
     )

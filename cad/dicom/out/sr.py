@@ -155,7 +155,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
             title=codes.DCM.ImagingMeasurementReport,
         ),
         is_complete=True,
-        **heading("SR", "SR", results.identity),
+        **heading("SR", results.identity),
     )
     _separate(report)
     scheme = Dataset()

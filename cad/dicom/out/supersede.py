@@ -1,12 +1,12 @@
 """A later result of a study names the earlier ones that it supersedes, so that none is doubled.
 
-Before a report of ours is stored, the archive is asked for the reports, segmentations and maps of
-ours that the study has already. A report that says something new carries the earlier reports in its
-Predecessor Documents Sequence and the earlier segmentations and maps in its Pertinent Other
-Evidence Sequence (PS3.3 C.17.2); one that the archive has already is stored under its own UID, and
-changes nothing. What is sent again beside the report is no earlier result. Ours are recognised by
-modality and series number, which every archive must answer, and by the series description where it
-is answered.
+Before a report or sheet of ours is stored, the archive is asked for the results of ours that the
+study has already. A report that says something new carries the earlier reports in its Predecessor
+Documents Sequence and earlier results of other kinds in its Pertinent Other Evidence Sequence
+(PS3.3 C.17.2); a new sheet (PDF) carries the earlier sheets in its Predecessor Documents Sequence
+(PS3.3 C.24.2). One that the archive has already is stored under its own UID, and changes nothing.
+What is sent again beside it is no earlier result. Ours are recognised by modality and series
+number, which every archive must answer, and by the series description where it is answered.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -16,14 +16,14 @@ import pydicom
 from pydicom.dataset import Dataset
 
 from cad.base.doors import door
-from cad.dicom.own import SERIES
+from cad.dicom.own import SERIES, own_kind
 
 ASKED = ("SeriesInstanceUID", "Modality", "SeriesNumber", "SeriesDescription")
 """What an archive is asked of each series of the study."""
 
 
 Earlier = tuple[str, str, str]
-"""Modality, SeriesInstanceUID and SOPInstanceUID of an object of ours that an archive holds."""
+"""Kind, SeriesInstanceUID and SOPInstanceUID of an object of ours that an archive holds."""
 
 
 def earlier_results(
@@ -43,19 +43,21 @@ def earlier_results(
     Returns
     -------
     list of Earlier
-        Modality, SeriesInstanceUID and SOPInstanceUID of each object.
+        Kind (a key of :data:`cad.dicom.own.SERIES`), SeriesInstanceUID and SOPInstanceUID of each
+        object.
     """
     return [
-        (str(one.Modality), str(one.SeriesInstanceUID), uid)
+        (own_kind(one), str(one.SeriesInstanceUID), uid)
         for one in series
-        if _is_ours(one)
+        if own_kind(one)
         for uid in sorted(instances(str(one.SeriesInstanceUID)))
     ]
 
 
-def is_report(dataset: Dataset) -> bool:
-    """Tell whether an object is a structured report of this program."""
-    return dataset.get("SOPClassUID") == SERIES["SR"][2] and _is_ours(dataset)
+def is_document(dataset: Dataset) -> bool:
+    """Tell whether an object is a report (SR) or a sheet (PDF) of this program."""
+    kind = own_kind(dataset)
+    return kind in ("SR", "PDF") and dataset.get("SOPClassUID") == SERIES[kind].sop_class
 
 
 @door("own", "our own DICOM objects")
@@ -83,49 +85,41 @@ def sent_together(paths: Iterable[Path]) -> set[str]:
 def supersede(
     dataset: Dataset, earlier: Iterable[Earlier], current: Collection[str] = ()
 ) -> list[str]:
-    """Add to a report references to the earlier results of its study, which it supersedes.
+    """Add to a report or sheet references to the earlier results of its study that it supersedes.
 
     Parameters
     ----------
     dataset : Dataset
-        A report of this program; changed in place. Its file is not changed.
+        A report or sheet of this program; changed in place. Its file is not changed.
     earlier : iterable of Earlier
-        The study's results in the archive, as :func:`earlier_results` returns them: modality,
+        The study's results in the archive, as :func:`earlier_results` returns them: kind,
         SeriesInstanceUID and SOPInstanceUID of each.
     current : collection of str
-        SOPInstanceUIDs of the objects that are sent together with the report. An earlier
-        segmentation or map with one of these UIDs is not superseded and gets no reference.
+        SOPInstanceUIDs of the objects that are sent together with it. An earlier object of another
+        kind with one of these UIDs is not superseded and gets no reference.
 
     Returns
     -------
     list of str
-        SOPInstanceUIDs of the reports that it supersedes; empty where there are none. If the
-        archive has this report already, the list is empty and the dataset is not changed.
+        SOPInstanceUIDs of the objects of its kind that it supersedes; empty where there are none.
+        If the archive has this very object, the list is empty and the dataset is not changed.
     """
     found = list(earlier)
-    # UIDs follow from the content: the archive has this very report, which supersedes nothing.
+    # UIDs follow from the content: the archive has this very object, which supersedes nothing.
     if str(dataset.SOPInstanceUID) in {sop for _, _, sop in found}:
         return []
     # Objects that the report rests on are current, even if the archive has them from before.
-    own = evidence(dataset)
-    reports = [one for one in found if one[0] == "SR"]
-    kept = own | set(current)
-    others = [one for one in found if one[0] != "SR" and one[2] not in kept]
+    kept = evidence(dataset) | set(current)
+    kind = own_kind(dataset)
+    predecessors = [one for one in found if one[0] == kind]
+    others = [one for one in found if one[0] != kind and one[2] not in kept]
     study = str(dataset.StudyInstanceUID)
-    if reports:
-        dataset.PredecessorDocumentsSequence = [_reference(study, reports)]
-    if others:
+    if predecessors:
+        dataset.PredecessorDocumentsSequence = [_reference(study, predecessors)]
+    # An encapsulated document has no place for evidence; its study's report names the rest.
+    if others and kind == "SR":
         dataset.PertinentOtherEvidenceSequence = [_reference(study, others)]
-    return [sop for _, _, sop in reports]
-
-
-def _is_ours(dataset: Dataset) -> bool:
-    expected = SERIES.get(str(dataset.get("Modality", "")))
-    # As text: archives answer a number, a decimal string, or nothing.
-    if expected is None or str(dataset.get("SeriesNumber", "")) != str(expected[0]):
-        return False
-    # An archive may leave the description out, which is an optional key of a query.
-    return str(dataset.get("SeriesDescription") or expected[1]) == expected[1]
+    return [sop for _, _, sop in predecessors]
 
 
 def evidence(dataset: Dataset) -> set[str]:
@@ -148,11 +142,11 @@ def _reference(study: str, results: list[Earlier]) -> Dataset:
         series = Dataset()
         series.SeriesInstanceUID = uid
         series.ReferencedSOPSequence = []
-        for modality, series_uid, sop_uid in results:
+        for kind, series_uid, sop_uid in results:
             if series_uid != uid:
                 continue
             instance = Dataset()
-            instance.ReferencedSOPClassUID = SERIES[modality][2]
+            instance.ReferencedSOPClassUID = SERIES[kind].sop_class
             instance.ReferencedSOPInstanceUID = sop_uid
             series.ReferencedSOPSequence.append(instance)
         item.ReferencedSeriesSequence.append(series)

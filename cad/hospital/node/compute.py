@@ -152,7 +152,16 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         found = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
         _first([CadError(f.reason, hint=f.hint) for f in found.failures if not f.roi_id])
         with owned(run):
-            _, failures = deliver(run, cohort, None, "")
+            archive = settings.archive
+            _, failures = deliver(
+                run,
+                cohort,
+                None,
+                "",
+                pdf=archive.pdf,
+                capture=archive.capture,
+                language=archive.language,
+            )
         _first(failures)
         return len(objects(work)), time.perf_counter() - start
 

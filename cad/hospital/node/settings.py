@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydicom.datadict import tag_for_keyword
@@ -91,6 +91,12 @@ class ArchiveSettings(Section):
         what it may cost (docs/dicom.md)
     retry_seconds
         first wait after a failed sending
+    pdf
+        each man's sheet for the tumour board, too, as Encapsulated PDF
+    capture
+        the same sheet as Secondary Capture pictures
+    language
+        of the sheet
     commitment
         done only when the archive has promised to keep the result (DICOM only)
     commitment_seconds
@@ -103,6 +109,9 @@ class ArchiveSettings(Section):
     aet: str = "ANY-SCP"
     limits: ArchiveLimits = ArchiveLimits()
     retry_seconds: float = Field(10.0, gt=0)
+    pdf: bool = False
+    capture: bool = False
+    language: Literal["en", "de", "fr"] = "en"
     commitment: bool = False
     commitment_seconds: float = Field(300.0, gt=0)
     retry_most: float = Field(900.0, gt=0)

@@ -9,10 +9,16 @@ from cad.base.terms.text import interval_text, side_of_half
 from cad.folders.run_folder.results import Man, RegionResult, Results
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.plots import benign_limit, malignant_limit, measured, probability_text
-from cad.run.reports.regions import RegionView, cancer_words
+from cad.run.reports.regions import RegionView, cancer_words, histology_in
 from cad.run.reports.views import PatientView, StudyView
+from cad.run.reports.wording import ENGLISH, Wording
 
 _SCALES = {"pirads": "PI-RADS", "likert5": "Likert, 1 to 5", "percent": "%"}
+_AGREE = {
+    "agree": "the readers agree, on average {side}",
+    "differ": "the readers differ, on average {side}",
+    "are split": "the readers are split, on average {side}",
+}
 
 
 class Said(NamedTuple):
@@ -46,6 +52,7 @@ def headline(
     views: Sequence[RegionView],
     studies: Sequence[StudyView],
     models: Sequence[JsonObject],
+    words: Wording = ENGLISH,
 ) -> JsonObject:
     """Return the content of the head of one patient's page.
 
@@ -63,6 +70,8 @@ def headline(
         All studies of the patient.
     models : sequence of dict
         Name and training of each model that scored these regions.
+    words : Wording
+        The language; the views are in the same.
 
     Returns
     -------
@@ -80,33 +89,43 @@ def headline(
     said = [
         Said(
             view,
-            where_words(view, views),
-            tool_words(view),
-            readers_words(view.region, patient.readers),
-            action_words(view, man_reason),
+            where_words(view, views, words),
+            tool_words(view, words),
+            readers_words(view.region, patient.readers, words),
+            action_words(view, man_reason, words),
         )
         for view in views
     ]
     of = {id(one.view.region): one for one in said}
     note = metrics.patient_level.note if metrics.patient_level else ""
-    reliable = _reliable(results, metrics, patient, models, man)
+    reliable = _reliable(results, metrics, patient, models, man, words)
+    if _one_size(views):
+        reliable.append((words.say(_ONE_SIZE), True))
+    cancer = cancer_words(results, words)
+    place = _place(results, models, words)
     return {
-        "man": man_words(patient, man, cancer_words(results), _place(results, models), note),
-        "about": _about(patient, studies, man),
-        "reliable": [*reliable, (_ONE_SIZE, True)] if _one_size(views) else reliable,
+        "man": man_words(patient, man, cancer, place, note, words),
+        "about": _about(patient, studies, man, words),
+        "reliable": reliable,
         "said": said,
-        "lesions": [(of[id(region)], _first_to(patient, region)) for region in patient.head],
-        "rest": _rest(patient),
+        "lesions": [(of[id(region)], _first_to(patient, region, words)) for region in patient.head],
+        "rest": _rest(patient, words),
     }
 
 
-def _first_to(patient: PatientView, region: RegionResult) -> str:
-    firsts = {"the tool": patient.top, "the readers": patient.readers_first}
-    who = [name for name, first in firsts.items() if first is region]
-    return f"most suspicious to {' and '.join(who)}" if who else ""
+def _first_to(patient: PatientView, region: RegionResult, words: Wording) -> str:
+    of_tool = patient.top is region
+    of_readers = patient.readers_first is region
+    if of_tool and of_readers:
+        return words.say("most suspicious to the tool and the readers")
+    if of_tool:
+        return words.say("most suspicious to the tool")
+    if of_readers:
+        return words.say("most suspicious to the readers")
+    return ""
 
 
-def where_words(view: RegionView, views: Sequence[RegionView]) -> str:
+def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = ENGLISH) -> str:
     """Say where a region lies, how large it is and on which image.
 
     Parameters
@@ -115,31 +134,40 @@ def where_words(view: RegionView, views: Sequence[RegionView]) -> str:
         The region.
     views : sequence of RegionView
         All regions of the same man; if they have one size, the size is called unknown.
+    words : Wording
+        The language.
     """
-    words = {"diameter": "axial diameter ", "volume": ""}
-    size = [word + view.facts[key] for key, word in words.items() if key in view.facts]
+    size = []
+    if "diameter" in view.facts:
+        size.append(words.say("axial diameter {diameter}", diameter=view.facts["diameter"]))
+    if "volume" in view.facts:
+        size.append(view.facts["volume"])
     if _one_size(views):
-        size[-1] += " as drawn (true size unknown)"
-    parts = [view.place or "place not known (no gland mask, no zone)", *size, image_text(view)]
-    return ", ".join(parts)
+        size[-1] = words.say("{size} as drawn (true size unknown)", size=size[-1])
+    unknown = words.say("place not known (no gland mask, no zone)")
+    return ", ".join([view.place or unknown, *size, image_text(view, words)])
 
 
-def image_text(view: RegionView) -> str:
+def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
     """Say on which T2 image a region is largest: by the archive's numbers, else by slice.
 
     Parameters
     ----------
     view : RegionView
         The region.
+    words : Wording
+        The language.
     """
     if view.slice_number is None or view.z_mm is None:
-        return "not on the shown slices"
+        return words.say("not on the shown slices")
     if view.archive:
         return f"T2 {view.archive}"
-    return f"T2 slice {view.slice_number} (z {view.z_mm:.1f} mm)".replace("z -", "z −")
+    height = f"{view.z_mm:.1f}".replace("-", "−")
+    number = str(view.slice_number)
+    return words.say("T2 slice {number} (z {height} mm)", number=number, height=height)
 
 
-def tool_words(view: RegionView) -> str:
+def tool_words(view: RegionView, words: Wording = ENGLISH) -> str:
     """Say the probability of cancer in a region with its range, and what readers would say.
 
     Where no histology taught the model there is no probability of cancer, and the sentence names
@@ -149,35 +177,50 @@ def tool_words(view: RegionView) -> str:
     ----------
     view : RegionView
         The region.
+    words : Wording
+        The language.
     """
     region = view.region
     if region.probability is None:
-        return f"no probability of {view.cancer}"
-    belief = f"readers would call it malignant: {probability_text(region.belief)}"
+        return words.say("no probability of {cancer}", cancer=view.cancer)
+    belief = words.say(
+        "readers would call it malignant: {belief}", belief=probability_text(region.belief)
+    )
     if region.outline is not None:
         belief += f", {view.outline}"
     if not region.of_cancer:
         return belief
-    text = f"{probability_text(region.probability)} probability of {view.cancer}"
-    if region.probability_range is not None:
-        text += f" ({range_text(region.probability_range)} of many regions so judged)"
+    number = probability_text(region.probability)
+    if region.probability_range is None:
+        text = words.say(
+            "{probability} probability of {cancer}", probability=number, cancer=view.cancer
+        )
+    else:
+        text = words.say(
+            "{probability} probability of {cancer} ({range} of many regions so judged)",
+            probability=number,
+            cancer=view.cancer,
+            range=range_text(region.probability_range, words),
+        )
     return f"{text}; {belief}"
 
 
-def range_text(ends: tuple[float, float]) -> str:
+def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
     """Say a range of probabilities in whole per cent.
 
     Parameters
     ----------
     ends : (float, float)
         Lower and upper end.
+    words : Wording
+        The language.
     """
     low, high = ends
     # Outwards, so that the range holds its number as it is printed.
-    return f"{floor(100 * low):d} to {ceil(100 * high):d}%"
+    return words.say("{low} to {high}%", low=f"{floor(100 * low):d}", high=f"{ceil(100 * high):d}")
 
 
-def readers_words(region: RegionResult, readers: Sequence[str]) -> str:
+def readers_words(region: RegionResult, readers: Sequence[str], words: Wording = ENGLISH) -> str:
     """Say which score each reader gave a region, who gave none, and whether the readers agree.
 
     Parameters
@@ -186,21 +229,26 @@ def readers_words(region: RegionResult, readers: Sequence[str]) -> str:
         The region.
     readers : sequence of str
         All readers who scored any region of this man.
+    words : Wording
+        The language.
     """
     if not region.scores:
-        return "not scored by a reader"
+        return words.say("not scored by a reader")
     silent = [reader for reader in readers if reader not in dict(region.scores)]
-    given = ", ".join(f"{reader} {score}" for reader, score in region.scores)
+    text = ", ".join(f"{reader} {score}" for reader, score in region.scores)
     scales = set(region.scales.values())
-    scale = f" ({_SCALES.get(scales.pop(), '')})" if len(scales) == 1 else ""
-    none = f", none by {', '.join(silent)}" if silent else ""
+    if len(scales) == 1:
+        name = _SCALES.get(scales.pop(), "")
+        text += f" ({words.say(name) if name == _SCALES['likert5'] else name})"
+    if silent:
+        text += f", {words.say('none by {readers}', readers=', '.join(silent))}"
     if not region.readers_agree or region.readers_mean is None:
-        return f"{given}{scale}{none}"
-    side = side_of_half(region.readers_mean)
-    return f"{given}{scale}{none}; the readers {region.readers_agree}, on average {side}"
+        return text
+    side = words.say(side_of_half(region.readers_mean))
+    return f"{text}; {words.say(_AGREE[region.readers_agree], side=side)}"
 
 
-def action_words(view: RegionView, man_reason: Sequence[str] = ()) -> str:
+def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wording = ENGLISH) -> str:
     """Say what to do with a region and why; for a region that is referred, also who reads it again.
 
     Parameters
@@ -209,74 +257,122 @@ def action_words(view: RegionView, man_reason: Sequence[str] = ()) -> str:
         The region.
     man_reason : sequence of str
         Reasons that are already given for the man, and are not repeated.
+    words : Wording
+        The language.
     """
     region, limits = view.region, view.thresholds
-    known = _known_words(region)
+    known = _known_words(region, words)
     if region.decision == "":
-        why = "; ".join(region.decision_reason) or "see what was missing or failed"
+        why = _reasons(region.decision_reason, words)
+        if not why:
+            why = words.say("see what was missing or failed")
         if region.decision_reason and region.decision_reason == list(man_reason):
-            why = "as for the man"
-        return f"{known}; no decision of the tool: {why}" if known else f"No decision: {why}"
-    why = _why(region, limits)
+            why = words.say("as for the man")
+        if known:
+            return f"{known}; {words.say('no decision of the tool: {reason}', reason=why)}"
+        return words.say("No decision: {reason}", reason=why)
+    why = _why(region, limits, words)
     if known:
-        return f"{known}; the tool's decision: {region.decision}{f', {why}' if why else ''}"
+        decision = words.say(region.decision)
+        decided = words.say("the tool's decision: {decision}", decision=decision)
+        return f"{known}; {decided}, {why}" if why else f"{known}; {decided}"
     if region.decision == "refer":
-        return f"Refer to {_whom(region)}: {why}".rstrip(": ")
-    action = "Consider as a biopsy target" if region.decision == "malignant" else "Benign"
-    if not region.of_cancer:
-        action = f"On readers' suspicion, not on histology: {action[0].lower()}{action[1:]}"
-    return f"{action}: {why}" if why else action
+        several = len(region.scores) > 1
+        sentence = "Refer to a joint reading" if several else "Refer to a second radiologist"
+    elif region.decision == "malignant":
+        sentence = "Consider as a biopsy target"
+        if not region.of_cancer:
+            sentence = "On readers' suspicion, not on histology: consider as a biopsy target"
+    else:
+        sentence = "Benign"
+        if not region.of_cancer:
+            sentence = "On readers' suspicion, not on histology: benign"
+    return f"{words.say(sentence)}: {why}" if why else words.say(sentence)
 
 
-def _known_words(region: RegionResult) -> str:
+def _reasons(reasons: Sequence[str], words: Wording) -> str:
+    """Return the reasons that the run's tables hold, in the language of the page."""
+    return "; ".join(words.again(reason) for reason in reasons)
+
+
+def _known_words(region: RegionResult, words: Wording) -> str:
     """Say what histology leaves to be done with a region; empty where it does not tell."""
     if region.truth is None:
         return ""
+    histology = histology_in(region, words)
     if region.truth:
-        return f"Proven by histology ({region.histology_words}): no target of another biopsy"
-    text = f"No such cancer by histology ({region.histology_words})"
+        return words.say(
+            "Proven by histology ({histology}): no target of another biopsy", histology=histology
+        )
     if region.decision_model == "malignant":
-        return f"{text}: discuss whether the needle met it"
-    return f"{text}: nothing to be done"
+        return words.say(
+            "No such cancer by histology ({histology}): discuss whether the needle met it",
+            histology=histology,
+        )
+    return words.say(
+        "No such cancer by histology ({histology}): nothing to be done", histology=histology
+    )
 
 
-def _why(region: RegionResult, limits: tuple[float, float] | None) -> str:
+def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wording) -> str:
     """Say why a region's decision was made: the reasons against it, else where its number lies."""
     if region.decision == "refer" and region.decision_reason:
-        return "; ".join(region.decision_reason)
+        return _reasons(region.decision_reason, words)
     if not limits:
         return ""
     low, high = (probability_text(limit) for limit in limits)
-    p = probability_text(region.probability)
-    number = p if region.of_cancer else f"the readers' suspicion of {p}"
+    number = probability_text(region.probability)
+    if not region.of_cancer:
+        number = words.say("the readers' suspicion of {number}", number=number)
     if region.decision == "refer":
-        sides = f"{benign_limit(limits[0])}, {malignant_limit(limits[1])}"
-        return f"{number} lies between the site's limits for a region ({sides})"
-    side = f"above the site's limit of {high}"
+        return words.say(
+            "{number} lies between the site's limits for a region ({benign}, {malignant})",
+            number=number,
+            benign=_benign_limit(limits[0], words),
+            malignant=_malignant_limit(limits[1], words),
+        )
+    crossed = _crosses(region, limits)
     if region.decision == "benign":
-        side = f"below the site's limit of {low}"
-    return f"{number} is {side} for a region{_crossed(region, limits)}"
+        sentence = "{number} is below the site's limit of {limit} for a region"
+        if crossed:
+            sentence += ", but its range reaches above it"
+        return words.say(sentence, number=number, limit=low)
+    sentence = "{number} is above the site's limit of {limit} for a region"
+    if crossed:
+        sentence += ", but its range reaches below it"
+    return words.say(sentence, number=number, limit=high)
 
 
-def _crossed(region: RegionResult, limits: tuple[float, float]) -> str:
-    """Say that the range reaches over the limit of a decision."""
+def _benign_limit(threshold: float, words: Wording) -> str:
+    """Say the lower limit as :func:`cad.run.reports.plots.benign_limit` does."""
+    if threshold <= 0:
+        return words.say(benign_limit(threshold))
+    return words.say("benign below {limit}", limit=probability_text(threshold))
+
+
+def _malignant_limit(threshold: float, words: Wording) -> str:
+    """Say the upper limit as :func:`cad.run.reports.plots.malignant_limit` does."""
+    if threshold >= 1:
+        return words.say(malignant_limit(threshold))
+    return words.say("malignant above {limit}", limit=probability_text(threshold))
+
+
+def _crosses(region: RegionResult, limits: tuple[float, float]) -> bool:
+    """Tell whether the range reaches over the limit of a decision."""
     if region.probability_range is None:
-        return ""
-    malignant = region.decision == "malignant"
-    limit = limits[1] if malignant else limits[0]
+        return False
+    limit = limits[1] if region.decision == "malignant" else limits[0]
     low, high = region.probability_range
-    if not low < limit < high:
-        return ""
-    side = "below" if malignant else "above"
-    return f", but its range reaches {side} it"
-
-
-def _whom(region: RegionResult) -> str:
-    return "a joint reading" if len(region.scores) > 1 else "a second radiologist"
+    return low < limit < high
 
 
 def man_words(
-    patient: PatientView, man: Man | None, cancer: str, place: str, none: str = ""
+    patient: PatientView,
+    man: Man | None,
+    cancer: str,
+    place: str,
+    none: str = "",
+    words: Wording = ENGLISH,
 ) -> str:
     """Say what follows from the decision on a man, and give his probability with the reasons.
 
@@ -292,6 +388,8 @@ def man_words(
         Where in the man: ``in this man``, or ``in the outlined regions of this man``.
     none : str
         Why no man of the run has a probability; said where this man has none.
+    words : Wording
+        The language.
 
     Returns
     -------
@@ -301,105 +399,168 @@ def man_words(
     """
     top, head = patient.top, patient.head
     if top is None:
-        return ": no region of this man has a probability, see what was missing or failed."
+        why = words.say("no region of this man has a probability, see what was missing or failed.")
+        return f": {why}"
     order = [*head, *(region for region in patient.ranked if region not in head)]
     decision = man.decision if man is not None else patient.decision
-    follows = _follows(decision, order)
+    sentences = [_follows(decision, order, words)]
     reasons = man.decision_reason if man is not None else []
     if reasons:
-        follows += f" {_sentence('; '.join(reasons))}"
+        sentences.append(_sentence(_reasons(reasons, words)))
     elif decision == "refer" and not any(region.decision == "refer" for region in order):
-        follows += " Something is missing or failed, so that benign is not stated."
-    follows += _firsts(patient, top)
+        sentences.append(words.say("Something is missing or failed, so that benign is not stated."))
+    if len(patient.regions) > 1:
+        sentences.append(_firsts(patient, top, words))
     if man is None or man.probability is None:
-        why = f": {none}" if none else ""
-        return f"{follows} No probability of the whole man is calculated{why}."
-    text = f"{follows} Probability of {cancer} {place}: {probability_text(man.probability)}"
+        if none:
+            sentences.append(
+                words.say(
+                    "No probability of the whole man is calculated: {reason}.",
+                    reason=words.again(none),
+                )
+            )
+        else:
+            sentences.append(words.say("No probability of the whole man is calculated."))
+        return " ".join(sentences)
+    text = words.say(
+        "Probability of {cancer} {place}: {probability}",
+        cancer=cancer,
+        place=place,
+        probability=probability_text(man.probability),
+    )
     if man.probability_range is not None:
-        text += f" ({range_text(man.probability_range)} of many men so judged)"
-    if man.lower is None or decision in ("", "malignant"):
-        return f"{text}."
-    side = "below" if man.probability < man.lower else "not below"
-    limit = probability_text(man.lower)
-    return f"{text}, {side} the site's limit of {limit} for a man whose regions all are benign."
+        ends = range_text(man.probability_range, words)
+        text += f" ({words.say('{range} of many men so judged', range=ends)})"
+    if man.lower is not None and decision not in ("", "malignant"):
+        sentence = (
+            "below the site's limit of {limit} for a man whose regions all are benign"
+            if man.probability < man.lower
+            else "not below the site's limit of {limit} for a man whose regions all are benign"
+        )
+        text += f", {words.say(sentence, limit=probability_text(man.lower))}"
+    return " ".join([*sentences, f"{text}."])
 
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _follows(decision: str, order: Sequence[RegionResult]) -> str:
+def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> str:
     """Say what to do with a man's regions, which stand in the order in which to look at them."""
     unproven = [region for region in order if region.truth is None]
     proven = [region for region in order if region.truth]
     targets = [region for region in unproven if region.decision == "malignant"]
     again = [region for region in unproven if region.decision == "refer"]
-    whom = {_whom(region) for region in again}
-    to = whom.pop() if len(whom) == 1 else "another reading"
-    has = "have" if len(proven) > 1 else "has"
-    proof = f"{_regions(proven)} {has} cancer by histology" if proven else ""
+    proof = ""
+    if proven:
+        proof = words.count(
+            len(proven),
+            "{regions} has cancer by histology",
+            "{regions} have cancer by histology",
+            regions=_regions(proven, words),
+        )
     if decision == "malignant":
         clauses = []
         if targets:
-            clauses.append(f"consider {_regions(targets)} for biopsy")
+            named = _regions(targets, words)
+            clauses.append(words.say("consider {regions} for biopsy", regions=named))
         if again:
-            clauses.append(f"{_regions(again)} for {to}")
+            named = _regions(again, words)
+            clauses.append(words.say(_READ_AGAIN[_whom(again)], regions=named))
         if proof:
             clauses.append(proof)
         if not clauses:
-            clauses.append("histology is known of every region and found no such cancer")
+            clauses.append(words.say("histology is known of every region and found no such cancer"))
         return f": {'; '.join(clauses)}."
     if decision == "refer":
         # His own probability may be what keeps him from benign: then every region is read again.
         read = again or targets or unproven
         after = f"; {proof}" if proof else ""
         if not read:
-            return f": histology is known of every region{after}."
-        return f" to {to}: {_regions(read)}{after}."
+            return f": {words.say('histology is known of every region')}{after}."
+        to = words.say(_WHOM[_whom(again)])
+        return f" {to}: {_regions(read, words)}{after}."
     if decision == "benign":
-        return ": every region is."
+        return f": {words.say('every region is.')}"
     return f": {proof}." if proof else "."
 
 
-def _firsts(patient: PatientView, top: RegionResult) -> str:
-    """Name the tool's first region and the readers', where there is more than one region."""
-    if len(patient.regions) < 2:
-        return ""
-    first = f"{_regions([top])} ({probability_text(top.probability)})"
+_WHOM = {
+    "joint": "to a joint reading",
+    "second": "to a second radiologist",
+    "other": "to another reading",
+}
+_READ_AGAIN = {
+    "joint": "{regions} for a joint reading",
+    "second": "{regions} for a second radiologist",
+    "other": "{regions} for another reading",
+}
+
+
+def _whom(regions: Sequence[RegionResult]) -> str:
+    """Return who reads regions again: those who read them, jointly, or somebody for the first."""
+    whom = {"joint" if len(region.scores) > 1 else "second" for region in regions}
+    return whom.pop() if len(whom) == 1 else "other"
+
+
+def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
+    """Name the tool's first region and the readers'."""
+    number = probability_text(top.probability)
+    first = f"{_regions([top], words)} ({number})"
     theirs = patient.readers_first
-    if theirs is None or theirs is top:
-        return (
-            f" Most suspicious to the tool{'' if theirs is None else ' and the readers'}: {first}."
-        )
-    return f" Most suspicious: {first} to the tool, {_regions([theirs])} to the readers."
+    if theirs is None:
+        return words.say("Most suspicious to the tool: {first}.", first=first)
+    if theirs is top:
+        return words.say("Most suspicious to the tool and the readers: {first}.", first=first)
+    return words.say(
+        "Most suspicious: {first} to the tool, {second} to the readers.",
+        first=first,
+        second=_regions([theirs], words),
+    )
 
 
-def _regions(regions: Sequence[RegionResult]) -> str:
-    return f"region{'s' if len(regions) > 1 else ''} {', '.join(r.roi for r in regions)}"
+def _regions(regions: Sequence[RegionResult], words: Wording) -> str:
+    names = ", ".join(region.roi for region in regions)
+    return words.count(len(regions), "region {names}", "regions {names}", names=names)
 
 
-def _about(patient: PatientView, studies: Sequence[StudyView], man: Man | None) -> list[str]:
+def _about(
+    patient: PatientView, studies: Sequence[StudyView], man: Man | None, words: Wording
+) -> list[str]:
     """Return study date, scanner, field, age, PSA, its density, gland volume, what is missing."""
     known, unknown = [], []
     for study in studies:
-        known += study.acquired
+        known += [words.again(text) for text in study.acquired]
     region = patient.regions[0] if patient.regions else None
     age, psa = (region.age, region.psa) if region else (None, None)
     density = man.psa_density if man else None
     gland = next((study.gland_ml for study in studies if study.gland_ml), None)
-    for name, text in (
-        ("age", f"{age:g} years" if age is not None else ""),
-        ("PSA", f"PSA {measured(psa)} ng/mL" if psa is not None else ""),
-        ("PSA density", f"PSA density {density:.2f} ng/mL²" if density is not None else ""),
-        ("gland volume", f"gland {gland:.0f} mL" if gland else ""),
-    ):
-        known += [text] if text else []
-        unknown += [] if text else [name]
+    if age is None:
+        unknown.append(words.say("age"))
+    else:
+        known.append(words.say("{age} years", age=f"{age:g}"))
+    if psa is None:
+        unknown.append("PSA")
+    else:
+        known.append(f"PSA {measured(psa)} ng/mL")
+    if density is None:
+        unknown.append(words.say("PSA density"))
+    else:
+        known.append(words.say("PSA density {density} ng/mL²", density=f"{density:.2f}"))
+    if gland:
+        known.append(words.say("gland {volume} mL", volume=f"{gland:.0f}"))
+    else:
+        unknown.append(words.say("gland volume"))
     if not any(study.acquired for study in studies):
-        unknown.insert(0, "study date and scanner")
+        unknown.insert(0, words.say("study date and scanner"))
     missing = dict.fromkeys(name for study in studies for name in study.missing)
-    known.append(f"missing: {', '.join(missing)}" if missing else "no sequence missing")
-    return [*known, *([f"not known: {', '.join(unknown)}"] if unknown else [])]
+    if missing:
+        known.append(words.say("missing: {names}", names=", ".join(missing)))
+    else:
+        known.append(words.say("no sequence missing"))
+    if unknown:
+        known.append(words.say("not known: {names}", names=", ".join(unknown)))
+    return known
 
 
 def _reliable(
@@ -408,37 +569,57 @@ def _reliable(
     patient: PatientView,
     models: Sequence[JsonObject],
     man: Man | None,
+    words: Wording,
 ) -> list[tuple[str, bool]]:
     """Say on whom the model was trained, whether these regions are like them, and what failed."""
     simulated = bool(results.run.get("cohort_simulated"))
-    said = [_trained(metrics, models, simulated)]
+    sentences = [_trained(metrics, models, simulated, words)]
     if simulated:
-        said.insert(0, ("This patient is simulated.", True))
+        sentences.insert(0, (words.say("This patient is simulated."), True))
     unlike = [region for region in patient.ranked if region.unlike]
     compared = [region for region in patient.regions if region.compared]
     failures = len(patient.failures)
     if results.run.get("kind") == "predict":
-        images = dict.fromkeys(
-            part.split()[0].rstrip(":") for region in unlike for part in region.unlike.split(",")
-        )
         if unlike:
-            text = f"Unlike the training in {' and '.join(images)}: {_regions(unlike)}"
-            too = ", and so is the man's probability" if man and man.probability is not None else ""
-            said.append((f"{text}, less to be trusted{too}.", True))
+            sentence = "Unlike the training in {images}: {regions}, less to be trusted."
+            if man and man.probability is not None:
+                sentence = (
+                    "Unlike the training in {images}: {regions}, less to be trusted, and so is the "
+                    "man's probability."
+                )
+            images = dict.fromkeys(
+                part.split()[0].rstrip(":")
+                for region in unlike
+                for part in region.unlike.split(",")
+            )
+            named = words.say(" and ").join(images)
+            regions = _regions(unlike, words)
+            sentences.append((words.say(sentence, images=named, regions=regions), True))
         elif compared:
-            said.append(("No region is unlike those of the training.", False))
+            sentences.append((words.say("No region is unlike those of the training."), False))
         else:
-            said.append(("Not compared with the training: the model keeps no limits.", True))
+            sentences.append(
+                (words.say("Not compared with the training: the model keeps no limits."), True)
+            )
     if man is not None and man.probability is not None:
-        text = "The man's probability counts all his regions: it lies below none of them."
+        text = words.say(
+            "The man's probability counts all his regions: it lies below none of them."
+        )
         if man.unknown:
-            text += f" Not known of him: {man.unknown}."
-        said.append((text, False))
+            unknown = ", ".join(words.again(part) for part in man.unknown.split(", "))
+            text += f" {words.say('Not known of him: {unknown}.', unknown=unknown)}"
+        sentences.append((text, False))
     if not any(region.of_cancer for region in patient.regions):
-        said.append((_OF_READERS, True))
+        sentences.append((words.say(_OF_READERS), True))
     if failures:
-        said.append((f"{failures} result{'' if failures == 1 else 's'} failed, see below.", True))
-    return said
+        text = words.count(
+            failures,
+            "{number} result failed, see below.",
+            "{number} results failed, see below.",
+            number=str(failures),
+        )
+        sentences.append((text, True))
+    return sentences
 
 
 _OF_READERS = (
@@ -454,55 +635,88 @@ def _one_size(views: Sequence[RegionView]) -> bool:
     return len(views) >= 3 and len(sizes) == 1 and None not in sizes.pop()
 
 
-def _trained(metrics: Summary, models: Sequence[JsonObject], simulated: bool) -> tuple[str, bool]:
+def _trained(
+    metrics: Summary, models: Sequence[JsonObject], simulated: bool, words: Wording
+) -> tuple[str, bool]:
     """Say who trained the models and how well the run does; true where either asks for caution."""
     parts = []
     for model in models:
         training = model.get("training") or {}
-        kind = "simulated " if training.get("simulated") else ""
         described = str(model["name"])
         if "patients" in training:
-            described += f", trained on {training['patients']} {kind}patients"
+            sentence = "{name}, trained on {patients} patients"
+            if training.get("simulated"):
+                sentence = "{name}, trained on {patients} simulated patients"
+            described = words.say(sentence, name=described, patients=str(training["patients"]))
         stated = (model.get("prevalence") or {}).get("stated")
         if stated is not None:
-            described += f", moved to a place where {stated:.3g} of men have cancer"
+            moved = words.say(
+                "moved to a place where {share} of men have cancer", share=f"{stated:.3g}"
+            )
+            described += f", {moved}"
         parts.append(described)
-    text = (
-        f"Model {'; '.join(parts)}."
-        if parts
-        else ("Trained on the other patients of this run, this one left out.")
-    )
+    if parts:
+        text = words.say("Model {models}.", models="; ".join(parts))
+    else:
+        text = words.say("Trained on the other patients of this run, this one left out.")
     caution = any((model.get("training") or {}).get("simulated") for model in models)
     if caution and not simulated:
-        text += " Its accuracy in real patients is not known."
-    measured = metrics.histology
-    if measured is not None and isfinite(measured.auc.lower):
-        chance = measured.auc.lower <= 0.5
-        text += (
-            f" Against histology AUC {interval_text(measured.auc, 2)} (95% interval, "
-            f"{measured.n} regions of {measured.patients} patients)"
-            f"{': it may be no better than guessing' if chance else ''}."
+        text += f" {words.say('Its accuracy in real patients is not known.')}"
+    histology = metrics.histology
+    if histology is not None and isfinite(histology.auc.lower):
+        chance = histology.auc.lower <= 0.5
+        sentence = (
+            "Against histology AUC {auc} (95% interval, {regions} regions of {patients} patients)."
         )
+        if chance:
+            sentence = (
+                "Against histology AUC {auc} (95% interval, {regions} regions of {patients} "
+                "patients): it may be no better than guessing."
+            )
+        counted = words.say(
+            sentence,
+            auc=interval_text(histology.auc, 2),
+            regions=str(histology.n),
+            patients=str(histology.patients),
+        )
+        text += f" {counted}"
         caution = caution or chance
     return text, caution
 
 
-def _place(results: Results, models: Sequence[JsonObject]) -> str:
+def _place(results: Results, models: Sequence[JsonObject], words: Wording) -> str:
     """Say where in the man his probability looks for cancer."""
     described = [*models, results.run]
     for model in described:
         joint = model.get("joint")
+        if joint and not joint.get("leak"):
+            return words.say("in the outlined regions of this man")
         if joint:
-            return "in this man" if joint.get("leak") else "in the outlined regions of this man"
-    return "in this man"
+            break
+    return words.say("in this man")
 
 
-def _rest(patient: PatientView) -> str:
+def _rest(patient: PatientView, words: Wording) -> str:
     """Say in which order the rows stand, and count the regions that have none."""
-    named = {"": "without a decision", "refer": "referred"}
-    words = [named.get(r.decision, r.decision) for r in patient.ranked if r not in patient.head]
-    counted = [f"{words.count(word)} {word}" for word in dict.fromkeys(words)]
-    parts = [f"Not shown here and not on the map: {', '.join(counted)}."] if counted else []
+    named = {
+        "": "{number} without a decision",
+        "refer": "{number} referred",
+        "malignant": "{number} malignant",
+        "benign": "{number} benign",
+    }
+    decisions = [region.decision for region in patient.ranked if region not in patient.head]
+    counted = []
+    for decision in dict.fromkeys(decisions):
+        number = str(decisions.count(decision))
+        counted.append(words.say(named[decision], number=number))
+    parts = []
+    if counted:
+        listed = ", ".join(counted)
+        parts.append(words.say("Not shown here and not on the map: {regions}.", regions=listed))
     if len(patient.head) > 2:
-        parts.append("Order: the tool's first, the readers' first, then by decision and suspicion.")
+        parts.append(
+            words.say(
+                "Order: the tool's first, the readers' first, then by decision and suspicion."
+            )
+        )
     return " ".join(parts)

@@ -16,15 +16,15 @@ from cad.base.reading import read_text, reading
 from cad.base.terms.measures import MEASURES
 from cad.base.terms.text import interval_text
 from cad.folders.run_folder.blinding import open_results
-from cad.folders.run_folder.results import RegionResult, Results, read_results
+from cad.folders.run_folder.results import Results, read_results
 from cad.learning.evaluation.summary import Summary
+from cad.run.reports.content import patient_content
 from cad.run.reports.figures import draw_figures, inline
-from cad.run.reports.headline import headline
 from cad.run.reports.images import SCALE_BAR_MM
 from cad.run.reports.plots import benign_limit, malignant_limit, probability_text
 from cad.run.reports.printed import findings, learned, promises
 from cad.run.reports.sectors import map_lines
-from cad.run.reports.views import PatientView, list_patients, study_views
+from cad.run.reports.views import PatientView, list_patients
 
 _THREADS = 2
 TEMPLATES = Path(__file__).parent / "templates"
@@ -91,24 +91,22 @@ def _patient_page(
     patient: PatientView,
     around: tuple[PatientView | None, PatientView | None],
 ) -> str:
-    studies = study_views(results, patient)
+    content = patient_content(results, metrics, patient)
+    studies = content.studies
+    regions = content.regions
     viewers = [s.viewer for s in studies if s.viewer is not None]
-    regions = [r for s in studies for r in s.regions]
     if not patient.blinded:  # the order would say what is hidden
-        ranked = [*map(id, [*patient.head, *patient.ranked])]
-        regions.sort(key=lambda view: ranked.index(id(view.region)))
         order = [view.region.roi for view in regions]
         for viewer in viewers:
             viewer["regions"].sort(key=lambda region: order.index(region["id"]))
-    models = _models(results, patient.regions)
     return template("patient.html.j2").render(
         **_common(results),
         patient=patient,
         before=around[0],
         after=around[1],
-        models=models,
+        models=content.models,
         studies=studies,
-        head=headline(results, metrics, patient, regions, studies, models),
+        head=content.head,
         regions=regions,
         has_pirads=any(v.pirads for v in regions),
         of_cancer=any(v.region.of_cancer for v in regions),
@@ -186,14 +184,6 @@ def _common(results: Results) -> JsonObject:
         "thresholds": results.thresholds,
         "scale_bar": SCALE_BAR_MM,
     }
-
-
-def _models(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:
-    """List the run's models that scored these regions, with their training."""
-    said = results.run.get("model") or {}
-    known = said.get("models") or {said.get("name"): said}
-    names = dict.fromkeys(region.model for region in regions if region.model)
-    return [{"name": name, "training": None, **known.get(name, {})} for name in names]
 
 
 def _record(run: JsonObject) -> list[tuple[str, str]]:

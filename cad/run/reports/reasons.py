@@ -9,6 +9,7 @@ from cad.base.terms.features import LEVELS, SPREADS
 from cad.folders.run_folder.results import Reason
 from cad.mri.columns import Column
 from cad.run.reports.plots import measured
+from cad.run.reports.wording import ENGLISH, Wording
 
 MOST_PHRASES = 3
 """Phrases of the sentence that stands beside a region's number."""
@@ -89,9 +90,18 @@ class ReasonSum:
 
     @property
     def sentence(self) -> str:
+        """Return :meth:`sentence_in` English."""
+        return self.sentence_in(ENGLISH)
+
+    def sentence_in(self, words: Wording) -> str:
         """Say in a line what raised and what lowered the belief, in a radiologist's words.
 
         There are at most three phrases. Where no strong family has one the sentence says so.
+
+        Parameters
+        ----------
+        words : Wording
+            The language.
         """
         raised: list[str] = []
         lowered: list[str] = []
@@ -101,13 +111,15 @@ class ReasonSum:
             side = raised if bar.contribution > 0 else lowered
             if bar.dictated not in side and len(raised) + len(lowered) < MOST_PHRASES:
                 side.append(bar.dictated)
+        up = ", ".join(words.say(phrase) for phrase in raised)
+        down = ", ".join(words.say(phrase) for phrase in lowered)
         if raised and lowered:
-            return f"Raised by {', '.join(raised)}; lowered by {', '.join(lowered)}."
+            return words.say("Raised by {raised}; lowered by {lowered}.", raised=up, lowered=down)
         if raised:
-            return f"Raised by {', '.join(raised)}."
+            return words.say("Raised by {raised}.", raised=up)
         if lowered:
-            return f"Lowered by {', '.join(lowered)}."
-        return "Moved most by measures without a word of their own: see the features."
+            return words.say("Lowered by {lowered}.", lowered=down)
+        return words.say("Moved most by measures without a word of their own: see the features.")
 
 
 def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> ReasonSum | None:

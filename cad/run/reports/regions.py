@@ -11,6 +11,7 @@ from cad.run.reports.images import KeyImage, StudyImages, key_images, key_slice
 from cad.run.reports.plots import CurvePlot, curve_plot, measured, probability_text
 from cad.run.reports.reasons import ReasonSum, reason_sum
 from cad.run.reports.sectors import Mark, mark
+from cad.run.reports.wording import ENGLISH, Wording
 
 KEY_LAYERS = ("t2w", "adc", "hbv", "enhancement")
 # A page warns of a fit below this; the limit changes no number.
@@ -95,7 +96,9 @@ class RegionView:
         return " ".join(given)
 
 
-def region_view(results: Results, region: RegionResult, images: StudyImages | None) -> RegionView:
+def region_view(
+    results: Results, region: RegionResult, images: StudyImages | None, words: Wording = ENGLISH
+) -> RegionView:
     """Put together what the page shows of a region.
 
     Parameters
@@ -106,6 +109,8 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
         One of its regions.
     images : StudyImages or None
         The region's study; None where its images cannot be shown.
+    words : Wording
+        The language of place, outline and curve type.
     """
     known = images.rois.get(region.roi, {}) if images else {}
     z = key_slice(images, region.label) if images else None
@@ -118,7 +123,7 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
         anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
         thresholds=limits,
         where=_where(region, place, in_image),
-        place=_place_words(region, place, in_image),
+        place=_place_words(region, place, in_image, words),
         # A dot beside the sector that a person named would contradict it.
         sector=mark(sector, None if region.sector else place) if sector else None,
         images=key_images(images, region.label, _key_layers(images)) if images else [],
@@ -126,7 +131,7 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
         z_mm=None if z is None or images is None else float(images.z_mm[z]),
         archive=_archive(images, "t2w", z),
         archive_adc=_archive(images, "adc", z),
-        facts=_facts(known),
+        facts=_facts(known, words),
         fit=", ".join(
             f"{t} {measured(float(known[k]), unit)}"
             for k, t, unit in _FIT
@@ -136,31 +141,50 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
         no_curve=_no_curve(images),
         reasons=reason_sum(results.reasons.get((region.study, region.roi), []), results.columns),
         warnings=[*region.warnings, *_display_warnings(known, images)],
-        cancer=cancer_words(results),
-        outline=outline_words(region),
+        cancer=cancer_words(results, words),
+        outline=outline_words(region, words),
     )
 
 
-def cancer_words(results: Results) -> str:
+def cancer_words(results: Results, words: Wording = ENGLISH) -> str:
     """Name a run's malignant outcome: ``cancer of ISUP 2 or more``, or ``cancer``.
 
     Parameters
     ----------
     results : Results
         Content of the run folder.
+    words : Wording
+        The language.
     """
     labels = (results.run.get("settings") or {}).get("labels") or {}
     grade = labels.get("isup_min", 2)
-    return f"cancer of ISUP {grade} or more" if grade > 1 else "cancer"
+    if grade > 1:
+        return words.say("cancer of ISUP {grade} or more", grade=str(grade))
+    return words.say("cancer")
 
 
-def outline_words(region: RegionResult) -> str:
+def histology_in(region: RegionResult, words: Wording) -> str:
+    """Say what histology says of a region in a language; empty where nothing is known.
+
+    Parameters
+    ----------
+    region : RegionResult
+        The region.
+    words : Wording
+        The language.
+    """
+    return ", ".join(words.again(part) for part in region.histology_words.split(", ") if part)
+
+
+def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
     """Say how far a region's belief moves with its outline.
 
     Parameters
     ----------
     region : RegionResult
         Holds the lowest and highest belief over several outlines.
+    words : Wording
+        The language.
 
     Returns
     -------
@@ -171,12 +195,22 @@ def outline_words(region: RegionResult) -> str:
     if region.outline is None:
         return ""
     low, high = (probability_text(value) for value in region.outline)
-    how = (
-        "when the outline moves by about a millimetre"
-        if region.outlines.endswith(REDRAWN)
-        else f"over the outlines of {region.outlines}"
+    if region.outlines.endswith(REDRAWN):
+        if low == high:
+            return words.say("stays at {low} when the outline moves by about a millimetre", low=low)
+        return words.say(
+            "between {low} and {high} when the outline moves by about a millimetre",
+            low=low,
+            high=high,
+        )
+    if low == high:
+        return words.say("stays at {low} over the outlines of {who}", low=low, who=region.outlines)
+    return words.say(
+        "between {low} and {high} over the outlines of {who}",
+        low=low,
+        high=high,
+        who=region.outlines,
     )
-    return f"stays at {low} {how}" if low == high else f"between {low} and {high} {how}"
 
 
 def _key_layers(images: StudyImages) -> tuple[str, ...]:
@@ -187,21 +221,36 @@ def _key_layers(images: StudyImages) -> tuple[str, ...]:
 
 
 def _place_words(
-    region: RegionResult, place: JsonObject | None, in_image: JsonObject | None
+    region: RegionResult,
+    place: JsonObject | None,
+    in_image: JsonObject | None,
+    words: Wording,
 ) -> str:
     """Say in whole words where a region lies, and from what that is known."""
     if region.sector or place is not None or in_image is None:
-        return re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place, in_image))
-    parts = [WORDS.get(region.zone, region.zone)] if region.zone else []
-    distance = abs(float(in_image["left_mm"]))
+        where = re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place, in_image))
+        return words.again(where)
+    parts = [words.again(WORDS.get(region.zone, region.zone))] if region.zone else []
+    distance = f"{abs(float(in_image['left_mm'])):.0f}"
     if in_image["side"] == "midline":
-        parts.append("at the image's midline")
+        parts.append(words.say("at the image's midline"))
+    elif in_image["side"] == "left":
+        parts.append(words.say("{distance} mm left of the image's midline", distance=distance))
     else:
-        parts.append(f"{distance:.0f} mm {in_image['side']} of the image's midline")
-    parts.append(f"{in_image['third']} third of the stack")
+        parts.append(words.say("{distance} mm right of the image's midline", distance=distance))
+    parts.append(words.say(_THIRDS[in_image["third"]]))
     if in_image["depth"]:
-        parts.append(f"{in_image['depth']} among the regions")
-    return f"{', '.join(parts)} (by the image: no gland mask)"
+        parts.append(words.say(_DEPTHS[in_image["depth"]]))
+    where = ", ".join(parts)
+    return words.say("{where} (by the image: no gland mask)", where=where)
+
+
+_THIRDS = {
+    "upper": "upper third of the stack",
+    "middle": "middle third of the stack",
+    "lower": "lower third of the stack",
+}
+_DEPTHS = {"anterior": "anterior among the regions", "posterior": "posterior among the regions"}
 
 
 def _where(region: RegionResult, place: JsonObject | None, in_image: JsonObject | None) -> str:
@@ -227,7 +276,7 @@ def _archive(images: StudyImages | None, key: str, z: int | None) -> str:
     return f"series {found['series']}" + (f" image {image}" if image is not None else "")
 
 
-def _facts(known: JsonObject) -> dict[str, str]:
+def _facts(known: JsonObject, words: Wording) -> dict[str, str]:
     """Return the measurements as text by name."""
     found = {
         name: measured(float(known[key]), unit)
@@ -241,7 +290,7 @@ def _facts(known: JsonObject) -> dict[str, str]:
         found["diameter"] = f"{known['diameter_mm']:.1f} mm"
     kind = known.get("curve_type")
     if kind is not None:
-        found["curve type"] = CURVE_TYPES[int(kind)]
+        found["curve type"] = words.say(CURVE_TYPES[int(kind)])
     return found
 
 

@@ -14,6 +14,7 @@ from cad.run.reports.alignment import AlignmentView, alignments
 from cad.run.reports.images import StudyImages, read_images, viewers_of
 from cad.run.reports.plots import probability_text
 from cad.run.reports.regions import RegionView, region_view
+from cad.run.reports.wording import ENGLISH, Wording
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,9 @@ def _today(patient: PatientView) -> tuple[bool, int, float, str]:
     return False, urgency, -patient.order, patient.patient
 
 
-def study_views(results: Results, patient: PatientView) -> list[StudyView]:
+def study_views(
+    results: Results, patient: PatientView, *, scroller: bool = True, words: Wording = ENGLISH
+) -> list[StudyView]:
     """Return a view of each study of a patient, sorted by study id.
 
     Modalities that a study lacks are also added to ``patient.missing``.
@@ -249,6 +252,10 @@ def study_views(results: Results, patient: PatientView) -> list[StudyView]:
         Content of the run folder.
     patient : PatientView
         The patient.
+    scroller : bool
+        Whether slices are compressed for the slice viewer; paper has none.
+    words : Wording
+        The language in which regions are described.
 
     Returns
     -------
@@ -270,13 +277,15 @@ def study_views(results: Results, patient: PatientView) -> list[StudyView]:
             if isinstance(images, str):
                 raise CadError(images)
             with reading(name, "the study's images cannot be shown"):
-                views.append(_study_view(results, name, own, failures, images))
+                views.append(_study_view(results, name, own, failures, images, words))
                 patient.missing.update(views[-1].missing)
                 shown.append((len(views) - 1, own, images))
         except CadError as error:
-            regions = [region_view(results, r, None) for r in own]
+            regions = [region_view(results, r, None, words) for r in own]
             lost = error.problem if own else ""
             views.append(StudyView(name, regions, None, 0, [], [], failures, lost=lost))
+    if not scroller:
+        return views
     try:
         with reading(patient.patient, "the slices cannot be shown"):
             viewers = viewers_of([images for _, _, images in shown])
@@ -293,11 +302,12 @@ def _study_view(
     own: list[RegionResult],
     failures: list[dict[str, str]],
     images: StudyImages,
+    words: Wording,
 ) -> StudyView:
     """Return the views of a study whose images can be read, its scroller apart."""
     return StudyView(
         study=name,
-        regions=[region_view(results, r, images) for r in own],
+        regions=[region_view(results, r, images, words) for r in own],
         viewer=None,
         n_slices=len(images.z_mm),
         missing=[short_name(m) for m in images.meta.get("missing", [])],

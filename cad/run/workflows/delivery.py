@@ -25,11 +25,14 @@ def deliver(
     audit: Path | None = None,
     fhir: bool = False,
     objects: bool = True,
+    pdf: bool = False,
+    capture: bool = False,
+    language: str = "en",
 ) -> tuple[list[str], list[CadError]]:
     """Write a run's results for each study as DICOM, and send them to an archive if one is given.
 
-    The DICOM objects are a report (SR), the outlines (SEG), and the probability map if there is
-    one.
+    The DICOM objects are a report (SR), the outlines (SEG), the probability map if there is one,
+    and the sheet for the tumour board if it is asked for.
 
     Parameters
     ----------
@@ -50,6 +53,10 @@ def deliver(
     objects : bool
         Whether to keep the DICOM objects in the run folder. If not, reports are made in a temporary
         folder for the bundles.
+    pdf, capture : bool
+        Whether to write the man's sheet, too, as Encapsulated PDF and as Secondary Capture.
+    language : str
+        Of the sheet: ``en``, ``de`` or ``fr``.
 
     Returns
     -------
@@ -75,6 +82,15 @@ def deliver(
             maps, unmapped = write_maps(run, cohort, folder)
             files = files + maps
             failures = failures + unmapped
+            if pdf or capture:
+                # Imported here: matplotlib, for those who want a sheet.
+                from cad.run.workflows.sheets import write_sheets
+
+                sheets, unwritten = write_sheets(
+                    run, cohort, folder, pdf=pdf, capture=capture, language=language
+                )
+                files = files + sheets
+                failures = failures + unwritten
             lines = [f"wrote {len(files)} DICOM objects to {folder}"]
         if fhir:
             reports = [path for path in files if path.name.endswith("_SR.dcm")]

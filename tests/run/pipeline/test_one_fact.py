@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from dicom_files import needs
 
 from cad.dicom.out.fhir import read_fhir, write_fhir
 from cad.dicom.out.results import write_sr_and_seg
 from cad.dicom.out.sr_reader import PROBABILITY, read_report
 from cad.folders.cohort import read_cohort
+from cad.folders.run_folder.results import read_results
+from cad.learning.evaluation.summary import Summary
 from cad.learning.labels.consensus import malignant
 from cad.mri.imaging.nifti import read_volume, sidecar_path
 from cad.mri.imaging.study_files import image_path
@@ -24,10 +29,14 @@ from cad.run.execution.options import HERE
 from cad.run.model.bundle import load_bundle
 from cad.run.pipeline import predict_cohort, run_pipeline, train_model
 from cad.run.reports.plots import probability_text
+from cad.run.reports.printed import regions_as_json
+from cad.run.reports.sheet import draw_sheet
+from cad.run.reports.views import list_patients
 from cad.run.stages.emit import Emitted
 
 CODES = {"21594007": "malignant", "30807003": "benign", "refer": "refer"}
 WORDS = ("malignant", "refer", "benign")
+MEN = int(os.environ.get("CAD_MEN", "200"))
 CHOOSE = ("where", "select", "mask", "map", "cut", "choose", "searchsorted", "digitize")
 
 
@@ -144,6 +153,69 @@ def disagreements(said: Emitted, root: Path, dicom: Path, isup_min: int = 2) -> 
     return found
 
 
+CALLS = {"malignant": "■ Malignant", "refer": "◇ Refer", "benign": "○ Benign", "": "No decision"}
+
+
+def sheet_disagreements(run: Path, only: frozenset[str] | None = None) -> list[str]:
+    """Return where the sheets on paper and ``--json`` state other facts than the table of a run.
+
+    The text of a sheet is what another program finds in its PDF.
+    """
+    needs("pdftotext")
+    table = pd.read_csv(run / "probabilities.csv", dtype={"roi_id": str})
+    table = table.fillna({"decision": "", "patient_decision": ""})
+    results = read_results(run)
+    metrics = Summary.from_dict(results.metrics)
+    printed = {(one["study_id"], one["roi_id"]): one for one in regions_as_json(results)}
+    found = []
+    for patient in list_patients(results):
+        if only is not None and patient.patient not in only:
+            continue
+        document = draw_sheet(results, metrics, patient).pdf
+        command = ["pdftotext", "-raw", "-", "-"]
+        done = subprocess.run(command, input=document, check=True, capture_output=True)
+        text = " ".join(done.stdout.decode().split())
+        rows = table[table["participant_id"] == patient.patient]
+        if rows.empty:
+            continue
+        # Every lesion of the sheet begins with its region's name and ends before the next one.
+        lesions = re.split(r"(?=Region \S+(?:, most suspicious to [a-z ]+)?; decision: )", text)
+        head = lesions[0]
+        wanted = [patient.patient, CALLS[rows["patient_decision"].iloc[0]]]
+        whole = rows["patient_probability"].iloc[0] if "patient_probability" in rows else np.nan
+        if np.isfinite(whole):
+            wanted.append(f": {probability_text(whole)}")
+        found += [f"{patient.patient}, sheet: no {word!r}" for word in wanted if word not in head]
+        shown = {}
+        for lesion in lesions[1:]:
+            shown[lesion.split(";")[0].split(",")[0].removeprefix("Region ")] = lesion
+        named = {region.roi for region in patient.head}
+        if set(shown) != named:
+            found.append(f"{patient.patient}, sheet: lesions {sorted(shown)}, not {sorted(named)}")
+        for row in rows.itertuples():
+            name = f"{patient.patient} {row.roi_id}"
+            one = printed[row.study_id, row.roi_id]
+            same_json = (one["decision"], one["patient_decision"])
+            if same_json != (row.decision, row.patient_decision):
+                found.append(f"{name}, --json: {same_json}")
+            for key in ("probability", "belief"):
+                value = getattr(row, key)
+                told = np.nan if one[key] is None else one[key]
+                if not np.array_equal([value], [told], equal_nan=True):
+                    found.append(f"{name}, --json: {key} {told}, {value} in the table")
+            if row.roi_id not in shown:
+                continue
+            words = [f"decision: {CALLS[row.decision]}"]
+            if row.probability_of == "histology":
+                words.append(f"{probability_text(row.probability)} probability of cancer")
+            if np.isfinite(row.probability):
+                words.append(f"readers would call it malignant: {probability_text(row.belief)}")
+            found += [
+                f"{name}, sheet: no {word!r}" for word in words if word not in shown[row.roi_id]
+            ]
+    return found
+
+
 def _reports(run: Path, root: Path, out: Path) -> list[Path]:
     give_source(root)
     files, failures = write_sr_and_seg(run, root, out)
@@ -197,10 +269,23 @@ def test_a_validation_and_a_prediction_state_one_thing_each(
     assert disagreements(validated, root, tmp_path / "a") == []
     assert disagreements(known, root, tmp_path / "b") == []
     assert card_disagreements(model) == []
+    assert sheet_disagreements(known.out, frozenset({"sub-0001"})) == []
     # ... and the test sees a second statement.
     index = known.out / "report" / "index.html"
     index.write_text(re.sub(r'data-counts="\d+', 'data-counts="99', index.read_text()))
     assert any("index counts" in text for text in disagreements(known, root, tmp_path / "c"))
+
+
+@pytest.mark.slow
+def test_two_hundred_men_state_one_thing_each(tmp_path: Path) -> None:
+    """Table, page, index, terminal, SR, FHIR, JSON and paper of 200 men: 0 contradictions."""
+    from cad.evidence.phantom import simulate
+
+    root = tmp_path / "cohort"
+    simulate(root, patients=MEN, seed=65, light=True)
+    predicted = predict_cohort(["phantom-psvm"], root, tmp_path / "run", HERE)
+    assert disagreements(predicted, root, tmp_path / "dicom") == []
+    assert sheet_disagreements(predicted.out) == []
 
 
 @pytest.mark.slow

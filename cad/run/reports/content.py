@@ -1,0 +1,80 @@
+"""What a man's page and his sheet on paper say of him: put together once, for both."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from cad.base.files import JsonObject
+from cad.folders.run_folder.results import RegionResult, Results
+from cad.learning.evaluation.summary import Summary
+from cad.run.reports.headline import headline
+from cad.run.reports.regions import RegionView
+from cad.run.reports.views import PatientView, StudyView, study_views
+from cad.run.reports.wording import ENGLISH, Wording
+
+
+class PatientContent(NamedTuple):
+    """Hold what is shown of one man.
+
+    Parameters
+    ----------
+    studies : list of StudyView
+        His studies.
+    regions : list of RegionView
+        All his regions, the first to look at on top; of a man who is held back in the order of his
+        studies.
+    models : list of dict
+        Name and training of each model that scored his regions.
+    head : dict
+        What :func:`cad.run.reports.headline.headline` returns.
+    """
+
+    studies: list[StudyView]
+    regions: list[RegionView]
+    models: list[JsonObject]
+    head: JsonObject
+
+
+def patient_content(
+    results: Results,
+    metrics: Summary,
+    patient: PatientView,
+    *,
+    scroller: bool = True,
+    words: Wording = ENGLISH,
+) -> PatientContent:
+    """Put together what is shown of one man.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder.
+    metrics : Summary
+        Measures of the run.
+    patient : PatientView
+        The man.
+    scroller : bool
+        Whether slices are compressed for the slice viewer.
+    words : Wording
+        The language.
+
+    Returns
+    -------
+    PatientContent
+        What the page and the sheet say.
+    """
+    studies = study_views(results, patient, scroller=scroller, words=words)
+    regions = [region for study in studies for region in study.regions]
+    if not patient.blinded:  # the order would say what is hidden
+        ranked = [*map(id, [*patient.head, *patient.ranked])]
+        regions.sort(key=lambda view: ranked.index(id(view.region)))
+    models = _models(results, patient.regions)
+    head = headline(results, metrics, patient, regions, studies, models, words)
+    return PatientContent(studies, regions, models, head)
+
+
+def _models(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:
+    """List the run's models that scored these regions, with their training."""
+    model = results.run.get("model") or {}
+    known = model.get("models") or {model.get("name"): model}
+    names = dict.fromkeys(region.model for region in regions if region.model)
+    return [{"name": name, "training": None, **known.get(name, {})} for name in names]

@@ -1,0 +1,570 @@
+"""Draw on sheets of A4 in millimetres: wrapped text, pictures, and the drawings of pages."""
+
+import base64
+import hashlib
+import io
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from cad.base.doors import door
+from cad.run.reports.plots import HEIGHT, WIDTH, CurvePlot
+
+PAGE_WIDTH = 210.0
+PAGE_HEIGHT = 297.0
+MARGIN = 12.0
+"""White border at the left and at the right, mm."""
+TOP = 6.0
+BOTTOM = 290.0
+"""Where the content of a sheet begins and ends, mm from its upper edge."""
+_MM_PER_INCH = 25.4
+_MM_PER_POINT = _MM_PER_INCH / 72
+_LINE = 1.25
+"""Distance of two lines in sizes of their type."""
+_RISE = 0.93
+"""Distance of the base line from the top of its line, in sizes of the type."""
+CAPTURE_DPI = 150
+_PEN = re.compile(r"([Mhvz])([^Mhvz]*)")
+
+INK = "#15191c"
+DIM = "#4a535b"
+RULE = "#c4c9ce"
+ACCENT = "#0b5a97"
+CAUTION = "#6b5600"
+COLOURS = {"malignant": "#a63c05", "refer": "#6b5600", "benign": "#0b5a97", "": DIM}
+"""Colour of each decision, as in the style sheet of printed pages."""
+
+
+class Run(NamedTuple):
+    """Hold a piece of text in one style.
+
+    Parameters
+    ----------
+    text : str
+        A run that does not begin with a space is joined to the word before it.
+    bold : bool
+        Whether it is heavy.
+    colour : str
+        Its colour.
+    """
+
+    text: str
+    bold: bool = False
+    colour: str = INK
+
+
+Passage = list[Run]
+"""A paragraph."""
+
+
+def line_height(size: float) -> float:
+    """Return the height of a line of type in mm.
+
+    Parameters
+    ----------
+    size : float
+        Size of the type in points.
+    """
+    return size * _LINE * _MM_PER_POINT
+
+
+def text_width(text: str, size: float, bold: bool = False) -> float:
+    """Return the width of a text in mm.
+
+    Parameters
+    ----------
+    text : str
+        One line.
+    size : float
+        Size of the type in points.
+    bold : bool
+        Whether it is heavy.
+    """
+    return _points(text, bold) * size / 10 * _MM_PER_POINT
+
+
+def wrapped(passages: Sequence[Passage], width: float, size: float) -> list[Passage]:
+    """Break paragraphs into lines, between words; a word that is too long is cut.
+
+    Parameters
+    ----------
+    passages : sequence of Passage
+        The paragraphs.
+    width : float
+        Longest line, mm.
+    size : float
+        Size of the type in points.
+
+    Returns
+    -------
+    list of Passage
+        The lines.
+    """
+    lines: list[Passage] = []
+    for passage in passages:
+        line: Passage = []
+        used = 0.0
+        for word in _words(passage, width, size):
+            needed = sum(text_width(run.text, size, run.bold) for run in word)
+            space = text_width(" ", size, word[0].bold) if line else 0.0
+            if line and used + space + needed > width:
+                lines.append(line)
+                line = []
+                used = 0.0
+                space = 0.0
+            if line:
+                line = [*line, Run(" ", word[0].bold, word[0].colour)]
+            line = [*line, *word]
+            used += space + needed
+        lines.append(line)
+    return lines
+
+
+def _words(passage: Passage, width: float, size: float) -> list[Passage]:
+    """Return the words of a paragraph; a word may have several styles."""
+    words: list[Passage] = []
+    joined = False
+    for run in passage:
+        for piece in re.findall(r"\S+|\s+", readable(run.text)):
+            if piece.isspace():
+                joined = False
+                continue
+            for cut in _cut(piece, width, size, run.bold):
+                styled = Run(cut, run.bold, run.colour)
+                if joined:
+                    words[-1].append(styled)
+                else:
+                    words.append([styled])
+                # What had to be cut goes on in the next line.
+                joined = False
+            joined = True
+    return words
+
+
+def _cut(word: str, width: float, size: float, bold: bool) -> list[str]:
+    """Return a word in pieces that fit into a line."""
+    pieces = [""]
+    for sign in word:
+        if pieces[-1] and text_width(pieces[-1] + sign, size, bold) > width:
+            pieces.append("")
+        pieces[-1] += sign
+    return pieces
+
+
+def readable(text: str) -> str:
+    """Return a text with every sign that the sheet's type lacks written as its number, ``U+5F20``.
+
+    A sign without a shape would be printed as an empty box, and two names would look alike.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+    """
+    shown = []
+    for sign in text:
+        known = sign.isspace() or _has_shape(sign)
+        shown.append(sign if known else f"⟨U+{ord(sign):04X}⟩")
+    return "".join(shown)
+
+
+class Paper:
+    """Hold sheets that are being drawn on.
+
+    Parameters
+    ----------
+    name : str
+        What stands above every sheet after the first.
+
+    Attributes
+    ----------
+    y : float
+        Where the next block goes, mm from the upper edge of the last sheet.
+    content : list of str
+        Everything that was drawn: texts, pictures and lines, without their places.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.y = TOP
+        self.content: list[str] = []
+        self._figures: list[Any] = []
+        self._axes: Any = None
+        self.new_sheet()
+
+    @property
+    def n_sheets(self) -> int:
+        """Return the number of sheets."""
+        return len(self._figures)
+
+    def new_sheet(self) -> None:
+        """Begin a sheet; from the second on its name stands at its head."""
+        from matplotlib.figure import Figure
+
+        size = (PAGE_WIDTH / _MM_PER_INCH, PAGE_HEIGHT / _MM_PER_INCH)
+        figure = Figure(figsize=size, facecolor="white", dpi=CAPTURE_DPI)
+        self._figures.append(figure)
+        self._take(len(self._figures) - 1)
+        self.y = TOP
+        if self.n_sheets > 1:
+            self.block([[Run(self.name, bold=True)]], MARGIN, PAGE_WIDTH - 2 * MARGIN, 9)
+            self.y += 1
+
+    def _take(self, number: int) -> None:
+        """Draw on this sheet from now on."""
+        figure = self._figures[number]
+        if figure.axes:
+            self._axes = figure.axes[0]
+            return
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_xlim(0, PAGE_WIDTH)
+        axes.set_ylim(PAGE_HEIGHT, 0)
+        axes.set_axis_off()
+        self._axes = axes
+
+    def make_room(self, height: float) -> None:
+        """Begin another sheet where a block of this height (mm) does not fit on this one."""
+        if self.y + height > BOTTOM:
+            self.new_sheet()
+
+    def lines(self, lines: Sequence[Passage], x: float, y: float, size: float) -> float:
+        """Write lines that are broken already, and return where they end (mm).
+
+        Parameters
+        ----------
+        lines : sequence of Passage
+            As :func:`wrapped` returns them.
+        x, y : float
+            Left upper corner, mm.
+        size : float
+            Size of the type in points.
+        """
+        for line in lines:
+            self.content.append("".join(run.text for run in line))
+            place = x
+            base = y + _RISE * size * _MM_PER_POINT
+            for run in _joined(line):
+                self._write(run.text, place, base, size, run.bold, run.colour)
+                place += text_width(run.text, size, run.bold)
+            y += line_height(size)
+        return y
+
+    def block(self, passages: Sequence[Passage], x: float, width: float, size: float) -> None:
+        """Write paragraphs below what is there; they may go on on the next sheet.
+
+        Parameters
+        ----------
+        passages : sequence of Passage
+            The paragraphs.
+        x, width : float
+            Left edge and longest line, mm.
+        size : float
+            Size of the type in points.
+        """
+        for line in wrapped(passages, width, size):
+            self.make_room(line_height(size))
+            self.y = self.lines([line], x, self.y, size)
+
+    def label(
+        self,
+        text: str,
+        x: float,
+        y: float,
+        size: float,
+        *,
+        colour: str = DIM,
+        bold: bool = False,
+        side: str = "left",
+        halo: str = "",
+    ) -> None:
+        """Write a word into a drawing, its base line at y.
+
+        Parameters
+        ----------
+        text : str
+            The word.
+        x, y : float
+            Place, mm.
+        size : float
+            Size of the type in points.
+        colour : str
+            Its colour.
+        bold : bool
+            Whether it is heavy.
+        side : str
+            ``left``, ``center`` or ``right``: the side of the word that is at x.
+        halo : str
+            Colour of a rim that keeps it readable on a picture; empty for none.
+        """
+        self.content.append(text)
+        self._write(readable(text), x, y, size, bold, colour, side, halo)
+
+    def _write(
+        self,
+        text: str,
+        x: float,
+        y: float,
+        size: float,
+        bold: bool,
+        colour: str,
+        side: str = "left",
+        halo: str = "",
+    ) -> None:
+        effects = []
+        if halo:
+            from matplotlib.patheffects import withStroke
+
+            effects.append(withStroke(linewidth=1.6, foreground=halo))
+        self._axes.text(
+            x,
+            y,
+            text,
+            fontproperties=_font(bold),
+            fontsize=size,
+            color=colour,
+            horizontalalignment=side,
+            verticalalignment="baseline",
+            parse_math=False,
+            path_effects=effects,
+        )
+
+    def box(self, x: float, y: float, width: float, height: float, colour: str) -> None:
+        """Draw a frame whose left edge is thick and in a colour; mm."""
+        from matplotlib.patches import Rectangle
+
+        frame = Rectangle((x, y), width, height, facecolor="none", edgecolor=RULE, linewidth=0.6)
+        self._axes.add_patch(frame)
+        edge = Rectangle((x, y), 1.1, height, facecolor=colour, edgecolor="none")
+        self._axes.add_patch(edge)
+
+    def line(
+        self,
+        xs: Sequence[float],
+        ys: Sequence[float],
+        colour: str,
+        width: float,
+        **style: Any,
+    ) -> None:
+        """Draw a line through places in mm.
+
+        Parameters
+        ----------
+        xs, ys : sequence of float
+            Places, mm.
+        colour : str
+            Its colour.
+        width : float
+            Its width in points.
+        **style
+            More of matplotlib's properties of a line.
+        """
+        self._axes.plot(xs, ys, color=colour, linewidth=width, scalex=False, scaley=False, **style)
+
+    def picture(self, source: str, x: float, y: float, width: float, height: float) -> None:
+        """Draw a picture that is given as a data URL into a rectangle in mm."""
+        self.content.append(source)
+        pixels = _pixels(source)
+        # Without aspect the axes keep their millimetres, where voxels need not be square.
+        self._axes.imshow(
+            pixels,
+            cmap="gray",
+            vmin=0,
+            vmax=255,
+            extent=(x, x + width, y + height, y),
+            aspect="auto",
+            interpolation="bilinear",
+            interpolation_stage="data",
+        )
+        self._axes.set_xlim(0, PAGE_WIDTH)
+        self._axes.set_ylim(PAGE_HEIGHT, 0)
+
+    def drawing(
+        self, path: str, x: float, y: float, scale: tuple[float, float], **style: Any
+    ) -> None:
+        """Draw the path of a page's drawing (SVG ``d`` of M, h, v and z).
+
+        Parameters
+        ----------
+        path : str
+            The path.
+        x, y : float
+            Where its origin lies, mm.
+        scale : (float, float)
+            Size of its unit along x and y, mm.
+        **style
+            Of matplotlib's ``PathPatch``.
+        """
+        from matplotlib.patches import PathPatch
+
+        self.content.append(path)
+        style = {"facecolor": "none", "edgecolor": "none", **style}
+        self._axes.add_patch(PathPatch(_path(path, (x, y), scale), **style))
+
+    def curve(
+        self, plot: CurvePlot, quantity: str, x: float, y: float, width: float, height: float
+    ) -> None:
+        """Draw an enhancement curve with its axes into a rectangle in mm.
+
+        Parameters
+        ----------
+        plot : CurvePlot
+            The curve in its drawing units.
+        quantity : str
+            What is drawn, as the legend below it.
+        x, y, width, height : float
+            The rectangle, mm.
+        """
+        self.content.append(repr(plot))
+        left = x + 9.0
+        top = y + 1.5
+        unit = ((width - 11.0) / WIDTH, (height - 10.0) / HEIGHT)
+        for tick, text in plot.y_ticks:
+            at = top + tick * unit[1]
+            self.line([left, left + WIDTH * unit[0]], [at, at], RULE, 0.5)
+            self.label(text, left - 1, at + 0.8, 6, side="right")
+        bottom = top + HEIGHT * unit[1]
+        for tick, text in plot.x_ticks:
+            at = left + tick * unit[0]
+            self.line([at, at], [bottom, bottom + 0.8], DIM, 0.5)
+            self.label(text, at, bottom + 3.2, 6, side="center")
+        places = [tuple(map(float, pair.split(","))) for pair in plot.fit.split()]
+        if places:
+            xs = [left + px * unit[0] for px, _ in places]
+            ys = [top + py * unit[1] for _, py in places]
+            self.line(xs, ys, ACCENT, 1.2)
+        xs = [left + px * unit[0] for px, _ in plot.points]
+        ys = [top + py * unit[1] for _, py in plot.points]
+        self.line(xs, ys, INK, 0, marker="o", markersize=1.6, markeredgewidth=0)
+        self.label("min", left + WIDTH * unit[0], bottom + 6, 6, side="right")
+        room = width - 8
+        size = min(6.0, 6.0 * room / text_width(quantity, 6.0))
+        self.label(quantity, x, bottom + 6, size)
+
+    def feet(self, texts: Sequence[str]) -> None:
+        """Write one line at the foot of each sheet.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            A text for each sheet, in order.
+        """
+        for number, text in enumerate(texts):
+            self._take(number)
+            self.line([MARGIN, PAGE_WIDTH - MARGIN], [BOTTOM + 1, BOTTOM + 1], RULE, 0.6)
+            # Smaller type rather than a name that is cut.
+            room = PAGE_WIDTH - 2 * MARGIN
+            size = min(6.5, 6.5 * room / text_width(readable(text), 6.5))
+            self.lines([[Run(readable(text), colour=DIM)]], MARGIN, BOTTOM + 1.6, size)
+
+    @property
+    def identity(self) -> str:
+        """Return a hash of everything that was drawn."""
+        return hashlib.sha256("\n".join(self.content).encode()).hexdigest()
+
+    def pdf(self, title: str) -> bytes:
+        """Return the sheets as one PDF, the same bytes for the same content.
+
+        Parameters
+        ----------
+        title : str
+            Title of the document.
+        """
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_pdf import PdfPages
+
+        stream = io.BytesIO()
+        # The moment of writing would make each copy another document; type 42 keeps letters as
+        # letters, which can be searched.
+        stated = {"Title": title, "Creator": "cad", "Producer": None, "CreationDate": None}
+        with rc_context({"pdf.fonttype": 42}), PdfPages(stream, metadata=stated) as pages:
+            for figure in self._figures:
+                pages.savefig(figure, dpi=2 * CAPTURE_DPI)
+        return stream.getvalue()
+
+    def pixels(self) -> list[np.ndarray]:
+        """Return every sheet as a picture.
+
+        Returns
+        -------
+        list of ndarray of uint8, shape (H, W, 3)
+            Red, green and blue, at :data:`CAPTURE_DPI`.
+        """
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        shown = []
+        for figure in self._figures:
+            canvas = FigureCanvasAgg(figure)
+            canvas.draw()
+            shown.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
+        return shown
+
+
+def _joined(line: Passage) -> Passage:
+    """Join neighbours of one style, so that a line can be searched and copied as words."""
+    joined: Passage = []
+    for run in line:
+        if joined and joined[-1][1:] == run[1:]:
+            joined[-1] = Run(joined[-1].text + run.text, run.bold, run.colour)
+        else:
+            joined.append(run)
+    return joined
+
+
+def _path(text: str, origin: tuple[float, float], scale: tuple[float, float]) -> Any:
+    """Return the path of an SVG's ``d`` of M, h, v and z as one of matplotlib's, in mm."""
+    from matplotlib.path import Path as Outline
+
+    places: list[tuple[float, float]] = []
+    codes: list[int] = []
+    x = y = 0.0
+    for command, numbers in _PEN.findall(text):
+        if command == "M":
+            x, y = map(float, numbers.split())
+        elif command == "h":
+            x += float(numbers)
+        elif command == "v":
+            y += float(numbers)
+        code = {"M": Outline.MOVETO, "z": Outline.CLOSEPOLY}.get(command, Outline.LINETO)
+        places.append((origin[0] + x * scale[0], origin[1] + y * scale[1]))
+        codes.append(int(code))
+    return Outline(places or np.empty((0, 2)), codes or None)
+
+
+@door("own", "pictures of our pages")
+def _pixels(source: str) -> np.ndarray:
+    """Return the pixels of a picture that :func:`cad.run.reports.images.data_url` encoded."""
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))))
+
+
+@cache
+def _font(bold: bool) -> Any:
+    from matplotlib.font_manager import FontProperties
+
+    return FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
+
+
+@cache
+def _face(bold: bool) -> Any:
+    from matplotlib.font_manager import findfont, get_font
+
+    return get_font(findfont(_font(bold)))
+
+
+@cache
+def _has_shape(sign: str) -> bool:
+    return bool(_face(False).get_char_index(ord(sign)) and _face(True).get_char_index(ord(sign)))
+
+
+@cache
+def _points(text: str, bold: bool) -> float:
+    """Return the width of a text of ten points, in points."""
+    from matplotlib.textpath import TextToPath
+
+    prop = _font(bold).copy()
+    prop.set_size(10)
+    width, _, _ = TextToPath().get_text_width_height_descent(text, prop, ismath=False)
+    return float(width)

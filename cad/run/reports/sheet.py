@@ -1,0 +1,479 @@
+"""One sheet of A4 a man for the tumour board: what his page says, as PDF and as a picture."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cad.base.files import JsonObject
+from cad.base.reading import reading
+from cad.folders.run_folder.results import Results
+from cad.learning.evaluation.summary import Summary
+from cad.run.reports.content import PatientContent, patient_content
+from cad.run.reports.headline import Said
+from cad.run.reports.images import SCALE_BAR_MM, KeyImage
+from cad.run.reports.paper import (
+    BOTTOM,
+    CAUTION,
+    COLOURS,
+    DIM,
+    INK,
+    MARGIN,
+    PAGE_WIDTH,
+    Paper,
+    Passage,
+    Run,
+    line_height,
+    text_width,
+    wrapped,
+)
+from cad.run.reports.plots import probability_text
+from cad.run.reports.regions import RegionView, histology_in
+from cad.run.reports.sectors import map_lines
+from cad.run.reports.views import PatientView
+from cad.run.reports.wording import Wording
+
+FIRST_SHEET = 3
+"""Lesions that the pictures of the first sheet are sized for."""
+SIDES = (91.0, 60.3, 45.0)
+"""Sides of pictures, mm: as large as the first sheet has room for."""
+_INNER = PAGE_WIDTH - 2 * MARGIN
+_GAP = 1.0
+_CAPTION = 2.9
+_CURVE = (52.0, 25.0)
+_MAP = (60.0, 264.0)
+"""Width of the sector map, mm, and of its drawing in its own units."""
+_HEAD = 8.4
+_TEXT = 7.0
+_SMALL = 6.4
+_MOST_PROBLEMS = 12
+_LAYOUT = 1
+"""Raised where the sheet shows more of a result: an archive keeps what it has under a UID."""
+
+
+class Sheet(NamedTuple):
+    """Hold the sheets of one man.
+
+    Parameters
+    ----------
+    pdf : bytes
+        One PDF document.
+    pixels : list of ndarray of uint8, shape (H, W, 3)
+        Each sheet as a picture; empty where none was asked for.
+    identity : str
+        Hash of what the sheets say and show.
+    """
+
+    pdf: bytes
+    pixels: list[np.ndarray]
+    identity: str
+
+
+def draw_sheet(
+    results: Results,
+    metrics: Summary,
+    patient: PatientView,
+    *,
+    who: str = "",
+    capture: bool = False,
+    language: str = "en",
+) -> Sheet:
+    """Draw the sheets of one man.
+
+    They say what his page says, from the same functions. A man who is held back until a reader has
+    scored him gets no sheet: ask :func:`cad.folders.run_folder.blinding.held_back` first.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder, as a person may see it.
+    metrics : Summary
+        Measures of the run.
+    patient : PatientView
+        The man.
+    who : str
+        Sentence of the catalogue on his name, where the sheet bears a pseudonym.
+    capture : bool
+        Whether pictures are wanted, too.
+    language : str
+        ``en``, ``de`` or ``fr``.
+
+    Returns
+    -------
+    Sheet
+        The PDF and the pictures.
+
+    Raises
+    ------
+    CadError
+        When the run folder holds what cannot be shown.
+    """
+    with reading(results.folder.root, f"what the run says of {patient.patient} cannot be shown"):
+        words = Wording(language)
+        content = patient_content(results, metrics, patient, scroller=False, words=words)
+        paper = Paper(patient.patient)
+        _banner(paper, results, words)
+        _title(paper, patient, content, who, words)
+        _man(paper, patient, content, words)
+        _lesions(paper, content, words)
+        _table(paper, content, words)
+        _problems(paper, content, words)
+        _feet(paper, patient, results, content.models, words)
+        return Sheet(
+            pdf=paper.pdf(f"cad: {patient.patient}"),
+            pixels=paper.pixels() if capture else [],
+            identity=json.dumps([_LAYOUT, paper.identity]),
+        )
+
+
+def _banner(paper: Paper, results: Results, words: Wording) -> None:
+    limits = words.say("Not a medical device; not for diagnosis.")
+    passage = [
+        Run(words.say("Research use only."), bold=True),
+        Run(f" {limits}", colour=DIM),
+    ]
+    if results.run.get("simulated"):
+        simulated = words.say("Trained on simulated patients.")
+        passage.append(Run(f" {simulated}", bold=True, colour=CAUTION))
+    paper.block([passage], MARGIN, _INNER, _TEXT)
+    paper.y += 1
+
+
+def _title(
+    paper: Paper, patient: PatientView, content: PatientContent, who: str, words: Wording
+) -> None:
+    paper.block([[Run(patient.patient, bold=True)]], MARGIN, _INNER, 12)
+    status = words.say("tool: {status}", status=words.again(patient.status))
+    about = " · ".join([*content.head["about"], status])
+    passages = [[Run(about, colour=DIM)]]
+    if who:
+        passages.append([Run(words.say(who), colour=DIM)])
+    paper.block(passages, MARGIN, _INNER, _TEXT)
+    paper.y += 0.8
+
+
+_CALLS = {
+    "malignant": "■ Malignant",
+    "refer": "◇ Refer",
+    "benign": "○ Benign",
+    "": "No decision",
+}
+
+
+def _decision(decision: str, words: Wording) -> Run:
+    """Return the word of a decision with its sign."""
+    return Run(words.say(_CALLS[decision]), bold=True, colour=COLOURS[decision])
+
+
+def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wording) -> None:
+    """Draw the decision on the man, how far it can be trusted, and the sector map."""
+    views = [lesion.view for lesion, _ in content.head["lesions"]]
+    marked = [view for view in views if view.sector is not None]
+    width = _INNER - (_MAP[0] + 3 if marked else 0)
+    decided = [[_decision(patient.decision, words), Run(content.head["man"])]]
+    reliable: Passage = []
+    for text, caution in content.head["reliable"]:
+        shown = f"⚠ {text} " if caution else f"{text} "
+        reliable.append(Run(shown, colour=CAUTION if caution else DIM))
+    if not marked:
+        absent = words.say("No sector map: neither gland mask nor sectors.")
+        reliable.append(Run(absent, colour=DIM))
+    first = wrapped(decided, width - 5, _HEAD)
+    second = wrapped([reliable], width - 5, _SMALL)
+    height = len(first) * line_height(_HEAD) + len(second) * line_height(_SMALL) + 3
+    if marked:
+        height = max(height, 23.0)
+    paper.box(MARGIN, paper.y, width, height, COLOURS[patient.decision])
+    y = paper.lines(first, MARGIN + 3, paper.y + 1, _HEAD)
+    paper.lines(second, MARGIN + 3, y + 0.6, _SMALL)
+    if marked:
+        _sector_map(paper, marked, MARGIN + width + 3, paper.y, words)
+    paper.y += height + 1.0
+
+
+def _sector_map(
+    paper: Paper, views: Sequence[RegionView], x: float, y: float, words: Wording
+) -> None:
+    unit = _MAP[0] / _MAP[1]
+    left = x + 2 * unit
+    top = y + 4.5
+    for view in views:
+        if view.sector is not None:
+            colour = COLOURS[view.region.decision]
+            paper.drawing(view.sector[0], left, top, (unit, unit), facecolor=colour, alpha=0.28)
+    paper.drawing(map_lines(), left, top, (unit, unit), edgecolor=DIM, linewidth=0.4)
+    for view in views:
+        if view.sector is None:
+            continue
+        colour = COLOURS[view.region.decision]
+        place = view.sector[1]
+        at = (left + place[0] * unit, top + place[1] * unit)
+        shape = {"malignant": "s", "refer": "D"}.get(view.region.decision, "o")
+        paper.line([at[0]], [at[1]], colour, 0, marker=shape, markersize=4, markeredgecolor="white")
+        paper.label(
+            view.region.roi, at[0] + 1.4, at[1] + 0.8, 7, colour=INK, bold=True, halo="white"
+        )
+    for number, level in enumerate(("base", "mid", "apex")):
+        paper.label(words.say(level), left + (40 + 90 * number) * unit, y + 3, 6.5, side="center")
+    paper.label("R", left, top + 62 * unit, 6.5)
+    paper.label("L", left + 260 * unit, top + 62 * unit, 6.5, side="right")
+
+
+class _Lesion(NamedTuple):
+    """Hold a lesion as the sheet draws it: its pictures and curve, and its text in lines."""
+
+    view: RegionView
+    lines: list[Passage]
+
+    @property
+    def top(self) -> float:
+        """Return the height of text and curve, mm."""
+        text = len(self.lines) * line_height(_TEXT)
+        return max(text, _CURVE[1]) if self.view.curve is not None else text
+
+    def height(self, side: float) -> float:
+        """Return the height of the box with the space below it, mm, for pictures of this side."""
+        rows = _rows(self.view.images, side)
+        return self.top + sum(_row_height(row, side) for row in rows) + 2.6
+
+
+def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
+    """Draw the lesions of the head, the first three on the first sheet with what fits of size."""
+    lesions = []
+    for lesion, name in content.head["lesions"]:
+        width = _INNER - 5 - (_CURVE[0] if lesion.view.curve is not None else 0)
+        study = lesion.view.region.study if len(content.studies) > 1 else ""
+        passages = _lesion_words(lesion, name, study, words)
+        lesions.append(_Lesion(lesion.view, wrapped(passages, width, _TEXT)))
+    first = lesions[:FIRST_SHEET]
+    room = BOTTOM - paper.y - 3
+    side = SIDES[-1]
+    for wider in SIDES:
+        fits = sum(lesion.height(wider) for lesion in first) <= room
+        # A row with a gap would be a blank quarter of the sheet.
+        if fits and all(_rows_are_full(lesion.view.images, wider) for lesion in first):
+            side = wider
+            break
+    for number, lesion in enumerate(lesions):
+        if number == FIRST_SHEET:
+            side = SIDES[-1]
+        paper.make_room(lesion.height(side))
+        _lesion(paper, lesion, side, words)
+    if content.head["rest"]:
+        paper.block([[Run(content.head["rest"], colour=DIM)]], MARGIN, _INNER, _SMALL)
+
+
+def _lesion_words(lesion: Said, name: str, study: str, words: Wording) -> list[Passage]:
+    """Return what is said of a lesion; its study only where there are several."""
+    view = lesion.view
+    region = words.say("Region {region}", region=view.region.roi)
+    title = [Run(region, bold=True)]
+    if name:
+        title.append(Run(f", {name}", colour=DIM))
+    title.append(Run(f"; {words.say('decision:')} ", colour=DIM))
+    title.append(_decision(view.region.decision, words))
+    where = f"{lesion.where}, {study}." if study else f"{lesion.where}."
+    tool = [Run(f"{lesion.tool}.", bold=True)]
+    if view.reasons is not None:
+        tool.append(Run(f" {view.reasons.sentence_in(words)}"))
+    readers = words.say("Readers: {scores}.", scores=lesion.readers)
+    found = histology_in(view.region, words) or words.say("not known")
+    histology = words.say("Histology, apart from the tool: {histology}.", histology=found)
+    return [
+        title,
+        [Run(where[0].upper() + where[1:])],
+        tool,
+        [Run(readers), Run(f" {histology}", colour=DIM)],
+        [Run(f"{lesion.action}.")],
+    ]
+
+
+_TITLES = {"DCE relative enhancement": "Enhancement"}
+"""Shorter titles of pictures."""
+
+
+def _rows(images: Sequence[KeyImage], side: float) -> list[list[KeyImage]]:
+    """Return pictures in rows, evenly filled."""
+    if not images:
+        return []
+    most = int((_INNER - 3 + _GAP) // (side + _GAP))
+    n_rows = -(-len(images) // most)
+    each = -(-len(images) // n_rows)
+    return [list(images[start : start + each]) for start in range(0, len(images), each)]
+
+
+def _rows_are_full(images: Sequence[KeyImage], side: float) -> bool:
+    return len({len(row) for row in _rows(images, side)}) < 2
+
+
+def _row_height(row: Sequence[KeyImage], side: float) -> float:
+    return max(_picture_height(image, side) for image in row) + _CAPTION + 0.6
+
+
+def _picture_height(image: KeyImage, side: float) -> float:
+    return side * image.height / image.width
+
+
+def _lesion(paper: Paper, lesion: _Lesion, side: float, words: Wording) -> None:
+    view = lesion.view
+    height = lesion.height(side) - 1.0
+    top = paper.y
+    paper.box(MARGIN, top, _INNER, height, COLOURS[view.region.decision])
+    paper.lines(lesion.lines, MARGIN + 3, top + 0.5, _TEXT)
+    if view.curve is not None:
+        quantity = f"● {words.say(view.curve.quantity)}"
+        if view.curve.fit:
+            quantity += f", ━ {words.say('Tofts fit')}"
+        paper.curve(view.curve, quantity, MARGIN + _INNER - _CURVE[0], top + 0.5, *_CURVE)
+        if "curve type" in view.facts:
+            kind = words.say("enhancement type {kind}", kind=view.facts["curve type"])
+            paper.label(kind, MARGIN + _INNER - 2, top + 14, 6.5, side="right", halo="white")
+    y = top + lesion.top + 1.0
+    for row in _rows(view.images, side):
+        x = MARGIN + 2
+        for image in row:
+            _picture(paper, image, x, y, side, words)
+            x += side + _GAP
+        y += _row_height(row, side)
+    paper.y = top + height + 1.0
+
+
+def _picture(
+    paper: Paper, image: KeyImage, x: float, y: float, side: float, words: Wording
+) -> None:
+    """Draw a slice with its outline, the patient's sides, a scale and its window."""
+    scale = side / image.width
+    height = image.height * scale
+    voxel = (image.scale[0] * scale, image.scale[1] * scale)
+    paper.picture(image.source, x, y, side, height)
+    if image.others:
+        dashes = {"edgecolor": "white", "linewidth": 0.6, "linestyle": (0, (3, 3)), "alpha": 0.8}
+        paper.drawing(image.others, x, y, voxel, **dashes)
+    paper.drawing(image.outline, x, y, voxel, edgecolor="black", linewidth=1.6, alpha=0.5)
+    paper.drawing(image.outline, x, y, voxel, edgecolor="white", linewidth=0.8)
+    for name, at_x, at_y in image.neighbours:
+        paper.label(
+            name, x + at_x * scale, y + at_y * scale, 6, side="center", colour="white", halo="black"
+        )
+    left, right, upper, _ = image.sides
+    if left:
+        middle = y + height / 2 + 1
+        paper.label(left, x + 1, middle, 7, bold=True, colour="white", halo="black")
+        paper.label(
+            right, x + side - 1, middle, 7, bold=True, side="right", colour="white", halo="black"
+        )
+        paper.label(
+            upper, x + side / 2, y + 3, 7, bold=True, side="center", colour="white", halo="black"
+        )
+    base = y + height - 2
+    bar = SCALE_BAR_MM * scale
+    paper.line([x + 1.5, x + 1.5 + bar], [base, base], "white", 1.2)
+    paper.label(f"{SCALE_BAR_MM} mm", x + 2.3 + bar, base + 0.7, 6, colour="white", halo="black")
+    title = words.say(_TITLES.get(image.title, image.title))
+    low, high = (f"{value:.{image.digits}f}".replace("-", "−") for value in image.window)
+    unit = f" {image.unit}" if image.unit else ""
+    window = words.say("window {low} to {high}{unit}", low=low, high=high, unit=unit)
+    caption = f" {window}"
+    below = y + height + 2.4
+    paper.label(title, x, below, 6.5, colour=INK, bold=True)
+    after = text_width(f"{title} ", 6.5, True)
+    # Smaller type rather than one caption into the next.
+    size = min(6.0, 6.0 * (side - after) / text_width(caption, 6.0))
+    paper.label(caption, x + after, below, size)
+
+
+def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
+    """Draw the table of all regions, where the sheet does not show every one with pictures."""
+    if len(content.regions) <= len(content.head["lesions"]):
+        return
+    of_cancer = any(view.region.of_cancer for view in content.regions)
+    belief = words.say("Readers would say")
+    head = [
+        words.say("Region"),
+        words.say("Where"),
+        words.say("Diameter"),
+        words.say("Probability") if of_cancer else belief,
+        belief,
+        words.say("Decision"),
+        words.say("Readers"),
+    ]
+    places = [0.0, 12.0, 88.0, 105.0, 123.0, 142.0, 167.0]
+    paper.make_room((len(content.regions) + 2) * line_height(_SMALL) + 3)
+    paper.y += 1
+    _row(paper, head, places, DIM)
+    for view in content.regions:
+        region = view.region
+        cells = [
+            region.roi,
+            view.place or "–",
+            view.facts.get("diameter", "–"),
+            probability_text(region.probability),
+            probability_text(region.belief),
+            _decision(region.decision, words).text,
+            " ".join(score for _, score in region.scores) or "–",
+        ]
+        _row(paper, cells, places, INK)
+    paper.y += 1
+
+
+def _row(paper: Paper, cells: Sequence[str], places: Sequence[float], colour: str) -> None:
+    """Draw a row of a table; a cell is broken into lines within its column."""
+    ends = [*places[1:], _INNER]
+    columns = []
+    for cell, start, end in zip(cells, places, ends, strict=True):
+        columns.append(wrapped([[Run(cell, colour=colour)]], end - start - 2, _SMALL))
+    height = max(map(len, columns)) * line_height(_SMALL)
+    paper.make_room(height)
+    for lines, start in zip(columns, places, strict=True):
+        paper.lines(lines, MARGIN + start, paper.y, _SMALL)
+    paper.y += height + 0.4
+
+
+def _problems(paper: Paper, content: PatientContent, words: Wording) -> None:
+    """Say what is missing or failed; messages of the program stay in English."""
+    texts = []
+    for study in content.studies:
+        if study.lost:
+            texts.append(words.say("No pictures: {reason}", reason=study.lost))
+        for name in study.missing:
+            sentence = "{name} is missing from this study: nothing was measured on it."
+            texts.append(words.say(sentence, name=name))
+        for failure in study.failures:
+            where = failure.get("stage") or words.again("failed")
+            if failure.get("roi_id"):
+                where += f", {words.say('region {names}', names=failure['roi_id'])}"
+            texts.append(f"{where}: {failure['reason']}")
+    if not texts:
+        return
+    more = len(texts) - _MOST_PROBLEMS
+    if more > 0:
+        rest = words.say("and {number} more, which the page lists", number=str(more))
+        texts = [*texts[:_MOST_PROBLEMS], rest]
+    passages: list[Passage] = [[Run(words.say("Missing or failed"), bold=True)]]
+    for text in texts:
+        passages.append([Run("⚠ ", colour=CAUTION), Run(text)])
+    paper.y += 1
+    paper.block(passages, MARGIN, _INNER, _SMALL)
+
+
+def _feet(
+    paper: Paper,
+    patient: PatientView,
+    results: Results,
+    models: Sequence[JsonObject],
+    words: Wording,
+) -> None:
+    """Write model, version and number below each sheet."""
+    names = ", ".join(str(model["name"]) for model in models)
+    if names:
+        made_by = words.say("model {names}", names=names)
+    else:
+        made_by = words.say("run {name}", name=str(results.run.get("name")))
+    version = str(results.run.get("cad_version", "–"))
+    limits = words.say("research use only, not a medical device")
+    texts = []
+    for number in range(1, paper.n_sheets + 1):
+        sheet = words.say("sheet {number} of {all}", number=str(number), all=str(paper.n_sheets))
+        texts.append(f"{sheet} · {made_by} · cad {version} · {limits} · {patient.patient}")
+    paper.feet(texts)

@@ -1,0 +1,124 @@
+"""Write the sheet of every man of a run as DICOM, under each of his studies."""
+
+import hashlib
+from pathlib import Path
+
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.base.files import write_atomic
+from cad.base.reading import reading
+from cad.dicom.out import objects
+from cad.dicom.out.documents import capture_object, pdf_object
+from cad.dicom.out.source_images import source_images
+from cad.folders.cohort import StudyRef, read_cohort
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.blinding import held_back, open_results
+from cad.folders.run_folder.results import Results, read_results
+from cad.folders.run_folder.tables import read_probabilities
+from cad.learning.evaluation.summary import Summary
+from cad.run.reports.sheet import Sheet, draw_sheet
+from cad.run.reports.views import list_patients
+from cad.run.reports.wording import Wording
+
+PSEUDONYM = (
+    "The name above is this tool's pseudonym: name and date of birth stand in the record under "
+    "which the archive files this sheet."
+)
+
+
+def write_sheets(
+    run_dir: Path,
+    cohort_root: Path,
+    out: Path,
+    *,
+    pdf: bool = False,
+    capture: bool = False,
+    language: str = "en",
+) -> tuple[list[Path], list[CadError]]:
+    """Write ``<study>_PDF.dcm`` and ``<study>_SC_1.dcm``, … for every study of a run.
+
+    The sheet is of the man, and lies under each of his studies that has a region in the run. No
+    sheet is made of a man who is held back until a reader has scored him.
+
+    Parameters
+    ----------
+    run_dir : Path
+        Run folder, with its images.
+    cohort_root : Path
+        The cohort the run was made on; its studies must have been imported from DICOM.
+    out : Path
+        Folder to write.
+    pdf, capture : bool
+        Whether to write the sheet as Encapsulated PDF, and as Secondary Capture.
+    language : str
+        Of the sheet: ``en``, ``de`` or ``fr``.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+    list of CadError
+        One error for each study whose sheet could not be written; the others are written.
+
+    Raises
+    ------
+    CadError
+        When the run folder or the cohort cannot be read, or the run has no images.
+    """
+    Wording(language)  # a language that is not kept is refused before anything is drawn
+    results = read_results(run_dir)
+    if not results.pictured:
+        raise CadError("the run is of a table: without images there is no sheet", file=run_dir)
+    table = read_probabilities(RunFolder(run_dir))
+    hidden = held_back(results)
+    shown = open_results(results)
+    with reading(shown.folder.metrics, "measures of another version"):
+        metrics = Summary.from_dict(shown.metrics)
+    studies = {study.study_id: study for study in read_cohort(cohort_root).studies()}
+    files: list[Path] = []
+    failures: list[CadError] = []
+    for patient in list_patients(results):
+        if patient.patient in hidden:
+            continue
+        sheets: dict[str, Sheet] = {}
+        for name in sorted({region.study for region in patient.regions}):
+            try:
+                if name not in studies:
+                    raise CadError("the study is not in the cohort", file=cohort_root)
+                study = studies[name]
+                source = source_images(study.folder, name, study.participant_id)
+                who = PSEUDONYM if source.patient_id == study.participant_id else ""
+                if who not in sheets:
+                    sheets[who] = draw_sheet(
+                        shown, metrics, patient, who=who, capture=capture, language=language
+                    )
+                rows = table[table["study_id"] == name]
+                files += _write(study, rows, shown, sheets[who], out, pdf=pdf)
+            except CadError as error:
+                failures.append(error.at(patient=patient.patient))
+    return files, failures
+
+
+def _write(
+    study: StudyRef, rows: pd.DataFrame, results: Results, sheet: Sheet, out: Path, *, pdf: bool
+) -> list[Path]:
+    """Write the objects of one study, and return their files."""
+    source = source_images(study.folder, study.study_id, study.participant_id)
+    scored = rows[rows["probability"].notna()]
+    run = results.run if scored.empty else objects.with_own_model(results.run, scored)
+    identity = hashlib.sha256(f"{study.study_id}\n{sheet.identity}".encode()).hexdigest()
+    made = {}
+    with reading(out, "the sheet cannot be written as DICOM"):  # its library checks values
+        if pdf:
+            document = pdf_object(source, study.participant_id, sheet.pdf, run, identity)
+            made[out / f"{study.study_id}_PDF.dcm"] = document
+        for number, pixels in enumerate(sheet.pixels, start=1):
+            picture = capture_object(source, study.participant_id, pixels, run, identity, number)
+            made[out / f"{study.study_id}_SC_{number}.dcm"] = picture
+    for path, dataset in made.items():
+        write_atomic(path, objects.content(dataset))
+    for path in out.glob(f"{study.study_id}_SC_*.dcm"):
+        if path not in made:  # of a result with more sheets
+            path.unlink()
+    return list(made)
