@@ -341,8 +341,8 @@ def test_what_a_promise_takes_by_hand() -> None:
     right[:40] = right[:40:2].repeat(2)
     correlation = operating._correlation(1 - right, q, group)
     assert 0.1 < correlation < 0.9
-    needed = int(np.ceil(np.log(0.05) / np.log(0.9) * (1 + correlation)))
-    assert promised_cut(right, q, group, 0.9).needed == needed
+    needed = int(np.ceil(np.log(0.05) / np.log(0.999) * (1 + correlation)))
+    assert promised_cut(right, q, group, 0.999).needed == needed
 
 
 def test_likeness_lies_between_none_and_whole() -> None:
