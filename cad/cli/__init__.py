@@ -384,14 +384,12 @@ def predict(
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     common.load_ahead(out, options)
-    from cad.folders.run_folder.known_failures import failures_before
     from cad.run.model.released import released_models
     from cad.run.pipeline import predict_cohort
     from cad.run.workflows.watch import require_apart
 
     models = model or released_models()
     require_apart(models, shadow or ())
-    before = failures_before(out)
     summary = predict_cohort(
         models,
         cohort,
@@ -410,7 +408,7 @@ def predict(
     if shadow or watch is not None:
         place = watch or out.with_name(f"{out.name}.watch")
         keep_night(models, shadow or [], cohort, out, place, options)
-    common.finish(summary, as_json, before, tell)
+    common.finish(summary, as_json, tell)
 
 
 @app.command(rich_help_panel=DATA)

@@ -6,7 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,6 @@ from cad.base.share import find
 if TYPE_CHECKING:
     from cad.dicom.archive.settings import ArchiveLimits
     from cad.folders.run_folder.known_failures import SortedFailures
-    from cad.folders.run_folder.tables import Failure
     from cad.run.execution.options import ExecutionOptions
     from cad.run.stages.emit import Emitted
 
@@ -232,9 +231,7 @@ def share(*, loops: bool = False) -> bool:
     return ours and share_loaded(loops=loops)
 
 
-def finish(
-    summary: Emitted, as_json: bool, before: Sequence[Failure] = (), tell: str | None = None
-) -> None:
+def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
     """Print the summary of a run; exit with code 1 when a study failed.
 
     Parameters
@@ -243,21 +240,20 @@ def finish(
         Result of the run.
     as_json : bool
         Print JSON instead of text.
-    before : sequence of Failure
-        The failures of the run before in the same folder.
     tell : str, optional
         Command that gets new failures as JSON on its standard input.
     """
-    from cad.folders.run_folder.known_failures import sort_failures
+    from cad.folders.run_folder.known_failures import remember
 
-    kinds = sort_failures(summary.out, summary.failures, before)
     if as_json:
-        say(json.dumps({**summary.as_dict(), "failures_by_kind": kinds.as_dict()}, indent=1))
+        say(json.dumps(summary.as_dict(), indent=1))
     else:
-        lines = [f"failures: {kinds.words}"] if kinds.known or kinds.acknowledged else []
-        say("\n".join([*lines, summary.as_text(asked.verbose)]))
+        say(summary.as_text(asked.verbose))
+    kinds = summary.kinds
     if tell and kinds.new:
         _tell(tell, summary.out, kinds)
+    # Last: of what a killed command has not told the next one tells.
+    remember(summary.out, summary.failures)
     # The exit code tells a script what the last line tells a person; what somebody has
     # acknowledged needs nobody's eye again.
     if kinds.new or kinds.known:

@@ -23,6 +23,7 @@ from cad.base.share import FOLDERS, find, shared
 from cad.cli import app, main
 from cad.cli.shared import asked, execution
 from cad.folders.cohort import read_cohort
+from cad.folders.run_folder.known_failures import SortedFailures
 from cad.folders.run_folder.results import read_results
 from cad.folders.run_folder.tables import Failure
 from cad.learning.evaluation.decisions.costs import measure_decisions
@@ -297,12 +298,16 @@ def test_a_command_ends_with_five_lines(tmp_path: Path) -> None:
         "first: sub-5 refer, region a 20%; sub-1 refer, region a 3%; sub-2 malignant, region a 91%",
     ]
     failures = [Failure(f"sub-{k}", f"sub-{k}", "a", "measure", "too small") for k in range(4)]
-    text = Emitted(tmp_path, 4, 4, failures, few, patients=lines).as_text()
+    text = Emitted(
+        tmp_path, 4, 4, failures, SortedFailures([], [], []), few, patients=lines
+    ).as_text()
     assert len(text.splitlines()) == 5
     assert "failed: sub-0 ROI a (measure): too small; " in text
     assert "and more, see " in text
     assert text.splitlines()[-1] == f"open {tmp_path / 'report' / 'index.html'}"
-    verbose = Emitted(tmp_path, 4, 4, [], few, patients=lines).as_text(True)
+    verbose = Emitted(tmp_path, 4, 4, [], SortedFailures([], [], []), few, patients=lines).as_text(
+        True
+    )
     assert verbose.splitlines()[0].split() == ["warning", "few"]
     assert "nothing failed" in verbose
     # Of a belief the line says so.

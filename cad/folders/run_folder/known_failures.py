@@ -1,8 +1,9 @@
 """Which failures of a run are new, which were there before, and which somebody has acknowledged.
 
 A run into the same folder night after night finds the same study wanting each time. A failure is
-known where ``failures.csv`` of the run before has it, with the same reason; it is acknowledged
-where ``acknowledged.csv`` has it. Another reason of the same study is another failure.
+known where ``told.csv`` has it, with the same reason: an earlier command ended and told of it. (A
+run that is killed before its end has told nobody.) It is acknowledged where ``acknowledged.csv``
+has it. Another reason of the same study is another failure.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from cad.folders.run_folder.tables import Failure, read_failures
 
 _KEY = ("participant_id", "study_id", "roi_id", "reason")
 _COLUMNS = [*_KEY, "because", "when"]
+_TOLD = [*_KEY, "since"]
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ class SortedFailures:
     Parameters
     ----------
     new : list of Failure
-        Failures that the run before did not have.
+        Failures of which no command has told yet.
     known : list of Failure
-        Failures that it had, too, and nobody has acknowledged.
+        Failures of which one has, and which nobody has acknowledged.
     acknowledged : list of Failure
         Failures that somebody has acknowledged with a reason.
     """
@@ -49,6 +51,15 @@ class SortedFailures:
         kinds = (("new", self.new), ("known", self.known), ("acknowledged", self.acknowledged))
         return ", ".join(f"{len(failures)} {kind}" for kind, failures in kinds if failures)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many failures are of each kind, for ``run.json``."""
+        return {
+            "new": len(self.new),
+            "known": len(self.known),
+            "acknowledged": len(self.acknowledged),
+        }
+
     def as_dict(self) -> dict[str, object]:
         """Return the new failures, and how many of the others there are, for JSON."""
         return {
@@ -58,21 +69,7 @@ class SortedFailures:
         }
 
 
-def failures_before(root: Path) -> list[Failure]:
-    """Return the failures that a run folder holds; none where there is no such folder yet.
-
-    Parameters
-    ----------
-    root : Path
-        The run folder, before a run begins.
-    """
-    folder = RunFolder(root)
-    return read_failures(folder) if folder.failures.is_file() else []
-
-
-def sort_failures(
-    root: Path, failures: Sequence[Failure], before: Sequence[Failure]
-) -> SortedFailures:
+def sort_failures(root: Path, failures: Sequence[Failure]) -> SortedFailures:
     """Tell new failures from known and acknowledged ones.
 
     Parameters
@@ -81,11 +78,9 @@ def sort_failures(
         The run folder.
     failures : sequence of Failure
         The failures of this run.
-    before : sequence of Failure
-        The failures of the run before, from :func:`failures_before`.
     """
     settled = {tuple(row[name] for name in _KEY) for row in _acknowledged(root)}
-    earlier = {_key(failure) for failure in before}
+    earlier = {tuple(row[name] for name in _KEY) for row in _told(root)}
     kinds = SortedFailures([], [], [])
     for failure in failures:
         if _key(failure) in settled:
@@ -95,6 +90,35 @@ def sort_failures(
         else:
             kinds.new.append(failure)
     return kinds
+
+
+def remember(root: Path, failures: Sequence[Failure]) -> None:
+    """Keep of which failures a command has told, so that the next one calls them known.
+
+    Parameters
+    ----------
+    root : Path
+        The run folder. What it holds of earlier failures that are none any more is dropped: the
+        same failure later is a new one.
+    failures : sequence of Failure
+        The failures of this run.
+
+    Raises
+    ------
+    CadError
+        When another command writes into the folder.
+    """
+    folder = RunFolder(root)
+    if not failures and not folder.told.is_file():
+        return
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with owned(root):
+        since = {tuple(row[name] for name in _KEY): row["since"] for row in _told(root)}
+        rows = []
+        for failure in failures:
+            entry = dict(zip(_KEY, _key(failure), strict=True))
+            rows.append({**entry, "since": since.get(_key(failure), now)})
+        write_csv(folder.told, pd.DataFrame(rows, columns=_TOLD), _TOLD)
 
 
 def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
@@ -124,7 +148,7 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
     folder = RunFolder(root)
     if not because.strip() or CONTROL.search(because):
         raise CadError("a failure is acknowledged with a reason of one line", hint="--reason TEXT")
-    failures = failures_before(root)
+    failures = read_failures(folder) if folder.failures.is_file() else []
     chosen = [failure for failure in failures if name in (failure.participant_id, failure.study_id)]
     if not chosen:
         listed = sorted({failure.study_id for failure in failures})
@@ -153,3 +177,8 @@ def _key(failure: Failure) -> tuple[str, ...]:
 def _acknowledged(root: Path) -> list[dict[str, str]]:
     path = RunFolder(root).acknowledged
     return list(read_rows(path, _COLUMNS)) if path.is_file() else []
+
+
+def _told(root: Path) -> list[dict[str, str]]:
+    path = RunFolder(root).told
+    return list(read_rows(path, _TOLD)) if path.is_file() else []

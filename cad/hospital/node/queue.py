@@ -538,19 +538,28 @@ class Queue:
         Parameters
         ----------
         since : float
-            Seconds since 1970; ``done`` and ``wait`` count the studies that were done after it.
+            Seconds since 1970; ``done``, ``failed`` and ``wait`` count what ended after it.
 
         Returns
         -------
         dict of str to float
             ``instances`` and ``bytes`` that are kept, objects ``sent`` to the archive, studies
-            ``done``, and ``wait``: mean seconds from a study's last arrival until it was done.
+            ``done`` and ``failed``, and ``wait``: mean seconds from a study's last arrival until it
+            was done.
         """
         instances, size = self._rows("SELECT count(*), coalesce(sum(bytes), 0) FROM instance")[0]
         (sent,) = self._rows("SELECT coalesce(sum(returned), 0) FROM study")[0]
         query = "SELECT count(*), coalesce(avg(settled - changed), 0) FROM study WHERE state = ? "
         done, wait = self._rows(query + "AND settled >= ?", DONE, since)[0]
-        return {"instances": instances, "bytes": size, "sent": sent, "done": done, "wait": wait}
+        failed, _ = self._rows(query + "AND settled >= ?", FAILED, since)[0]
+        return {
+            "instances": instances,
+            "bytes": size,
+            "sent": sent,
+            "done": done,
+            "failed": failed,
+            "wait": wait,
+        }
 
     def latest(self, states: tuple[str, ...], limit: int = 20) -> list[Entry]:
         """Return the studies in some states, at most ``limit``, the latest end or arrival first."""

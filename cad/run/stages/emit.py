@@ -16,6 +16,7 @@ from cad.base.version import __version__
 from cad.folders.run_folder import RunFolder, records, tables
 from cad.folders.run_folder.blinding import held_back
 from cad.folders.run_folder.folder import of_every_run
+from cad.folders.run_folder.known_failures import SortedFailures, sort_failures
 from cad.folders.run_folder.results import read_results
 from cad.learning.evaluation.statements.checklists import validation_md
 from cad.learning.evaluation.summary import Summary
@@ -42,6 +43,8 @@ class Emitted:
         Studies and regions with a probability.
     failures : list of Failure
         Rows of ``failures.csv``.
+    kinds : SortedFailures
+        The same, told apart: new, known and acknowledged.
     metrics : Summary
         Content of ``metrics.json``.
     model : Path or None
@@ -55,6 +58,7 @@ class Emitted:
     studies: int
     regions: int
     failures: list[tables.Failure]
+    kinds: SortedFailures
     metrics: Summary
     model: Path | None = None
     patients: list[str] = field(default_factory=list)
@@ -68,6 +72,7 @@ class Emitted:
             "studies": self.studies,
             "regions": self.regions,
             "failures": [asdict(f) for f in self.failures],
+            "failures_by_kind": self.kinds.as_dict(),
             # Pooled with few others, measures would say what a man is who is held back.
             "metrics": None if hidden else numbers(self.metrics),
             "results": regions_as_json(results),
@@ -86,6 +91,8 @@ class Emitted:
             lines += [f"failed: {text}" for text in failed]
         lines += self.patients
         further = f"; and more, see {folder.failures}" if len(failed) > MOST_FAILURES else ""
+        if self.kinds.known or self.kinds.acknowledged:
+            lines.insert(0, f"failures: {self.kinds.words}")
         failures_text = f"failed: {'; '.join(failed[:MOST_FAILURES])}{further}"
         model = "" if self.model is None else f"model: {self.model}; "
         measures = f"{model}measures: {folder.validation}, or --verbose"
@@ -128,6 +135,10 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
                 metrics = Summary.from_dict(records.read_metrics(folder))
                 emitted = _emitted(loaded, results, metrics, tables.read_failures(folder))
                 _ = emitted.as_text(), emitted.as_dict()  # what cannot be said is damaged
+                record = records.read_record(folder)
+                if record["failures"] != emitted.kinds.counts:
+                    # What was new on the night before is known now, or was acknowledged.
+                    records.write_record(folder, {**record, "failures": emitted.kinds.counts})
                 return emitted
     except (OSError, CadError):  # damaged: it is made anew
         return None
@@ -185,6 +196,7 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     failures = [*loaded.failures, *measured.failures, *judged.failures]
     summary = judged.summary
     record = _record(loaded, measured, judged)
+    record["failures"] = sort_failures(folder.root, failures).counts
     with stage(folder.root) as scratch:
         aside = RunFolder(scratch)
         tables.write_probabilities(aside, judged.results)
@@ -209,7 +221,10 @@ def _emitted(
     scored = results.dropna(subset=["probability"])
     studies = scored["study_id"].nunique()
     patients = closing_lines(read_results(loaded.folder.root), metrics)
-    return Emitted(loaded.folder.root, studies, len(scored), failures, metrics, patients=patients)
+    kinds = sort_failures(loaded.folder.root, failures)
+    return Emitted(
+        loaded.folder.root, studies, len(scored), failures, kinds, metrics, patients=patients
+    )
 
 
 def _identity(loaded: Loaded, measured: Measured) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from cad.folders.run_folder.blinding import held_back, held_back_of_table, open_results
+from cad.folders.run_folder.known_failures import SortedFailures
 from cad.folders.run_folder.results import read_results
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports import write_report
@@ -74,7 +75,7 @@ def test_terminal_and_json_hold_no_number_of_him(blinded_run: Path) -> None:
         assert (region["probability"] is None) == hidden
         assert (region["belief"] is None) == hidden
         assert (region["decision"] == "") == hidden
-    emitted = Emitted(blinded_run, 1, 1, [], metrics, patients=lines)
+    emitted = Emitted(blinded_run, 1, 1, [], SortedFailures([], [], []), metrics, patients=lines)
     assert emitted.as_dict()["metrics"] is None
     assert "0.7" not in json.dumps([r for r in regions_as_json(results) if r["held_back"]])
     assert "AUC" not in emitted.as_text(verbose=True)
