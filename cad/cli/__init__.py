@@ -186,10 +186,11 @@ def import_command(
         return
     if new_rules is not None:
         from cad.dicom.into.explain import decisions
-        from cad.run.workflows.imports import write_rules_confined
+        from cad.run.workflows.imports import page_of, write_rules_confined
 
         undecided = write_rules_confined(Path(source), new_rules, decisions(take or []), options)
-        common.show(undecided, as_json, lambda _: _questions(new_rules, undecided))
+        page = page_of(new_rules)
+        common.show(undecided, as_json, lambda _: _questions(new_rules, undecided, page))
         return
     if out is None or file is None:
         raise CadError(
@@ -210,11 +211,11 @@ def import_command(
         raise typer.Exit(1)
 
 
-def _questions(rules: Path, undecided: dict[str, list[str]]) -> str:
+def _questions(rules: Path, undecided: dict[str, list[str]], page: Path) -> str:
     """Return the decisions on a new rules file that are left to a person, as text."""
     if not undecided:
         return f"{rules}: check every line, then import with it"
-    lines = [f"{rules}: an import refuses it until these are decided"]
+    lines = [f"{rules}: an import refuses it until these are decided; {page} shows them"]
     for role, candidates in undecided.items():
         lines.append(f"which series is {role}? (--take {role}=SERIES, or edit the file)")
         lines += [f"  {candidate}" for candidate in candidates]

@@ -6,9 +6,10 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from dicom_files import edit, write_seg, write_series
-from import_cases import RULES, regions, voxels, write_patient, write_rois
+from import_cases import RULES, adc_values, regions, voxels, write_patient, write_rois
 from typer.testing import CliRunner
 
 from cad.base.errors import CadError
@@ -105,9 +106,15 @@ def test_where_two_series_could_be_the_adc_map_a_person_decides(shared_data: Pat
     undecided = write_rules(source, rules)
     assert list(undecided) == ["adc"]
     waters = {}
-    for line in undecided["adc"]:
-        number = int(re.findall(r"series (\d+)", line)[0])
-        waters[number] = int(re.findall(r"brightest water (\d+)", line)[0])
+    for candidate in undecided["adc"]:
+        number = int(re.findall(r"series (\d+)", candidate.line)[0])
+        waters[number] = int(re.findall(r"brightest water (\d+)", candidate.line)[0])
+        # Three slices, at their own grey levels, small enough for a page.
+        assert len(candidate.slices) == 3
+        for grey in candidate.slices:
+            assert grey.dtype == np.uint8
+            assert max(grey.shape) <= 200
+            assert np.ptp(grey) > 100
     assert set(waters) == {12, 21}
     assert 2900 < waters[12] < 3300
     assert 1800 < waters[21] < 2300
@@ -145,3 +152,36 @@ def test_what_the_command_writes_imports(tmp_path: Path):
     assert "check every line" in done.output
     words = ["import", str(tmp_path / "in"), str(tmp_path / "out"), "--rules", rules]
     assert CliRunner().invoke(app, words).exit_code == 0
+
+
+def test_two_series_of_one_role_are_shown_on_a_page(tmp_path: Path):
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    write_series(
+        folder / "other",
+        adc_values(3),
+        number=7,
+        description="adc again",
+        ImageType=["DERIVED", "PRIMARY", "ADC"],
+        patient="P-001",
+        study="study1",
+    )
+    rules = tmp_path / "rules.yaml"
+    words = ["import", str(tmp_path / "in"), "--new-rules", str(rules)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    page = tmp_path / "rules.yaml.html"
+    assert f"{page} shows them" in done.output.replace("\n", "")
+    assert page.stat().st_mode & 0o077 == 0
+    text = page.read_text()
+    assert text.count("<figure>") == 2
+    assert text.count("data:image/webp") == 6
+    assert "http" not in text.replace("http-equiv", "")
+    assert "P-001" not in text
+    # Nothing is written over what is there, and a decision needs no page.
+    rules.unlink()
+    again = CliRunner().invoke(app, words)
+    assert again.exit_code != 0
+    assert not rules.exists()
+    page.unlink()
+    assert CliRunner().invoke(app, [*words, "--take", "adc=2"]).exit_code == 0
+    assert not page.exists()

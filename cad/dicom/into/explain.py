@@ -3,6 +3,7 @@
 A rules file to start from is guessed from what the series of a source say of themselves.
 """
 
+import math
 import re
 import tempfile
 from collections import Counter, defaultdict
@@ -40,12 +41,50 @@ _MANY = 5
 # Roles that one image fills: where two kinds of series could, a person decides.
 _ONE_IMAGE = ("t2w", "adc", "hbv")
 _LEAST_WATER_ML = 2.0
+# Percentiles between which a candidate is shown, and the most pixels of a side.
+_SHOWN = (1.0, 99.5)
+_PICTURE = 200
 _SECONDS = re.compile(r"TT=([0-9.]+)s")
 
 
-def starter_rules(
-    studies: Iterable[SourceStudy], take: Mapping[str, int] | None = None, call: Call = here
-) -> str:
+@dataclass(frozen=True)
+class Candidate:
+    """Hold a series that could be an image where another one could be it, too.
+
+    Parameters
+    ----------
+    line : str
+        What tells it from the others, in words.
+    slices : list of ndarray of uint8, shape (rows, columns)
+        Grey levels of three of its slices; empty where they were not asked for or cannot be read.
+    """
+
+    line: str
+    slices: list[np.ndarray] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Hold a proposal for a rules file, and what a person has to decide in it.
+
+    Parameters
+    ----------
+    text : str
+        YAML of :class:`cad.dicom.into.rules.ImportRules`.
+    undecided : dict of str to list of Candidate
+        By ``t2w``, ``adc`` or ``hbv``, the series between which the source does not decide.
+    """
+
+    text: str
+    undecided: dict[str, list[Candidate]]
+
+
+def proposed_rules(
+    studies: Iterable[SourceStudy],
+    take: Mapping[str, int] | None = None,
+    call: Call = here,
+    pictures: bool = False,
+) -> Proposal:
     """Return a proposal for an import rules file, guessed from the series of a source.
 
     A person has to check every guess. Series whose descriptions differ only in numbers share one
@@ -61,11 +100,8 @@ def starter_rules(
     call : callable
         Gets a function and its arguments and returns its result; it reads the pixels of candidates.
         By default it does so in this process.
-
-    Returns
-    -------
-    str
-        YAML of :class:`cad.dicom.into.rules.ImportRules`.
+    pictures : bool
+        Whether slices of the candidates are read, too.
 
     Raises
     ------
@@ -76,7 +112,7 @@ def starter_rules(
     for study in studies:
         for frames in by_series(study.slices):
             kinds[NUMBER.sub("#", frames[0].description)].append(frames)
-    undecided: dict[str, list[str]] = {}
+    undecided: dict[str, list[Candidate]] = {}
     rules: dict[str, object] = {"name": "my cohort", "site": "my hospital", "labels": "pseudonym"}
     taken: set[str] = set()
     for name, test in _TESTS.items():
@@ -89,7 +125,7 @@ def starter_rules(
             found = _decided(name, take[name], found, kinds)
         elif name in _ONE_IMAGE and (rivals := _rivals(found, kinds)):
             undecided[name] = [
-                _candidate(frames, call) for kind in rivals for frames in kinds[kind]
+                _candidate(frames, call, pictures) for kind in rivals for frames in kinds[kind]
             ]
         if not found:
             continue
@@ -102,8 +138,10 @@ def starter_rules(
             matches = [{**match, "exclude": "adc"} for match in matches]
         rules[name] = matches if name != "dce" else _dynamic(matches, kinds[found[0]])
     if undecided:
-        rules = {"undecided": undecided, **rules}
-    return yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=200)
+        lines = {name: [each.line for each in series] for name, series in undecided.items()}
+        rules = {"undecided": lines, **rules}
+    text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=200)
+    return Proposal(text, undecided)
 
 
 def _rivals(found: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
@@ -133,21 +171,45 @@ def _decided(
     return [chosen, *others]
 
 
-def _candidate(frames: list[Frame], call: Call) -> str:
-    """Return one line on a series that could be an image: what tells it from the others."""
+def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
+    """Return a series that could be an image, with what tells it from the others."""
     head = frames[0]
+    title = f"series {head.series_number} {printable(head.description)!r}"
     try:
         stacks = stacks_of(frames)
     except CadError as error:
-        return f"series {head.series_number} {printable(head.description)!r}: {error.problem}"
+        return Candidate(f"{title}: {error.problem}")
     images = "; ".join(dict.fromkeys(_image(stack) for stack in stacks[:3]))
     clock = "" if head.acquisition_time is None else f", taken at {_clock_words(head)}"
     name = f", {printable(head.sequence_name)}" if head.sequence_name else ""
     water = _water_of(stacks[0], call) if _ADC.search(head.description) else None
     said = "" if water is None else f", brightest water {water:.0f} (free water at 37 C: 3000)"
-    return (
-        f"series {head.series_number} {printable(head.description)!r}: {images}{name}{clock}{said}"
-    )
+    slices = _slices_of(stacks[-1], call) if pictures else []
+    return Candidate(f"{title}: {images}{name}{clock}{said}", slices)
+
+
+def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
+    """Return an image's :func:`_slices`; none where it ends the process that reads it."""
+    try:
+        slices: list[np.ndarray] = call(_slices, stack)
+    except (CadError, OSError):
+        return []
+    return slices
+
+
+def _slices(stack: Stack) -> list[np.ndarray]:
+    """Return three slices of an image as grey levels, small enough for a page."""
+    values = read_stack(stack).array.astype(float)
+    finite = values[np.isfinite(values)]
+    low, high = np.percentile(finite, _SHOWN) if finite.size else (0.0, 0.0)
+    count, rows, columns = values.shape
+    step = max(1, math.ceil(max(rows, columns) / _PICTURE))
+    slices = []
+    for place in sorted({count // 4, count // 2, 3 * count // 4}):
+        small = np.nan_to_num(values[place, ::step, ::step], nan=low)
+        share = np.clip((small - low) / max(high - low, 1e-12), 0.0, 1.0)
+        slices.append(np.round(255.0 * share).astype(np.uint8))
+    return slices
 
 
 def _clock_words(head: Frame) -> str:
@@ -384,7 +446,7 @@ def explain_source(
         if not studies and not failures:
             raise CadError("no DICOM image found", file=source)
         seen = [_study(number, s, settings, call) for number, s in enumerate(studies, start=1)]
-        starter = starter_rules(studies, call=call)
+        starter = proposed_rules(studies, call=call).text
     return Explanation(seen, [*map(str, failures), *notes], starter)
 
 
@@ -494,7 +556,7 @@ def write_rules(
     take: Mapping[str, int] | None = None,
     call: Call = here,
     unpacked: Path | None = None,
-) -> dict[str, list[str]]:
+) -> dict[str, list[Candidate]]:
     """Write a rules file for a source; what the source does not decide stands in it as undecided.
 
     Parameters
@@ -512,9 +574,8 @@ def write_rules(
 
     Returns
     -------
-    dict of str to list of str
-        Roles that two kinds of series meet, with a line on each candidate; empty where the file can
-        be used as it is.
+    dict of str to list of Candidate
+        Roles that two kinds of series meet; empty where the file can be used as it is.
 
     Raises
     ------
@@ -530,10 +591,10 @@ def write_rules(
         studies = find_studies(source, Path(scratch), failures, [], call)
         if not studies:
             raise CadError("no DICOM image found", file=source)
-        text = starter_rules(studies, take, call)
-    write_atomic(rules, text.encode())
-    settings = read_settings(ImportRules, rules)
-    return {role: list(lines) for role, lines in settings.undecided.items()}
+        proposal = proposed_rules(studies, take, call, pictures=True)
+    write_atomic(rules, proposal.text.encode())
+    read_settings(ImportRules, rules)  # what was written can be read
+    return proposal.undecided
 
 
 def decisions(words: Iterable[str]) -> dict[str, int]:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from cad.base.errors import CadError
+from cad.base.files import write_atomic
 from cad.base.processes import landlock
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.explain import Explanation, explain_source, write_rules
@@ -15,6 +17,7 @@ from cad.run.execution.pool import Caller
 from cad.run.execution.progress import progress
 from cad.run.execution.task import StudyOutcome
 from cad.run.execution.worker import Confined
+from cad.run.reports.candidates_page import candidates_page
 
 # Loaded by the process that opens the source, before it can open nothing else.
 _LOADED = (
@@ -141,21 +144,39 @@ def write_rules_confined(
 ) -> dict[str, list[str]]:
     """Write a rules file to start from, with the source's files opened by a confined process.
 
+    Where two series could be one image, a page beside the file shows slices of both.
+
     Parameters
     ----------
     source : Path
         Folder or zip archive.
     rules : Path
-        File to write.
+        File to write. The page has its name with ``.html`` behind it, and is for its user alone.
     take : mapping of str to int
         A person's decisions, by role.
     options : ExecutionOptions
         Limits of each call.
 
+    Returns
+    -------
+    dict of str to list of str
+        Roles that two kinds of series meet, with a line on each candidate.
+
     Raises
     ------
     CadError
-        As :func:`cad.dicom.into.explain.write_rules`.
+        As :func:`cad.dicom.into.explain.write_rules`, and where the page is there already.
     """
+    page = page_of(rules)
+    if page.exists():
+        raise CadError("the page of candidates is there already", file=page, hint="delete it")
     with _looking_into(source, options) as (call, scratch):
-        return write_rules(source, rules, take, call, scratch)
+        undecided = write_rules(source, rules, take, call, scratch)
+    if undecided:
+        write_atomic(page, candidates_page(undecided).encode(), mode=0o600)
+    return {role: [each.line for each in series] for role, series in undecided.items()}
+
+
+def page_of(rules: Path) -> Path:
+    """Return the page on which candidates for a rules file are shown."""
+    return rules.with_name(f"{rules.name}.html")

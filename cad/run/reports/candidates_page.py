@@ -1,0 +1,37 @@
+"""The page that shows series between which a person has to decide, before an import."""
+
+from collections.abc import Mapping, Sequence
+
+from cad.dicom.into.explain import Candidate
+from cad.run.reports.images import data_url
+from cad.run.reports.pages import template
+
+# Slices are read of every candidate; a page of all men of a source would be endless.
+MOST = 24
+_IMAGES = {"t2w": "T2", "adc": "ADC", "hbv": "high-b image"}
+
+
+def candidates_page(undecided: Mapping[str, Sequence[Candidate]]) -> str:
+    """Return the page as HTML: one file that loads nothing.
+
+    Parameters
+    ----------
+    undecided : mapping of str to sequence of Candidate
+        What :func:`cad.dicom.into.explain.write_rules` returns. Of each role the first
+        :data:`MOST` series are shown.
+    """
+    roles = []
+    for role, series in undecided.items():
+        shown = [
+            {"line": each.line, "pictures": [data_url(grey) for grey in each.slices]}
+            for each in series[:MOST]
+        ]
+        roles.append(
+            {
+                "name": role,
+                "title": _IMAGES[role],
+                "series": shown,
+                "more": len(series) - len(shown),
+            }
+        )
+    return str(template("candidates.html.j2").render(roles=roles))
