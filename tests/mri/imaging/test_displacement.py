@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.ndimage import gaussian_filter
 from scipy.spatial.transform import Rotation
 
 from cad.base.errors import CadError
-from cad.base.settings import ImageSettings
+from cad.base.settings import ImageSettings, PipelineSettings, parse_settings
 from cad.folders.cohort import read_cohort
 from cad.mri.features.provenance import displaced_from
+from cad.mri.features.table import extract
 from cad.mri.imaging.displacement import Displacement
 from cad.mri.imaging.displacement_search import (
     _jackknife,
@@ -227,6 +229,32 @@ def test_a_study_is_mended_from_the_stated_size_on() -> None:
     silent, _ = prepare_study(far, ImageSettings(displacement="none"))
     assert silent.notes == []
     assert silent.displacements == ()
+
+
+@pytest.mark.parametrize("shift", [(0.0, 0.0), (4.0, -3.0)])
+def test_what_is_only_said_changes_no_feature(shift: tuple[float, float]) -> None:
+    """Said: the numbers of images as they lie, and the millimetres; mended: other numbers."""
+    tables = {}
+    for how in ("none", "said", "mended"):
+        content = {
+            "name": how,
+            "images": {"displacement": how},
+            "features": {"modalities": ["t2w", "adc"], "families": ["intensity"]},
+            "learner": {"name": "ProbabilisticSVC"},
+        }
+        settings = parse_settings(PipelineSettings, content, "the test's pipeline")
+        prepared, _ = prepare_study(study(shift), settings.images)
+        tables[how] = extract(prepared, settings)
+    features = [name for name in tables["none"].rows if name.startswith(("t2w_", "adc_"))]
+    assert len(features) > 20
+    as_they_lie = tables["none"].rows[features]
+    pd.testing.assert_frame_equal(tables["said"].rows[features], as_they_lie, check_exact=True)
+    (stated,) = tables["said"].provenance["provenance_adc_displaced"]
+    assert stated == pytest.approx(np.hypot(*shift), abs=0.4)
+    assert tables["mended"].provenance["provenance_adc_displaced"].tolist() == [stated]
+    assert "provenance_adc_displaced" not in tables["none"].provenance
+    # Also a tenth of a millimetre is mended: no result hangs on a limit.
+    assert not tables["mended"].rows[features].equals(as_they_lie)
 
 
 def test_a_displacement_is_measured_once() -> None:
