@@ -292,3 +292,13 @@ def test_kernels_have_one_signature_each() -> None:
     counts = [len(k.signatures) for k in compiled if hasattr(k, "signatures")]
     assert len(counts) >= 9
     assert max(counts) == 1
+
+
+def test_times_are_refined_as_interval_by_interval_to_the_last_bit():
+    times = np.cumsum(np.concatenate([[0.3], np.random.default_rng(8).uniform(0.01, 9.0, 60)]))
+    fine, at = refine_times(times, 0.1)
+    np.testing.assert_array_equal(fine[at], times)
+    for first, last, begin, end in zip(at[:-1], at[1:], times[:-1], times[1:], strict=True):
+        expected = np.linspace(begin, end, last - first, endpoint=False)
+        np.testing.assert_array_equal(fine[first:last], expected)
+        assert (end - begin) / (last - first) <= 0.1 + 1e-9

@@ -263,9 +263,11 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
     ([0.0, 1.0, 2.0, 3.0, 4.0], [0, 2, 4])
     """
     times = np.asarray(times, float)
-    n_steps = np.maximum(np.ceil(np.diff(times) / step - 1e-9).astype(int), 1)
-    pieces = [
-        np.linspace(a, b, n, endpoint=False)
-        for a, b, n in zip(times[:-1], times[1:], n_steps, strict=True)
-    ]
-    return np.concatenate([*pieces, times[-1:]]), np.concatenate([[0], np.cumsum(n_steps)])
+    intervals = np.diff(times)
+    n_steps = np.maximum(np.ceil(intervals / step - 1e-9).astype(int), 1)
+    at_frames = np.concatenate([[0], np.cumsum(n_steps)])
+    # All intervals at once, in the order of operations of np.linspace, to the last bit: a delay is
+    # searched with dozens of input functions.
+    number = np.arange(at_frames[-1]) - np.repeat(at_frames[:-1], n_steps)
+    fine = number * np.repeat(intervals / n_steps, n_steps) + np.repeat(times[:-1], n_steps)
+    return np.concatenate([fine, times[-1:]]), at_frames
