@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from cad.dicom.into.explain import Candidate
+import numpy as np
+
 from cad.run.reports.images import data_url
 from cad.run.reports.pages import template
 
@@ -11,20 +12,22 @@ MOST = 24
 _IMAGES = {"t2w": "T2", "adc": "ADC", "hbv": "high-b image"}
 
 
-def candidates_page(undecided: Mapping[str, Sequence[Candidate]]) -> str:
+def candidates_page(
+    undecided: Mapping[str, Sequence[tuple[str, Sequence[np.ndarray]]]],
+) -> str:
     """Return the page as HTML: one file that loads nothing.
 
     Parameters
     ----------
-    undecided : mapping of str to sequence of Candidate
-        What :func:`cad.dicom.into.explain.write_rules` returns. Of each role the first
-        :data:`MOST` series are shown.
+    undecided : mapping of str to sequence of (str, sequence of ndarray of uint8)
+        By ``t2w``, ``adc`` or ``hbv``, what is said of every candidate and grey levels of its slices,
+        each of shape (rows, columns). Of each role the first :data:`MOST` series are shown.
     """
     roles = []
     for role, series in undecided.items():
         shown = [
-            {"line": each.line, "pictures": [data_url(grey) for grey in each.slices]}
-            for each in series[:MOST]
+            {"line": line, "pictures": [data_url(grey) for grey in slices]}
+            for line, slices in series[:MOST]
         ]
         roles.append(
             {

@@ -173,7 +173,11 @@ def write_rules_confined(
     with _looking_into(source, options) as (call, scratch):
         undecided = write_rules(source, rules, take, call, scratch)
     if undecided:
-        write_atomic(page, candidates_page(undecided).encode(), mode=0o600)
+        shown = {
+            role: [(each.line, each.slices) for each in series]
+            for role, series in undecided.items()
+        }
+        write_atomic(page, candidates_page(shown).encode(), mode=0o600)
     return {role: [each.line for each in series] for role, series in undecided.items()}
 
 
