@@ -20,8 +20,8 @@ def candidates_page(
     Parameters
     ----------
     undecided : mapping of str to sequence of (str, sequence of ndarray of uint8)
-        By ``t2w``, ``adc`` or ``hbv``, what is said of every candidate and grey levels of its slices,
-        each of shape (rows, columns). Of each role the first :data:`MOST` series are shown.
+        By ``t2w``, ``adc`` or ``hbv``, what is said of every candidate, and grey levels of its
+        slices, each of shape (rows, columns). Of each role the first :data:`MOST` series are shown.
     """
     roles = []
     for role, series in undecided.items():
