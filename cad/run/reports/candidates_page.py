@@ -22,6 +22,13 @@ def candidates_page(
     undecided : mapping of str to sequence of (str, sequence of ndarray of uint8)
         By ``t2w``, ``adc`` or ``hbv``, what is said of every candidate, and grey levels of its
         slices, each of shape (rows, columns). Of each role the first :data:`MOST` series are shown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> page = candidates_page({"adc": [("series 2", [np.zeros((4, 4), np.uint8)])]})
+    >>> page.count("data:image/webp"), "series 2" in page
+    (1, True)
     """
     roles = []
     for role, series in undecided.items():
