@@ -151,7 +151,7 @@ def test_tid_1500_by_our_own_reader(files, participant):
         segment = segmentation.SegmentSequence[number - 1]
         assert (segment.TrackingUID, segment.TrackingID) == (roi.tracking_uid, roi.roi_id)
         assert (roi.finding, roi.site) == ("52988006", "279706003")
-        assert (roi.algorithm, roi.version) == ("phantom-psvm", "1.0.0")
+        assert (roi.algorithm, roi.version) == ("phantom-psvm", "0.1.0")
         assert roi.statements == [
             "research use only",
             "training population: 49 SIMULATED patients, 350 regions, 66 malignant",

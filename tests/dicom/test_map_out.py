@@ -137,7 +137,7 @@ def test_nobody_is_named_and_the_same_map_is_the_same_object(run, cohort, tmp_pa
 
 def test_the_map_names_the_model_that_made_it(run, cohort, tmp_path):
     assert pydicom.dcmread(write_maps(run, cohort, tmp_path / "a")[0][0]).SoftwareVersions == (
-        "phantom-psvm 1.0.0"
+        "phantom-psvm 0.1.0"
     )
 
 
