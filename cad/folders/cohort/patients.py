@@ -47,9 +47,33 @@ def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
     """
     if not (root / KEY_FILE).is_file():
         return None
-    patients = Patients(root, "pseudonym", set())
-    patients.key()
-    return patients.same
+    return KeyProof(Patients(root, "pseudonym", set()).key())
+
+
+@dataclass(frozen=True)
+class KeyProof:
+    """Tell by a cohort's key whether a PatientID belongs to a participant.
+
+    No file is opened: the process that speaks with an archive may not read the key's.
+
+    Parameters
+    ----------
+    key : bytes
+        The cohort's secret.
+    """
+
+    key: bytes
+
+    def __call__(self, participant: str, patient_id: str) -> bool:
+        """Return whether a PatientID of the source, or a label, is the participant's."""
+        if participant.strip() == patient_id.strip():
+            return True
+        return bool(patient_id.strip()) and participant == _pseudonym(self.key, patient_id)
+
+
+def _pseudonym(key: bytes, patient_id: str) -> str:
+    digest = hmac.new(key, patient_id.encode(), hashlib.sha256).hexdigest()
+    return f"sub-P{digest[:_HEX]}"
 
 
 @dataclass(frozen=True)
@@ -129,8 +153,7 @@ class Patients:
         if not patient_id.strip():
             raise CadError("the source has no PatientID", hint="give the study one")
         if self.labels == "pseudonym":
-            digest = hmac.new(self.key(), patient_id.encode(), hashlib.sha256).hexdigest()
-            return f"sub-P{digest[:_HEX]}"
+            return _pseudonym(self.key(), patient_id)
         label = "sub-" + re.sub(r"[^A-Za-z0-9]", "", patient_id)
         if label == "sub-":
             raise CadError(f"PatientID {patient_id!r} has no letter or digit for a label")
@@ -230,26 +253,6 @@ class Patients:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 keep(path, target)
         return bool(alone)
-
-    def same(self, participant: str, patient_id: str) -> bool:
-        """Tell whether a PatientID belongs to a participant.
-
-        It does if :meth:`participant` returns the participant's label for it, or if it is this
-        label itself.
-
-        Parameters
-        ----------
-        participant : str
-            The participant's label, ``sub-XXX``.
-        patient_id : str
-            PatientID of the source, or a label.
-        """
-        try:
-            return participant.strip() == patient_id.strip() or participant == self.participant(
-                patient_id
-            )
-        except CadError:
-            return False
 
     def key(self) -> bytes:
         """Return the cohort's own secret: without it a pseudonym cannot be traced to an id.

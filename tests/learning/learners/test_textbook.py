@@ -28,6 +28,8 @@ from cad.learning.learners.rivals import rival_learners
 
 WORSE = 1.02
 FOLDS = 5
+DEALS = {"diabetes, soft": 3}
+"""Deals of the folds where one deal moves the ratio to the textbook by more than the limit."""
 Textbook = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -39,7 +41,8 @@ def table(name: str) -> tuple[np.ndarray, np.ndarray]:
         return X[:200], y[:200].astype(float)
     if name == "diabetes, soft":
         X, y = load_diabetes(return_X_y=True)
-        share = np.argsort(np.argsort(y)) / len(y)
+        # Equal outcomes in their own order: an unstable sort takes another on another processor.
+        share = np.argsort(np.argsort(y, kind="stable"), kind="stable") / len(y)
         return X[:200], np.round(4 * share[:200]) / 4
     X, y = load_digits(return_X_y=True)
     of_two = np.isin(y, (3, 8))
@@ -126,13 +129,16 @@ TEXTBOOK: dict[str, Textbook] = {
 }
 
 
-def brier(X: np.ndarray, p: np.ndarray, predict: Textbook, folds: int = 4) -> float:
-    """Return the squared error of left-out rows."""
-    part = np.random.default_rng(1).permutation(len(p)) % folds
-    q = np.empty(len(p))
-    for k in range(folds):
-        q[part == k] = predict(X[part != k], p[part != k], X[part == k])
-    return float(np.mean((q - p) ** 2))
+def brier(X: np.ndarray, p: np.ndarray, predict: Textbook, deals: int, folds: int = 4) -> float:
+    """Return the squared error of left-out rows, the mean over several deals of the folds."""
+    errors = []
+    for seed in range(1, deals + 1):
+        fold = np.random.default_rng(seed).permutation(len(p)) % folds
+        q = np.empty(len(p))
+        for k in range(folds):
+            q[fold == k] = predict(X[fold != k], p[fold != k], X[fold == k])
+        errors.append(np.mean((q - p) ** 2))
+    return float(np.mean(errors))
 
 
 def rival(name: str) -> Textbook:
@@ -149,8 +155,9 @@ def rival(name: str) -> Textbook:
 @pytest.mark.parametrize("name", list(rival_learners()))
 def test_a_rival_is_what_a_textbook_would_tune(name: str, data: str) -> None:
     X, p = table(data)
-    ours = brier(X, p, rival(name))
-    theirs = brier(X, p, TEXTBOOK[name])
+    deals = DEALS.get(data, 1)
+    ours = brier(X, p, rival(name), deals)
+    theirs = brier(X, p, TEXTBOOK[name], deals)
     print(f"{name}, {data}: {ours:.4f}, textbook {theirs:.4f}, {ours / theirs:.3f}")
     assert ours <= WORSE * theirs
 
@@ -163,4 +170,4 @@ def test_the_svm_on_real_men_is_scikit_learns(shared_data: Path) -> None:
     rows = pd.read_csv(shared_data / "fae/fae_prostate_260.csv.gz", index_col=0)
     p = rows["label"].to_numpy(float)
     X = rows.drop(columns="label").to_numpy(float)
-    assert brier(X, p, rival("SVM, Platt on soft targets"), folds=10) <= WORSE * 0.0605
+    assert brier(X, p, rival("SVM, Platt on soft targets"), deals=1, folds=10) <= WORSE * 0.0605
