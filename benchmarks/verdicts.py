@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
 
 from cad.base.files import write_csv
 from cad.evidence.experiments import CONTROLLED, Options, run_experiment
@@ -57,7 +58,8 @@ def run(name: str, shuffled: bool, number: int, out: Path, data: Path) -> None:
         first_seed=1000 * (number + 1),
         shuffled=shuffled,
     )
-    run_experiment(name, options)
+    with threadpool_limits(1):  # small problems: threads that wait cost more than they save
+        run_experiment(name, options)
     print(f"{folder.name}: {name}", flush=True)
 
 

@@ -164,8 +164,8 @@ class _Job:
         if self.have and is_there(target, self.build, self.have):
             with suppress(CadError):  # of which an import of it alone would tell
                 found = find_regions(self.study, self.rules, reference, [])
-                here = nifti.read_label_map(self.have / target.relative_to(self.build))
-                if found and not np.array_equal(found.labels.array, here.array):
+                kept = nifti.read_label_map(self._in_cohort(target))
+                if found and not np.array_equal(found.labels.array, kept.array):
                     notes.append("the source's regions are other than the cohort's, which stay")
             return
         found = find_regions(self.study, self.rules, reference, notes)
@@ -233,9 +233,9 @@ class _Job:
             return image.with_array(image.array.astype(np.float32)), source
 
         if self.have is not None and is_there(target, self.build, self.have):
-            here = self.have / target.relative_to(self.build)
-            if changed_since(here, [path]):
-                require_same(here, lambda: made()[0])
+            image_in_cohort = self._in_cohort(target)
+            if changed_since(image_in_cohort, [path]):
+                require_same(image_in_cohort, lambda: made()[0])
         else:
             image, source = made()
             nifti.write_volume(target, image)
@@ -246,6 +246,12 @@ class _Job:
             self.done.notes.append(f"{modality.name} from its file, in {modality.unit}: {source}")
         return True
 
+    def _in_cohort(self, target: Path) -> Path:
+        """Return where the cohort has, or would have, a file of the build folder."""
+        if self.have is None:
+            raise ValueError("a new study has no image in the cohort yet")
+        return self.have / target.relative_to(self.build)
+
     def _is_there(self, target: Path, stacks: list[Stack], *, only: bool = True) -> bool:
         """Tell whether the cohort has an image; refused where the source has what it lacks.
 
@@ -254,28 +260,30 @@ class _Job:
         """
         if self.have is None or not is_there(target, self.build, self.have):
             return False
-        here, first = self.have / target.relative_to(self.build), stacks[0].first
-        entries, now = nifti.read_sidecar(here), _instances(stacks)
+        image = self._in_cohort(target)
+        first = stacks[0].first
+        entries = nifti.read_sidecar(image)
+        now = _instances(stacks)
         if not entries:
             raise CadError(
                 "its sidecar, which says what it was made of, is gone",
-                file=here,
+                file=image,
                 hint="bring the sidecar back, or remove the patient by cad cohort remove and "
                 "import again",
             )
-        with reading(here, "its sidecar lists no SOPInstanceUIDs", "remove the sidecar's entry"):
+        with reading(image, "its sidecar lists no SOPInstanceUIDs", "remove the sidecar's entry"):
             had = set(entries.get("SOPInstanceUIDs", now))
         if had.issuperset(now):
             return True
         if not only and entries.get("SeriesInstanceUID") != first.series_uid:
             self.done.notes.append(
-                f"{here.name} stays series {entries.get('SeriesNumber', '?')}; the rules take "
+                f"{image.name} stays series {entries.get('SeriesNumber', '?')}; the rules take "
                 f"series {first.series_number} now"
             )
             return True
         raise CadError(
             f"{len(now - had)} of the {len(now)} instances that the source has now are not in it",
-            file=here,
+            file=image,
             hint="import into another cohort folder, or remove the patient first by cad cohort "
             "remove, with the scores that the cohort alone has",
         )
@@ -284,26 +292,26 @@ class _Job:
         """Tell whether an image that is there may be another than its source shows now."""
         if self.have is None:
             return False
-        here = self.have / target.relative_to(self.build)
-        had = nifti.read_sidecar(here)
+        image = self._in_cohort(target)
+        had = nifti.read_sidecar(image)
         # Of another series, or of more than the source still has, it cannot be made again.
         if set(had.get("SOPInstanceUIDs", [])) != _instances(stacks):
             return False
-        return changed_since(here, (item.path for stack in stacks for item in stack.slices))
+        return changed_since(image, (item.path for stack in stacks for item in stack.slices))
 
     def _require_same(self, target: Path, stacks: list[Stack], made: Callable[[], Volume]) -> None:
         """Refuse a study whose image has other voxels in the source, under the same instances."""
         if self.have is not None and self._is_to_compare(target, stacks):
-            require_same(self.have / target.relative_to(self.build), made)
+            require_same(self._in_cohort(target), made)
 
     def _require_same_phases(self, target: Path, stacks: list[Stack], rule: DynamicRule) -> None:
         if self.have is None or not self._is_to_compare(target, stacks):
             return
-        here = self.have / target.relative_to(self.build)
         phases = order_phases(stacks, rule.clock, rule.time_pattern, rule.interval)
         now = read_phases(phases)
         frames = np.stack([now.grid.with_array(frame).upright().array for frame in now.frames])
-        require_equal(here, nifti.read_dynamic(here).frames, frames)
+        image = self._in_cohort(target)
+        require_equal(image, nifti.read_dynamic(image).frames, frames)
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
         """Return the one image of several that masks were drawn on, or that the rules prefer."""

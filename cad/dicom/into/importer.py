@@ -289,15 +289,15 @@ class _Import:
             self.call(same_voxels, replace(place, folder=build), others), "the same voxels"
         )
         for earlier in self.studies:
-            known = self.patients.studies.get(earlier.uid)
+            earlier_place = self.patients.studies.get(earlier.uid)
             if (
-                known is not None
-                and known in others
+                earlier_place is not None
+                and earlier_place in others
                 and isinstance(study, SourceStudy)
                 and isinstance(earlier, SourceStudy)
                 and same_times(study, earlier)
             ):
-                why.setdefault(known.study_id, "the same acquisition times")
+                why.setdefault(earlier_place.study_id, "the same acquisition times")
         # By the man's own id: the first study's gets a session when the second comes.
         return [
             f"{place.study_id}: probably one examination exported twice: a study of "

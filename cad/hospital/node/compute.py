@@ -149,8 +149,8 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
             read_cohort(cohort).problems
         )  # of the images import and prediction say what is wrong
         models = list(settings.models.champion)
-        found = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
-        _first([CadError(f.reason, hint=f.hint) for f in found.failures if not f.roi_id])
+        prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
+        _first([CadError(f.reason, hint=f.hint) for f in prediction.failures if not f.roi_id])
         with owned(run):
             archive = settings.archive
             _, failures = deliver(

@@ -75,6 +75,6 @@ def patient_content(
 def _models(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:
     """List the run's models that scored these regions, with their training."""
     model = results.run.get("model") or {}
-    known = model.get("models") or {model.get("name"): model}
+    by_name = model.get("models") or {model.get("name"): model}
     names = dict.fromkeys(region.model for region in regions if region.model)
-    return [{"name": name, "training": None, **known.get(name, {})} for name in names]
+    return [{"name": name, "training": None, **by_name.get(name, {})} for name in names]

@@ -261,21 +261,21 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
         The language.
     """
     region, limits = view.region, view.thresholds
-    known = _known_words(region, words)
+    histology = _known_words(region, words)
     if region.decision == "":
         why = _reasons(region.decision_reason, words)
         if not why:
             why = words.say("see what was missing or failed")
         if region.decision_reason and region.decision_reason == list(man_reason):
             why = words.say("as for the man")
-        if known:
-            return f"{known}; {words.say('no decision of the tool: {reason}', reason=why)}"
+        if histology:
+            return f"{histology}; {words.say('no decision of the tool: {reason}', reason=why)}"
         return words.say("No decision: {reason}", reason=why)
     why = _why(region, limits, words)
-    if known:
+    if histology:
         decision = words.say(region.decision)
         decided = words.say("the tool's decision: {decision}", decision=decision)
-        return f"{known}; {decided}, {why}" if why else f"{known}; {decided}"
+        return f"{histology}; {decided}, {why}" if why else f"{histology}; {decided}"
     if region.decision == "refer":
         several = len(region.scores) > 1
         sentence = "Refer to a joint reading" if several else "Refer to a second radiologist"
@@ -528,9 +528,9 @@ def _about(
     patient: PatientView, studies: Sequence[StudyView], man: Man | None, words: Wording
 ) -> list[str]:
     """Return study date, scanner, field, age, PSA, its density, gland volume, what is missing."""
-    known, unknown = [], []
+    stated, unknown = [], []
     for study in studies:
-        known += [words.again(text) for text in study.acquired]
+        stated += [words.again(text) for text in study.acquired]
     region = patient.regions[0] if patient.regions else None
     age, psa = (region.age, region.psa) if region else (None, None)
     density = man.psa_density if man else None
@@ -538,29 +538,29 @@ def _about(
     if age is None:
         unknown.append(words.say("age"))
     else:
-        known.append(words.say("{age} years", age=f"{age:g}"))
+        stated.append(words.say("{age} years", age=f"{age:g}"))
     if psa is None:
         unknown.append("PSA")
     else:
-        known.append(f"PSA {measured(psa)} ng/mL")
+        stated.append(f"PSA {measured(psa)} ng/mL")
     if density is None:
         unknown.append(words.say("PSA density"))
     else:
-        known.append(words.say("PSA density {density} ng/mL²", density=f"{density:.2f}"))
+        stated.append(words.say("PSA density {density} ng/mL²", density=f"{density:.2f}"))
     if gland:
-        known.append(words.say("gland {volume} mL", volume=f"{gland:.0f}"))
+        stated.append(words.say("gland {volume} mL", volume=f"{gland:.0f}"))
     else:
         unknown.append(words.say("gland volume"))
     if not any(study.acquired for study in studies):
         unknown.insert(0, words.say("study date and scanner"))
     missing = dict.fromkeys(name for study in studies for name in study.missing)
     if missing:
-        known.append(words.say("missing: {names}", names=", ".join(missing)))
+        stated.append(words.say("missing: {names}", names=", ".join(missing)))
     else:
-        known.append(words.say("no sequence missing"))
+        stated.append(words.say("no sequence missing"))
     if unknown:
-        known.append(words.say("not known: {names}", names=", ".join(unknown)))
-    return known
+        stated.append(words.say("not known: {names}", names=", ".join(unknown)))
+    return stated
 
 
 def _reliable(

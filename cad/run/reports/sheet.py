@@ -278,8 +278,8 @@ def _lesion_words(lesion: Said, name: str, study: str, words: Wording) -> list[P
     if view.reasons is not None:
         tool.append(Run(f" {view.reasons.sentence_in(words)}"))
     readers = words.say("Readers: {scores}.", scores=lesion.readers)
-    found = histology_in(view.region, words) or words.say("not known")
-    histology = words.say("Histology, apart from the tool: {histology}.", histology=found)
+    outcome = histology_in(view.region, words) or words.say("not known")
+    histology = words.say("Histology, apart from the tool: {histology}.", histology=outcome)
     return [
         title,
         [Run(where[0].upper() + where[1:])],

@@ -10,7 +10,7 @@ from cad.base.files import write_atomic
 from cad.base.reading import reading
 from cad.dicom.out import objects
 from cad.dicom.out.documents import capture_object, pdf_object
-from cad.dicom.out.source_images import source_images
+from cad.dicom.out.source_images import SourceImages, source_images
 from cad.folders.cohort import StudyRef, read_cohort
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.blinding import held_back, open_results
@@ -94,17 +94,23 @@ def write_sheets(
                         shown, metrics, patient, who=who, capture=capture, language=language
                     )
                 rows = table[table["study_id"] == name]
-                files += _write(study, rows, shown, sheets[who], out, pdf=pdf)
+                files += _write(source, study, rows, shown, sheets[who], out, pdf=pdf)
             except CadError as error:
                 failures.append(error.at(patient=patient.patient))
     return files, failures
 
 
 def _write(
-    study: StudyRef, rows: pd.DataFrame, results: Results, sheet: Sheet, out: Path, *, pdf: bool
+    source: SourceImages,
+    study: StudyRef,
+    rows: pd.DataFrame,
+    results: Results,
+    sheet: Sheet,
+    out: Path,
+    *,
+    pdf: bool,
 ) -> list[Path]:
     """Write the objects of one study, and return their files."""
-    source = source_images(study.folder, study.study_id, study.participant_id)
     scored = rows[rows["probability"].notna()]
     run = results.run if scored.empty else objects.with_own_model(results.run, scored)
     identity = hashlib.sha256(f"{study.study_id}\n{sheet.identity}".encode()).hexdigest()
