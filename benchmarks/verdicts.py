@@ -3,8 +3,8 @@
 Every simulated experiment of docs/reproduction.md again, with other draws and with labels that were
 dealt to other rows. ``OUT/rates.csv`` counts how often each claim of the page comes out.
 ``FOLDER`` holds the folders ``ecg``, ``covertype`` and ``uci`` of public data. Runs that are
-finished are kept; a later call goes on from there. Quick experiments take a quarter of an hour on
-two cores, ``niaf2014-clinical`` and ``wang2014-uci`` hours.
+finished are kept; a later call goes on from there. Quick experiments take some 35 minutes of one
+processor, ``niaf2014-clinical`` and ``wang2014-uci`` hours.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from cad.base.errors import CadError
 from cad.base.files import write_atomic
 from cad.base.reading import read_frame
 from cad.base.terms.text import to_markdown
-from cad.evidence.experiments import EXPERIMENTS, REAL
+from cad.evidence.experiments import EXPERIMENTS, PUBLISHED_DRAW, REAL, draw_of
 from cad.evidence.experiments.claims import VERDICTS, Claim, claims, weigh
 
 _HEAD = """# Do the papers' results come out?
@@ -88,11 +88,17 @@ def write_page(results: Path, docs: Path) -> Path:
     Raises
     ------
     CadError
-        When the folder holds no result.
+        When the folder holds no result, or results of another draw than the published one.
     """
     if not any((results / f"{name}.md").is_file() for name in EXPERIMENTS):
         raise CadError(
             "no results here", file=results, hint="run `cad experiment NAME -o FOLDER` first"
+        )
+    if draw_of(results) != PUBLISHED_DRAW:
+        raise CadError(
+            "these are results of another draw or of shuffled labels: they make no page",
+            file=results,
+            hint="run `cad experiment NAME -o FOLDER` without --first-seed and --shuffled",
         )
     papers = [name for name in EXPERIMENTS if name not in REAL]
     written = []

@@ -5,11 +5,13 @@
 """
 
 import difflib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 from cad.base.errors import CadError
+from cad.base.files import typed, write_json
+from cad.base.reading import read_json, reading
 from cad.base.transactions import Kind, claimed
 
 EXPERIMENTS = {
@@ -51,6 +53,27 @@ CONTROLLED = (
 """Those that can be drawn anew, and run with shuffled labels."""
 
 EXPERIMENT = Kind("result of an experiment", lambda folder: False)
+DRAW_FILE = "draw.json"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Say which draw the results of a folder are of.
+
+    Parameters
+    ----------
+    first_seed : int
+        Seed of the first draw.
+    shuffled : bool
+        Whether the labels were dealt to other rows.
+    """
+
+    first_seed: int = 0
+    shuffled: bool = False
+
+
+PUBLISHED_DRAW = Draw()
+"""The draw of the published results."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +107,17 @@ class Options:
     jobs: int = 1
     first_seed: int = 0
     shuffled: bool = False
+
+    @property
+    def draw(self) -> Draw:
+        """Return the draw of the results.
+
+        Returns
+        -------
+        Draw
+            The first seed, and whether labels are shuffled.
+        """
+        return Draw(self.first_seed, self.shuffled)
 
     def seeds(self, published: int) -> range:
         """Return the seeds to run.
@@ -133,8 +167,8 @@ def run_experiment(name: str, options: Options) -> Path:
     ------
     CadError
         For an unknown name (with the nearest known one), for another draw or shuffled labels where
-        the experiment has none, or for a folder that holds something else or that another process
-        uses.
+        the experiment has none, or for a folder that holds something else, results of another draw,
+        or that another process uses.
     """
     if name not in EXPERIMENTS:
         near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
@@ -149,8 +183,52 @@ def run_experiment(name: str, options: Options) -> Path:
         )
     module, function = EXPERIMENTS[name].split(":")
     with claimed(options.out, EXPERIMENT):
+        _require_draw(options)
         result = getattr(import_module(module), function)(options)
         if options.shuffled:
             result = replace(result, title=f"Control with shuffled labels. {result.title}")
         path: Path = result.write(options.out, name)
         return path
+
+
+def draw_of(folder: Path) -> Draw:
+    """Return the draw that the results of a folder are of.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of results; one without a note of the draw holds the published one.
+
+    Raises
+    ------
+    CadError
+        When the note cannot be read.
+    """
+    path = folder / DRAW_FILE
+    if not path.is_file():
+        return PUBLISHED_DRAW
+    with reading(path, "no note of a draw"):
+        return typed(Draw, read_json(path))
+
+
+def _require_draw(options: Options) -> None:
+    """Refuse a folder whose results are of another draw, and note the draw of a new folder.
+
+    Results of a control under the names of the published ones would pass for them.
+    """
+    if not any(options.out.glob("*.md")) and not (options.out / DRAW_FILE).is_file():
+        write_json(options.out / DRAW_FILE, asdict(options.draw))
+        return
+    had = draw_of(options.out)
+    if had != options.draw:
+        raise CadError(
+            f"the folder holds results of another draw: {_in_words(had)}, not "
+            f"{_in_words(options.draw)}",
+            file=options.out,
+            hint="name another folder with -o",
+        )
+
+
+def _in_words(draw: Draw) -> str:
+    labels = "shuffled labels" if draw.shuffled else "labels as they are"
+    return f"first seed {draw.first_seed}, {labels}"

@@ -259,6 +259,30 @@ def test_another_draw_is_another_draw_and_the_same_one_the_same(tmp_path) -> Non
     assert frontiers[0] != frontiers[1] == frontiers[2]
 
 
+@pytest.mark.parametrize("control", [{"shuffled": True}, {"first_seed": 7}])
+def test_a_control_replaces_no_published_result_and_makes_no_page(tmp_path, control) -> None:
+    published = tmp_path / "published"
+    page = run_experiment("niaf2014-outlier", Options(published))
+    before = page.read_bytes()
+    with pytest.raises(CadError, match="results of another draw: first seed 0"):
+        run_experiment("niaf2014-outlier", Options(published, **control))
+    assert page.read_bytes() == before
+    run_experiment("niaf2014-outlier", Options(published))  # the same draw again is allowed
+
+    apart = tmp_path / "control"
+    run_experiment("niaf2014-outlier", Options(apart, **control))
+    with pytest.raises(CadError, match="not first seed 0, labels as they are"):
+        run_experiment("niaf2014-outlier", Options(apart))
+    with pytest.raises(CadError, match="make no page"):
+        write_page(apart, tmp_path / "docs")
+
+    # Results of earlier versions have no note: they are of the published draw.
+    (published / "draw.json").unlink()
+    with pytest.raises(CadError, match="another draw"):
+        run_experiment("niaf2014-outlier", Options(published, **control))
+    run_experiment("niaf2014-outlier", Options(published))
+
+
 @pytest.mark.parametrize("option", [{"first_seed": 1}, {"shuffled": True}])
 def test_real_people_are_not_drawn_anew(tmp_path, option) -> None:
     assert set(CONTROLLED) < set(EXPERIMENTS)
