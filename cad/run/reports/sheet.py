@@ -62,7 +62,7 @@ class Sheet(NamedTuple):
     pixels : list of ndarray of uint8, shape (H, W, 3)
         Each sheet as a picture; empty where none was asked for.
     identity : str
-        Hash of what the sheets say and show.
+        All that the sheets say and show, as one text.
     """
 
     pdf: bytes

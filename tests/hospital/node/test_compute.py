@@ -28,7 +28,7 @@ from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
 
 
-def node_settings(home: Path) -> NodeSettings:
+def node_settings(home: Path, **archive: object) -> NodeSettings:
     return parse_settings(
         NodeSettings,
         {
@@ -36,7 +36,7 @@ def node_settings(home: Path) -> NodeSettings:
             "rules": "sample",
             "models": ["phantom-psvm-biparametric"],
             "receiver": {"callers": ["ANY"]},
-            "archive": {"address": "127.0.0.1:1"},
+            "archive": {"address": "127.0.0.1:1", **archive},
         },
         "the test's node",
     )
@@ -65,6 +65,26 @@ def test_what_computes_a_study_opens_the_node_alone_and_makes_its_result(tmp_pat
         for path in (secret, settings.home / "queue.sqlite", incoming / "new", tmp_path / "new"):
             with pytest.raises(OSError, match="Permission denied"):
                 call(Path.write_bytes, path, b"new")
+
+
+@pytest.mark.skipif(
+    not landlock.version(), reason="LANDLOCK ABSENT: this kernel confines no process"
+)
+def test_a_confined_process_draws_the_sheet(tmp_path: Path) -> None:
+    # Fonts, pictures and the PDF's library must all be reachable from inside.
+    settings = node_settings(tmp_path / "home", pdf=True, capture=True, language="de")
+    (source,) = (shared("sample_data") / "dicom").iterdir()
+    (settings.home / "incoming").mkdir(parents=True)
+    node_key(settings.home)
+    incoming = shutil.copytree(source, settings.home / "incoming" / "one")
+    work = settings.home / "studies" / "one"
+    options = ExecutionOptions(1, time_limit=200.0, memory_limit=8.0)
+    with Caller(options, confined=may_open(settings)) as call:
+        call(ready, settings)
+        call(compute, settings, incoming, work)
+    names = sorted(path.name for path in objects(work))
+    kinds = [name.split("_", 1)[1] for name in names]
+    assert kinds == ["PDF.dcm", "SC_1.dcm", "SEG.dcm", "SR.dcm"], names
 
 
 def test_a_region_that_cannot_be_measured_leaves_the_others_their_results(tmp_path: Path) -> None:
