@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +23,7 @@ from cad.dicom.archive.dimse import FIND, GET
 from cad.dicom.archive.interface import FoundSeries, check_received, file_under
 from cad.dicom.archive.web import check_stored
 from cad.dicom.into.importer import import_patient, import_source
-from cad.folders.cohort.patients import Patients, patient_proof
+from cad.folders.cohort.patients import KeyProof, Patients, patient_proof
 
 # --- folders -------------------------------------------------------------------------------------
 
@@ -184,6 +186,18 @@ def test_results_are_filed_only_under_their_own_patient(tmp_path: Path):
     file_under(unknown, [], proof)
     assert unknown.PatientID == label
     assert patient_proof(tmp_path / "nowhere") is None
+
+
+def test_a_key_proves_a_patient_by_label_or_pseudonym_and_nobody_without_an_id():
+    proof = KeyProof(b"secret")
+    label = f"sub-P{hmac.new(b'secret', b'MRN-7', hashlib.sha256).hexdigest()[:10]}"
+    assert proof(label, "MRN-7")
+    assert not proof(label, "MRN-8")
+    assert proof("sub-01", " sub-01 ")  # a cohort without pseudonyms files under its own labels
+    of_nothing = f"sub-P{hmac.new(b'secret', b'', hashlib.sha256).hexdigest()[:10]}"
+    assert not proof(of_nothing, "")
+    of_blank = f"sub-P{hmac.new(b'secret', b' ', hashlib.sha256).hexdigest()[:10]}"
+    assert not proof(of_blank, " ")
 
 
 def test_only_what_the_archive_lists_is_stored():
