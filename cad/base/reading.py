@@ -44,9 +44,12 @@ MAX_IMAGE = 2048 * MIB
 MAX_ARRAYS = 512 * MIB
 """Bytes of all arrays of one npz file, or of a parquet table, in memory."""
 _PARQUET_SECONDS, _PARQUET_GIGABYTES, _PARQUET = 60.0, 2.0, "pandas pyarrow.parquet"
-"""What reading a parquet table may take, four times its largest size in memory; its libraries."""
+"""Limits of the process that reads a parquet table, and the libraries that it imports.
+
+The memory is four times the largest size of a table.
+"""
 MAX_RATIO, SMALL = 100, 256 * MIB
-"""What is larger than SMALL may be at most MAX_RATIO times as large as it is on the disk."""
+"""Contents larger than SMALL may be at most MAX_RATIO times as large as on the disk."""
 
 # The machine's troubles, which say nothing about the file; all others a damaged file can cause.
 _MACHINE = {
@@ -114,7 +117,7 @@ def _words(error: Exception) -> str:
     """Return an exception's text: one line without control characters, its name if need be."""
     try:
         text = " ".join(str(error).split())
-    except Exception:  # some cannot even say what they are
+    except Exception:  # the __str__ of an exception may itself raise
         text = ""
     text = "".join(c if c.isprintable() else "?" for c in text)[:_MESSAGE]
     name = type(error).__name__

@@ -669,7 +669,7 @@ class JointModel:
         degrees = max(self.taught.effective_men - 1, LEAST_DEGREES)
         half = t_distribution.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(np.maximum(variance, 0.0))
         odds = logit(value)
-        # logit and expit round: the value itself is the nearest that an end may come.
+        # Rounding in logit and expit could put an end on the wrong side of the value.
         low = np.minimum(expit(odds - half), value)
         high = np.maximum(expit(odds + half), value)
         return low, high

@@ -30,7 +30,7 @@ from cad.base.doors import door
 from cad.base.errors import MachineError
 
 # Python's own 700 make it look through all modules again and again while they are loaded, a fifth
-# of that time. What cycles hold until then is some megabytes.
+# of that time. Cycles hold a few megabytes until then.
 _THRESHOLDS = (50_000, 20, 100)
 _silent = threading.Event()
 _ONE_THREAD = dict.fromkeys(

@@ -23,7 +23,7 @@ from cad.dicom.archive.settings import ArchiveLimits
 
 _START_SECONDS = 300.0
 _OF_FILES = ("store", "missing", "commit")
-# What resolves names, and what a user's environment names for connections by HTTPS.
+# Folders of the services that resolve names.
 _RESOLVER = (Path("/run/systemd/resolve"), Path("/run/nscd"))
 _OF_CONNECTIONS = (
     "REQUESTS_CA_BUNDLE",

@@ -114,7 +114,7 @@ class Server(ThreadedAssociationServer):
 
     @contextmanager
     def _at_the_door(self, request: socket.socket) -> Iterator[None]:
-        """Let a connection wait; where too many do, the one that came first goes."""
+        """Let a connection wait to be admitted; where too many wait, cut the oldest ones off."""
         lifeline = request.dup()  # the other one moves into the encrypted connection
         with self._lock:
             # Silent callers must not keep others out; a dictionary is in order of

@@ -148,7 +148,10 @@ class _Job:
             raise CadError(said, file=self.study.top, hint="name its series in the rules file")
 
     def masks(self) -> None:
-        """Write label map or lesion map or annotation objects; gland and vessel."""
+        """Write the masks of gland and vessel, and the label map of the regions.
+
+        The regions come from a label map, a lesion map or annotation objects of the source.
+        """
         for kind, name in (("gland", self.rules.gland), ("vessel", self.rules.vessel)):
             path = self.study.beside(name)
             if path is None and kind == "gland" and self.rules.outlines:
@@ -163,18 +166,19 @@ class _Job:
         # A label map that is there is never made anew: its rows may have been scored already.
         if self.have and is_there(target, self.build, self.have):
             with suppress(CadError):  # of which an import of it alone would tell
-                found = find_regions(self.study, self.rules, reference, [])
+                drawn = find_regions(self.study, self.rules, reference, [])
                 kept = nifti.read_label_map(self._in_cohort(target))
-                if found and not np.array_equal(found.labels.array, kept.array):
+                if drawn and not np.array_equal(drawn.labels.array, kept.array):
                     notes.append("the source's regions are other than the cohort's, which stay")
             return
-        found = find_regions(self.study, self.rules, reference, notes)
-        if found is None:
+        drawn = find_regions(self.study, self.rules, reference, notes)
+        if drawn is None:
             return
-        nifti.write_volume(target, found.labels)
-        if found.frame_uid:
-            nifti.write_sidecar(target, {"FrameOfReferenceUID": found.frame_uid})
-        self.done.rois, self.done.scores = found.rois, list(found.scores)
+        nifti.write_volume(target, drawn.labels)
+        if drawn.frame_uid:
+            nifti.write_sidecar(target, {"FrameOfReferenceUID": drawn.frame_uid})
+        self.done.rois = drawn.rois
+        self.done.scores = list(drawn.scores)
 
     def _matching(self, name: str) -> tuple[list[Stack], Match | None]:
         """Return the stacks that the first match with any hit accepts, and that match."""
@@ -240,7 +244,7 @@ class _Job:
             image, source = made()
             nifti.write_volume(target, image)
             entries: JsonObject = {"Units": modality.unit, "UnitsSource": source}
-            # Like a mask that lies in the source, it is this patient's by its name alone.
+            # A NIfTI file names no patient: its name beside the study alone ties it to him.
             entries["StudyInstanceUID"] = self.study.uid
             nifti.write_sidecar(target, entries)
             self.done.notes.append(f"{modality.name} from its file, in {modality.unit}: {source}")

@@ -629,8 +629,8 @@ def _truth_of(cell: str, notes: list[str]) -> str | None:
 def _significant(tissue: str | None) -> tuple[str, str]:
     """Return histology and grade of a lesion of which a table says only whether it is significant.
 
-    Significant is cancer of ISUP 2 or more. What is not significant is of ISUP 1 or no cancer:
-    which of the two nobody says.
+    Significant is cancer of ISUP 2 or more. Any other lesion is of ISUP 1 or no cancer: the table
+    does not say which.
     """
     if tissue is None:
         return "n/a", "n/a"

@@ -262,7 +262,10 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
 
 
 def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the searchable parts of a file: names and bytes, words of arrays as text."""
+    """Yield the name and the bytes of each file that is packed in a file, or of the file itself.
+
+    Tables and arrays are yielded as text, so that their words can be searched.
+    """
     if path.name.endswith(_PIXELS) or path.name == LOCK or not path.is_file():
         return
     content = read_bytes(path, MAX_ARRAYS)

@@ -98,8 +98,8 @@ def remember(root: Path, failures: Sequence[Failure]) -> None:
     Parameters
     ----------
     root : Path
-        The run folder. What it holds of earlier failures that are none any more is dropped: the
-        same failure later is a new one.
+        The run folder. Earlier failures that are failures no more are dropped from it: the same
+        failure later is a new one.
     failures : sequence of Failure
         The failures of this run.
 

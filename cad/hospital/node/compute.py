@@ -1,8 +1,8 @@
 """Compute one study: import, predict, and the objects for the archive.
 
 :func:`compute` runs in a supervised process (:class:`cad.run.execution.pool.Caller`), whose limits
-hold for the study as a whole; everything in it is done there and then. What it imports late is
-heavy, and the process that receives has no use for it.
+hold for the study as a whole; everything in it is done there and then. Heavy modules are
+imported late, because the process that receives has no use for them.
 """
 
 import logging

@@ -444,7 +444,9 @@ class Queue:
         self._do("INSERT OR REPLACE INTO trail VALUES (1, ?)", sha256)
 
     def is_secret(self, fingerprint: str) -> bool:
-        """Tell whether the node's secret is that of the first start; the first one is kept.
+        """Tell whether the node's secret is still the secret of its first start.
+
+        The first call stores its fingerprint; every later call is compared with it.
 
         Parameters
         ----------

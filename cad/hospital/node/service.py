@@ -195,8 +195,8 @@ class Node:
     def _thread(self, step: Callable[[], bool]) -> None:
         """Do a step again and again, with pauses.
 
-        A study's trouble is that study's (:meth:`_one`). What the machine refuses (a full disk) is
-        waited out; a damaged trail or queue, and a fault of ours, end the node.
+        A failure of one study stops no other (:meth:`_one`). A refusal of the machine (a full
+        disk) is waited out. A damaged trail or queue, or a fault of the program, ends the node.
         """
 
         def repeat() -> None:

@@ -126,7 +126,7 @@ class NodeHome:
         A study counts when one of its received files has the patient's PatientID or study UID; else
         when a file or folder of its cohort or run is named after the patient, unless its images are
         of another PatientID of that label. The PatientID may be one of ``names``, or one that
-        ``same`` accepts. What cannot be read, is not the node's, or has a PatientID of the
+        ``same`` accepts. A file that cannot be read, is not the node's, or has a PatientID of the
         patient's label alone, may be the patient's.
 
         Parameters

@@ -33,7 +33,7 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, check_trees, floats, whole
 
 _NEWTON = 50
-# How far from zero the gradient may end: to choose a strength less is needed than to report it.
+# How far from zero the gradient may end: roughly while a strength is chosen, finely in the fit.
 _CHOOSING, _FITTED = 1e-3, 1e-6
 _SCALINGS = ("rank", "clipped")
 MOST_SQUARE = 5000

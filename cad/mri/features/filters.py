@@ -262,7 +262,8 @@ def _turns(
     """Yield the kernels of every level by axis, for every rotation by right angles (4 or 24).
 
     Turning the image, filtering and turning back is filtering with kernels that change axes and
-    direction. What gives the same kernels twice is yielded once: all are met equally often.
+    direction. Rotations of equal kernels are yielded once: each set of kernels is
+    met equally often.
     """
     axes = _axes(chosen)
     low = kernels[0]

@@ -5,10 +5,10 @@ kernels: a list of voxels, each with the share of it that the region fills. Thou
 regions cost no more than their voxel numbers.
 
 A region drawn on T2 seldom ends where a voxel of another grid does. First-order statistics weigh
-every voxel by its share, so that the region keeps its volume. What counts voxels or their pairs
-(extremes, histogram, co-occurrence) takes its ``core``: about as many voxels as the region's volume
-holds, those with the largest shares. Voxels of equal shares are in it together or not at all, so
-that neither the order of storage nor a mirror decides.
+every voxel by its share, so that the region keeps its volume. Features that count voxels or
+their pairs (extremes, histogram, co-occurrence) take its ``core``: about as many voxels as the
+region's volume holds, those with the largest shares. Voxels of equal shares are in it together or
+not at all, so that neither the order of storage nor a mirror decides.
 """
 
 from __future__ import annotations

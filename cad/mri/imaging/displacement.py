@@ -13,7 +13,7 @@ from cad.base.terms.modality import short_name
 from cad.mri.imaging.volume import Volume, triple
 
 SAID_MM = 2.0
-"""What lies less beside T2 is not worth a sentence: as much is the size of a voxel."""
+"""Shift from T2 below which no sentence is written: it is the size of a voxel."""
 
 
 @dataclass(frozen=True, eq=False)

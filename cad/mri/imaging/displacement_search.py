@@ -46,7 +46,7 @@ def displacements(study: Study) -> list[Displacement]:
     Parameters
     ----------
     study : Study
-        Study with its images as they were read. What was measured for the same images before is
+        Study with its images as they were read. An earlier result for the same images is
         returned again.
 
     Returns

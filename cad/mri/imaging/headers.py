@@ -2,7 +2,7 @@
 
 MetaImage and NRRD headers name the file of their voxels: any file of the machine, a list of files,
 a device without end. Here an image is the file itself or one plain file beside it, and its length
-is what its header says. What a header may say besides is refused, not guessed.
+is what its header says. Any other statement of a header is refused, not guessed.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ from cad.mri.imaging.frames import Frame, printable
 from cad.mri.imaging.volume import Volume, triple
 
 ORIENTATION_TOLERANCE = 1e-3
-_OTHER_PLANE = 0.2  # of a unit vector: no scanner angulates slices of one image so
+# Difference of two unit vectors from which slices lie in another plane. Slices of one image
+# differ by less on every scanner.
+_OTHER_PLANE = 0.2
 POSITION_TOLERANCE_MM = 0.1
 SPACING_TOLERANCE = 0.02  # of the slice distance
 MISSING_FACTOR = 1.5

@@ -80,9 +80,9 @@ def _tags(elements: Iterable[PrivateElement]) -> list[int]:
 
 
 TAGS = _tags(row for row in ELEMENTS if row.meaning not in (_OF_MOSAIC, _COPY))
-"""What a header must be read with; the copy lies inside what an enhanced image is read with."""
+"""Private elements to read of a header; the copy lies inside an element of enhanced images."""
 CSA_TAGS = _tags(row for row in ELEMENTS if row.meaning == _OF_MOSAIC)
-"""What the header of a mosaic must be read with besides: it is long."""
+"""The long private element to read of a mosaic's header besides."""
 # These makers state b only where it is not 0.
 NO_ZERO_B = ("Toshiba", "Canon")
 _UNIT = 0.1  # how far a gradient direction may be from a unit vector

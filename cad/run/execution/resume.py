@@ -148,15 +148,22 @@ def _log_line(outcome: StudyOutcome) -> dict[str, object]:
 def _without_work(
     task: StudyTask, before: _Known, options: ExecutionOptions
 ) -> StudyOutcome | None:
-    """Return the result of an unchanged study without opening a file; None if there is work."""
+    """Return the outcome of an unchanged study without opening a file.
+
+    None means that there is work: the study is measured, or tried again.
+    """
     study = task.ref.study_id
     if before.status == "failed":
         if options.retry_failed or not before.key:
             return None
-        return StudyOutcome(study, "failed", FAILED_BEFORE, before.failures, 0.0, before.key)
-    if before.result != _size_and_time(task.result):
+        status = "failed"
+        why = FAILED_BEFORE
+    elif before.result == _size_and_time(task.result):
+        status = "kept"
+        why = "unchanged"
+    else:
         return None
-    return StudyOutcome(study, "kept", "unchanged", before.failures, 0.0, before.key)
+    return StudyOutcome(study, status, why, before.failures, seconds=0.0, key=before.key)
 
 
 def _outcome(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:

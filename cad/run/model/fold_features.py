@@ -2,8 +2,8 @@
 
 Nyul's scale of T2, the choice of stable features and site harmonisation depend on who is in the
 training set. :class:`FoldFeatures` is handed to the validation as a callable: it gets the training
-rows and returns the features of all rows as those patients alone make them. What the final model's
-patients decided (:class:`Preparation`) is stored with the model and applied to new patients.
+rows and returns the features of all rows as those patients alone make them. The
+preparation of the final model (:class:`Preparation`) is stored with it and applied to new patients.
 """
 
 from __future__ import annotations
@@ -357,7 +357,7 @@ class FoldFeatures:
 
     @door("own", "arrays")
     def _t2(self, scale: NyulScale, names: list[str]) -> np.ndarray:
-        """Return T2 columns on a scale, of all rows; cached where studies and scale are known."""
+        """Return the T2 columns of all rows on a scale; cached by studies and scale."""
         # Scales of folds repeat (permutations, inner grids): their columns are kept.
         text = f"{self._digest} {scale.key} {names}"
         path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])

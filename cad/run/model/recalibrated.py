@@ -1,7 +1,8 @@
 """A model whose probabilities are moved to a site: the same bundle with another joint model.
 
-The learner stays, and so does what readers would say. What hangs on the size of the probabilities
-(thresholds, what a reader makes of them) moves with them or is chosen anew on the site's men.
+The learner stays, and so does what readers would say. Thresholds, and the combination of
+a reader with the tool, depend on the size of the probabilities: they move with them or are chosen
+anew on the site's men.
 """
 
 from dataclasses import replace

@@ -139,7 +139,7 @@ def _words(passage: Passage, width: float, size: float) -> list[Passage]:
                     words[-1].append(styled)
                 else:
                     words.append([styled])
-                # What had to be cut goes on in the next line.
+                # The rest of a word that was cut goes on in the next line.
                 joined = False
             joined = True
     return words

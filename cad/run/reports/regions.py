@@ -276,22 +276,22 @@ def _archive(images: StudyImages | None, key: str, z: int | None) -> str:
     return f"series {found['series']}" + (f" image {image}" if image is not None else "")
 
 
-def _facts(known: JsonObject, words: Wording) -> dict[str, str]:
+def _facts(values: JsonObject, words: Wording) -> dict[str, str]:
     """Return the measurements as text by name."""
-    found = {
-        name: measured(float(known[key]), unit)
+    facts = {
+        name: measured(float(values[key]), unit)
         for key, name, unit in _MEASURED
-        if known.get(key) is not None
+        if values.get(key) is not None
     }
-    volume = known.get("volume_mm3")
+    volume = values.get("volume_mm3")
     if volume is not None:
-        found["volume"] = f"{volume / 1000:.2f} mL"
-    if known.get("diameter_mm") is not None:
-        found["diameter"] = f"{known['diameter_mm']:.1f} mm"
-    kind = known.get("curve_type")
+        facts["volume"] = f"{volume / 1000:.2f} mL"
+    if values.get("diameter_mm") is not None:
+        facts["diameter"] = f"{values['diameter_mm']:.1f} mm"
+    kind = values.get("curve_type")
     if kind is not None:
-        found["curve type"] = words.say(CURVE_TYPES[int(kind)])
-    return found
+        facts["curve type"] = words.say(CURVE_TYPES[int(kind)])
+    return facts
 
 
 _MEASURED = (
@@ -307,14 +307,15 @@ def _no_curve(images: StudyImages | None) -> str:
     return "This study has no dynamic series." if absent else "No curve was measured here."
 
 
-def _display_warnings(known: JsonObject, images: StudyImages | None) -> list[str]:
-    said = []
+def _display_warnings(values: JsonObject, images: StudyImages | None) -> list[str]:
+    """Return why a reader should doubt a region's measurements, a sentence for each reason."""
+    warnings = []
     for modality in images.meta.get("missing", []) if images else []:
-        said.append(f"{short_name(modality)} missing: nothing was measured on it")
-    fit = known.get("fit_r2")
+        warnings.append(f"{short_name(modality)} missing: nothing was measured on it")
+    fit = values.get("fit_r2")
     if fit is not None and fit < POOR_FIT_R2:
-        said.append(f"poor Tofts fit: R² {fit:.2f}, below {POOR_FIT_R2:g}")
-    volume = known.get("volume_mm3")
+        warnings.append(f"poor Tofts fit: R² {fit:.2f}, below {POOR_FIT_R2:g}")
+    volume = values.get("volume_mm3")
     if volume is not None and volume < SMALL_MM3:
-        said.append(f"small region: {volume:.0f} mm³, less than a ball of 5 mm diameter")
-    return said
+        warnings.append(f"small region: {volume:.0f} mm³, less than a ball of 5 mm diameter")
+    return warnings

@@ -137,7 +137,7 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
                 _ = emitted.as_text(), emitted.as_dict()  # what cannot be said is damaged
                 record = records.read_record(folder)
                 if record["failures"] != emitted.kinds.counts:
-                    # What was new on the night before is known now, or was acknowledged.
+                    # A failure that was new on the night before is old now, or was acknowledged.
                     records.write_record(folder, {**record, "failures": emitted.kinds.counts})
                 return emitted
     except (OSError, CadError):  # damaged: it is made anew

@@ -1,8 +1,8 @@
 """Which column of a table is what: declared by the user, and by nobody else.
 
 Truth, readers, patient, site, id and what is left out are named by options; all other columns are
-features. What a column's name or content says against that is found by
-:mod:`cad.run.tables.doubts`.
+features. :mod:`cad.run.tables.doubts` warns where a column's name or content speaks against
+its role.
 """
 
 import difflib
@@ -90,7 +90,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Roles:
-    """Hold the names of a table's columns by what they are.
+    """Hold the names of a table's columns, sorted by their role.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Roles:
     beyond : tuple of str
         Columns that are left out because a preset does not have them.
     trusted : tuple of str
-        Features that the user declared as such.
+        Features that the user named as such (``Columns.features``), so that none is doubted.
     """
 
     patient: str

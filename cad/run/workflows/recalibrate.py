@@ -1,7 +1,7 @@
 """Recalibrate: the probabilities of regions and men, moved to a site by its own histology.
 
 The learner and its beliefs stay as they are: what readers would say does not depend on how common
-cancer is. What moves are the few numbers of the joint model of regions and men.
+cancer is. Only the few numbers of the joint model of regions and men move.
 """
 
 from pathlib import Path

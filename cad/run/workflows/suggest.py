@@ -2,7 +2,7 @@
 
 [N14] VI proposes to choose what is annotated instead of annotating at random. Ranking by the
 model's uncertainty alone was measured and does not help here: it fills the training set with
-borderline regions and spoils the probabilities. What helps is to ask where a reading would teach
+borderline regions and spoils the probabilities. It helps to ask where a reading would teach
 the most about all regions that matter. Regions are tied by a Gaussian kernel on their features;
 every reading removes variance around it, less where readers and model disagree, for such a label
 is not settled; variance counts most where the model is undecided. The next region is the one

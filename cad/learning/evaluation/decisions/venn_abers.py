@@ -157,8 +157,8 @@ def check_venn_abers(
     Returns
     -------
     VennAbersCheck or None
-        Of more than :data:`MOST_CHECKED` regions so many are checked, of patients drawn evenly.
-        None where no region has an interval.
+        None where no region has an interval. Beyond :data:`MOST_CHECKED` regions only about that
+        number is checked, of patients drawn evenly.
 
     Examples
     --------

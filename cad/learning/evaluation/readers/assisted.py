@@ -247,7 +247,10 @@ def _assisted(
     names: list[str],
     combinations: Combinations | None,
 ) -> tuple[Assisted, dict[str, np.ndarray]]:
-    """Measure readers alone (table) and with the tool (rank, which orders the regions)."""
+    """Measure each reader alone, by his scores, and with the tool, by the combined ranks.
+
+    ``table`` holds the scores alone; ``rank`` the order of the regions by score and tool.
+    """
     if not (np.isfinite(rank) & np.isfinite(truth)).any():
         raise CadError("no region has histology, a reader's score and a probability with the tool")
     readers: dict[str, WithTool] = {}

@@ -271,8 +271,9 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
     if problem.r == 2:
         # Stationarity of the squared hinge: gamma = 2 c max(0, slack).
         return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
-    # A row that misses its margin is at its cost, one beyond it at 0. Duals are exact to the
-    # rounding of the largest one, below which no violation of a cost far smaller can be told.
+    # The dual of a row that misses its margin is its cost; of a row beyond its margin it is 0.
+    # A dual is exact only to the rounding of the largest dual. A cost far below that rounding
+    # must not divide: its violation would be noise.
     size = np.maximum(problem.c, _UNSEEN * float(gamma.max()))
     room = np.where(slack > 0, problem.c - gamma, gamma) / size
     return float(np.minimum(np.abs(slack), room).max())
