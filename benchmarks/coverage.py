@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from benchmarks.readings import MEASUREMENT_SD, draw_readings
+from benchmarks.readings import draw_arrays
 from cad.base.terms.text import to_markdown
 from cad.learners import AveragedProbabilisticSVC
 from cad.learning.evaluation.decisions.conformal import leave_patient_out_p_values
@@ -230,29 +230,27 @@ def broken(cohorts: int = 400) -> pd.DataFrame:
 
 def _slopes(seed: int) -> dict[tuple[str, str], float]:
     """Learn from all readers, one, one who says yes or no; judge on other patients."""
-    regions, scores = draw_readings(9100 + seed, 98)
-    wide = scores.pivot_table(
-        index=["participant_id", "roi_id"], columns="reader_id", values="score", sort=False
-    )
-    wide = wide.reindex(pd.MultiIndex.from_frame(regions[["participant_id", "roi_id"]]))
-    grades = ((wide - 1) / 4).to_numpy(float)
-    X = regions[[*MEASUREMENT_SD, "pz", "afs"]].to_numpy(float)
-    owner, truth = regions["participant_id"].to_numpy(str), (regions["isup"] >= 2).to_numpy(float)
-    train = np.isin(owner, np.unique(owner)[::2])
-    everybody, one = np.nanmean(grades, axis=1), grades[:, 1]
+    drawn = draw_arrays(9100 + seed, 98)
+    one = drawn.grades[:, 1]
+    train = np.isin(drawn.patients, np.unique(drawn.patients)[::2])
     labels = {
-        "four readers": everybody,
+        "four readers": drawn.p,
         "one reader": one,
         "one reader who says yes or no": np.where(one == one, one > 0.5, np.nan),
     }
     made = {}
     for who, p in labels.items():
         use = train & np.isfinite(p)
-        learner = AveragedProbabilisticSVC().fit(X[use], p[use], groups=owner[use])
-        said = learner.predict_proba(X[~train])[:, 1]
-        every = np.ones((1, len(said)))
-        for against, aim in {"histology (ISUP 2)": truth, "all readers' mean": everybody}.items():
-            made[who, against] = metrics.calibration_slope(aim[~train], said, weight=every).item()
+        learner = AveragedProbabilisticSVC()
+        learner.fit(drawn.features[use], p[use], groups=drawn.patients[use])
+        probability = learner.predict_proba(drawn.features[~train])[:, 1]
+        every = np.ones((1, len(probability)))
+        for against, aim in {
+            "histology (ISUP 2)": drawn.truth,
+            "all readers' mean": drawn.p,
+        }.items():
+            slope = metrics.calibration_slope(aim[~train], probability, weight=every)
+            made[who, against] = slope.item()
     return made
 
 

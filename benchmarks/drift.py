@@ -5,7 +5,7 @@ the released model score them, and keeps what a node would keep of each (FOLDER,
 call is quick). Then it draws years of nights from these men:
 
 - without a change, ``--years`` times 365 nights after a baseline, from men in random order: nights
-  watched over alarms is the average run length, asked for is 365;
+  watched over alarms is the average run length, its bound is 365;
 - with a change after the baseline: days until the first chart raises an alarm, and which does.
 
 A night has as many men as a Poisson number of mean ``--men`` says. Calibration is told of a third
@@ -154,7 +154,7 @@ def without_change(rng: np.random.Generator, at: Pool, years: int, men: float) -
         verdict = "MISSED"
     print(
         f"{years} years, {men:g} men a night: {total} alarms in {watched_nights} nights, "
-        f"average run length {length:.0f} (asked: {NIGHTS:.0f}, {verdict})"
+        f"average run length {length:.0f} (bound: {NIGHTS:.0f}, {verdict})"
     )
     print("by chart:", dict(alarms.most_common()))
 

@@ -273,7 +273,7 @@ def speed_nested(size: int = 10, n_jobs: int = 2) -> dict[str, float]:
     seconds = time.perf_counter() - start
     known = np.isfinite(result.probability)
     return {
-        "nested s (asked: 180)": seconds,
+        "nested s (bound: 180)": seconds,
         "CPU s": cpu_seconds() - cpu,
         "fits": float(len(result.folds) * 5 * size * size),
         "failed folds": float(sum(bool(f.error) for f in result.folds)),
@@ -302,7 +302,7 @@ def speed_null(permutations: int = 200, n_jobs: int = 2) -> dict[str, float]:
     block = found.schemes["between"]
     seconds = time.perf_counter() - start
     return {
-        "null s (asked: 120)": seconds,
+        "null s (bound: 120)": seconds,
         "CPU s": cpu_seconds() - cpu,
         "permutations": float(permutations),
         "failed": float(block.failed),

@@ -41,7 +41,7 @@ from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.study_files import read_study
 from cad.mri.imaging.volume import Volume
 
-# What was measured, the value, what was asked, whether it holds.
+# What was measured, the value, the bound, whether it holds.
 Row = tuple[str, str, str, bool]
 SETTINGS = PipelineSettings(name="benchmark")
 # Every family, and T2 and ADC on other grids than their own.
@@ -279,8 +279,8 @@ def main() -> None:
         return
     table = meaning_rows() if sys.argv[1:] == ["meaning"] else rows()
     width = max(len(what) for what, *_ in table)
-    for what, value, asked, holds in table:
-        print(f"{what:<{width}}  {value:>12}  {asked:<14}  {'holds' if holds else 'MISSED'}")
+    for what, value, bound, holds in table:
+        print(f"{what:<{width}}  {value:>12}  {bound:<14}  {'holds' if holds else 'MISSED'}")
     if not all(holds for *_, holds in table):
         sys.exit(1)
 

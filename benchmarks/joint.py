@@ -21,8 +21,7 @@ import pandas as pd
 from joblib import Parallel, delayed
 from scipy import special
 
-from benchmarks.outcomes import FEATURES, SIGNIFICANT_ISUP
-from benchmarks.readings import draw_readings
+from benchmarks.readings import draw_arrays, learned_belief
 from cad.evidence.experiments.picai import MEN, deal, read_marksheet, score_men, shares
 from cad.learning.evaluation.decisions.recalibrate import recalibration
 from cad.learning.evaluation.measures import metrics
@@ -35,8 +34,6 @@ from cad.learning.joint_model import (
     readers_logit,
     teaching_beliefs,
 )
-from cad.learning.labels.pooled import mean_of_known
-from cad.learning.logistic import fit_logistic
 
 FOLDS = 8
 SITE_MEN, SITE_DRAWS = 50, 30
@@ -53,6 +50,8 @@ class Cohort:
         Measured tissue.
     readers : ndarray, shape (n,)
         Readers' mean as a probability; NaN where nobody scored.
+    eta : ndarray, shape (n,)
+        How much the readers disagree.
     truth : ndarray, shape (n,)
         1 for ISUP 2 and above.
     man : ndarray of int, shape (n,)
@@ -61,6 +60,7 @@ class Cohort:
 
     features: np.ndarray
     readers: np.ndarray
+    eta: np.ndarray
     truth: np.ndarray
     man: np.ndarray
 
@@ -73,26 +73,18 @@ class Cohort:
 
 def simulated(seed: int, men: int) -> Cohort:
     """Draw a cohort: measured tissue, four readers, histology of every region."""
-    regions, scores = draw_readings(seed, men)
-    key = ["participant_id", "roi_id"]
-    wide = scores.pivot(index=key, columns="reader_id", values="score")
-    table = (wide.reindex(pd.MultiIndex.from_frame(regions[key])).to_numpy(float) - 1) / 4
-    truth = (regions["isup"].to_numpy(float) >= SIGNIFICANT_ISUP).astype(float)
-    man = np.unique(regions["participant_id"].to_numpy(str), return_inverse=True)[1]
-    return Cohort(regions[list(FEATURES)].to_numpy(float), mean_of_known(table), truth, man)
+    drawn = draw_arrays(seed, men)
+    man = np.unique(drawn.patients, return_inverse=True)[1]
+    return Cohort(drawn.features, drawn.p, drawn.eta, drawn.truth, man)
 
 
 def believe(cohort: Cohort, train: np.ndarray, features: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return beliefs learned from the readers' mean of some regions, and their base log-odds."""
-    use = train & np.isfinite(cohort.readers)
-    centre = cohort.features[use].mean(axis=0)
-    spread = cohort.features[use].std(axis=0) + 1e-9
-    design = np.column_stack([np.ones(use.sum()), (cohort.features[use] - centre) / spread])
-    prior = np.r_[0.0, np.ones(features.shape[1])]
-    beta = fit_logistic(design, cohort.readers[use], precision=prior)
-    new = np.column_stack([np.ones(len(features)), (features - centre) / spread])
-    belief = special.expit(new @ beta)
-    return belief, float(special.logit(cohort.readers[use].mean()))
+    """Return the shipped learner's beliefs by some regions' readers, and their base log-odds."""
+    readers = cohort.readers[train]
+    belief = learned_belief(
+        cohort.features[train], readers, cohort.eta[train], cohort.man[train], features
+    )
+    return belief, float(special.logit(np.nanmean(readers)))
 
 
 def out_of_fold(cohort: Cohort) -> np.ndarray:
@@ -116,6 +108,7 @@ def nested(cohort: Cohort) -> np.ndarray:
         others = Cohort(
             cohort.features[~of_one],
             cohort.readers[~of_one],
+            cohort.eta[~of_one],
             cohort.truth[~of_one],
             np.unique(cohort.man[~of_one], return_inverse=True)[1],
         )
@@ -338,7 +331,7 @@ def picai(folder: Path, repeats: int = 5) -> dict[str, Any]:
                     {
                         "what": f"{name}{end}",
                         "AUC": metrics.auc(y, ranked[use]),
-                        "AUC today": metrics.auc(y, rank[use]),
+                        "AUC, men or category alone": metrics.auc(y, rank[use]),
                         **_beside(y, probability[use], alone[use]),
                     }
                 )
@@ -347,7 +340,7 @@ def picai(folder: Path, repeats: int = 5) -> dict[str, Any]:
                 {
                     "what": f"lesions with tissue{end}",
                     "AUC": metrics.auc(y, risk[graded]),
-                    "AUC today": metrics.auc(y, belief[graded]),
+                    "AUC, men or category alone": metrics.auc(y, belief[graded]),
                     **_beside(y, risk[graded], belief[graded]),
                 }
             )
@@ -355,12 +348,12 @@ def picai(folder: Path, repeats: int = 5) -> dict[str, Any]:
     return {"by man": table.T.to_dict(), "one centre left out": _centres(men, lesions, of_man)}
 
 
-def _beside(y: np.ndarray, q: np.ndarray, today: np.ndarray) -> dict[str, float]:
+def _beside(y: np.ndarray, q: np.ndarray, alone: np.ndarray) -> dict[str, float]:
     return {
         "Brier": metrics.brier(y, q),
-        "Brier today": metrics.brier(y, today),
+        "Brier, men or category alone": metrics.brier(y, alone),
         "slope": metrics.calibration_slope(y, q),
-        "slope today": metrics.calibration_slope(y, today),
+        "slope, men or category alone": metrics.calibration_slope(y, alone),
     }
 
 
@@ -406,7 +399,7 @@ def _centres(men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray) -> di
     truth = men["truth"].to_numpy(float)
     centres = men["centre"].to_numpy(str)
     names = men["man"].to_numpy()
-    today = score_men(men, centres, MEN)[0]
+    alone = score_men(men, centres, MEN)[0]
     out = {}
     for centre in np.unique(centres):
         at_centre = centres == centre
@@ -419,10 +412,10 @@ def _centres(men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray) -> di
             fitted = np.isin(names, order[:SITE_MEN]) & at_centre
             judged = at_centre & ~fitted
             moved = model.recalibrated(data.of_men(fitted)).predict(data.of_men(judged)).man
-            old = recalibration(truth[fitted], today[fitted], names[fitted]).probability(
-                today[judged]
+            old = recalibration(truth[fitted], alone[fitted], names[fitted]).probability(
+                alone[judged]
             )
-            for name, q in (("joint", moved), ("today", old)):
+            for name, q in (("joint", moved), ("men alone", old)):
                 rows.append(
                     {
                         "model": name,
@@ -436,7 +429,7 @@ def _centres(men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray) -> di
         table["slope in .8 to 1.25"] = table["slope"].between(*SLOPES).astype(float)
         out[str(centre)] = {
             "before, joint": _calibration(truth[at_centre], before[at_centre]),
-            "before, today": _calibration(truth[at_centre], today[at_centre]),
+            "before, men alone": _calibration(truth[at_centre], alone[at_centre]),
             f"after {SITE_MEN} men, medians": table.groupby("model").median().round(3).T.to_dict(),
             "draws with slope in .8 to 1.25": table.groupby("model")["slope in .8 to 1.25"]
             .mean()

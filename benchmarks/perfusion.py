@@ -73,7 +73,7 @@ def qiba_at_70_phases(fine: bool) -> tuple[np.ndarray, InputFunction, np.ndarray
 
 
 def rows() -> list[Row]:
-    """What was measured, the value, what was asked, and whether it holds."""
+    """What was measured, the value, the bound, and whether it holds."""
     found: list[Row] = []
     rng = np.random.default_rng(0)
     for fine in (False, True):
@@ -270,8 +270,8 @@ def main() -> None:
         print_limits()
         return
     table = rows()
-    for name, value, asked, holds in table:
-        print(f"{'ok  ' if holds else 'MISS'} {name}: {value}; asked {asked}")
+    for name, value, bound, holds in table:
+        print(f"{'ok  ' if holds else 'MISS'} {name}: {value}; bound {bound}")
     raise SystemExit(0 if all(row[3] for row in table) else 1)
 
 

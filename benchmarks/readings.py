@@ -1,10 +1,13 @@
 """Cohorts without images: tissue as it might be measured, and what readers said.
 
 Thousands of times faster than making images, for studies of readers and of learning. The phantom's
-tissue parameters with a little measurement noise stand where features would.
+tissue parameters with a little measurement noise stand where features would. What learns from them
+is the learner that is shipped.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -12,6 +15,9 @@ import pandas as pd
 from cad.evidence.phantom.anatomy import build_anatomy
 from cad.evidence.phantom.findings import case_mix, draw_cloud, draw_regions
 from cad.evidence.phantom.readers import score
+from cad.learners import AveragedProbabilisticSVC
+from cad.learning.evaluation.folds.ask import positive_probability
+from cad.learning.labels.pooled import MeanReaders
 
 # Spread of a region's measured value about the truth, logarithm: noise and partial volume.
 MEASUREMENT_SD = {"t2": 0.10, "adc": 0.06, "ktrans": 0.20, "ve": 0.15, "t1": 0.08}
@@ -61,3 +67,92 @@ def draw_readings(seed: int, patients: int) -> tuple[pd.DataFrame, pd.DataFrame]
             )
     scores = pd.concat(tables, ignore_index=True)
     return pd.DataFrame(rows), scores[["participant_id", "roi_id", "reader_id", "scale", "score"]]
+
+
+FEATURES = (*MEASUREMENT_SD, "pz", "afs")
+SIGNIFICANT_ISUP = 2
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Hold a drawn cohort as arrays.
+
+    Parameters
+    ----------
+    features : ndarray, shape (n, k)
+        Measured tissue, and 1 or 0 for each zone.
+    grades : ndarray, shape (n, readers)
+        Scores as probabilities; NaN where missing.
+    readers : list of str
+        Their names.
+    p, eta : ndarray, shape (n,)
+        The readers' mean and how much they disagree; NaN where nobody scored.
+    truth : ndarray, shape (n,)
+        1 for ISUP 2 and above.
+    patients : ndarray of str, shape (n,)
+        The patient of every region.
+    """
+
+    features: np.ndarray
+    grades: np.ndarray
+    readers: list[str]
+    p: np.ndarray
+    eta: np.ndarray
+    truth: np.ndarray
+    patients: np.ndarray
+
+
+def draw_arrays(seed: int, patients: int) -> Reading:
+    """Draw a simulated cohort as :func:`draw_readings` does, and return it as arrays."""
+    regions, scores = draw_readings(seed, patients)
+    return as_arrays(regions, scores)
+
+
+def as_arrays(regions: pd.DataFrame, scores: pd.DataFrame) -> Reading:
+    """Return a drawn cohort as arrays.
+
+    Parameters
+    ----------
+    regions, scores : DataFrame
+        From :func:`draw_readings`.
+    """
+    key = ["participant_id", "roi_id"]
+    wide = scores.pivot(index=key, columns="reader_id", values="score")
+    wide = wide.reindex(pd.MultiIndex.from_frame(regions[key]))
+    grades = (wide.to_numpy(float) - 1) / 4
+    belief = MeanReaders().predict(grades)
+    return Reading(
+        features=regions[list(FEATURES)].to_numpy(float),
+        grades=grades,
+        readers=[str(reader) for reader in wide.columns],
+        p=belief.p,
+        eta=belief.eta,
+        truth=(regions["isup"].to_numpy(float) >= SIGNIFICANT_ISUP).astype(float),
+        patients=regions["participant_id"].to_numpy(str),
+    )
+
+
+def learned_belief(
+    X: np.ndarray,
+    p: np.ndarray,
+    eta: np.ndarray,
+    patients: np.ndarray,
+    new: np.ndarray,
+) -> np.ndarray:
+    """Return the belief of the shipped learner in new regions.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, k)
+        Features of the training regions.
+    p, eta : ndarray, shape (n,)
+        Their labels, and how uncertain these are; regions whose ``p`` is NaN are left out.
+    patients : ndarray, shape (n,)
+        Their patients.
+    new : ndarray, shape (m, k)
+        Features of the new regions.
+    """
+    known = np.isfinite(p)
+    learner = AveragedProbabilisticSVC()
+    learner.fit(X[known], p[known], eta=eta[known], groups=patients[known])
+    return positive_probability(learner, new)

@@ -521,7 +521,7 @@ def test_probability_is_calibrated_to_histology_where_belief_is_not() -> None:
 
 def test_others_beliefs_that_have_seen_a_man_move_him_little() -> None:
     # The reference leaves him out of the folds that teach the others' beliefs, too.
-    cohort = simulated(731, 16)
+    cohort = simulated(731, 10)
     probability = predict_left_out(cohort.joined(out_of_fold(cohort))).probability
     apart = np.abs(nested(cohort) - probability)
     assert 0 < apart.mean() < 0.02
