@@ -65,7 +65,7 @@ def draw(seed: int, patients: int, kind: str = "plain", effect: float = 0.0) -> 
 def learners() -> dict[str, Any]:
     """Return what is shipped and what it is compared with, unfitted, by name."""
     return {
-        "P-SVM (pipelines/psvm)": AveragedProbabilisticSVC(),
+        SHIPPED: AveragedProbabilisticSVC(),
         "ensemble (pipelines/ensemble)": ProbabilisticEnsemble(),
         **rival_learners(),
         "nested, chosen by AUC": PatientGridSearch(
@@ -201,11 +201,13 @@ def npv(truth: np.ndarray, q: np.ndarray, threshold: float) -> float:
     return float(1 - truth[called].mean()) if called.any() else np.nan
 
 
-def one_effect(seed: int, patients: int, kind: str, effect: float) -> dict[str, float]:
+def one_effect(
+    seed: int, patients: int, kind: str, effect: float, name: str, scheme: str
+) -> dict[str, float]:
     """Return whether a validation's interval covers the fresh AUC, and both predictive values."""
     regions = draw(seed, patients, kind, effect)
-    learner = SoftLogistic()
-    folds = validated(learner, regions, "patients", seed)
+    learner = learners()[name]
+    folds = validated(learner, regions, scheme, seed)
     interval = clustered_auc(regions.truth, folds.centred, regions.patients, len(folds.folds))
     fitted = clone(learner).fit(regions.X, regions.truth, groups=regions.patients)
     fresh = draw(10_000 + seed, FRESH, kind, effect)
@@ -230,9 +232,13 @@ def effects(
     sizes: tuple[float, ...] = (0.0, 0.5, 1.0),
     cohorts: int = 200,
     jobs: int = 1,
+    name: str = SHIPPED,
+    scheme: str = "folds",
 ) -> pd.DataFrame:
     """Return coverage of the AUC's interval and the predictive values, one row per effect."""
-    work = [(seed, patients, kind, effect) for effect in sizes for seed in range(cohorts)]
+    work = [
+        (seed, patients, kind, effect, name, scheme) for effect in sizes for seed in range(cohorts)
+    ]
     rows = Parallel(n_jobs=jobs)(delayed(one_effect)(*piece) for piece in work)
     table = pd.DataFrame(rows)
     return table.groupby("effect").mean().reset_index()

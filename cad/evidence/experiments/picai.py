@@ -20,6 +20,7 @@ from cad.base.terms.beside import table_beside
 from cad.base.terms.text import interval_text
 from cad.dicom.into.file_cohort import listed_lesions
 from cad.evidence.experiments import Options
+from cad.evidence.experiments.calibration import calibration_figure
 from cad.evidence.experiments.man_alone import fit_men
 from cad.evidence.experiments.results import Result
 from cad.learning.evaluation.decisions.recalibrate import recalibration
@@ -485,6 +486,11 @@ def readers(options: Options) -> Result:
             "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
             "By man, everything known: tenths": tenths.round(3),
             "By man, one centre left out, before and after recalibration": sites(men),
+        },
+        {
+            "Men by what is predicted from category, age, PSA and density": calibration_figure(
+                {"men of PI-CAI, tenths": tenths}, "men with cancer"
+            )
         },
         studies=len(men),
         men=men["man"].nunique(),

@@ -1,0 +1,60 @@
+"""Draw how predicted probabilities compare with what was observed."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73")
+MARKERS = ("o", "s", "^")
+
+
+def calibration_figure(curves: Mapping[str, pd.DataFrame], of: str) -> Figure:
+    """Draw the observed share of cancer over the predicted probability, one curve for each number.
+
+    Parameters
+    ----------
+    curves : mapping of str to DataFrame
+        By the number's name: groups with columns ``predicted``, ``observed``, ``lower`` and
+        ``upper``, as :func:`cad.learning.evaluation.measures.metrics.calibration_curve` returns
+        them.
+    of : str
+        What is observed, such as ``regions with cancer``.
+
+    Returns
+    -------
+    Figure
+        One panel; the dashed diagonal is perfect calibration, bars are 95 % intervals.
+
+    Examples
+    --------
+    >>> groups = pd.DataFrame({"predicted": [0.1, 0.6], "observed": [0.2, 0.5],
+    ...                        "lower": [0.1, 0.4], "upper": [0.3, 0.6]})
+    >>> figure = calibration_figure({"probability": groups}, "regions with cancer")
+    >>> figure.axes[0].get_ylabel()
+    'observed share of regions with cancer'
+    """
+    figure = Figure(figsize=(4.5, 4.5))
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="#777777", linewidth=1, linestyle="--", label="calibrated")
+    for number, (name, groups) in enumerate(curves.items()):
+        below = (groups["observed"] - groups["lower"]).clip(lower=0)
+        above = (groups["upper"] - groups["observed"]).clip(lower=0)
+        axes.errorbar(
+            groups["predicted"],
+            groups["observed"],
+            yerr=[below, above],
+            color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=4,
+            capsize=2,
+            elinewidth=1,
+            label=name,
+        )
+    axes.set(
+        xlim=(0, 1), ylim=(0, 1), xlabel="predicted probability", ylabel=f"observed share of {of}"
+    )
+    axes.set_aspect("equal")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return figure
