@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from benchmarks.readings import draw_arrays
+from cad.base.files import write_csv
 from cad.base.terms.text import to_markdown
 from cad.learners import AveragedProbabilisticSVC
 from cad.learning.evaluation.decisions.conformal import leave_patient_out_p_values
@@ -258,10 +260,14 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage")
     parser.add_argument("--cohorts", type=int, default=400)
+    parser.add_argument("-o", "--out", type=Path, help="folder for coverage.csv")
     given = parser.parse_args()
     designs = [(20, 0.85), (20, 0.75), (20, 0.93), (10, 0.85), (49, 0.85)]
     parts = [coverage(given.cohorts, patients, auc) for patients, auc in designs]
-    print(to_markdown(pd.concat(parts)))
+    table = pd.concat(parts)
+    print(to_markdown(table))
+    if given.out is not None:
+        write_csv(given.out / "coverage.csv", table, list(table.columns))
     print(to_markdown(broken(given.cohorts)))
     print(json.dumps(conformal(), indent=2))
     for patients in (20, 49):

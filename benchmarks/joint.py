@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from joblib import Parallel, delayed
 from scipy import special
 
 from benchmarks.readings import draw_arrays, learned_belief
+from cad.base.files import write_csv
 from cad.evidence.experiments.picai import MEN, deal, read_marksheet, score_men, shares
 from cad.learning.evaluation.decisions.recalibrate import recalibration
 from cad.learning.evaluation.measures import metrics
@@ -124,8 +124,16 @@ def nested(cohort: Cohort) -> np.ndarray:
     return probability
 
 
-def cohorts(count: int = 20, men: int = 49) -> dict[str, Any]:
-    """Fit on a cohort, and judge the probabilities of the next one and of men left out."""
+def cohorts(count: int = 20, men: int = 49, folder: Path | None = None) -> dict[str, Any]:
+    """Fit on a cohort, and judge the probabilities of the next one and of men left out.
+
+    Parameters
+    ----------
+    count, men : int
+        Number of cohorts, and of men in each.
+    folder : Path, optional
+        Gets ``calibration.csv``: the new men's regions in ten groups by each number.
+    """
     work = (delayed(_one_cohort)(700 + seed, men) for seed in range(count))
     rows: list[dict[str, Any]] = Parallel(n_jobs=2)(work)
     out: dict[str, Any] = {"cohorts": count, "men": men}
@@ -142,8 +150,22 @@ def cohorts(count: int = 20, men: int = 49) -> dict[str, Any]:
     truth = _pooled(rows, "new men", "truth")
     out["new men, the training's share for everybody"] = f"Brier {metrics.brier(truth, share):.4f}"
     out["malignant"] = float(np.mean(truth))
+    if folder is not None:
+        groups = _groups(rows)
+        write_csv(folder / "calibration.csv", groups, list(groups.columns))
     out["nested minus left out, mean absolute"] = _nested_difference(rows)
     return out
+
+
+def _groups(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return ten groups of the new men's regions by each number, with what was observed."""
+    truth = _pooled(rows, "new men", "truth")
+    tables = []
+    names = {"belief": "belief", "images": "from images", "probability": "with readers' scores"}
+    for key, name in names.items():
+        curve = metrics.calibration_curve(truth, _pooled(rows, "new men", key))
+        tables.append(pd.DataFrame(curve).round(4).assign(number=name))
+    return pd.concat(tables, ignore_index=True)
 
 
 def _one_cohort(seed: int, men: int) -> dict[str, Any]:
@@ -441,14 +463,19 @@ def _centres(men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray) -> di
 
 def main() -> None:
     """Run one measurement and print it."""
-    work: dict[str, Callable[..., dict[str, Any]]] = {"cohorts": cohorts, "ranges": ranges}
     parser = argparse.ArgumentParser(prog="python -m benchmarks.joint")
-    parser.add_argument("name", choices=[*work, "picai"])
+    parser.add_argument("name", choices=["cohorts", "ranges", "picai"])
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("-o", "--out", type=Path, help="folder for calibration.csv of cohorts")
     given = parser.parse_args()
     start = time.perf_counter()
-    result = picai(given.data) if given.name == "picai" else work[given.name](given.count)
+    if given.name == "picai":
+        result = picai(given.data)
+    elif given.name == "cohorts":
+        result = cohorts(given.count, folder=given.out)
+    else:
+        result = ranges(given.count)
     print(json.dumps(result, indent=2))
     print(f"{given.name}: {time.perf_counter() - start:.1f} s")
 

@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import pandas as pd
 from joblib import Parallel, delayed
 from sklearn.base import clone
 
+from cad.base.files import write_csv
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
 from cad.learning.evaluation.folds.nested import PatientGridSearch
@@ -32,6 +34,7 @@ from cad.learning.learners.averaged import AveragedProbabilisticSVC
 from cad.learning.learners.ensemble import ProbabilisticEnsemble
 from cad.learning.learners.rivals import SoftLogistic, rival_learners
 
+SHIPPED = "P-SVM (pipelines/psvm)"
 FEATURES, ROIS, SITES, FOLDS = 10, 4, 4, 5
 ALIKE = {"plain": 0.0, "clustered": 0.7}
 """Standard deviation of what a patient's regions share, in features and in labels; theirs is 1."""
@@ -251,6 +254,7 @@ def main() -> None:
     parser.add_argument("--part", choices=["noise", "effects"], help="one of the two halves only")
     parser.add_argument("--cohorts", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("-o", "--out", type=Path, help="folder for noise.csv and effects.csv")
     given = parser.parse_args()
     sizes = (20, 40, 80) if given.whole else (20,)
     halves: dict[str, Callable[[], pd.DataFrame]] = {
@@ -263,6 +267,8 @@ def main() -> None:
             start = time.perf_counter()
             table = part()
             print(table.round(3).to_string(index=False), flush=True)
+            if given.out is not None:
+                write_csv(given.out / f"{name}.csv", table.round(4), list(table.columns))
             if name == "noise":
                 print(f"{int(table['passes'].sum())} of {len(table)} cells pass")
                 problems = refused(table, given.cohorts)

@@ -36,7 +36,7 @@ def test_noise_is_measured_as_noise() -> None:
 
 
 def test_an_effect_is_found_and_its_interval_covers_the_fresh_auc() -> None:
-    table = noise.effects(patients=24, sizes=(1.0,), cohorts=24)
+    table = noise.effects(24, sizes=(1.0,), cohorts=24, name=QUICK[0], scheme="patients")
     row = table.iloc[0]
     assert row["covered"] >= 0.87  # .95 less two standard errors of 24 cohorts
     assert abs(row["AUC validated"] - row["AUC fresh"]) < 0.05
