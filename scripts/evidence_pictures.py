@@ -1,0 +1,157 @@
+"""The pictures of docs/evidence.md, drawn from the tables beside them.
+
+``python scripts/evidence_pictures.py docs/evidence`` reads the tables that the commands on the page
+leave with ``-o`` and draws one picture of each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.stats import binomtest
+
+from cad.base.errors import CadError
+from cad.base.files import write_atomic
+from cad.base.reading import read_frame
+from cad.evidence.experiments.calibration import calibration_figure
+from cad.evidence.experiments.results import png
+
+BLUE, RED, GREY = "#0072B2", "#D55E00", "#777777"
+COHORTS = 400
+"""Cohorts behind a row of coverage.csv."""
+
+
+def calibration(table: pd.DataFrame) -> Figure:
+    """Draw belief and probability of regions against their histology."""
+    curves = {}
+    for number, groups in table.groupby("number", sort=False):
+        curves[str(number)] = groups
+    return calibration_figure(curves, "regions with cancer")
+
+
+def coverage(table: pd.DataFrame) -> Figure:
+    """Draw how often each interval holds the true AUC, with the chance of that share."""
+    figure = Figure(figsize=(7, 3.6))
+    axes = figure.subplots()
+    axes.axvline(0.95, color=GREY, linewidth=1, linestyle="--")
+    labels = []
+    for place, (_, row) in enumerate(table.iterrows()):
+        held = round(row["coverage"] * COHORTS)
+        chance = binomtest(held, COHORTS).proportion_ci(method="wilson")
+        colour = BLUE if "used here" in row["interval"] else RED
+        axes.plot([chance.low, chance.high], [place, place], color=colour)
+        axes.plot(row["coverage"], place, color=colour, marker="o", markersize=5)
+        labels.append(f"{row['interval']}: {row['patients']} patients, AUC {row['AUC']:.2f}")
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlim=(0.7, 1.0), xlabel="share of cohorts whose 95 % interval holds the true AUC")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def noise(table: pd.DataFrame) -> Figure:
+    """Draw the mean AUC of every learner on noise, with and without each fold's base.
+
+    Regions of one patient are alike, and each patient is left out in turn: the case in which
+    pooling misleads most.
+    """
+    cells = table[(table["kind"] == "clustered") & (table["scheme"] == "patients")]
+    figure = Figure(figsize=(7, 3.6))
+    axes = figure.subplots()
+    axes.axvspan(0.47, 0.53, color="#EEEEEE")
+    axes.axvline(0.5, color=GREY, linewidth=1, linestyle="--")
+    places = range(len(cells))
+    axes.plot(cells["pooled"], places, "s", color=RED, label="folds pooled as they are")
+    axes.errorbar(
+        cells["AUC"],
+        places,
+        xerr=1.96 * cells["standard error"],
+        color=BLUE,
+        fmt="o",
+        capsize=2,
+        label="less each fold's base, 95 % interval",
+    )
+    axes.set_yticks(places, cells["learner"], fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlim=(0.2, 0.7), xlabel="mean AUC where labels have nothing to do with features")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right", fontsize=8)
+    return figure
+
+
+def effects(table: pd.DataFrame) -> Figure:
+    """Draw the validated AUC beside that of fresh patients, and how often the interval holds it."""
+    figure = Figure(figsize=(4.5, 3.2))
+    axes = figure.subplots()
+    axes.plot(table["effect"], table["AUC fresh"], "s-", color=GREY, label="fresh patients")
+    axes.plot(table["effect"], table["AUC validated"], "o-", color=BLUE, label="validated")
+    for _, row in table.iterrows():
+        axes.annotate(
+            f"interval covers {row['covered']:.2f}",
+            (row["effect"], max(row["AUC fresh"], row["AUC validated"])),
+            xytext=(0, 8),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
+    axes.set(xlabel="effect on three of ten features", ylabel="mean AUC", ylim=(0.4, 0.8))
+    axes.set_xlim(-0.2, 1.2)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper left")
+    return figure
+
+
+PICTURES: dict[str, Callable[[pd.DataFrame], Figure]] = {
+    "calibration": calibration,
+    "coverage": coverage,
+    "noise": noise,
+    "effects": effects,
+}
+"""By name of the table, and of the picture."""
+
+
+def draw(folder: Path) -> list[Path]:
+    """Draw the picture of every table in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds the tables; gets a PNG beside each.
+
+    Returns
+    -------
+    list of Path
+        The pictures.
+
+    Raises
+    ------
+    CadError
+        When a table is missing.
+    """
+    pictures = []
+    for name, figure in PICTURES.items():
+        table = folder / f"{name}.csv"
+        if not table.is_file():
+            raise CadError(
+                "no table to draw",
+                file=table,
+                hint="docs/evidence.md has the command that writes it",
+            )
+        picture = folder / f"{name}.png"
+        write_atomic(picture, png(figure(read_frame(table))))
+        pictures.append(picture)
+    return pictures
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python scripts/evidence_pictures.py FOLDER")
+    try:
+        for path in draw(Path(sys.argv[1])):
+            print(path)
+    except CadError as error:
+        sys.exit(f"cad: {error}")
