@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +88,42 @@ def test_a_confined_process_draws_the_sheet(tmp_path: Path) -> None:
     names = sorted(path.name for path in objects(work))
     kinds = [name.split("_", 1)[1] for name in names]
     assert kinds == ["PDF.dcm", "SC_1.dcm", "SEG.dcm", "SR.dcm"], names
+
+
+UNCONFINED = """
+import sys
+from pathlib import Path
+
+from cad.base.processes import landlock
+from cad.hospital.node import service
+
+if sys.argv[2] == "absent":
+    landlock.version = lambda: 0  # as a kernel without it answers
+service.Node.run = lambda node, computers: 0  # the first moment is enough
+sys.path.insert(0, "tests/hospital/node")
+from test_compute import node_settings
+
+service.serve(node_settings(Path(sys.argv[1])), retry_failed=False)
+"""
+
+
+@pytest.mark.skipif(
+    not landlock.version(), reason="LANDLOCK ABSENT: this kernel confines no process"
+)
+@pytest.mark.parametrize("kernel", ["absent", "present"])
+def test_a_node_says_where_the_kernel_confines_nothing(
+    repository: Path, tmp_path: Path, kernel: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNCONFINED, tmp_path / "home", kernel],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    events = [json.loads(line)["event"] for line in done.stdout.splitlines()]
+    assert ("not confined" in events) == (kernel == "absent"), done.stdout
 
 
 def test_a_region_that_cannot_be_measured_leaves_the_others_their_results(tmp_path: Path) -> None:
