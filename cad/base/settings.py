@@ -56,8 +56,8 @@ class ImageSettings(Section):
         T2 intensity scale: per-patient z-score, reference tissue, or Nyul
     t2_reference
         where the z-score is taken: the gland mask, a box of 60 x 60 x 30 mm about the regions, or
-        the whole image (which depends on the field of view); auto: the mask when every study of the
-        cohort has one, else the box
+        the whole image (which depends on the field of view). auto takes the mask when every study
+        of the cohort has one, else the box
     bias_correction
         N4 bias-field correction of T2
     spacing_t2w
@@ -116,7 +116,7 @@ class PerfusionSettings(Section):
     arterial_input
         population (Parker, Georgiou), vessel mask, or the mask where there is one
     delay
-        when the input reaches the tissue: once a study, from its mean curve; or fitted in each
+        when the input reaches the tissue: once a study, from its mean curve. voxel fits it in each
         voxel, within 10 s of that (twenty times the work)
     models
         kinetic models to fit
@@ -244,7 +244,7 @@ class FeatureSettings(Section):
     families
         feature families; size and position of the region are left out unless named
     counting
-        also measure what grows with the number of voxels, and so tells size
+        also measure features that grow with the number of voxels, and so tell size
     radiomics
         further classes through pyradiomics (extra 'radiomics')
     partial_voxels
@@ -303,8 +303,8 @@ class LabelSettings(Section):
     readers
         whose scores count: all, the declared expert, or named readers
     consensus
-        p of several readers: their mean, each weighed by how far he agrees with the others; the
-        plain mean; or pooled by skill on training histology
+        p of several readers: their mean, each weighed by his agreement with the others. mean is the
+        plain mean; pooled weighs them by their skill on training histology
     eta
         disagreement: standard deviation over readers, or one constant
     eta0
@@ -348,9 +348,9 @@ class LearnerSettings(Section):
     params
         its parameters
     scaling
-        before the learner, inside every fold: mean 0 and variance 1 of each feature as measured, of
-        its rank among the training regions, or of what is clipped at ±3. AveragedProbabilisticSVC
-        and ProbabilisticEnsemble weigh the last two themselves
+        before the learner, inside every fold, each feature gets mean 0 and variance 1. standard
+        takes it as measured, rank its rank among the training regions, clipped cuts it at ±3.
+        AveragedProbabilisticSVC and ProbabilisticEnsemble weigh the last two themselves
     selection
         feature selection inside every fold
     n_features
@@ -419,19 +419,19 @@ class DecisionSettings(Section):
     refer_positive
         R_p: a malignant region referred
     aim_npv
-        negative predictive value wanted of benign: as many are decided as it can be promised for,
-        none where it cannot; the threshold then comes from the validation and not from the costs
+        negative predictive value to be promised of benign regions. As many are decided as it can be
+        promised for, or none. The threshold then comes from the validation and not from the costs
     aim_ppv
         positive predictive value to be promised of malignant regions, likewise
     man_npv
         negative predictive value to be promised of men below their own limit
     prevalence
-        share of men with cancer of labels.isup_min or more where the model is used; a prediction's
+        share of men with cancer of labels.isup_min or more where the model is used. A prediction's
         probabilities are moved so that the training's men, weighed to this share, have it as their
-        mean; without it they are the model's own
+        mean. Without it they are the model's own
     blinded
-        hold back what the program says of a man until a reader has scored one of his regions: on
-        pages, in the terminal, in JSON and in DICOM; tables keep it
+        hold back a man's result until a reader has scored one of his regions: on pages, in the
+        terminal, in JSON and in DICOM. Tables keep it
     """
 
     false_positive: float = Field(1.0, gt=0)
