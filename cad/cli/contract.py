@@ -68,7 +68,10 @@ def mhub(
 
     count, problems = run_mhub(source, out, rules, model, highest)
     failures = [str(problem) for problem in problems]
-    show({"studies": count, "failures": failures}, as_json, lambda _: f"{count} studies in {out}")
+    noun = "studies"
+    if count == 1:
+        noun = "study"
+    show({"studies": count, "failures": failures}, as_json, lambda _: f"{count} {noun} in {out}")
     for failure in failures:
         say(f"failed: {failure}", err=True)
     raise typer.Exit(1 if failures else 0)

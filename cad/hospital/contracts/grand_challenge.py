@@ -11,6 +11,7 @@ T2>.mha`` on the grid of the T2, in every region its probability.
 from __future__ import annotations
 
 import tempfile
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -96,17 +97,39 @@ def run_grand_challenge(
         make_folder(staged)
         for kind, path in images.items():
             (staged / f"{_STEM}_{kind}.mha").symlink_to(path.resolve())
-        cohort = Path(scratch) / "cohort"
-        rules = find("configs/import", "grand-challenge", ".yaml")
-        imported = import_cohort(str(staged), cohort, rules, HERE)
-        if imported.failures:
-            raise imported.failures[0]
-        scored, problems = score(cohort, Path(scratch) / "run", models, highest)
-        if not scored:
-            raise _first(problems)
-        write_map(target, scored[0].map, images["t2w"])
-    write_json(out / LIKELIHOOD, scored[0].likelihood)
+        try:
+            scored = _score_staged(staged, Path(scratch), models, highest)
+        except CadError as error:
+            raise _with_file_of_job(error, Path(scratch), source, images) from error.__cause__
+        write_map(target, scored.map, images["t2w"])
+    write_json(out / LIKELIHOOD, scored.likelihood)
+    return scored
+
+
+def _score_staged(staged: Path, scratch: Path, models: list[str], highest: bool) -> Scored:
+    """Import the study that was laid out, and score it."""
+    cohort = scratch / "cohort"
+    rules = find("configs/import", "grand-challenge", ".yaml")
+    imported = import_cohort(str(staged), cohort, rules, HERE)
+    if imported.failures:
+        raise imported.failures[0]
+    scored, problems = score(cohort, scratch / "run", models, highest)
+    if not scored:
+        raise _first(problems)
     return scored[0]
+
+
+def _with_file_of_job(
+    error: CadError, scratch: Path, source: Path, images: dict[str, Path]
+) -> CadError:
+    """Return an error that names the job's file: what lay in the scratch folder is deleted."""
+    changed = copy(error)
+    if error.file and Path(error.file).is_relative_to(scratch):
+        changed.file = str(source / "images")
+        for kind, path in images.items():
+            if Path(error.file).name == f"{_STEM}_{kind}.mha":
+                changed.file = str(path)
+    return changed
 
 
 def _first(problems: list[CadError]) -> CadError:

@@ -123,6 +123,23 @@ def test_what_a_job_lacks_is_said_and_nothing_is_written(job: Path, tmp_path: Pa
     assert not out.exists()
 
 
+def test_what_is_wrong_with_a_file_names_the_jobs_file(job: Path, tmp_path: Path):
+    t2 = job / "images" / IMAGES["t2w"] / "5c1f.mha"
+    whole = t2.read_bytes()
+    t2.write_bytes(whole[:5000])
+    with pytest.raises(CadError, match="cut off") as refused:
+        run_grand_challenge(job, tmp_path / "out", MODEL)
+    assert refused.value.file == str(t2)
+    t2.write_bytes(whole)
+    adc = job / "images" / IMAGES["adc"] / "5c1f.mha"
+    other_unit = sitk.Cast(sitk.ReadImage(str(adc)), sitk.sitkFloat32) * 1e-6
+    sitk.WriteImage(other_unit, str(adc))
+    with pytest.raises(CadError, match="median ADC") as refused:
+        run_grand_challenge(job, tmp_path / "out", MODEL)
+    assert refused.value.file == str(job / "images")
+    assert not (tmp_path / "out").exists()
+
+
 def test_two_images_in_one_slot_are_refused(job: Path, tmp_path: Path):
     t2 = job / "images" / IMAGES["t2w"] / "5c1f.mha"
     (t2.parent / "other.mha").write_bytes(t2.read_bytes())
@@ -181,6 +198,7 @@ def test_mhub_gives_a_folder_for_a_study_of_dicom(tmp_path: Path, main_here):
     out = tmp_path / "output_data"
     ended = main_here("contract", "mhub", "--input", source, "--output", out, "--rules", "sample")
     assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == f"1 study in {out}\n"
     folders = sorted(path.name for path in out.iterdir())
     assert len(folders) == 1
     names = sorted(path.name for path in (out / folders[0]).iterdir())
@@ -283,14 +301,33 @@ def test_the_containers_entries_are_commands(repository: Path, main_here):
         assert main_here(*words[1:], "--help").returncode == 0
 
 
+def container_engine() -> str | None:
+    """Return an engine that answers: a client without its daemon builds nothing."""
+    for name in ("podman", "docker"):
+        engine = shutil.which(name)
+        if engine and subprocess.run([engine, "info"], capture_output=True).returncode == 0:
+            return engine
+    return None
+
+
+def test_a_client_without_its_daemon_is_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    client = tmp_path / "docker"
+    client.write_text("#!/bin/sh\nexit 1\n")
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert container_engine() is None
+    client.write_text("#!/bin/sh\nexit 0\n")
+    assert container_engine() == str(client)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_container_scores_a_job_where_there_is_an_engine(
     repository: Path, job: Path, tmp_path: Path
 ):
-    engine = shutil.which("podman") or shutil.which("docker")
+    engine = container_engine()
     if engine is None:
-        pytest.skip("PODMAN AND DOCKER ABSENT: no container was built")
+        pytest.skip("NO CONTAINER ENGINE ANSWERS: no container was built")
     subprocess.run(
         [engine, "build", "--target", "grand-challenge", "-t", "cad-grand-challenge", repository],
         check=True,
