@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,8 @@ def _doi(paper: dict[str, Any]) -> dict[str, str]:
 
 def set_address(address: str) -> None:
     """Write the address of the source code in place of the one that is there."""
+    if not re.fullmatch(r"https://[^\s/]+(/[^\s/]+)+", address):
+        sys.exit(f"{address}: an address is https://HOST/PATH, without a slash at its end")
     old = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
     for name in ("pyproject.toml", "CITATION.cff"):
         path = ROOT / name

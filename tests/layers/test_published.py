@@ -57,6 +57,32 @@ def test_an_index_shows_no_link_that_needs_the_other_pages():
         assert link.startswith(("https://", "#"))
 
 
+def test_an_index_shows_pictures_and_not_pages_about_them():
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    hook = tool["hatch"]["metadata"]["hooks"]
+    shown = (ROOT / "README.md").read_text()
+    for rule in hook["fancy-pypi-readme"]["substitutions"]:
+        shown = re.sub(rule["pattern"], rule["replacement"], shown)
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", shown)
+    address = PROJECT["urls"]["Repository"]
+    assert pictures
+    for link in pictures:
+        assert link.startswith(f"{address}/raw/main/")
+
+
+@pytest.mark.parametrize("address", ["forge.example/cad", "https://forge.example/cad/", "https://"])
+def test_an_address_that_would_lead_nowhere_is_refused(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("pyproject.toml", "CITATION.cff"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    monkeypatch.setattr(published, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match="https://HOST/PATH"):
+        published.set_address(address)
+    for name in ("pyproject.toml", "CITATION.cff"):
+        assert (tmp_path / name).read_text() == (ROOT / name).read_text()
+
+
 def test_no_command_has_a_placeholder_that_its_page_does_not_explain():
     for page in PAGES:
         text = page.read_text()
