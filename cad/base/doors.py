@@ -32,7 +32,7 @@ FORMS = (
     "lines",
     "any",
 )
-"""What strangers' bytes are; each has its own ways to be damaged."""
+"""Kinds of strangers' bytes; each can be damaged in ways of its own."""
 
 
 @dataclass(frozen=True)

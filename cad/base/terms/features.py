@@ -171,4 +171,4 @@ MAPS: dict[str, PerfusionMap] = {}
 for _table in (_TABLES["maps"], *_MADE):
     MAPS.update({name: PerfusionMap(**words) for name, words in _table.items()})
 SERIES_IMAGES: tuple[str, ...] = (*DCE_IMAGES, *MAPS)
-"""What gradients and co-occurrence of a dynamic series may be measured on."""
+"""Images of a dynamic series on which gradients and co-occurrence may be measured."""

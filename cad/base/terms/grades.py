@@ -12,7 +12,7 @@ from cad.base.errors import CadError
 LOWEST, HIGHEST = 0, 5
 """Grade 0 is tissue without cancer; 1 to 5 are the grade groups."""
 SIGNIFICANT, NOT_SIGNIFICANT = ">=2", "<=1"
-"""What "clinically significant" and its opposite say of the grade."""
+"""Grades that "clinically significant" and its opposite stand for."""
 _GRADE = re.compile(r"(>=|<=|)\s*([0-5])(?:\.0+)?")
 
 

@@ -19,7 +19,7 @@ from cad.base.doors import door
 from cad.dicom.own import SERIES, own_kind
 
 ASKED = ("SeriesInstanceUID", "Modality", "SeriesNumber", "SeriesDescription")
-"""What an archive is asked of each series of the study."""
+"""Attributes that an archive is asked for, of each series of the study."""
 
 
 Earlier = tuple[str, str, str]

@@ -42,7 +42,7 @@ COLUMNS = {
     "rois": ("participant_id", "roi_id", "label", "zone", "histology", "isup"),
     "scores": ("participant_id", "roi_id", "reader_id", "scale", "score"),
 }
-"""What every table has to have, in its order."""
+"""Columns that every table must have, in their order."""
 _TRIES = 50
 _READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
 

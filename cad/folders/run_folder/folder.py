@@ -155,6 +155,6 @@ RUNS = {
     command: Kind(f"result of `cad {command}`", _is_result(command))
     for command in ("run", "train", "predict")
 }
-"""What a run folder may be of, by the command."""
+"""Kinds of run folder, by the command that writes them."""
 
 COMPARISON = Kind("comparison", lambda root: RunFolder(root).comparison.is_file())

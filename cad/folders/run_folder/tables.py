@@ -23,7 +23,7 @@ from cad.folders.run_folder.schema import (
 )
 
 KEYS = ["participant_id", "study_id", "roi_id"]
-"""What names a region."""
+"""Columns that name a region."""
 
 LIKE = "like"
 """Stands in the column ``unlike`` of a region that was compared and is like the training."""

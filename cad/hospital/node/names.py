@@ -27,7 +27,7 @@ KEY_FILE = "node.key"
 REASON_FILE = "reason.txt"
 _HEX = 16
 KEY = "[0-9a-f]" * _HEX
-"""What a key looks like: as a regular expression, and as SQL's GLOB."""
+"""Pattern of a key: as a regular expression, and as SQL's GLOB."""
 _STATUS = "0x…"
 _PACKAGE = Path(__file__).parents[2]
 

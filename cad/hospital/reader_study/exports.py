@@ -43,7 +43,7 @@ READINGS = "readings.tsv"
 """Every reading that was collected, beside the study's key."""
 WHO = ["participant_id", "roi_id", "reader_id"]
 SAME = COLUMNS[:7]
-"""What makes two exported readings the same: all but its time and its note."""
+"""Fields by which two exported readings are the same: all but time and note."""
 _FIELDS = {
     "readings": ("", {"case", "roi", "score", "condition", "milliseconds"}, {"note"}),
     "outlines": ("the outline of ", {"case", "roi", "image", "first", "shape", "runs"}, set()),

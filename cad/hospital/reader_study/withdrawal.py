@@ -174,7 +174,10 @@ def _without(content: JsonObject, codes: set[str]) -> JsonObject:
 
 
 class _Cases(NamedTuple):
-    """What a file names: the study (empty: unknown; None: it is no export or case), its codes."""
+    """Hold the study that a file names, and its codes.
+
+    The study is empty where it is unknown, and None where the file is no export or case.
+    """
 
     study: str | None
     codes: set[str]

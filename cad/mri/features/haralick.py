@@ -27,7 +27,7 @@ from cad.base.terms.features import HARALICK
 from cad.mri.features.regions import RegionVoxels, Sample
 
 RECORD = np.dtype([(name, float) for name in HARALICK])
-"""What :func:`haralick_features` gives of a region: a field for each feature."""
+"""Result of :func:`haralick_features` for a region: a field for each feature."""
 
 # name -> (directions leave the slice, one matrix per slice, one matrix per direction)
 AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {

@@ -21,7 +21,7 @@ from cad.mri.features.regions import Sample
 from cad.mri.imaging.geometry import MIN_VOXELS
 
 RECORD = np.dtype([(name, float) for name in HISTOGRAM])
-"""What :func:`histogram_features` gives of a region: a field for each feature."""
+"""Result of :func:`histogram_features` for a region: a field for each feature."""
 
 # A value this close below the edge of a grey level (in levels) lies on it: stored integers often
 # meet an edge exactly, and rounding must not decide, or a scanner's gain would move the texture.

@@ -22,7 +22,7 @@ from cad.base.terms.features import STATISTICS
 from cad.mri.features.regions import keep_finite
 
 RECORD = np.dtype([(name, float) for name in STATISTICS])
-"""What :func:`statistics` gives of a region: a field for each statistic."""
+"""Result of :func:`statistics` for a region: a field for each statistic."""
 
 
 def statistics(

@@ -68,7 +68,7 @@ _OTHER_FILES = (
     (b"[{", "a JSON file"),
     (b"[[", "a JSON file"),
 )
-"""What a file that is no table begins with, in small letters where it is text, and what it is."""
+"""First bytes of files that are no table, in small letters where text, and the kind of file."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     # Before UTF-16, with whose mark that of UTF-32 begins.

@@ -23,7 +23,7 @@ from cad.run.tables.regions import Regions
 from cad.run.tables.stages import aggregate_table, load_table
 
 NOTHING_MEASURED = Measured([], [], [], 0.0)
-"""What is measured of a table's regions: nothing, the table holds it."""
+"""Nothing is measured of a table's regions: the table holds their features."""
 
 
 def validate_table(
