@@ -135,17 +135,17 @@ class _Job:
 
     def images(self) -> None:
         """Write every modality, and the flip-angle and diffusion images."""
-        found = {m.name: self._dynamic(m) if m.dynamic else self._single(m) for m in MODALITIES}
-        found["ktrans"] = found["ktrans"] or self._from_file(KTRANS)
-        found["vfa"] = self._several("flip angle", "vfa", "flip_angle")
-        found["diffusion"] = self._several("b-value", "diffusion", "b_value")
-        if self.rules.t2w and not found["t2w"]:
-            said = f"no series is the T2 image by the rules; {self.study.listed()}"
+        written = {m.name: self._dynamic(m) if m.dynamic else self._single(m) for m in MODALITIES}
+        written["ktrans"] = written["ktrans"] or self._from_file(KTRANS)
+        written["vfa"] = self._several("flip angle", "vfa", "flip_angle")
+        written["diffusion"] = self._several("b-value", "diffusion", "b_value")
+        if self.rules.t2w and not written["t2w"]:
+            problem = f"no series is the T2 image by the rules; {self.study.listed()}"
             hint = "name it in the rules file; `cad import --explain` shows what matches"
-            raise CadError(said, file=self.study.top, hint=hint)
-        if not any(found.values()):
-            said = f"no series matches the import rules; {self.study.listed()}"
-            raise CadError(said, file=self.study.top, hint="name its series in the rules file")
+            raise CadError(problem, file=self.study.top, hint=hint)
+        if not any(written.values()):
+            problem = f"no series matches the import rules; {self.study.listed()}"
+            raise CadError(problem, file=self.study.top, hint="name its series in the rules file")
 
     def masks(self) -> None:
         """Write the masks of gland and vessel, and the label map of the regions.
@@ -201,9 +201,9 @@ class _Job:
         # At a lower b tissue with a long T2 stays bright, cancer or not (PI-RADS v2.1 asks for b of
         # at least 1400 s/mm2).
         if modality.name == "hbv" and head.b_value is not None and head.b_value < HIGH_B:
-            said = f"{stack} is no high-b image: b = {head.b_value:g}, at least {HIGH_B:g} s/mm2"
+            problem = f"{stack} is no high-b image: b = {head.b_value:g}, at least {HIGH_B:g} s/mm2"
             hint = "name it under diffusion; the high-b image is then computed"
-            raise CadError(said, file=head.path.parent, hint=hint)
+            raise CadError(problem, file=head.path.parent, hint=hint)
         target = image_path(self.build, self.study_id, modality.name)
         if self._is_there(target, [stack], only=head.series_number == drawn_on):
             self._require_same(
@@ -436,8 +436,10 @@ class _Job:
         """Return sidecar entries: physics in SI units and degrees, and UIDs for DICOM output."""
         for stack in stacks:
             if any(item.path.parent in self.study.damaged for item in stack.slices):
-                said = f"{stack} may be incomplete: a file beside its slices could not be read"
-                raise CadError(said, file=stack.first.path.parent, hint="export the series again")
+                problem = f"{stack} may be incomplete: a file beside its slices could not be read"
+                raise CadError(
+                    problem, file=stack.first.path.parent, hint="export the series again"
+                )
         stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
@@ -535,8 +537,8 @@ def stacks_by_series(frames: Iterable[Frame]) -> list[Stack]:
         One for each 3-D image: frames of one series with equal plane, time point, b-value, flip
         angle and echo time. Sorted by series number.
     """
-    found = [stack for part in by_series(frames) for stack in stacks_of(part)]
-    return sorted(found, key=lambda stack: stack.first.series_number)
+    stacks = [stack for series in by_series(frames) for stack in stacks_of(series)]
+    return sorted(stacks, key=lambda stack: stack.first.series_number)
 
 
 def _rank(stack: Stack, prefer: str | None) -> tuple[float, float]:

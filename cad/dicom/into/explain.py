@@ -116,27 +116,27 @@ def proposed_rules(
     rules: dict[str, object] = {"name": "my cohort", "site": "my hospital", "labels": "pseudonym"}
     taken: set[str] = set()
     for name, test in _TESTS.items():
-        found = [
+        fitting = [
             kind
-            for kind, part in kinds.items()
-            if kind not in taken and test(part[0][0].description, part)
+            for kind, stacks in kinds.items()
+            if kind not in taken and test(stacks[0][0].description, stacks)
         ]
         if take and name in take:
-            found = _decided(name, take[name], found, kinds)
-        elif name in _ONE_IMAGE and (rivals := _rivals(found, kinds)):
+            fitting = _decided(name, take[name], fitting, kinds)
+        elif name in _ONE_IMAGE and (rivals := _rivals(fitting, kinds)):
             undecided[name] = [
                 _candidate(frames, call, pictures) for kind in rivals for frames in kinds[kind]
             ]
-        if not found:
+        if not fitting:
             continue
         if name != "diffusion":  # one series may hold every b-value
-            taken.update(found if name in ("vfa", "dce") else found[:1])
-        matches: list[dict[str, object]] = [{"description": _pattern(kind)} for kind in found]
+            taken.update(fitting if name in ("vfa", "dce") else fitting[:1])
+        matches: list[dict[str, object]] = [{"description": _pattern(kind)} for kind in fitting]
         if name == "hbv":
-            matches = [{**matches[0], "b_value": _highest_b(kinds[found[0]])}]
+            matches = [{**matches[0], "b_value": _highest_b(kinds[fitting[0]])}]
         elif name == "diffusion":
             matches = [{**match, "exclude": "adc"} for match in matches]
-        rules[name] = matches if name != "dce" else _dynamic(matches, kinds[found[0]])
+        rules[name] = matches if name != "dce" else _dynamic(matches, kinds[fitting[0]])
     if undecided:
         lines = {name: [each.line for each in series] for name, series in undecided.items()}
         rules = {"undecided": lines, **rules}
@@ -183,9 +183,9 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
     clock = "" if head.acquisition_time is None else f", taken at {_clock_words(head)}"
     name = f", {printable(head.sequence_name)}" if head.sequence_name else ""
     water = _water_of(stacks[0], call) if _ADC.search(head.description) else None
-    said = "" if water is None else f", brightest water {water:.0f} (free water at 37 C: 3000)"
+    brightest = "" if water is None else f", brightest water {water:.0f} (free water at 37 C: 3000)"
     slices = _slices_of(stacks[-1], call) if pictures else []
-    return Candidate(f"{title}: {images}{name}{clock}{said}", slices)
+    return Candidate(f"{title}: {images}{name}{clock}{brightest}", slices)
 
 
 def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
@@ -451,27 +451,27 @@ def explain_source(
 
 
 def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Call) -> StudySeen:
-    found = StudySeen(number)
+    seen = StudySeen(number)
     for frames in sorted(by_series(study.slices), key=lambda part: part[0].series_number):
-        found.series.append(_series(frames, rules))
+        seen.series.append(_series(frames, rules))
     for path in study.objects:
         try:
-            found.objects.append(call(_object, path, rules))
+            seen.objects.append(call(_object, path, rules))
         except (CadError, OSError) as error:
-            found.problems.append(str(as_problem(error)))
+            seen.problems.append(str(as_problem(error)))
     if rules is not None:
         for name in _BESIDE:
             beside = study.beside(getattr(rules, name))
             if beside:
-                found.files.append(f"{beside.name} as {name}")
-    found.problems += [error.problem for error in study.unusable]
+                seen.files.append(f"{beside.name} as {name}")
+    seen.problems += [error.problem for error in study.unusable]
     try:
         study.check_patient()
     except CadError as error:
-        found.problems.append(str(error))
-    if rules is not None and not any("t2w" in s.taken_by for s in found.series):
-        found.problems.append("no series is the T2 image by the rules")
-    return found
+        seen.problems.append(str(error))
+    if rules is not None and not any("t2w" in s.taken_by for s in seen.series):
+        seen.problems.append("no series is the T2 image by the rules")
+    return seen
 
 
 def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
@@ -509,8 +509,8 @@ def _clock_of(stacks: list[Stack]) -> str:
         phases = order_phases(stacks)
     except CadError as error:
         return f"no clock: {error.problem}"
-    said = "".join(f"; {note}" for note in phases.notes)
-    return f"as a dynamic series: {len(phases.timed)} phases by {phases.clock}{said}"
+    notes = "".join(f"; {note}" for note in phases.notes)
+    return f"as a dynamic series: {len(phases.timed)} phases by {phases.clock}{notes}"
 
 
 def _judge(seen: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:

@@ -117,7 +117,7 @@ def find_file_studies(
     paths = sorted(plain_files(source, notes))
     patterns = {kind: [_pattern(text) for text in getattr(rules, kind)] for kind in _KINDS}
     patterns["detector"] = [_pattern(detector.file)] if detector else []
-    found: dict[tuple[str, str], FileStudy] = {}
+    by_place: dict[tuple[str, str], FileStudy] = {}
     best: dict[tuple[str, str, str], int] = {}
     for path in paths:
         text = "/" + path.relative_to(source).as_posix()
@@ -125,13 +125,13 @@ def find_file_studies(
         # A study is there by the one file that every study has; only then can a file be its own.
         if match:
             key = _key(match)
-            found[key] = found.get(key) or FileStudy(*key, source)
+            by_place[key] = by_place.get(key) or FileStudy(*key, source)
     for path in paths:
         text = "/" + path.relative_to(source).as_posix()
         for kind, choices in patterns.items():
             for rank, pattern in enumerate(choices):
                 match = pattern.search(text)
-                if match is None or (study := found.get(_key(match))) is None:
+                if match is None or (study := by_place.get(_key(match))) is None:
                     continue
                 place = (study.patient_id, study.name, kind)
                 # The first entry of the rule goes first, in whatever order the folder lists the
@@ -140,7 +140,7 @@ def find_file_studies(
                     best[place] = rank
                     study.files[kind] = path
     listed = _listed(paths, rules)
-    studies = [replace(study, listed=listed.get(key, [])) for key, study in found.items()]
+    studies = [replace(study, listed=listed.get(key, [])) for key, study in by_place.items()]
     return sorted(studies, key=lambda s: (s.patient_id, s.name))
 
 
@@ -201,10 +201,10 @@ def convert_files(
         mask = regions.whole_numbers(path)
         write_volume(target, mask.with_array(mask.array != 0))
     target = image_path(build, study_id, "rois")
-    if not is_there(target, build, have) and (found := _drawn(study, rules, done.notes)):
-        write_volume(target, found.labels)
-        done.rois = regions.with_zones(found, study.files.get("zones"), rules.zones).rois
-        done.scores = list(found.scores)
+    if not is_there(target, build, have) and (labelled := _drawn(study, rules, done.notes)):
+        write_volume(target, labelled.labels)
+        done.rois = regions.with_zones(labelled, study.files.get("zones"), rules.zones).rois
+        done.scores = list(labelled.scores)
     return done
 
 
@@ -239,8 +239,8 @@ def _lesions(
     kind = rules.files.lesion_values
     if kind == "mask":
         grades = grades.with_array((grades.array != 0).astype(np.uint16))
-    found = regions.grade_lesions(grades)
-    rois = found.rois
+    graded = regions.grade_lesions(grades)
+    rois = graded.rois
     if kind != "isup":
         # A mask says that a lesion is malignant, the challenge's 1 that it is significant: neither
         # is a grade.
@@ -253,17 +253,17 @@ def _lesions(
         notes.append("the lesion's grade is the table's: one lesion there, one in the mask")
     notes.append(f"{len(rois)} lesions from {path.parent.name}")
     scores = _categories(study.patient_id, listed, rois, rules)
-    return replace(found, rois=rois, scores=tuple(scores)) if rois else None
+    return replace(graded, rois=rois, scores=tuple(scores)) if rois else None
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    parts = re.split(r"(\{patient\}|\{study\})", text)
+    pieces = re.split(r"(\{patient\}|\{study\})", text)
     seen: set[str] = set()
     out = []
-    for part in parts:
-        name = part.strip("{}")
-        if part not in ("{patient}", "{study}"):
-            out.append(re.escape(part).replace(r"\*", "[^/]*"))
+    for piece in pieces:
+        name = piece.strip("{}")
+        if piece not in ("{patient}", "{study}"):
+            out.append(re.escape(piece).replace(r"\*", "[^/]*"))
         elif name in seen:
             # An id that stands in the folder's name and in the file's must be the same in both.
             out.append(f"(?P={name})")

@@ -255,9 +255,9 @@ class _Import:
         place = self.patients.place(participant, self.count[study.patient_id] > 1)
         # Such a folder may hold another man's images: writing into it would mix two men.
         if place.folder.exists():
-            said = f"{place.folder.name} is there, and no study that the tables know"
+            problem = f"{place.folder.name} is there, and no study that the tables know"
             hint = "move the folder out of the cohort, and import again"
-            raise CadError(said, file=place.folder, hint=hint)
+            raise CadError(problem, file=place.folder, hint=hint)
         build = self._build()
         converted = self._convert(study, place.study_id, build, None)
         tables = self.tables.with_session(participant) if place.session_id else self.tables

@@ -95,34 +95,36 @@ def find_regions(
     sources = [p.name for p in (label_map, lesion) if p]
     sources += ["DICOM SEG or RTSTRUCT"] if drawn else []
     if len(sources) > 1:
-        said = f"the study has {len(sources)} sources of ROIs: {', '.join(sources)}"
-        raise CadError(said, file=study.top, hint="keep the one that counts beside the series")
-    found: Labelled | None = None
+        problem = f"the study has {len(sources)} sources of ROIs: {', '.join(sources)}"
+        raise CadError(problem, file=study.top, hint="keep the one that counts beside the series")
+    labelled: Labelled | None = None
     if label_map:
-        found = _labelled(label_map)
+        labelled = _labelled(label_map)
     elif lesion:
         grades = whole_numbers(lesion)
         if not grades.array.any():
             notes.append(f"{lesion.name} holds no lesion")
             return None
-        found = grade_lesions(grades)
+        labelled = grade_lesions(grades)
     elif drawn:
-        found = _from_objects(study, rules, reference, drawn, notes)
+        labelled = _from_objects(study, rules, reference, drawn, notes)
     elif ours := outlined(study.top, study.patient_id, rules, notes):
-        found = ours
+        labelled = ours
     elif reference is not None and (points := _findings(study, rules, reference.grid, notes)):
-        found = points
+        labelled = points
         if rules.findings:
             notes.append(
-                f"{len(found.rois)} regions are balls of {rules.findings.radius:g} mm around the "
-                "points of a table, not drawn lesions; malignant means clinically significant"
+                f"{len(labelled.rois)} regions are balls of {rules.findings.radius:g} mm around "
+                "the points of a table, not drawn lesions; malignant means clinically significant"
             )
     # Whatever a person drew or marked goes before a detector, which nobody has looked at.
-    if found is None and rules.detector and (path := study.beside(rules.detector.file)):
-        found = detected(path, rules.detector, notes)
-    if found is None:
+    if labelled is None and rules.detector and (path := study.beside(rules.detector.file)):
+        labelled = detected(path, rules.detector, notes)
+    if labelled is None:
         return None
-    return with_zones(found, study.beside(rules.zones.file) if rules.zones else None, rules.zones)
+    return with_zones(
+        labelled, study.beside(rules.zones.file) if rules.zones else None, rules.zones
+    )
 
 
 def _from_objects(
@@ -145,14 +147,16 @@ def _from_objects(
     for path, dataset in objects:
         drawn_on = _series_grid(study, referenced_series(dataset)) or grid
         try:
-            found, said = read_regions(dataset, path, drawn_on, head.frame_uid, grid, wanted=wanted)
+            regions, remarks = read_regions(
+                dataset, path, drawn_on, head.frame_uid, grid, wanted=wanted
+            )
         except CadError as error:
             if rules.labels != "pseudonym":
                 raise
             error.roi = ""  # its name is free text; the file says which one it is
             raise
-        notes += said
-        named += [(roi_id, r) for r in found if (roi_id := _roi_id(r, rules))]
+        notes += remarks
+        named += [(roi_id, r) for r in regions if (roi_id := _roi_id(r, rules))]
     if not named:
         notes.append("no segment or contour has a name that the rules call a ROI")
         return None
@@ -273,8 +277,8 @@ def _distinct(rows: list[dict[str, str]], path: Path, notes: list[str]) -> list[
         if not alike:
             distinct.append(row)
             continue
-        said = (alike[0].get("zone", ""), alike[0].get("ClinSig", ""))
-        if said != (row.get("zone", ""), row.get("ClinSig", "")):
+        first = (alike[0].get("zone", ""), alike[0].get("ClinSig", ""))
+        if first != (row.get("zone", ""), row.get("ClinSig", "")):
             raise CadError(
                 f"finding {row['fid']} at {row['pos']} mm is listed twice, with different zone or "
                 "ClinSig",
@@ -317,9 +321,9 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
         overlap = both & (region.share + best > 1 + _TOUCHING)
         if overlap.any():
             other = rows[int(labels[overlap][0]) - 1].roi_id
-            said = f"overlaps ROI {other} in {int(overlap.sum())} voxels of the T2 grid"
+            problem = f"overlaps ROI {other} in {int(overlap.sum())} voxels of the T2 grid"
             hint = "a voxel belongs to one ROI; separate them"
-            raise CadError(said, file=region.file, roi=roi_id, hint=hint)
+            raise CadError(problem, file=region.file, roi=roi_id, hint=hint)
         labels[inside & ~both] = label
         best = np.maximum(best, np.where(inside, region.share, 0))
         rows.append(Roi(roi_id, label))
@@ -495,8 +499,10 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
         free = inside & (labels == 0)
         # Less than half of it is left: its grade would be that of a lesion nobody sees.
         if 2 * free.sum() <= inside.sum():
-            said = "the mask is empty" if not inside.any() else "another lesion covers half of it"
-            raise CadError(said, file=paths[0], roi=roi_id)
+            problem = (
+                "the mask is empty" if not inside.any() else "another lesion covers half of it"
+            )
+            raise CadError(problem, file=paths[0], roi=roi_id)
         labels[free] = label
         rois.append(Roi(roi_id, label))
     notes.append(f"{len(rois)} lesions from {sum(map(len, masks.values()))} masks")
@@ -515,8 +521,8 @@ def outlined_gland(top: Path, patient_id: str, rule: OutlinesRule) -> Path | Non
     rule : OutlinesRule
         Its ``gland`` is the pattern of the mask's path below ``top``.
     """
-    found = files_of(top, rule.gland, patient_id) if rule.gland else iter(())
-    return next((path for _, path in found), None)
+    files = files_of(top, rule.gland, patient_id) if rule.gland else iter(())
+    return next((path for _, path in files), None)
 
 
 def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) -> int | None:
@@ -597,8 +603,8 @@ def _listed_rows(
         }
         named = [r for r in table if all(_same_id(r[c], text) for c, text in key.items())]
         if not named:
-            said = ", ".join(f"{column} = {text!r}" for column, text in key.items())
-            raise CadError(f"no row {said}", file=path, roi=roi_id)
+            wanted = ", ".join(f"{column} = {text!r}" for column, text in key.items())
+            raise CadError(f"no row {wanted}", file=path, roi=roi_id)
         return named
 
     if any("{roi}" in text for text in rule.key.values()):
@@ -641,7 +647,7 @@ def _significant(tissue: str | None) -> tuple[str, str]:
 
 def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str]) -> tuple[str, str]:
     """Return histology and grade of a lesion by its rows; a grade 1 is no benign tissue."""
-    found: set[tuple[str, str]] = set()
+    outcomes: set[tuple[str, str]] = set()
     for row in rows:
         grade = whole_cell(row[rule.grade_column]) if rule.grade_column else ""
         tissue = _truth_of(row[rule.truth_column], notes) if rule.truth_column else None
@@ -650,19 +656,19 @@ def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str])
             contradicted = tissue == "benign" and grade != "1"
             if contradicted or (tissue == "malignant" and insignificant):
                 raise CadError(f"its row says {row[str(rule.truth_column)]} and grade {grade}")
-            found.add(("malignant", grade))
+            outcomes.add(("malignant", grade))
             continue
         # Of benign tissue the cell says why there is no grade.
         if grade not in _NO_SCORE and tissue != "benign":
             notes.append(f"{grade[:40]!r} is no grade 1 to 5: the grade is unknown")
         if tissue and rule.truth_means == "significant":
-            found.add(_significant(tissue))
+            outcomes.add(_significant(tissue))
         elif tissue:
-            found.add((tissue, "n/a"))
-    if len(found) > 1:
-        tissues = [grade_words(grade) or histology for histology, grade in sorted(found)]
+            outcomes.add((tissue, "n/a"))
+    if len(outcomes) > 1:
+        tissues = [grade_words(grade) or histology for histology, grade in sorted(outcomes)]
         raise CadError(f"its rows say different tissue: {', '.join(tissues)}")
-    return next(iter(found), ("n/a", "n/a"))
+    return next(iter(outcomes), ("n/a", "n/a"))
 
 
 def _template_of(

@@ -80,8 +80,8 @@ def _check(members: list[zipfile.ZipInfo], archive: Path) -> None:
         # Archives made on Windows may separate folders by backslashes, and C: names a drive.
         path = PurePosixPath(member.filename.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in member.filename:
-            said = f"member {member.filename[:80]!r} would be written outside its folder"
-            raise CadError(said, file=archive, hint="the archive is not to be trusted")
+            problem = f"member {member.filename[:80]!r} would be written outside its folder"
+            raise CadError(problem, file=archive, hint="the archive is not to be trusted")
         if stat.S_ISLNK(member.external_attr >> 16):
             raise CadError(f"member {member.filename[:80]!r} is a link", file=archive)
         if member.flag_bits & 1:
@@ -164,12 +164,12 @@ class SourceStudy:
         counts = Counter(f.patient_id for f in self.slices)
         (usual, _) = counts.most_common(1)[0]
         other = next((f.path for f in self.slices if f.patient_id != usual), None)
-        said = ", ".join(
+        listed = ", ".join(
             f"{printable(name) or 'no PatientID'} ({counts[name]} images)"
             for name in sorted(self.patients)
         )
         raise CadError(
-            f"images or objects of {len(self.patients)} patients in one study: {said}",
+            f"images or objects of {len(self.patients)} patients in one study: {listed}",
             file=other or (self.objects[0] if self.objects else self.top),
             hint="remove what is another patient's, or correct the source; nothing was imported",
         )
@@ -232,7 +232,7 @@ def find_studies(
     list of SourceStudy
         Sorted by PatientID, then study date.
     """
-    found: list[SourceStudy] = []
+    studies: list[SourceStudy] = []
     for root, paths in _roots(source, scratch, failures, notes, call):
         listing = _listed(paths, call)
         failures += listing.unreadable
@@ -244,9 +244,9 @@ def find_studies(
             if not listing.studies.get(uid)
         ]
         given = source if source.is_dir() else source.parent
-        found += [replace(study, given=given) for study in _studies(root, listing)]
+        studies += [replace(study, given=given) for study in _studies(root, listing)]
     # Sessions are numbered in this order: a man's earlier study gets the smaller number.
-    return sorted(found, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
+    return sorted(studies, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
 
 
 def _roots(
@@ -295,11 +295,11 @@ def _listed(paths: list[Path], call: Call) -> Listing:
     # By the hundred: a file that ends the process which opens it is then looked for among these
     # alone.
     for start in range(0, len(paths), _FILES_A_CALL):
-        part = paths[start : start + _FILES_A_CALL]
+        chunk = paths[start : start + _FILES_A_CALL]
         try:
-            listing.join(call(list_files, part), check)
+            listing.join(call(list_files, chunk), check)
         except CadError:
-            for path in part:
+            for path in chunk:
                 try:
                     listing.join(call(list_files, [path]), check)
                 except CadError as error:
@@ -314,9 +314,9 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
         paths = [s.path for s in listing.studies.get(uid, [])] + listing.objects.get(uid, [])
         for folder in {parent for path in paths for parent in path.parents}:
             owners.setdefault(folder, set()).add(uid)
-    for uid, found in listing.studies.items():
+    for uid, frames in listing.studies.items():
         # A map that this project sent to the archive earlier is a result, not an image.
-        slices = _with_zero_b([frame for frame in found if frame.manufacturer != MANUFACTURER])
+        slices = _with_zero_b([frame for frame in frames if frame.manufacturer != MANUFACTURER])
         if not slices:  # nothing of it can be used
             continue
         folders = []

@@ -71,18 +71,18 @@ class Tables:
 
     def regions(self, place: Place) -> list[str]:
         """Return the ROI ids of a study."""
-        own = self.rois[self.rois["participant_id"] == place.participant_id]
-        if place.session_id and "session_id" in own:
-            own = own[own["session_id"] == place.session_id]
-        return [str(roi) for roi in own["roi_id"]]
+        rows = self.rois[self.rois["participant_id"] == place.participant_id]
+        if place.session_id and "session_id" in rows:
+            rows = rows[rows["session_id"] == place.session_id]
+        return [str(roi) for roi in rows["roi_id"]]
 
     def with_session(self, participant: str) -> Tables:
         """Return a copy that assigns a patient's regions without a session to ``ses-01``."""
         rois = self.rois.copy()
         if "session_id" not in rois:
             rois["session_id"] = MISSING
-        own = (rois["participant_id"] == participant) & (rois["session_id"] == MISSING)
-        rois.loc[own, "session_id"] = FIRST_SESSION
+        first = (rois["participant_id"] == participant) & (rois["session_id"] == MISSING)
+        rois.loc[first, "session_id"] = FIRST_SESSION
         return replace(self, rois=rois)
 
     def with_study(
@@ -226,10 +226,10 @@ class Tables:
             participants = _append(participants, pd.DataFrame([row]))
         if "status" not in participants:
             participants["status"] = MISSING
-        own = participants["participant_id"] == place.participant_id
+        of_man = participants["participant_id"] == place.participant_id
         # The status is the man's: one study of his without regions keeps him waiting.
         complete = all(self.regions(study) for study in (place, *others))
-        participants.loc[own, "status"] = COMPLETE if complete else AWAITING
+        participants.loc[of_man, "status"] = COMPLETE if complete else AWAITING
         return replace(self, participants=participants)
 
 
@@ -290,9 +290,9 @@ def _score(
     session_roi = f"{place.session_id}.{row['roi_id']}"
     roi = session_roi if session_roi in known else roi
     if roi not in known:
-        said = "scores for a ROI that does not exist"
+        problem = "scores for a ROI that does not exist"
         hint = f"the study has {', '.join(sorted(known)) or 'no ROI'}"
-        raise CadError(said, patient=place.participant_id, roi=roi, hint=hint)
+        raise CadError(problem, patient=place.participant_id, roi=roi, hint=hint)
     if row["score"] not in ("", MISSING):
         try:
             with reading("", f"score {row['score']!r} is no number"):

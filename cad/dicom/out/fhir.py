@@ -89,8 +89,8 @@ def read_fhir(path: Path) -> JsonObject:
         For a file that is no FHIR bundle, or when the package ``fhir.resources`` is not installed.
     """
     with reading(path, "no FHIR bundle"):
-        found: JsonObject = _models().model_validate_json(read_bytes(path, MAX_JSON)).model_dump()
-        return found
+        content: JsonObject = _models().model_validate_json(read_bytes(path, MAX_JSON)).model_dump()
+        return content
 
 
 def checked(content: JsonObject, path: Path) -> bytes:
@@ -214,11 +214,11 @@ def _region(
 def _of_man(report: Report, sr_uid: str, record: JsonObject, device: str) -> JsonObject:
     """Return the report's entries on the man."""
     value, decision = report.man or (0.0, "")
-    said = {"code": _concept("man"), "valueQuantity": _quantity(value, "%")}
+    coded = {"code": _concept("man"), "valueQuantity": _quantity(value, "%")}
     more: JsonObject = {"note": [{"text": text} for text in report.man_statements]}
     if decision:
         more["component"] = [_decided(decision, DECISION)]
-    return _observation(report, record, device, id=_id("man", sr_uid), **said, **more)
+    return _observation(report, record, device, id=_id("man", sr_uid), **coded, **more)
 
 
 def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:

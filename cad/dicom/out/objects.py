@@ -55,7 +55,7 @@ class StudyResults:
     identity: str
 
 
-def uid(identity: str, *parts: object) -> str:
+def uid(identity: str, *pieces: object) -> str:
     """Return the UID of an object or a part of it: equal arguments give equal UIDs, in every run.
 
     Parameters
@@ -65,7 +65,7 @@ def uid(identity: str, *parts: object) -> str:
     *parts : object
         Values that distinguish this part from other parts of the same identity.
     """
-    return generate_uid(entropy_srcs=[identity, *(str(part) for part in parts)])
+    return generate_uid(entropy_srcs=[identity, *(str(piece) for piece in pieces)])
 
 
 def heading(kind: str, identity: str, number: int = 1) -> dict[str, Any]:
@@ -87,12 +87,12 @@ def heading(kind: str, identity: str, number: int = 1) -> dict[str, Any]:
     """
     series = SERIES[kind]
     # The first keeps the UID that it had before series could hold several.
-    parts = [kind] if number == 1 else [kind, number]
+    entropy = [kind] if number == 1 else [kind, number]
     return {
         "series_instance_uid": uid(identity, f"{kind} series"),
         "series_number": series.number,
         "series_description": series.description,
-        "sop_instance_uid": uid(identity, *parts),
+        "sop_instance_uid": uid(identity, *entropy),
         "instance_number": number,
         "manufacturer": MANUFACTURER,
         "specific_character_set": CHARACTER_SET,
@@ -112,8 +112,8 @@ def with_own_model(run: JsonObject, scored: pd.DataFrame) -> JsonObject:
         The study's rows of ``probabilities.csv``.
     """
     models = (run.get("model") or {}).get("models") or {}
-    own = models.get(scored["model"].iloc[0]) if "model" in scored else None
-    return {**run, "model": own} if own else run
+    model = models.get(scored["model"].iloc[0]) if "model" in scored else None
+    return {**run, "model": model} if model else run
 
 
 def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:

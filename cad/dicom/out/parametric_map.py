@@ -120,8 +120,8 @@ def map_object(
     quantity = codes.DCM.ProbabilityOfCancer if of_cancer else BELIEF_CODE
     meaning = "Probability of cancer" if of_cancer else "What readers would say"
     stored = np.nan_to_num(probability.array, nan=OUTSIDE).astype(np.float32)
-    said = json.dumps([_LAYOUT, study.study_id, name, version, statements, meaning]).encode()
-    identity = hashlib.sha256(said + stored.tobytes()).hexdigest()
+    header = json.dumps([_LAYOUT, study.study_id, name, version, statements, meaning]).encode()
+    identity = hashlib.sha256(header + stored.tobytes()).hexdigest()
     # highdicom remarks on the pseudonym's form, which is as intended.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         made = highdicom.pm.ParametricMap(

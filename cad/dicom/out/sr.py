@@ -71,13 +71,13 @@ def outlines(mask: np.ndarray) -> list[Outline]:
     mask : ndarray of bool, shape (n_z, n_y, n_x)
         The region.
     """
-    found = [
+    lines = [
         # The margin of one pixel closes lines at the image's edge.
         Outline(int(z), line[:, ::-1] - 0.5)
         for z in np.flatnonzero(mask.any(axis=(1, 2)))
         for line in find_contours(np.pad(binary_fill_holes(mask[z], _EIGHT_NEIGHBOURS), 1), 0.5)
     ]
-    return sorted(found, key=lambda outline: -outline.area)
+    return sorted(lines, key=lambda outline: -outline.area)
 
 
 SCHEME = "99CAD"
@@ -252,7 +252,7 @@ def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
 
 
 def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measurement]:
-    found = [
+    measurements = [
         *_probabilities(row),
         *_median(
             codes.DCM.ApparentDiffusionCoefficient,
@@ -264,8 +264,8 @@ def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measuremen
     volume = medians.get("volume_mm3")
     # None where nothing was measured, and 0 would read as a measurement.
     if volume:
-        found.append(_number(codes.SCT.Volume, volume, codes.UCUM.CubicMillimeter))
-    return found
+        measurements.append(_number(codes.SCT.Volume, volume, codes.UCUM.CubicMillimeter))
+    return measurements
 
 
 def _probabilities(row: Any) -> list[highdicom.sr.Measurement]:

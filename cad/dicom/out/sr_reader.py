@@ -271,9 +271,9 @@ def _children(item: Dataset, code: str) -> Iterator[Dataset]:
 
 
 def _one(group: Dataset, code: str, what: str) -> Dataset:
-    found = list(_children(group, code))
-    _rule(len(found) == 1, f"a group has {len(found)} items of {what}, expected 1")
-    return found[0]
+    items = list(_children(group, code))
+    _rule(len(items) == 1, f"a group has {len(items)} items of {what}, expected 1")
+    return items[0]
 
 
 def _code(item: Dataset) -> str:

@@ -104,15 +104,15 @@ def supersede(
         SOPInstanceUIDs of the objects of its kind that it supersedes; empty where there are none.
         If the archive has this very object, the list is empty and the dataset is not changed.
     """
-    found = list(earlier)
+    objects = list(earlier)
     # UIDs follow from the content: the archive has this very object, which supersedes nothing.
-    if str(dataset.SOPInstanceUID) in {sop for _, _, sop in found}:
+    if str(dataset.SOPInstanceUID) in {sop for _, _, sop in objects}:
         return []
     # Objects that the report rests on are current, even if the archive has them from before.
     kept = evidence(dataset) | set(current)
     kind = own_kind(dataset)
-    predecessors = [one for one in found if one[0] == kind]
-    others = [one for one in found if one[0] != kind and one[2] not in kept]
+    predecessors = [one for one in objects if one[0] == kind]
+    others = [one for one in objects if one[0] != kind and one[2] not in kept]
     study = str(dataset.StudyInstanceUID)
     if predecessors:
         dataset.PredecessorDocumentsSequence = [_reference(study, predecessors)]

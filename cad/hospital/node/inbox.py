@@ -166,15 +166,15 @@ class Inbox:
         digest, place = instance.digest_of(path), self.incoming(study) / f"{key}.dcm"
         with self._lock:  # one name at a time; the disk would not be faster with two
             before = self.queue.digest(key)
-            here = self._file_of(key, place) if before is not None else None
+            file = self._file_of(key, place) if before is not None else None
             # Sent again after its file was lost or damaged, it is as new.
-            if here is None or (
-                here == place and before == digest and not instance.is_whole(here, digest)
+            if file is None or (
+                file == place and before == digest and not instance.is_whole(file, digest)
             ):
                 return self._enter(path, place, head, digest, sender, peer)
-            if here == place:  # before the lock is given to the sweep: comparing may take long
+            if file == place:  # before the lock is given to the sweep: comparing may take long
                 self.queue.still_wanted(study, time.time())
-        if before == digest or (here == place and self.apart(instance.same_content, here, path)):
+        if before == digest or (file == place and self.apart(instance.same_content, file, path)):
             return 0
         raise DuplicateInstance("another instance of a name that is here already")
 
@@ -292,14 +292,16 @@ class Inbox:
             Number of instances entered into the queue, and number removed from it.
         """
         rows, came, gone = self.queue.instances(), 0, 0
-        here = sorted(self.home.glob(f"{INCOMING}/[!.]*"))
+        incoming = sorted(self.home.glob(f"{INCOMING}/[!.]*"))
         folders = {
             folder.name: {path.stem: path for path in folder.glob("[!.]*.dcm")}
-            for folder in here
+            for folder in incoming
             if is_key(folder.name)
         }
-        if len(folders) < len(here):  # they stay as they are, and their names may be a patient's
-            tell("not the node's, in incoming", files=len(here) - len(folders))
+        if len(folders) < len(
+            incoming
+        ):  # they stay as they are, and their names may be a patient's
+            tell("not the node's, in incoming", files=len(incoming) - len(folders))
         for study in rows.keys() - folders.keys():
             gone += len(rows.pop(study))
             self.sweep(study)
@@ -373,7 +375,7 @@ def sweep_study(home: Path, queue: Queue, study: str) -> None:
     study : str
         The study's key: the pseudonym of its StudyInstanceUID.
     """
-    for folder in (study_folder(home, part, study) for part in (STUDIES, INCOMING)):
+    for folder in (study_folder(home, place, study) for place in (STUDIES, INCOMING)):
         if folder.exists():
             shutil.rmtree(folder)
             flush_names(folder.parent)

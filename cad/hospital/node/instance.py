@@ -186,14 +186,14 @@ def deflated_head(path: Path) -> Head:
         return _judged(pydicom.dcmread(path, stop_before_pixels=True))
 
 
-def _judged(found: Dataset) -> Head:
-    said = {name: str(found.get(name) or "") for name in _WANTED}
-    study, uid = said["StudyInstanceUID"], said["SOPInstanceUID"]
+def _judged(dataset: Dataset) -> Head:
+    head = {name: str(dataset.get(name) or "") for name in _WANTED}
+    study, uid = head["StudyInstanceUID"], head["SOPInstanceUID"]
     if not UID.fullmatch(study) or not UID.fullmatch(uid):
         raise CadError("an instance whose study or own name is no UID")
-    modality = said["Modality"] if said["Modality"] in MODALITIES else "other"
-    ours = said["ManufacturerModelName"] == OWN_MODEL_NAME
-    return Head(study, uid, said["SOPClassUID"], modality, ours, said["PatientID"].strip())
+    modality = head["Modality"] if head["Modality"] in MODALITIES else "other"
+    ours = head["ManufacturerModelName"] == OWN_MODEL_NAME
+    return Head(study, uid, head["SOPClassUID"], modality, ours, head["PatientID"].strip())
 
 
 @door("in", "DICOM", bound="the node's child")

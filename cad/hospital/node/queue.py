@@ -351,8 +351,8 @@ class Queue:
             # An instance that has come since raised the generation: this result is of less.
             "WHERE key = ? AND state = ? AND generation = ?"
         )
-        own = entry.key, entry.state, entry.generation
-        return self._do(query, state, *values.values(), *own) == 1
+        identity = entry.key, entry.state, entry.generation
+        return self._do(query, state, *values.values(), *identity) == 1
 
     def ask(self, entry: Entry, number: str) -> None:
         """Record that the archive was asked to promise that it keeps a study's result.
@@ -531,8 +531,8 @@ class Queue:
 
     def counts(self) -> dict[str, int]:
         """Return the number of studies in each state, by state."""
-        found = dict(self._rows("SELECT state, count(*) FROM study GROUP BY state"))
-        return {state: found.get(state, 0) for state in STATES}
+        by_state = dict(self._rows("SELECT state, count(*) FROM study GROUP BY state"))
+        return {state: by_state.get(state, 0) for state in STATES}
 
     def totals(self, since: float) -> dict[str, float]:
         """Return totals for the status page.

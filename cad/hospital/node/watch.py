@@ -60,7 +60,7 @@ class Watcher:
             raise CadError("no such folder to watch", file=folder)
         taken = False
         still = dict[str, tuple[int, int, float]]()
-        told = dict[str, str]()
+        reasons = dict[str, str]()
 
         def waits(path: Path, error: Exception) -> None:
             """Say once why a file or folder has to wait; it is tried again the next time."""
@@ -68,7 +68,7 @@ class Watcher:
             code = wording(error)["code"]
             if self._told.get(key) != code:
                 tell("file waits", sender=SENDER, file=key, code=code)
-            told[key] = code
+            reasons[key] = code
 
         def unreadable(error: OSError) -> None:
             if Path(error.filename) == folder:
@@ -85,7 +85,7 @@ class Watcher:
                 except Exception as error:
                     waits(path, error)
         self._quiet = still
-        self._told = told
+        self._told = reasons
         return taken
 
     def _key(self, path: Path) -> str:

@@ -232,7 +232,7 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
         everything; else empty.
     """
     sentences = []
-    told: set[str] = set()
+    named: set[str] = set()
     if len(agreements) > 1 and all(row.correlation >= _HIGHEST - 1e-9 for row in agreements):
         sentences.append(
             f"the readers agree nearly everywhere (correlations of {_HIGHEST:g} or more): none can "
@@ -247,9 +247,9 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
                 f"[{row.lower:.2f}, {row.upper:.2f}] in {row.n} regions, where the others' is "
                 f"{row.others:.2f}{turned}"
             )
-        if row.copy_of and row.reader not in told:
+        if row.copy_of and row.reader not in named:
             names = (row.reader, *row.copy_of)
-            told.update(names)
+            named.update(names)
             sentences.append(
                 f"{', '.join(names)} gave the same scores, by more than chance: one reader under "
                 f"{len(names)} names is no agreement, and counts once"
@@ -358,8 +358,8 @@ def _fisher(
     least = 1 / (n - 3)
     if np.ptp(scores) == 0:
         # One answer to everything agrees with nothing, as far as the others' answers differed.
-        told = min(1.0, float(np.var(mean)) / whole) if whole > 0 else 1.0
-        return 0.0, least / max(told, 1e-6)
+        share = min(1.0, float(np.var(mean)) / whole) if whole > 0 else 1.0
+        return 0.0, least / max(share, 1e-6)
     u = (scores - scores.mean()) / scores.std()
     v = (mean - mean.mean()) / mean.std()
     r = float(np.clip((u * v).mean(), -_HIGHEST, _HIGHEST))

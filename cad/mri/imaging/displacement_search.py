@@ -416,8 +416,8 @@ def _by_slice(
     common = table(x, y).sum(axis=0) + 0.5
     joint = common / common.sum()
     gain = np.log(joint / (joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)))
-    here = (x, y)[axis]
-    steps = np.arange(max(here - 6, -reach), min(here + 6, reach) + 1)
+    start = (x, y)[axis]
+    steps = np.arange(max(start - 6, -reach), min(start + 6, reach) + 1)
     lines = []
     for step in steps:
         counts = table(int(step), y) if axis == 0 else table(x, int(step))

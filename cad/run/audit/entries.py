@@ -44,8 +44,8 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
     for _, rows, entry in _studies(trail, run, who, more):
         # A hash proves later which numbers were returned without holding any of them.
         returned = {"rows_sha256": _hash(rows.to_csv(index=False).encode())}
-        told = {"event": "predict", "regions": len(rows), "returned": returned}
-        last = append(trail, {**entry, **told})
+        event = {"event": "predict", "regions": len(rows), "returned": returned}
+        last = append(trail, {**entry, **event})
     return last
 
 
@@ -89,8 +89,10 @@ def audit_delivery(
         objects = [path for path in files if path.name.startswith(f"{study}_")]
         if objects:
             # https://user:password@host: a trail is shown to others.
-            told = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
-            last = append(trail, {**entry, **told, "returned": [_object(path) for path in objects]})
+            event = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
+            last = append(
+                trail, {**entry, **event, "returned": [_object(path) for path in objects]}
+            )
     return last
 
 

@@ -49,10 +49,10 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     y, spread = table.y, table.spread
     if aggregated.relabel is not None:
         y, spread = aggregated.relabel(np.flatnonzero(labelled))
-    told = labels_told(estimator, np.where(labelled, y, np.nan))
-    taught = ~np.isnan(told)
+    target = labels_told(estimator, np.where(labelled, y, np.nan))
+    taught = ~np.isnan(target)
     keywords = fit_keywords(estimator, spread[taught], table.groups[taught])
-    estimator.fit(rows[taught], told[taught], **keywords)
+    estimator.fit(rows[taught], target[taught], **keywords)
     searched, estimator = estimator, getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
     # Thresholds and conformal sets of new cases rest on probabilities by models that had not seen

@@ -172,9 +172,9 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
     for name in roles.get("scores", ()):
         if name not in cells.table:
             continue
-        part = rois.assign(reader_id=name, scale=roles["scale"])
-        part["score"] = values.scores(cells, name, roles["scale"], meaning)
-        readings.append(part[part["score"].notna()])
+        reading = rois.assign(reader_id=name, scale=roles["scale"])
+        reading["score"] = values.scores(cells, name, roles["scale"], meaning)
+        readings.append(reading[reading["score"].notna()])
     scores = pd.concat(readings, ignore_index=True) if len(readings) > 1 else readings[0]
     rois = rois.assign(histology="", isup="", site="")
     return Regions(cells.file, X, rois, scores, notes=notes)

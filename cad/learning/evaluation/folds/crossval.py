@@ -457,8 +457,8 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     if relabel is not None:
         y, spread = relabel(labelled)
     # Without a label a row trains only those learners that know what to do with it.
-    told = labels_told(estimator, np.where(read, y, np.nan))
-    train = np.flatnonzero(training & ~np.isnan(told))
+    labels = labels_told(estimator, np.where(read, y, np.nan))
+    train = np.flatnonzero(training & ~np.isnan(labels))
     keywords = fit_keywords(fitted, None if spread is None else spread[train], patient[train])
     # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
     with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
@@ -467,7 +467,7 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
             # Made from the labelled rows: unread regions must not move a scale that read ones are
             # on.
             made = X(labelled) if callable(X) else X
-            fitted.fit(_safe_indexing(made, train), told[train], **keywords)
+            fitted.fit(_safe_indexing(made, train), labels[train], **keywords)
             test = _safe_indexing(made, rows)
             last, test = _before_last(fitted, test)  # transformed once for both
             probability = positive_probability(last, test)
