@@ -167,8 +167,8 @@ class _Job:
         if self.have and is_there(target, self.build, self.have):
             with suppress(CadError):  # of which an import of it alone would tell
                 drawn = find_regions(self.study, self.rules, reference, [])
-                kept = nifti.read_label_map(self._in_cohort(target))
-                if drawn and not np.array_equal(drawn.labels.array, kept.array):
+                in_cohort = nifti.read_label_map(self._in_cohort(target))
+                if drawn and not np.array_equal(drawn.labels.array, in_cohort.array):
                     notes.append("the source's regions are other than the cohort's, which stay")
             return
         drawn = find_regions(self.study, self.rules, reference, notes)
@@ -479,7 +479,7 @@ def _signal(stacks: list[Stack]) -> Volume:
     people are shown may be scaled series by series.
     """
     reader = PixelReader()
-    images = [read_stack(one, precise=True, reader=reader) for one in stacks]
+    images = [read_stack(stack, precise=True, reader=reader) for stack in stacks]
     return trace(images) if len(images) > 1 else images[0]
 
 

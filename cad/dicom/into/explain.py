@@ -22,7 +22,7 @@ from cad.base.settings import read_settings
 from cad.base.terms.beside import page_beside
 from cad.base.terms.modality import MODALITIES
 from cad.dicom.into.rules import ImportRules
-from cad.dicom.into.sources import Call, SourceStudy, by_series, find_studies, here
+from cad.dicom.into.sources import Call, SourceStudy, by_series, find_studies, in_this_process
 from cad.mri.imaging.diffusion import HIGH_B
 from cad.mri.imaging.frames import Frame, printable, read_dataset
 from cad.mri.imaging.listing import as_problem
@@ -82,7 +82,7 @@ class Proposal:
 def proposed_rules(
     studies: Iterable[SourceStudy],
     take: Mapping[str, int] | None = None,
-    call: Call = here,
+    call: Call = in_this_process,
     pictures: bool = False,
 ) -> Proposal:
     """Return a proposal for an import rules file, guessed from the series of a source.
@@ -144,29 +144,29 @@ def proposed_rules(
     return Proposal(text, undecided)
 
 
-def _rivals(found: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
+def _rivals(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
     """Return the kinds of which some study has a series of another one, too."""
-    owners = {kind: {frames[0].study_uid for frames in kinds[kind]} for kind in found}
+    owners = {kind: {frames[0].study_uid for frames in kinds[kind]} for kind in fitting}
     rivals = []
-    for kind in found:
-        others = [owners[other] for other in found if other != kind]
+    for kind in fitting:
+        others = [owners[other] for other in fitting if other != kind]
         if any(owners[kind] & theirs for theirs in others):
             rivals.append(kind)
     return rivals
 
 
 def _decided(
-    name: str, number: int, found: list[str], kinds: dict[str, list[list[Frame]]]
+    name: str, number: int, fitting: list[str], kinds: dict[str, list[list[Frame]]]
 ) -> list[str]:
     """Return the kind of which a person named a series, and those that no study has beside it."""
-    rivals = _rivals(found, kinds) or found
+    rivals = _rivals(fitting, kinds) or fitting
     numbers = {frames[0].series_number: kind for kind in rivals for frames in kinds[kind]}
     if number not in numbers:
         listed = ", ".join(str(n) for n in sorted(numbers)[:20])
         raise CadError(f"series {number} could not be {name}", hint=f"candidates: {listed or '-'}")
     chosen = numbers[number]
     others = [
-        kind for kind in found if kind != chosen and kind not in _rivals([kind, chosen], kinds)
+        kind for kind in fitting if kind != chosen and kind not in _rivals([kind, chosen], kinds)
     ]
     return [chosen, *others]
 
@@ -414,7 +414,10 @@ class Explanation:
 
 
 def explain_source(
-    source: Path, rules: Path | None = None, call: Call = here, unpacked: Path | None = None
+    source: Path,
+    rules: Path | None = None,
+    call: Call = in_this_process,
+    unpacked: Path | None = None,
 ) -> Explanation:
     """Return what an import would take from a source, and why not the rest; nothing is imported.
 
@@ -445,55 +448,55 @@ def explain_source(
         studies = find_studies(source, Path(scratch), failures, notes, call)
         if not studies and not failures:
             raise CadError("no DICOM image found", file=source)
-        seen = [_study(number, s, settings, call) for number, s in enumerate(studies, start=1)]
+        explained = [_study(number, s, settings, call) for number, s in enumerate(studies, start=1)]
         starter = proposed_rules(studies, call=call).text
-    return Explanation(seen, [*map(str, failures), *notes], starter)
+    return Explanation(explained, [*map(str, failures), *notes], starter)
 
 
 def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Call) -> StudySeen:
-    seen = StudySeen(number)
-    for frames in sorted(by_series(study.slices), key=lambda part: part[0].series_number):
-        seen.series.append(_series(frames, rules))
+    entry = StudySeen(number)
+    for frames in sorted(by_series(study.slices), key=lambda series: series[0].series_number):
+        entry.series.append(_series(frames, rules))
     for path in study.objects:
         try:
-            seen.objects.append(call(_object, path, rules))
+            entry.objects.append(call(_object, path, rules))
         except (CadError, OSError) as error:
-            seen.problems.append(str(as_problem(error)))
+            entry.problems.append(str(as_problem(error)))
     if rules is not None:
         for name in _BESIDE:
             beside = study.beside(getattr(rules, name))
             if beside:
-                seen.files.append(f"{beside.name} as {name}")
-    seen.problems += [error.problem for error in study.unusable]
+                entry.files.append(f"{beside.name} as {name}")
+    entry.problems += [error.problem for error in study.unusable]
     try:
         study.check_patient()
     except CadError as error:
-        seen.problems.append(str(error))
-    if rules is not None and not any("t2w" in s.taken_by for s in seen.series):
-        seen.problems.append("no series is the T2 image by the rules")
-    return seen
+        entry.problems.append(str(error))
+    if rules is not None and not any("t2w" in s.taken_by for s in entry.series):
+        entry.problems.append("no series is the T2 image by the rules")
+    return entry
 
 
 def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
     head = frames[0]
-    seen = SeriesSeen(
+    entry = SeriesSeen(
         head.series_number, printable(head.description), printable("\\".join(head.image_type))
     )
     try:
         stacks = stacks_of(frames)
         counts = Counter(_image(stack) for stack in stacks)
-        seen.images = [f"{n} of {text}" if n > 1 else text for text, n in counts.items()]
+        entry.images = [f"{n} of {text}" if n > 1 else text for text, n in counts.items()]
         if len(stacks) > 1:
-            seen.clocks = [f"told apart by {s}" for s in {s.told_apart_by for s in stacks} if s]
-            seen.clocks.append(_clock_of(stacks))
+            entry.clocks = [f"told apart by {s}" for s in {s.told_apart_by for s in stacks} if s]
+            entry.clocks.append(_clock_of(stacks))
     except CadError as error:
-        seen.problem = error.problem
-    seen.clocks += [c for c in CLOCKS if all(getattr(f, f"{c}_time") is not None for f in frames)]
-    seen.units = sorted({f.real.unit or "not stated" for f in frames})
+        entry.problem = error.problem
+    entry.clocks += [c for c in CLOCKS if all(getattr(f, f"{c}_time") is not None for f in frames)]
+    entry.units = sorted({f.real.unit or "not stated" for f in frames})
     if rules is not None:
         for name in _RULES:
-            _judge(seen, frames, name, rules)
-    return seen
+            _judge(entry, frames, name, rules)
+    return entry
 
 
 def _image(stack: Stack) -> str:
@@ -513,18 +516,18 @@ def _clock_of(stacks: list[Stack]) -> str:
     return f"as a dynamic series: {len(phases.timed)} phases by {phases.clock}{notes}"
 
 
-def _judge(seen: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
+def _judge(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
     """Note whether a rule takes the series, or all of its conditions but one."""
     near = []
     for index, match in enumerate(rules.matches(name), start=1):
         misses = min((list(match.misses(frame)) for frame in frames), key=len)
         if not misses:
-            seen.taken_by.append(name)
+            entry.taken_by.append(name)
             return
         # A match of one condition that is not met says nothing of the series: no near miss.
         if len(misses) == 1 and len(match.model_fields_set - {"scale"}) > 1:
             near.append(f"{name}, entry {index}: {misses[0]}")
-    seen.near_misses += near
+    entry.near_misses += near
 
 
 def _object(path: Path, rules: ImportRules | None) -> str:
@@ -544,17 +547,17 @@ def _object(path: Path, rules: ImportRules | None) -> str:
     return f"{kind} {path.name}: {', '.join(texts) or 'nothing drawn'}"
 
 
-def _kind(one: SeriesSeen) -> tuple[object, ...]:
+def _kind(entry: SeriesSeen) -> tuple[object, ...]:
     """Return the text that the phases of one dynamic series share: all but its numbers."""
-    texts = (NUMBER.sub("#", text) for text in (one.description, *one.near_misses))
-    return (*texts, one.image_type, one.images, one.taken_by, one.problem, one.units)
+    texts = (NUMBER.sub("#", text) for text in (entry.description, *entry.near_misses))
+    return (*texts, entry.image_type, entry.images, entry.taken_by, entry.problem, entry.units)
 
 
 def write_rules(
     source: Path,
     rules: Path,
     take: Mapping[str, int] | None = None,
-    call: Call = here,
+    call: Call = in_this_process,
     unpacked: Path | None = None,
 ) -> dict[str, list[Candidate]]:
     """Write a rules file for a source; what the source does not decide stands in it as undecided.

@@ -247,9 +247,9 @@ def _lesions(
         ungraded = {"mask": "n/a", "picai": SIGNIFICANT}[kind]
         rois = [replace(roi, isup=ungraded) if roi.isup == "1" else roi for roi in rois]
     # The table lists every lesion, the mask those of grade 2 and more.
-    known = [grade for grade, _ in listed if (grade or 0) >= 2]
-    if len(rois) == len(known) == 1 and not rois[0].isup.isdigit():
-        rois = [replace(rois[0], isup=str(known[0]))]
+    significant = [grade for grade, _ in listed if (grade or 0) >= 2]
+    if len(rois) == len(significant) == 1 and not rois[0].isup.isdigit():
+        rois = [replace(rois[0], isup=str(significant[0]))]
         notes.append("the lesion's grade is the table's: one lesion there, one in the mask")
     notes.append(f"{len(rois)} lesions from {path.parent.name}")
     scores = _categories(study.patient_id, listed, rois, rules)
@@ -258,17 +258,17 @@ def _lesions(
 
 def _pattern(text: str) -> re.Pattern[str]:
     pieces = re.split(r"(\{patient\}|\{study\})", text)
-    seen: set[str] = set()
+    fields: set[str] = set()
     out = []
     for piece in pieces:
         name = piece.strip("{}")
         if piece not in ("{patient}", "{study}"):
             out.append(re.escape(piece).replace(r"\*", "[^/]*"))
-        elif name in seen:
+        elif name in fields:
             # An id that stands in the folder's name and in the file's must be the same in both.
             out.append(f"(?P={name})")
         else:
-            seen.add(name)
+            fields.add(name)
             out.append(f"(?P<{name}>{_ID})")
     return re.compile("/" + "".join(out) + "$")
 

@@ -27,7 +27,7 @@ from cad.dicom.into.conversion import Converted, convert, read_back
 from cad.dicom.into.exported_twice import same_times, same_voxels
 from cad.dicom.into.file_cohort import FileStudy, convert_files, find_file_studies
 from cad.dicom.into.rules import ImportRules
-from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
+from cad.dicom.into.sources import Call, SourceStudy, find_studies, in_this_process
 from cad.dicom.into.tables import Tables, read_scores
 from cad.folders.cohort import COHORT
 from cad.folders.cohort.patients import FIRST_SESSION, Patients, Place
@@ -97,7 +97,7 @@ class ImportSummary:
 
 
 def import_source(
-    source: Path, out: Path, rules: Path, call: Call = here, watch: Watch = unwatched
+    source: Path, out: Path, rules: Path, call: Call = in_this_process, watch: Watch = unwatched
 ) -> ImportSummary:
     """Import every study under a folder or in a zip archive.
 
@@ -132,7 +132,7 @@ def import_source(
 
 
 def import_owned(
-    source: Path, out: Path, rules: Path, call: Call = here, watch: Watch = unwatched
+    source: Path, out: Path, rules: Path, call: Call = in_this_process, watch: Watch = unwatched
 ) -> ImportSummary:
     """Import into a cohort folder that the caller has locked
     (:func:`cad.base.transactions.claimed`).
@@ -411,7 +411,7 @@ def import_patient(
     out: Path,
     rules: Path,
     limits: ArchiveLimits | None = None,
-    call: Call = here,
+    call: Call = in_this_process,
     watch: Watch = unwatched,
 ) -> ImportSummary:
     """Fetch a patient's studies from an archive and import them.

@@ -172,9 +172,9 @@ def _neutral(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
     """
     if rules.labels != "pseudonym":
         return ids
-    kept = {i for i in ids if _SMALL_NUMBER.fullmatch(i) or i in rules.roi_ids}
-    free = (str(n) for n in range(1, 2 * len(ids) + 1) if str(n) not in kept)
-    neutral = [i if i in kept else next(free) for i in ids]
+    unchanged = {i for i in ids if _SMALL_NUMBER.fullmatch(i) or i in rules.roi_ids}
+    free = (str(n) for n in range(1, 2 * len(ids) + 1) if str(n) not in unchanged)
+    neutral = [i if i in unchanged else next(free) for i in ids]
     replaced = sum(old != new for old, new in zip(ids, neutral, strict=True))
     if replaced:
         notes.append(f"{replaced} ROI names replaced by numbers: names are free text")
@@ -186,12 +186,12 @@ def _series_grid(study: SourceStudy, uid: str) -> Volume | None:
     return stacks_of(frames)[0].grid if frames else None
 
 
-def with_zones(found: Labelled, path: Path | None, rule: ZonesRule | None) -> Labelled:
+def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) -> Labelled:
     """Return regions with their zone of the prostate: the one that holds most voxels of the region.
 
     Parameters
     ----------
-    found : Labelled
+    labelled : Labelled
         The regions, in their label map; not changed.
     path : Path or None
         Zone map: an image of whole numbers. Without one the regions are returned as they are.
@@ -205,14 +205,14 @@ def with_zones(found: Labelled, path: Path | None, rule: ZonesRule | None) -> La
         lies in a zone that the rule names.
     """
     if rule is None or path is None:
-        return found
+        return labelled
     rois = []
-    for roi in found.rois:
-        values = _values_in(path, found.labels, roi.label)
+    for roi in labelled.rois:
+        values = _values_in(path, labelled.labels, roi.label)
         counts = {name: int((values == value).sum()) for value, name in rule.values.items()}
         zone = max(counts, key=lambda name: counts[name])
         rois.append(replace(roi, zone=zone if counts[zone] else "n/a"))
-    return replace(found, rois=rois)
+    return replace(labelled, rois=rois)
 
 
 def _values_in(path: Path, labels: Volume, label: int) -> np.ndarray:
@@ -406,16 +406,16 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
         values = np.minimum(whole_numbers(path).array, 1)
     labels, count = ndimage.label(values >= rule.threshold, structure=np.ones((3, 3, 3)))
     sizes = np.bincount(labels.ravel(), minlength=count + 1) * float(np.prod(volume.spacing))
-    kept = [label for label in range(1, count + 1) if sizes[label] >= rule.least]
+    large = [label for label in range(1, count + 1) if sizes[label] >= rule.least]
     order = np.zeros(count + 1, np.uint16)
-    order[kept] = np.arange(1, len(kept) + 1)
+    order[large] = np.arange(1, len(large) + 1)
     notes.append(
-        f"{len(kept)} regions outlined by a detector ({path.name}, at least {rule.threshold:g}, "
-        f"{rule.least:g} mm3; {count - len(kept)} smaller), seen by nobody"
+        f"{len(large)} regions outlined by a detector ({path.name}, at least {rule.threshold:g}, "
+        f"{rule.least:g} mm3; {count - len(large)} smaller), seen by nobody"
     )
-    if not kept:
+    if not large:
         return None
-    highest = ndimage.maximum(values, labels, kept)
+    highest = ndimage.maximum(values, labels, large)
     rois = [Roi(str(n), n, confidence=float(v)) for n, v in enumerate(highest, start=1)]
     return Labelled(volume.with_array(order[labels]), rois)
 
@@ -686,7 +686,7 @@ def _template_of(
         note = f"no tissue by template: {absent} is not there"
         notes.extend([] if note in notes else [note])
         return "n/a", "n/a"
-    (_, report), (_, zones) = (found for found in paths if found)
+    (_, report), (_, zones) = (file for file in paths if file)
     values, counts = np.unique(_values_in(zones, labels, roi.label), return_counts=True)
     held = values[(values > 0) & (counts >= _TENTH * (labels.array == roi.label).sum())]
     with reading(report, "not a table of template biopsies"):

@@ -73,14 +73,14 @@ class Match(Section):
 
     def misses(self, header: Frame) -> Iterator[str]:
         """Yield a message for each condition that a frame does not meet."""
-        if not _found(self.description, header.description):
+        if not _matches(self.description, header.description):
             yield f"description is not {self.description}"
-        if self.exclude and _found(self.exclude, header.description):
+        if self.exclude and _matches(self.exclude, header.description):
             yield f"description is excluded by {self.exclude}"
         lacking = set(self.image_type) - set(header.image_type)
         if lacking:
             yield f"ImageType lacks {', '.join(sorted(lacking))}"
-        if not _found(self.sequence_name, header.sequence_name):
+        if not _matches(self.sequence_name, header.sequence_name):
             yield f"SequenceName {header.sequence_name!r} is not {self.sequence_name}"
         if self.series_number not in (None, header.series_number):
             yield f"its number is not {self.series_number}"
@@ -91,7 +91,7 @@ class Match(Section):
             yield f"the flip angle is {_shown(header.flip_angle)}, not {self.flip_angle:g}"
 
 
-def _found(pattern: str | None, text: str) -> bool:
+def _matches(pattern: str | None, text: str) -> bool:
     return pattern is None or re.search(pattern, text, re.IGNORECASE) is not None
 
 

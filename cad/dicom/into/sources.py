@@ -89,11 +89,11 @@ def _check(members: list[zipfile.ZipInfo], archive: Path) -> None:
 
 
 Call = Callable[..., Any]
-"""Call a function with its arguments, here or in a process of its own."""
+"""Call a function with its arguments, in this process or in one of its own."""
 _FILES_A_CALL = 500
 
 
-def here(function: Callable[..., Any], *arguments: Any) -> Any:
+def in_this_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function with some arguments in this process, and return its result.
 
     It is the default of the argument ``call`` of an import. A caller may give another function,
@@ -209,7 +209,11 @@ def by_series(frames: Iterable[Frame]) -> list[list[Frame]]:
 
 
 def find_studies(
-    source: Path, scratch: Path, failures: list[CadError], notes: list[str], call: Call = here
+    source: Path,
+    scratch: Path,
+    failures: list[CadError],
+    notes: list[str],
+    call: Call = in_this_process,
 ) -> list[SourceStudy]:
     """Find every study under a folder or in a zip archive.
 

@@ -121,8 +121,8 @@ class Tables:
         """
         new_ids = self._free_ids(place, rows)
         tables = self._with_regions(place, rows, new_ids)
-        known = set(tables.regions(place))
-        records = [_score(place, row, new_ids, known) for row in scores]
+        rois = set(tables.regions(place))
+        records = [_score(place, row, new_ids, rois) for row in scores]
         given = Counter((record["roi_id"], record["reader_id"]) for record in records)
         for (roi, reader), times in given.items():
             if times > 1:
@@ -212,8 +212,8 @@ class Tables:
         return replace(self, scores=scores, readers=readers)
 
     def _with_readers(self, names: list[str], rules: ImportRules) -> pd.DataFrame:
-        known = set(self.readers["reader_id"])
-        new = [name for name in dict.fromkeys(names) if name not in known]
+        listed = set(self.readers["reader_id"])
+        new = [name for name in dict.fromkeys(names) if name not in listed]
         added = pd.DataFrame(
             {"reader_id": new, "expert": ["1" if name in rules.experts else "0" for name in new]}
         )
@@ -282,16 +282,16 @@ def _append(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _score(
-    place: Place, row: dict[str, str], new_ids: dict[str, str], known: set[str]
+    place: Place, row: dict[str, str], new_ids: dict[str, str], rois: set[str]
 ) -> dict[str, str]:
     roi = new_ids.get(row["roi_id"], row["roi_id"])
     # A source that is imported again names the region as it did at first; the cohort calls it by
     # its session where another session had the id already.
     session_roi = f"{place.session_id}.{row['roi_id']}"
-    roi = session_roi if session_roi in known else roi
-    if roi not in known:
+    roi = session_roi if session_roi in rois else roi
+    if roi not in rois:
         problem = "scores for a ROI that does not exist"
-        hint = f"the study has {', '.join(sorted(known)) or 'no ROI'}"
+        hint = f"the study has {', '.join(sorted(rois)) or 'no ROI'}"
         raise CadError(problem, patient=place.participant_id, roi=roi, hint=hint)
     if row["score"] not in ("", MISSING):
         try:

@@ -143,7 +143,7 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
         "identifier": [_uid(sr_uid)],
         "code": _concept("report"),
         "imagingStudy": [{"type": "ImagingStudy", "identifier": _uid(report.study_uid)}],
-        "result": [{"reference": f"urn:uuid:{one['id']}"} for one in results],
+        "result": [{"reference": f"urn:uuid:{resource['id']}"} for resource in results],
         "conclusion": "; ".join(report.rois[0].statements[:2]),
     }
     return {
@@ -151,16 +151,16 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
         "type": "collection",
         "timestamp": record["created"],
         "entry": [
-            {"fullUrl": f"urn:uuid:{one['id']}", "resource": one}
-            for one in (summary, *results, device)
+            {"fullUrl": f"urn:uuid:{resource['id']}", "resource": resource}
+            for resource in (summary, *results, device)
         ],
     }
 
 
-def _observation(report: Report, record: JsonObject, device: str, **said: Any) -> JsonObject:
+def _observation(report: Report, record: JsonObject, device: str, **content: Any) -> JsonObject:
     """Return the observations of a region or of the man."""
     observer = {"reference": f"urn:uuid:{device}"}
-    return {**_result("Observation", "imaging", report, record), "device": observer, **said}
+    return {**_result("Observation", "imaging", report, record), "device": observer, **content}
 
 
 def _result(kind: str, category: str, report: Report, record: JsonObject) -> JsonObject:
@@ -264,9 +264,9 @@ def _uid(uid: str) -> JsonObject:
     return {"system": "urn:dicom:uid", "value": f"urn:oid:{uid}"}
 
 
-def _id(*parts: str) -> str:
+def _id(*pieces: str) -> str:
     """Return an id that the same content has every time."""
-    return str(uuid.uuid5(_NAMESPACE, "\n".join(parts)))
+    return str(uuid.uuid5(_NAMESPACE, "\n".join(pieces)))
 
 
 def _models() -> Any:

@@ -62,7 +62,7 @@ def uid(identity: str, *pieces: object) -> str:
     ----------
     identity : str
         Text from which the UID is derived, such as a hash of the content or a study's id.
-    *parts : object
+    *pieces : object
         Values that distinguish this part from other parts of the same identity.
     """
     return generate_uid(entropy_srcs=[identity, *(str(piece) for piece in pieces)])

@@ -166,7 +166,7 @@ def _report(dataset: Dataset) -> Report:
     by_uid = {roi.tracking_uid: roi for roi in rois}
     _rule(len(by_uid) == len(rois), "two groups with a segment have one tracking UID")
     for group in filter(_only_drawn, groups):
-        owner = by_uid.get(str(_one(group, TRACKING_UID, "tracking UID").UID))
+        owner = by_uid.get(str(_single_child(group, TRACKING_UID, "tracking UID").UID))
         if owner is None:
             raise CadError("an image region belongs to no ROI that has a segment")
         owner.outlines += [_outline(item) for item in _children(group, REGION)]
@@ -180,8 +180,11 @@ def _report(dataset: Dataset) -> Report:
 
 
 def _of_man(group: Dataset) -> tuple[float, str]:
-    _rule(_one(group, TRACKING_ID, "tracking identifier").TextValue == MAN, "who is TID 1501 of?")
-    value, _ = _measured(_one(group, PROBABILITY, "probability"))
+    _rule(
+        _single_child(group, TRACKING_ID, "tracking identifier").TextValue == MAN,
+        "who is TID 1501 of?",
+    )
+    value, _ = _measured(_single_child(group, PROBABILITY, "probability"))
     return value, next((_value(item) for item in _children(group, DECISION)), "")
 
 
@@ -211,7 +214,7 @@ def _outline(item: Dataset) -> DrawnOutline:
         len(points) > 3 and bool((points[0] == points[-1]).all()),
         "the outline of an image region is not closed",
     )
-    image = _one(item, SOURCE, "source image").ReferencedSOPSequence[0]
+    image = _single_child(item, SOURCE, "source image").ReferencedSOPSequence[0]
     # Absent where the image has one frame only (PS3.3 10.3).
     frame = int(image.get("ReferencedFrameNumber", 1))
     return DrawnOutline(str(image.ReferencedSOPInstanceUID), frame, points)
@@ -219,28 +222,28 @@ def _outline(item: Dataset) -> DrawnOutline:
 
 def _roi(group: Dataset) -> RoiReport:
     _rule(group.ContentTemplateSequence[0].TemplateIdentifier == "1411", "a group is no TID 1411")
-    reference = _one(group, SEGMENT, "referenced segment").ReferencedSOPSequence[0]
+    reference = _single_child(group, SEGMENT, "referenced segment").ReferencedSOPSequence[0]
     _rule(
         bool([*_children(group, SOURCE_SERIES), *_children(group, SOURCE_IMAGE)]),
         "TID 1411 requires source images or series for a segment",
     )
     roi = RoiReport(
-        _one(group, TRACKING_ID, "tracking identifier").TextValue,
-        str(_one(group, TRACKING_UID, "tracking UID").UID),
+        _single_child(group, TRACKING_ID, "tracking identifier").TextValue,
+        str(_single_child(group, TRACKING_UID, "tracking UID").UID),
         (str(reference.ReferencedSOPInstanceUID), int(reference.ReferencedSegmentNumber)),
-        _value(_one(group, FINDING, "finding")),
-        _value(_one(group, SITE, "finding site")),
-        algorithm=_one(group, ALGORITHM, "algorithm name").TextValue,
-        version=_one(group, VERSION, "algorithm version").TextValue,
+        _value(_single_child(group, FINDING, "finding")),
+        _value(_single_child(group, SITE, "finding site")),
+        algorithm=_single_child(group, ALGORITHM, "algorithm name").TextValue,
+        version=_single_child(group, VERSION, "algorithm version").TextValue,
         statements=[item.TextValue for item in _children(group, PARAMETERS)],
     )
-    known = {TRACKING_ID, TRACKING_UID, FINDING, SITE}
+    standard = {TRACKING_ID, TRACKING_UID, FINDING, SITE}
     for item in group.ContentSequence:
         if item.ValueType == "NUM":
             codes = (d.ConceptCodeSequence[0] for d in _children(item, DERIVATION))
             derived = next((str(code.CodeMeaning) for code in codes), "")
             roi.values[_code(item) + (f":{derived.lower()}" if derived else "")] = _measured(item)
-        elif item.ValueType == "CODE" and _code(item) not in known:
+        elif item.ValueType == "CODE" and _code(item) not in standard:
             roi.evaluations[_code(item)] = _value(item)
     if BELIEF not in roi.values and PROBABILITY in roi.values:
         roi.values[BELIEF] = roi.values.pop(PROBABILITY)
@@ -270,7 +273,7 @@ def _children(item: Dataset, code: str) -> Iterator[Dataset]:
             yield child
 
 
-def _one(group: Dataset, code: str, what: str) -> Dataset:
+def _single_child(group: Dataset, code: str, what: str) -> Dataset:
     items = list(_children(group, code))
     _rule(len(items) == 1, f"a group has {len(items)} items of {what}, expected 1")
     return items[0]

@@ -47,10 +47,10 @@ def earlier_results(
         object.
     """
     return [
-        (own_kind(one), str(one.SeriesInstanceUID), uid)
-        for one in series
-        if own_kind(one)
-        for uid in sorted(instances(str(one.SeriesInstanceUID)))
+        (own_kind(item), str(item.SeriesInstanceUID), uid)
+        for item in series
+        if own_kind(item)
+        for uid in sorted(instances(str(item.SeriesInstanceUID)))
     ]
 
 
@@ -109,10 +109,10 @@ def supersede(
     if str(dataset.SOPInstanceUID) in {sop for _, _, sop in objects}:
         return []
     # Objects that the report rests on are current, even if the archive has them from before.
-    kept = evidence(dataset) | set(current)
+    needed = evidence(dataset) | set(current)
     kind = own_kind(dataset)
-    predecessors = [one for one in objects if one[0] == kind]
-    others = [one for one in objects if one[0] != kind and one[2] not in kept]
+    predecessors = [result for result in objects if result[0] == kind]
+    others = [result for result in objects if result[0] != kind and result[2] not in needed]
     study = str(dataset.StudyInstanceUID)
     if predecessors:
         dataset.PredecessorDocumentsSequence = [_reference(study, predecessors)]

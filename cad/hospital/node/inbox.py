@@ -291,7 +291,7 @@ class Inbox:
         tuple of int
             Number of instances entered into the queue, and number removed from it.
         """
-        rows, came, gone = self.queue.instances(), 0, 0
+        rows, came, missing = self.queue.instances(), 0, 0
         incoming = sorted(self.home.glob(f"{INCOMING}/[!.]*"))
         folders = {
             folder.name: {path.stem: path for path in folder.glob("[!.]*.dcm")}
@@ -303,13 +303,13 @@ class Inbox:
         ):  # they stay as they are, and their names may be a patient's
             tell("not the node's, in incoming", files=len(incoming) - len(folders))
         for study in rows.keys() - folders.keys():
-            gone += len(rows.pop(study))
+            missing += len(rows.pop(study))
             self.sweep(study)
         for study, files in folders.items():
             if lost := rows.get(study, set()) - files.keys():
                 self.queue.lost(lost)
                 rows[study] -= lost
-                gone += len(lost)
+                missing += len(lost)
                 tell("instances are gone from the disk", study=study, instances=len(lost))
         taken = set[str]().union(*rows.values())
         for study, files in folders.items():
@@ -321,7 +321,7 @@ class Inbox:
                     raise
                 except (CadError, OSError) as error:
                     tell("file left out", study=study, code=wording(error)["code"])
-        return came, gone
+        return came, missing
 
     def _take_up(self, path: Path, taken: set[str]) -> None:
         """Enter a file into the queue, and its instance into those that are taken."""

@@ -93,10 +93,10 @@ def head_of(path: Path) -> Head | None:
     CadError
         When the file is not DICOM, or has not its UIDs among its first elements.
     """
-    with reading(path, "not a readable DICOM file"), _opened(path) as (stream, at, syntax):
+    with reading(path, "not a readable DICOM file"), _opened(path) as (stream, offset, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
             return None
-        return _judged(_picked(stream, at, syntax))
+        return _judged(_picked(stream, offset, syntax))
 
 
 def require_whole(path: Path, sop_class: str) -> None:
@@ -121,11 +121,11 @@ def require_whole(path: Path, sop_class: str) -> None:
     last, content = next(
         (tag_and_words for kind, tag_and_words in _LAST.items() if kind in name), (0, "")
     )
-    with reading(path, "not a readable DICOM file"), _opened(path) as (stream, at, syntax):
+    with reading(path, "not a readable DICOM file"), _opened(path) as (stream, offset, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
             return
         with suppress(TooManyElements):  # thousands of frames: it takes too long to tell
-            for tag, *_ in elements(*_read(stream), at, syntax):
+            for tag, *_ in elements(*_read(stream), offset, syntax):
                 if tag in (_SPECTRA, _PROVIDER, *PIXELS):
                     return  # what lies behind them says nothing
                 if last and tag >= last:  # it goes on behind the place of its last element
@@ -149,20 +149,20 @@ def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, int, TransferSyntax
 def _read(stream: io.BufferedReader) -> tuple[Read, int]:
     """Return how to read a file anywhere, in little memory whatever it holds, and its size."""
     file = stream.fileno()
-    return lambda at, count: os.pread(file, count, at), os.fstat(file).st_size
+    return lambda offset, count: os.pread(file, count, offset), os.fstat(file).st_size
 
 
-def _picked(stream: io.BufferedReader, at: int, syntax: TransferSyntax) -> Dataset:
+def _picked(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> Dataset:
     """Return the elements that say whose an instance is."""
     read, size = _read(stream)
     tags = {int(Tag(name)) for name in ("SpecificCharacterSet", *_WANTED)}
-    kept = dict[int, bytes]()
-    for tag, begin, end in elements(read, size, at, syntax, max(tags)):
+    values = dict[int, bytes]()
+    for tag, begin, end in elements(read, size, offset, syntax, max(tags)):
         if tag in tags:
             if end - begin > _LONGEST:
                 raise CadError(f"an element {Tag(tag)} of {end - begin} bytes")
-            kept[tag] = read(begin, end - begin)
-    short = io.BytesIO(b"".join(kept.values()))
+            values[tag] = read(begin, end - begin)
+    short = io.BytesIO(b"".join(values.values()))
     return read_dataset(short, syntax.is_implicit_VR, syntax.is_little_endian)
 
 
@@ -208,8 +208,8 @@ def digest_of(path: Path) -> bytes:
     path : Path
         A DICOM file.
     """
-    with _opened(path) as (stream, at, _):
-        stream.seek(at)
+    with _opened(path) as (stream, offset, _):
+        stream.seek(offset)
         return hashlib.file_digest(stream, "sha256").digest()
 
 
@@ -228,18 +228,18 @@ def is_whole(path: Path, digest: bytes) -> bool:
     return False
 
 
-def same_content(one: Path, other: Path) -> bool:
+def same_content(first: Path, second: Path) -> bool:
     """Tell whether two files hold the same instance, even in different transfer syntaxes.
 
     Decoding may fill the memory: call it in a process of its own.
 
     Parameters
     ----------
-    one, other : Path
+    first, second : Path
         DICOM files.
     """
-    with reading(one, "not readable as DICOM"):
-        return _plain(one) == _plain(other)
+    with reading(first, "not readable as DICOM"):
+        return _plain(first) == _plain(second)
 
 
 @door("in", "DICOM", bound="the node's child")

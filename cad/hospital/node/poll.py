@@ -61,11 +61,13 @@ class Poller:
         self._next = time.monotonic() + self.settings.every_seconds
         since = datetime.now(UTC) - timedelta(days=self.settings.days)
         taken = False
-        with self._said():
+        with self._telling():
             recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
             for uid, series in recent.items():
                 # A value that is no UID may be no text either; it is reported as its own study.
-                with self._said(study=key_of(self._secret, uid.encode(errors="replace").decode())):
+                with self._telling(
+                    study=key_of(self._secret, uid.encode(errors="replace").decode())
+                ):
                     taken = self._look_at(series) or taken
         return taken
 
@@ -78,7 +80,7 @@ class Poller:
         return bool(new) and self._take(new)
 
     @contextmanager
-    def _said(self, **facts: str) -> Iterator[None]:
+    def _telling(self, **facts: str) -> Iterator[None]:
         """Say why something was not fetched: it is tried again the next time."""
         try:
             yield

@@ -410,11 +410,13 @@ class Queue:
 
     def instances(self) -> dict[str, set[str]]:
         """Return the keys of all instances in the queue, by the key of their study."""
-        kept: dict[str, set[str]] = {key: set() for (key,) in self._rows("SELECT key FROM study")}
+        by_study: dict[str, set[str]] = {
+            key: set() for (key,) in self._rows("SELECT key FROM study")
+        }
         for study, key in self._rows("SELECT study, key FROM instance"):
-            if study in kept:
-                kept[study].add(key)
-        return kept
+            if study in by_study:
+                by_study[study].add(key)
+        return by_study
 
     def lost(self, instances: set[str]) -> None:
         """Remove instances whose files are gone; when they are sent again they count as new.

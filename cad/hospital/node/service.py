@@ -135,7 +135,7 @@ class Node:
             undo.callback(self.queue.close)
             self.inbox = Inbox(settings, self.queue)
             undo.callback(self.inbox.close)
-            came, gone = self.inbox.take_stock()
+            came, missing = self.inbox.take_stock()
             again = self.queue.recover(retry_failed=retry_failed)
             self._clock = 0.0
             self._set_clock()
@@ -159,7 +159,7 @@ class Node:
             page=self.page.port,
             again=again,
             found=came,
-            gone=gone,
+            gone=missing,
         )
 
     def run(self, computers: list[Caller]) -> int:
@@ -223,7 +223,7 @@ class Node:
             self.code = 1
             self.stop.set()
 
-    def _one(
+    def _step(
         self,
         state: str,
         into: str,
@@ -254,7 +254,7 @@ class Node:
         bool
             Whether a study was due.
         """
-        return self._one(states.RECEIVING, states.RECEIVING, self._complete, self._asked_later)
+        return self._step(states.RECEIVING, states.RECEIVING, self._complete, self._asked_later)
 
     def _asked_later(self, entry: Entry, error: Exception) -> None:
         self._later(entry, self.settings.studies.quiet_seconds, error)
@@ -314,7 +314,7 @@ class Node:
             else:
                 self._failed(entry, error)
 
-        return lambda: self._one(states.QUEUED, states.COMPUTING, work, failed)
+        return lambda: self._step(states.QUEUED, states.COMPUTING, work, failed)
 
     def send_one(self) -> bool:
         """Send one result to the archive; if that fails, plan another try.
@@ -324,7 +324,7 @@ class Node:
         bool
             Whether a result was due.
         """
-        return self._one(states.SENDING, states.SENDING, self._send, self._not_sent)
+        return self._step(states.SENDING, states.SENDING, self._send, self._not_sent)
 
     def _send(self, entry: Entry) -> None:
         work = self.inbox.work(entry.key)

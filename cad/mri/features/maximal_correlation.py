@@ -95,13 +95,13 @@ def _box(index: np.ndarray, levels: np.ndarray, shape: tuple[int, int, int]) -> 
 
 def _counts(box: np.ndarray, step: np.ndarray) -> np.ndarray:
     """Count pairs of levels a step apart, both ways; level 0 counts with nothing."""
-    one = []
-    other = []
+    first_voxels = []
+    second_voxels = []
     for size, move in zip(box.shape, step, strict=True):
-        one.append(slice(max(-move, 0), max(size - max(move, 0), 0)))
-        other.append(slice(max(move, 0), max(size + min(move, 0), 0)))
-    first = box[tuple(one)]
-    second = box[tuple(other)]
+        first_voxels.append(slice(max(-move, 0), max(size - max(move, 0), 0)))
+        second_voxels.append(slice(max(move, 0), max(size + min(move, 0), 0)))
+    first = box[tuple(first_voxels)]
+    second = box[tuple(second_voxels)]
     size = int(box.max()) + 1
     if first.shape != second.shape or not first.size:
         return np.zeros((size, size))

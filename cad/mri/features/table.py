@@ -114,7 +114,9 @@ def extract(
         _keys(study, []), images.absence_notes([name for name in absent if modality(name).optional])
     )
     half = settings.features.partial_voxels == "half"
-    drawn, problems = measurable(work, {name: _part(work, name) for name in names}, half)
+    drawn, problems = measurable(
+        work, {name: _grid_around_regions(work, name) for name in names}, half
+    )
     result.failures += problems
     # In the order of the cohort's table: rows of results stay where a reader expects them.
     rois = [roi for roi in study.rois if roi.roi_id in drawn]
@@ -135,7 +137,7 @@ def extract(
     return result
 
 
-def _part(study: Study, name: str) -> Volume:
+def _grid_around_regions(study: Study, name: str) -> Volume:
     """Return the part of a grid around the regions; a single corner where they lie beside it."""
     grid = images.grid_of(study, name)
     union = study.roi_union
@@ -168,7 +170,7 @@ def _modality(
     result: StudyFeatures,
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
-    grid = _part(study, name)
+    grid = _grid_around_regions(study, name)
     # An outline that cannot be measured stays as an empty region: its columns are NaN.
     shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))

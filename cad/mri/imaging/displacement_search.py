@@ -343,17 +343,17 @@ def _fine(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int
 ) -> tuple[int, int, np.ndarray]:
     """Climb to the best step, and return it with the tables of the 5 x 5 steps around it."""
-    seen: dict[tuple[int, int], np.ndarray] = {}
+    values: dict[tuple[int, int], np.ndarray] = {}
 
-    def at(column: int, row: int) -> np.ndarray:
-        if (column, row) not in seen:
-            seen[column, row] = table(column, row)
-        return seen[column, row]
+    def value_at(column: int, row: int) -> np.ndarray:
+        if (column, row) not in values:
+            values[column, row] = table(column, row)
+        return values[column, row]
 
     while True:
         x = min(max(x, 2 - reach), reach - 2)
         y = min(max(y, 2 - reach), reach - 2)
-        rows = [np.stack([at(x + i, y + j) for i in range(-2, 3)]) for j in range(-2, 3)]
+        rows = [np.stack([value_at(x + i, y + j) for i in range(-2, 3)]) for j in range(-2, 3)]
         near = np.stack(rows)
         shared = _information(near.sum(axis=2))
         row, column = divmod(int(shared.argmax()), shared.shape[1])
@@ -373,14 +373,14 @@ def _peak(shared: np.ndarray, x: int, y: int) -> np.ndarray:
     return np.array([x + along_x - 2, y + along_y - 2]) * _FINE_MM
 
 
-def _vertex(values: np.ndarray, at: int) -> float:
+def _vertex(values: np.ndarray, peak: int) -> float:
     """Return the place of the maximum of a parabola through a value and its neighbours."""
-    if not 0 < at < len(values) - 1:
-        return float(at)
-    before = float(values[at - 1])
-    after = float(values[at + 1])
-    bend = before - 2 * float(values[at]) + after
-    return at if bend >= 0 else at + 0.5 * (before - after) / bend
+    if not 0 < peak < len(values) - 1:
+        return float(peak)
+    before = float(values[peak - 1])
+    after = float(values[peak + 1])
+    bend = before - 2 * float(values[peak]) + after
+    return peak if bend >= 0 else peak + 0.5 * (before - after) / bend
 
 
 def _jackknife(
@@ -427,6 +427,6 @@ def _by_slice(
     smooth = (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / 3
     shifts = []
     for line in smooth.T:
-        at = int(line.argmax())
-        shifts.append(float(steps[0] + _vertex(line, at)) * _FINE_MM)
+        peak = int(line.argmax())
+        shifts.append(float(steps[0] + _vertex(line, peak)) * _FINE_MM)
     return tuple(shifts)

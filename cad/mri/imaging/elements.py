@@ -62,7 +62,7 @@ class TooManyElements(CadError):
 
 
 def elements(
-    read: Read, size: int, at: int, syntax: UID, last: int = PIXELS[-1]
+    read: Read, size: int, offset: int, syntax: UID, last: int = PIXELS[-1]
 ) -> Iterator[tuple[int, int, int]]:
     """Yield tag, begin and end of each element that lies within no sequence (PS3.5 7.1).
 
@@ -72,7 +72,7 @@ def elements(
         Reads the file: place and number of bytes.
     size : int
         Bytes of the file.
-    at : int
+    offset : int
         Where the data set begins.
     syntax : UID
         How it is written. Where it has no VRs although it should, it is read without, as pydicom
@@ -92,12 +92,12 @@ def elements(
     order = "<" if syntax.is_little_endian else ">"
     head = Struct(f"{order}HH2sH").unpack_from
     long = Struct(f"{order}L").unpack_from
-    implicit = not b"AA" <= read(at + 4, 2) <= b"ZZ"
+    implicit = not b"AA" <= read(offset + 4, 2) <= b"ZZ"
     # Of each sequence and item that is open: its end, and whether VRs are implicit around it.
     around = list[tuple[int, bool]]()
     outermost = 0
-    begin = at
-    end = at
+    begin = offset
+    end = offset
     for _ in range(_MOST):
         start = read(end, _HEAD)
         if not start and not around:

@@ -181,13 +181,13 @@ def _check_packed(voxels: _Voxels) -> None:
 
 def _of_meta(path: Path, start: bytes) -> _Voxels:
     entries: dict[str, str] = {}
-    at = 0
+    offset = 0
     while "ElementDataFile" not in entries:
-        end = start.find(b"\n", at)
+        end = start.find(b"\n", offset)
         if end < 0:
             raise CadError("a MetaImage header without ElementDataFile", file=path, hint=_HINT)
-        key, equals, value = start[at:end].decode("latin-1").partition("=")
-        at = end + 1
+        key, equals, value = start[offset:end].decode("latin-1").partition("=")
+        offset = end + 1
         _check_line(path, key, value, _LONGEST_FIELD)
         if not equals or key.strip() in entries:
             raise CadError(f"no entry of a MetaImage header: {key.strip()[:60]!r}", file=path)
@@ -203,7 +203,9 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
         raise CadError(f"ElementType {kind[:40]!r} is no number", file=path, hint=_HINT)
     size = _count(path, entries.get("DimSize", "")) * _META_BYTES[kind]
     packed = zlib.MAX_WBITS if entries.get("CompressedData", "False").lower() == "true" else None
-    return _located(path, entries["ElementDataFile"], at, size, packed, inside=("LOCAL", "Local"))
+    return _located(
+        path, entries["ElementDataFile"], offset, size, packed, inside=("LOCAL", "Local")
+    )
 
 
 def _of_nrrd(path: Path, start: bytes) -> _Voxels:

@@ -443,8 +443,8 @@ def _image_class(path: Path) -> Any:
                     raise CadError(
                         f"the voxels begin at byte {first:g}, where the header has {length + 4}"
                     )
-                at, magic = _MAGIC[length]
-                if start[at : at + len(magic)] != magic:
+                offset, magic = _MAGIC[length]
+                if start[offset : offset + len(magic)] != magic:
                     raise CadError("not a NIfTI file that holds its own voxels")
                 return getattr(nibabel, kind)
     raise CadError("expected NIfTI")

@@ -280,7 +280,7 @@ def t1_default_problem(
     field = study.protocols.get("dce", Protocol()).field_strength
     if study.dce is None or field is None or abs(field - 3.0) < 0.5:
         return None
-    kept = [
+    unmapped = [
         name
         for name, value, at_3_tesla in (
             ("t1_tissue", t1_tissue, 1.6),
@@ -289,11 +289,11 @@ def t1_default_problem(
         if (value == at_3_tesla or (value is None and abs(field - 1.5) >= 0.5))
         and not (name == "t1_tissue" and study.vfa)
     ]
-    if not kept:
+    if not unmapped:
         return None
     return CadError(
-        f"the field strength is {field:g} T, but {' and '.join(kept)} is 3 T's",
-        hint=f"set features.perfusion.{' and '.join(kept)} for this field",
+        f"the field strength is {field:g} T, but {' and '.join(unmapped)} is 3 T's",
+        hint=f"set features.perfusion.{' and '.join(unmapped)} for this field",
         patient=study.participant_id,
     )
 

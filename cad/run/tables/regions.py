@@ -205,7 +205,7 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
     )
     _check_varying(regions)
     _check_rows(regions, roles)
-    belief, truth = _known(regions, columns)
+    belief, truth = _belief_and_truth(regions, columns)
     _check_classes(regions, roles, columns, belief, truth)
     doubt_values(X, doubted, cells, roles, belief, truth)
     notes += _remarks(regions, roles, columns, belief, truth)
@@ -385,7 +385,7 @@ def _left_out(roles: Roles) -> list[str]:
     return sentences
 
 
-def _known(regions: Regions, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+def _belief_and_truth(regions: Regions, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
     """Return the readers' mean and histology of every region, for the doubts."""
     settings = regions.label_settings(LabelSettings(), columns.isup_min)
     rois = regions.rois.replace({"histology": {"": None}, "isup": {"": None}})
