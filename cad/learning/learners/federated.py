@@ -129,6 +129,12 @@ class FederatedPlan:
             return self.components
         return self.features
 
+    def unknowns(self) -> int:
+        """Return how many numbers are sought: the weights, the intercept, and a learned scale."""
+        if self.scale == "learned":
+            return self.size + 2
+        return self.size + 1
+
     def fixed_scale(self) -> float:
         """Return the scale s where it is not learned."""
         if self.scale == "fixed":
@@ -247,7 +253,8 @@ class FederatedSite:
         Raises
         ------
         LearnerError
-            For a question that is unknown, comes out of turn or is put more often than a fit needs.
+            For a question that is unknown, comes out of turn, is put more often than a fit needs,
+            or has numbers of another shape than a fit's.
         """
         answers: dict[str, Callable[[Message], Message]] = {
             "sums": self._sums,
@@ -258,11 +265,14 @@ class FederatedSite:
             "predictor": self._predictor,
             "corrector": self._corrector,
         }
+        if not isinstance(question, dict):
+            raise LearnerError(f"a question is an object, found {type(question).__name__}")
         name = question.get("ask")
-        if name not in answers:
+        if not isinstance(name, str) or name not in answers:
             raise LearnerError(f"the question {name!r} is unknown: {', '.join(answers)}")
-        if name in ("system", "predictor", "corrector") and not self._asked["start"]:
-            raise LearnerError(f'the question "{name}" came before "start"')
+        before = {"system": "start", "predictor": "system", "corrector": "predictor"}.get(name)
+        if before is not None and not self._asked[before]:
+            raise LearnerError(f'the question "{name}" came before "{before}"')
         # Sums of the same rows under ever other weights would tell the rows.
         self._asked[name] += 1
         most = 1
@@ -278,11 +288,21 @@ class FederatedSite:
         except Refused as error:
             return {"refused": str(error)}
 
+    def _numbers(self, question: Message, name: str, length: int) -> Array:
+        """Return a list of a question; refuse one of another shape.
+
+        Of an array of more dimensions the sum over rows would be the rows themselves.
+        """
+        return _finite(question, name, (length,), f'the question "{question["ask"]}"')
+
+    def _number(self, question: Message, name: str) -> float:
+        return float(_finite(question, name, (), f'the question "{question["ask"]}"'))
+
     def _sums(self, _: Message) -> Message:
         return {"rows": len(self._rows), "sums": self._rows.sum(axis=0).tolist()}
 
     def _squares(self, question: Message) -> Message:
-        away = self._rows - np.array(question["mean"])
+        away = self._rows - self._numbers(question, "mean", self.plan.features)
         return {"squares": (away**2).sum(axis=0).tolist()}
 
     def _kinds(self, _: Message) -> Message:
@@ -292,10 +312,19 @@ class FederatedSite:
 
     def _start(self, question: Message) -> Message:
         """Scale the rows, write the problem down and begin in the middle of every box."""
-        scaled = (self._rows - np.array(question["mean"])) / np.array(question["deviation"])
-        self._features = self.plan.expand(scaled)
+        mean = self._numbers(question, "mean", self.plan.features)
+        deviation = self._numbers(question, "deviation", self.plan.features)
+        if not (deviation > 0).all():
+            raise LearnerError('the question "start": a deviation must be above 0')
+        x = self._numbers(question, "x", self.plan.unknowns())
+        scale = None
+        if self.plan.scale != "learned":
+            scale = self.plan.fixed_scale()
+        if question.get("scale") != scale:
+            raise LearnerError('the question "start": the scale is not the plan\'s')
+        self._features = self.plan.expand((self._rows - mean) / deviation)
         cost = np.full(len(self._rows), self.plan.C)
-        problem = probabilistic_problem(self._labels, cost, cost, question["scale"])
+        problem = probabilistic_problem(self._labels, cost, cost, scale)
         self._margins = problem.t
         self._costs = problem.c
         point = problem.A.indices
@@ -303,7 +332,7 @@ class FederatedSite:
         self._Z = np.hstack(
             [problem.A.data[:, None] * self._features[point], np.asarray(problem.B)]
         )
-        short = problem.t - self._Z @ np.array(question["x"])
+        short = problem.t - self._Z @ x
         self._gamma = 0.5 * problem.c
         self._back = 0.5 * problem.c
         self._v = np.maximum(-short, 0.0) + 1.0
@@ -314,13 +343,13 @@ class FederatedSite:
 
     def _system(self, question: Message) -> Message:
         """Move as the last step was decided, and return the sums of the next one's equations."""
+        x = self._numbers(question, "x", self.plan.unknowns())
         if self._moves is not None:
-            length = float(question["length"])
+            length = self._number(question, "length")
             self._gamma = self._gamma + length * self._moves[0]
             self._back = self._back - length * self._moves[0]
             self._v = self._v + length * self._moves[1]
             self._xi = self._xi + length * self._moves[2]
-        x = np.array(question["x"])
         gamma = self._gamma
         back = self._back
         v = self._v
@@ -375,9 +404,10 @@ class FederatedSite:
 
     def _predictor(self, question: Message) -> Message:
         """Return how far a step that aims at products of zero may go, and the corrector's sums."""
+        dx = self._numbers(question, "dx", self.plan.unknowns())
         to_v = -self._gamma * self._v
         to_xi = -self._back * self._xi
-        d_gamma, d_v, d_xi = self._change(np.array(question["dx"]), to_v, to_xi)
+        d_gamma, d_v, d_xi = self._change(dx, to_v, to_xi)
         linear = d_gamma @ self._v + self._gamma @ d_v - d_gamma @ self._xi + self._back @ d_xi
         quadratic = d_gamma @ d_v - d_gamma @ d_xi
         # The corrector takes off the second-order products that this step would leave.
@@ -395,10 +425,9 @@ class FederatedSite:
 
     def _corrector(self, question: Message) -> Message:
         """Keep the step that is to be made, and return how far it may go."""
-        centre = float(question["centre"])
-        self._moves = self._change(
-            np.array(question["dx"]), centre + self._to_v, centre + self._to_xi
-        )
+        dx = self._numbers(question, "dx", self.plan.unknowns())
+        centre = self._number(question, "centre")
+        self._moves = self._change(dx, centre + self._to_v, centre + self._to_xi)
         return {"blocked": self._blocked(*self._moves)}
 
 
@@ -513,7 +542,7 @@ def fit_federated(plan: FederatedPlan, sites: Sequence[Send], tol: float = 1e-12
     >>> fit.predict_proba([[3.0]])[0, 1] > 0.9
     np.True_
     """
-    wire = _Wire(sites)
+    wire = _Wire(plan, sites)
     mean, deviation, rows = _moments(wire)
     scale = _check_labels(plan, wire)
     solver = _Coordinator(plan, wire, mean, deviation, scale)
@@ -541,12 +570,58 @@ def fit_federated(plan: FederatedPlan, sites: Sequence[Send], tol: float = 1e-12
     )
 
 
+def _finite(message: Message, name: str, shape: tuple[int, ...], subject: str) -> Array:
+    """Return an entry of a message as an array of finite numbers of one shape."""
+    if name not in message:
+        raise LearnerError(f"{subject} lacks {name}")
+    try:
+        numbers = np.asarray(message[name], dtype=float)
+    except (TypeError, ValueError):
+        raise LearnerError(f"{subject}: {name} holds what is no number") from None
+    if numbers.shape != shape:
+        raise LearnerError(f"{subject}: {name} of shape {numbers.shape}, must be {shape}")
+    if not np.isfinite(numbers).all():
+        raise LearnerError(f"{subject}: {name} holds a number that is not finite")
+    return numbers
+
+
+def _answer_shapes(plan: FederatedPlan) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return the entries of every answer, and the shape of each."""
+    features = (plan.features,)
+    unknowns = (plan.unknowns(),)
+    triangle = (plan.unknowns() * (plan.unknowns() + 1) // 2,)
+    lengths = (len(LENGTHS),)
+    return {
+        "sums": {"rows": (), "sums": features},
+        "squares": {"squares": features},
+        "labels": {"kinds": (len(KIND_NAMES),), "beyond_half": ()},
+        "start": {"constraints": (), "cost": ()},
+        "system": {
+            "matrix": triangle,
+            "pull": unknowns,
+            "right": unknowns,
+            "products": (),
+            "missed": (),
+            "squared_values": (),
+        },
+        "predictor": {
+            "blocked": lengths,
+            "linear": (),
+            "quadratic": (),
+            "right": unknowns,
+            "right_per_centre": unknowns,
+        },
+        "corrector": {"blocked": lengths},
+    }
+
+
 class _Wire:
     """Ask every site, add up the answers and count what they weigh."""
 
-    def __init__(self, sites: Sequence[Send]) -> None:
+    def __init__(self, plan: FederatedPlan, sites: Sequence[Send]) -> None:
         if not sites:
             raise LearnerError("no site: there is nothing to fit")
+        self._shapes = _answer_shapes(plan)
         self._sites = sites
         self.sent = 0
 
@@ -555,15 +630,14 @@ class _Wire:
         total: dict[str, Array] = {}
         for site in self._sites:
             answer = site(question)
+            subject = f'a site\'s answer to "{question["ask"]}"'
+            if not isinstance(answer, dict):
+                raise LearnerError(f"{subject} is an object, found {type(answer).__name__}")
             self.sent += len(json.dumps(answer))
             if "refused" in answer:
                 raise Refused(str(answer["refused"]))
-            for name, value in answer.items():
-                numbers = np.asarray(value, dtype=float)
-                if not np.isfinite(numbers).all():
-                    raise LearnerError(
-                        f'a site answered "{question["ask"]}" with a number that is not finite'
-                    )
+            for name, shape in self._shapes[question["ask"]].items():
+                numbers = _finite(answer, name, shape, subject)
                 if name in total:
                     total[name] = total[name] + numbers
                 else:

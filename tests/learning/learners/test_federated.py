@@ -250,6 +250,44 @@ def test_a_site_answers_one_fit_only():
 
 
 @pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        # The sum over the first axis of a third dimension would be every row.
+        ({"ask": "squares", "mean": [[[0.0, 0.0]]]}, "mean of shape"),
+        ({"ask": "squares", "mean": [0.0]}, "mean of shape"),
+        ({"ask": "squares", "mean": ["a", "b"]}, "mean holds what is no number"),
+        ({"ask": "squares", "mean": [0.0, float("nan")]}, "mean holds a number that is not finite"),
+        ({"ask": "squares"}, "lacks mean"),
+        ({"ask": ["squares"]}, "unknown"),
+        ([], "an object"),
+        ({"ask": "predictor", "dx": [0.0] * 3}, 'came before "system"'),
+        ({"ask": "start", "mean": [0, 0], "deviation": [0, 1], "x": [0] * 3}, "above 0"),
+        ({"ask": "start", "mean": [0, 0], "deviation": [1, 1], "x": [[0] * 3] * 8}, "x of shape"),
+        ({"ask": "start", "mean": [0, 0], "deviation": [1, 1], "x": [0] * 3, "scale": 9}, "plan"),
+    ],
+)
+def test_a_question_of_another_form_than_a_fits_gets_no_sum(question, words):
+    rows = np.random.default_rng(0).normal(size=(8, 2))
+    site = FederatedSite(FederatedPlan(features=2), rows, [0.0, 1.0] * 4)
+    with pytest.raises(LearnerError, match=words):
+        site.answer(question)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ([], "an object"),
+        ({"rows": 4}, "lacks sums"),
+        ({"rows": "four", "sums": [0.0, 0.0]}, "no number"),
+        ({"rows": 4, "sums": [0.0]}, "sums of shape"),
+    ],
+)
+def test_an_answer_of_another_form_is_named(answer, words):
+    with pytest.raises(LearnerError, match=f'answer to "sums".*{words}'):
+        fit_federated(FederatedPlan(features=2), [lambda question: answer])
+
+
+@pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"features": 0}, "features = 0"),
