@@ -250,6 +250,12 @@ def read_rows(folder: Path) -> list[Watched]:
 def _rows_of(path: Path) -> list[Watched]:
     with reading(path, "not what a night leaves of its men", "bring it back from a backup"):
         content = parse_json(read_bytes(path, MAX_JSON))
+        if not isinstance(content, list):
+            raise CadError(
+                "not what a night leaves of its men",
+                file=path,
+                hint="name the folder that cad predict --watch filled: RUN.watch by default",
+            )
         return [Watched.from_dict(row) for row in content]
 
 
@@ -558,7 +564,8 @@ def verdict(contest: JsonObject) -> str:
 def watch_text(summary: JsonObject) -> str:
     """Return drift and contests as lines for a terminal."""
     lines = [
-        f"{summary['men']} men in {summary['nights']} nights, {summary['told']} of known truth",
+        f"men: {summary['men']}, nights: {summary['nights']}, "
+        f"men of known truth: {summary['told']}",
         f"charts: at most one false alarm in {summary['run_length']:.0f} nights, on average",
     ]
     for each in summary["charts"]:

@@ -185,6 +185,12 @@ def test_a_damaged_file_is_named(tmp_path: Path):
         read_rows(tmp_path)
 
 
+def test_a_run_in_place_of_its_watch_folder_is_told_from_damage(tmp_path: Path):
+    (tmp_path / "metrics.json").write_text('{"auc": {}}')
+    with pytest.raises(CadError, match=r"metrics\.json.*RUN\.watch by default"):
+        read_rows(tmp_path)
+
+
 def everything(folder: Path) -> dict[str, bytes]:
     """Return the content of every file of a run by its name, but for the log of its commands."""
     return {
