@@ -59,7 +59,7 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     """
     make_folder(path.parent)
     name = path.with_name(f".{os.urandom(4).hex()}{PART_SUFFIX}")
-    # The system applies the user's mask; setting the mask to read it would be every thread's.
+    # The system applies the user's mask. Reading it would mean setting it, for every thread.
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as stream:

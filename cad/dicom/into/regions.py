@@ -306,7 +306,10 @@ def _unique(ids: list[str], notes: list[str]) -> list[str]:
 
 
 def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volume, list[Roi]]:
-    """Give every voxel one label: regions that fill one half each may touch, but not overlap."""
+    """Return the label map of the regions, one label a voxel, and a row for each region.
+
+    Two regions that fill one half of a voxel each touch there; regions that overlap are refused.
+    """
     labels = np.zeros(grid.shape, np.uint16)
     best = np.zeros(grid.shape, np.float32)
     rows: list[Roi] = []

@@ -31,7 +31,8 @@ PRIORS: dict[str, tuple[float, float]] = _TABLES["priors"]
 age, per unit of the logarithm of PSA (ng/mL) and of PSA density (ng/mL2)."""
 WORDS: dict[str, str] = _TABLES["words"]
 ABSENT_SD = 0.5  # of an indicator's weight around 0
-WHOLE, BLOCKS = 200, 20  # men up to whom each is left out alone, and the parts of more
+# Up to so many men each is left out alone; more men are left out in so many parts.
+WHOLE, BLOCKS = 200, 20
 
 
 @dataclass(frozen=True)

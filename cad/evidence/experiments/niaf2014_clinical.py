@@ -284,7 +284,7 @@ def _left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
 def _of_pipeline(base: PipelineSettings, name: str) -> PipelineSettings:
     """Return the settings with a shipped pipeline's learner and its reading of the labels."""
     shipped = read_settings(PipelineSettings, find("pipelines", name, ".yaml"))
-    # The labels are the table's; how they are read is the pipeline's.
+    # The readers come from the table; the rule that reads their labels comes from the pipeline.
     labels = shipped.labels.model_copy(update={"readers": base.labels.readers, "isup_min": 1})
     return base.model_copy(update={"learner": shipped.learner, "labels": labels})
 

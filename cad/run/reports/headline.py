@@ -473,7 +473,7 @@ def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> st
             clauses.append(words.say("histology is known of every region and found no such cancer"))
         return f": {'; '.join(clauses)}."
     if decision == "refer":
-        # His own probability may be what keeps him from benign: then every region is read again.
+        # Where only his own probability keeps him from benign, every region is read again.
         read = again or targets or unproven
         after = f"; {proof}" if proof else ""
         if not read:

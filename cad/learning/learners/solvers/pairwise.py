@@ -114,7 +114,7 @@ class PairwiseProblem:
 
     @cached_property
     def pull(self) -> Floats:
-        """Return how much the rows of each soft label could pull on it, whatever their sign."""
+        """Return the largest pull of its rows on each soft label: margin times all costs."""
         _, of_negative, of_positive = self.blocks(self.cost)
         total: Floats = of_negative.sum(axis=1) + of_positive.sum(axis=0)
         return self.margin * total
