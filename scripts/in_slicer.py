@@ -11,9 +11,14 @@ import csv
 import sys
 from pathlib import Path
 
-import slicer  # type: ignore[import-not-found]
-import vtk  # type: ignore[import-not-found]
-from vtk.util.numpy_support import vtk_to_numpy  # type: ignore[import-not-found]
+USAGE = "Slicer --python-script scripts/in_slicer.py COHORT RUN STUDY"
+
+try:
+    import slicer  # type: ignore[import-not-found]
+    import vtk  # type: ignore[import-not-found]
+    from vtk.util.numpy_support import vtk_to_numpy  # type: ignore[import-not-found]
+except ImportError as error:
+    sys.exit(f"{error}: this file is for Slicer's Python. {USAGE}")
 
 IMAGES = ("anat/{study}_T2w.nii.gz", "dwi/{study}_ADC.nii.gz")
 REGIONS = "masks/{study}_rois.nii.gz"
@@ -65,13 +70,20 @@ def segment(labels, label, name, probability):
 def show(cohort, run, study, scene):
     """Load the study into a scene, and return the node of its segments."""
     folder = Path(cohort).joinpath(*study.split("_"))
+    if not folder.is_dir():
+        raise OSError(f"{folder}: the cohort has no such study")
+    scored = regions_of(run, study)
+    if not scored:
+        raise OSError(f"{run}: no region of {study} has a probability")
     for pattern in IMAGES:
         path = folder / pattern.format(study=study)
         load(scene, "vtkMRMLScalarVolumeNode", path, path.name)
     path = folder / REGIONS.format(study=study)
     labels = load(scene, "vtkMRMLLabelMapVolumeNode", path, path.name)
+    if labels is None:
+        raise OSError(f"{path}: the study's outlines are not there")
     regions = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", f"{study} regions")
-    for roi, label, probability in regions_of(run, study):
+    for roi, label, probability in scored:
         name = f"{roi}: {probability:.2f}"
         regions.GetSegmentation().AddSegment(segment(labels, label, name, probability), roi)
     scene.RemoveNode(labels)
@@ -79,4 +91,6 @@ def show(cohort, run, study, scene):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        raise ValueError(USAGE)
     show(*sys.argv[1:4], slicer.mrmlScene)
