@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,7 +89,14 @@ def score(
         Why a study, or a region, has none.
     """
     problems = list(read_cohort(cohort).problems)
-    summary = predict_cohort(models, cohort, run, HERE)
+    try:
+        summary = predict_cohort(models, cohort, run, HERE)
+    except CadError as error:
+        # The cohort is a folder of this command's that is deleted: nobody could look there.
+        named = copy(error)
+        if error.file == str(cohort):
+            named.file = ""
+        raise named from error.__cause__
     for failure in summary.failures:
         problems.append(
             CadError(

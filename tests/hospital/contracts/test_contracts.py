@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pydicom
 import pytest
 import SimpleITK as sitk
 from scipy import ndimage
@@ -215,6 +216,20 @@ def test_mhub_names_what_has_no_result(tmp_path: Path, main_here):
     assert ended.returncode in (1, 2)
     assert "note.dcm" in ended.stderr or "no " in ended.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_study_without_regions_is_named_and_no_folder_that_is_deleted(tmp_path: Path, main_here):
+    source = tmp_path / "in"
+    shutil.copytree(shared("sample_data", "dicom"), source)
+    for path in source.rglob("*"):
+        if path.is_file() and pydicom.dcmread(path, force=True).get("Modality") != "MR":
+            path.unlink()
+    out = tmp_path / "out"
+    ended = main_here("contract", "mhub", "--input", source, "--output", out, "--rules", "sample")
+    assert ended.returncode != 0
+    assert "sub-Sample0001: awaiting ROI: the study has no region" in ended.stderr
+    assert "cad-contract-" not in ended.stderr
+    assert not out.exists()
 
 
 def test_the_card_satisfies_the_schema_of_mhub(repository: Path, shared_data: Path, counted):
