@@ -29,6 +29,7 @@ from cad.learning.evaluation.measures.metrics import auc, average_precision
 from cad.mri.imaging.nifti import read_image, read_label_map
 
 MODEL = ["phantom-psvm-biparametric"]
+ROOT = Path(__file__).resolve().parents[3]
 MAN = "sub-0001"
 
 
@@ -337,32 +338,32 @@ def test_a_client_without_its_daemon_is_no_engine(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_container_scores_a_job_where_there_is_an_engine(
-    repository: Path, job: Path, tmp_path: Path
-):
+def test_the_container_scores_a_job_where_there_is_an_engine(job: Path, tmp_path: Path):
+    out = tmp_path / "output"
+    scored_in_container("grand-challenge", job, "/input", out, "/output")
+    assert 0 < json.loads((out / LIKELIHOOD).read_text()) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_container_scores_a_study_of_dicom_where_there_is_an_engine(tmp_path: Path):
+    source = shared("sample_data", "dicom")
+    out = tmp_path / "output"
+    places = ("/app/data/input_data", "/app/data/output_data")
+    scored_in_container("mhub", source, places[0], out, places[1], "--rules", "sample")
+    assert 0 < json.loads((out / "sub-Sample0001" / LIKELIHOOD).read_text()) < 1
+
+
+def scored_in_container(
+    target: str, source: Path, source_there: str, out: Path, out_there: str, *words: str
+) -> None:
+    """Build the image of a contract and run it as docs/containers.md does."""
     engine = container_engine()
     if engine is None:
         pytest.skip("NO CONTAINER ENGINE ANSWERS: no container was built")
-    subprocess.run(
-        [engine, "build", "--target", "grand-challenge", "-t", "cad-grand-challenge", repository],
-        check=True,
-    )
-    out = tmp_path / "output"
-    out.mkdir(mode=0o777)
+    image = f"cad-{target}"
+    subprocess.run([engine, "build", "--target", target, "-t", image, ROOT], check=True)
+    out.mkdir()
     out.chmod(0o777)
-    subprocess.run(
-        [
-            engine,
-            "run",
-            "--rm",
-            "--network",
-            "none",
-            "-v",
-            f"{job}:/input:ro",
-            "-v",
-            f"{out}:/output",
-            "cad-grand-challenge",
-        ],
-        check=True,
-    )
-    assert 0 < json.loads((out / LIKELIHOOD).read_text()) < 1
+    mounts = ["-v", f"{source}:{source_there}:ro", "-v", f"{out}:{out_there}"]
+    subprocess.run([engine, "run", "--rm", "--network", "none", *mounts, image, *words], check=True)
