@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tag_text import tag_text
 
 import cad
 from cad.base.errors import CadError, install
@@ -81,6 +82,37 @@ def test_name_version_and_licence_agree_everywhere() -> None:
     assert "BSD 3-Clause" in (ROOT / "LICENSE").read_text()
     assert [a["name"] for a in PROJECT["authors"]] == ["The prostate-cad developers"]
     assert len(citation["references"]) == 3
+
+
+def test_a_tag_has_the_lines_of_its_release_as_plain_text() -> None:
+    changelog = """# Changelog
+
+## Unreleased
+
+- Not yet.
+
+## 1.1.0 (2027-01-02)
+
+- **Two numbers.** `belief` and
+  `probability`, see [the page](docs/probability.md).
+- Another line.
+
+## 1.0.0
+
+- The first.
+"""
+    expected = (
+        "prostate-cad 1.1.0, 2027-01-02\n\n"
+        "- Two numbers. belief and probability, see the page.\n\n"
+        "- Another line.\n"
+    )
+    assert tag_text(changelog, "1.1.0") == expected
+    assert tag_text(changelog, "1.0.0") == "prostate-cad 1.0.0\n\n- The first.\n"
+    with pytest.raises(ValueError, match="no heading '## 1.1'"):
+        tag_text(changelog, "1.1")
+    # The release that the package states has a text.
+    shipped = tag_text((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), cad.__version__)
+    assert shipped.count("\n- ") >= 5
 
 
 def test_a_plain_installation_brings_no_strong_copyleft(capsys: pytest.CaptureFixture[str]) -> None:
