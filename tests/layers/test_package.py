@@ -108,7 +108,7 @@ def test_a_tag_has_the_lines_of_its_release_as_plain_text() -> None:
     )
     assert tag_text(changelog, "1.1.0") == expected
     assert tag_text(changelog, "1.0.0") == "prostate-cad 1.0.0\n\n- The first.\n"
-    with pytest.raises(ValueError, match="no heading '## 1.1'"):
+    with pytest.raises(ValueError, match=r"no heading '## 1\.1'"):
         tag_text(changelog, "1.1")
     # The release that the package states has a text.
     shipped = tag_text((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), cad.__version__)
