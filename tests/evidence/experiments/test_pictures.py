@@ -39,6 +39,6 @@ def test_a_row_lies_where_its_number_is() -> None:
     nominal, chance, share = axes.get_lines()
     assert list(share.get_xdata()) == [0.95]
     low, high = chance.get_xdata()
-    # Wilson's interval of 380 of 400, counted by hand: (p + z²/2n ± z √(pq/n + z²/4n²)) / (1 + z²/n).
+    # By hand, of 380 of 400: (p + z²/2n ± z √(pq/n + z²/4n²)) / (1 + z²/n).
     assert (round(low, 3), round(high, 3)) == (0.924, 0.967)
     assert list(nominal.get_xdata()) == [0.95, 0.95]
