@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ from cad.learning.learners.solvers.pairwise import PairwiseProblem, kernel_facto
 from cad.run.execution.options import ExecutionOptions
 from cad.run.pipeline import aggregate_cohort
 
-Found = dict[str, dict[str, dict[str, Any]]]
+ByProtocol = dict[str, dict[str, dict[str, Any]]]
 
 _TABLES = table_beside(__file__)
 # [W14] Table 2, mean AUC per set, in the order of METHODS.
@@ -63,13 +63,13 @@ REASONS: dict[str, str] = _TABLES["reasons"]
 
 
 def assemble(
-    measures: Found, spread: dict[str, list[float]], seeds: range, seconds: float
+    measures: ByProtocol, spread: dict[str, list[float]], seeds: range, seconds: float
 ) -> Result:
     """Return the tables and figures of the 34 sets as a result.
 
     Parameters
     ----------
-    found : dict
+    measures : dict
         Nested: by protocol (``with flaws`` or ``honest``) and by name of the set, the dict that
         :func:`measure` returns.
     spread : dict of str to list of float
@@ -80,12 +80,7 @@ def assemble(
         Time that the experiment took.
     """
     names = list(spread)
-    means = {
-        mode: pd.DataFrame(
-            {m: [float(np.mean(sets[n][m]["auc"])) for n in names] for m in METHODS}, index=names
-        )
-        for mode, sets in measures.items()
-    }
+    means = {mode: _means(sets, names) for mode, sets in measures.items()}
     published = pd.DataFrame([PUBLISHED[n] for n in names], index=names, columns=list(METHODS))
     tables = {"Mean AUC over the sets": _summary(means, published, len(names) == len(PUBLISHED))}
     for mode, table in means.items():
@@ -97,12 +92,14 @@ def assemble(
         means["with flaws"], published, spread
     )
     average = {mode: table.mean() for mode, table in means.items()}
-    ahead = {m: max(a["SSLROC1"], a["SSLROC2"]) - a["SVM"] for m, a in average.items()}
+    ahead = {}
+    for mode, mean in average.items():
+        ahead[mode] = max(mean["SSLROC1"], mean["SSLROC2"]) - mean["SVM"]
     drop = average["with flaws"] - average["honest"]
-    grids = {
-        f"{name}, {method}": measures["with flaws"][name][method]["grid"]
-        for name, method in product(names[:3], ("SSLROC1", "SSLROC2"))
-    }
+    grids = {}
+    for name in names[:3]:
+        for method in ("SSLROC1", "SSLROC2"):
+            grids[f"{name}, {method}"] = measures["with flaws"][name][method]["grid"]
     return Result.of_words(
         _TABLES["words"]["uci"],
         tables,
@@ -119,11 +116,21 @@ def assemble(
     )
 
 
+def _means(sets: dict[str, dict[str, Any]], names: list[str]) -> pd.DataFrame:
+    """Return the mean AUC over the folds: a row for each set, a column for each method."""
+    columns = {}
+    for method in METHODS:
+        columns[method] = [float(np.mean(sets[name][method]["auc"])) for name in names]
+    return pd.DataFrame(columns, index=names)
+
+
 def _summary(
     means: dict[str, pd.DataFrame], published: pd.DataFrame, complete: bool
 ) -> pd.DataFrame:
     rows = [{"protocol": mode, **table.mean().round(3)} for mode, table in means.items()]
-    paper = dict(zip(METHODS, PUBLISHED_MEAN, strict=True)) if complete else published.mean()
+    paper = published.mean()
+    if complete:
+        paper = pd.Series(PUBLISHED_MEAN, index=list(METHODS))
     return pd.DataFrame([*rows, {"protocol": "published", **paper}])
 
 
@@ -133,8 +140,10 @@ def _wins(table: pd.DataFrame) -> pd.DataFrame:
         row: dict[str, object] = {"method": a}
         for b in table:
             gap = table[a] - table[b]
-            won, lost = int((gap > _TIE).sum()), int((gap < -_TIE).sum())
-            row[str(b)] = f"{won}-{len(gap) - won - lost}-{lost}"
+            won = int((gap > _TIE).sum())
+            lost = int((gap < -_TIE).sum())
+            tied = len(gap) - won - lost
+            row[str(b)] = f"{won}-{tied}-{lost}"
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -142,20 +151,21 @@ def _wins(table: pd.DataFrame) -> pd.DataFrame:
 def _wilcoxon(table: pd.DataFrame) -> pd.DataFrame:
     """Return p-values of all pairs; a star where Hochberg's procedure rejects at .05."""
     names = list(table)
-    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    pairs = list(combinations(names, 2))
     p = [_signed_rank(table[a] - table[b]) for a, b in pairs]
     adjusted = hochberg(p)
-    cell = {
-        pair: f"{value:.3f}{'*' if q < 0.05 else ''}"
-        for pair, value, q in zip(pairs, p, adjusted, strict=True)
-    }
-    return pd.DataFrame(
-        [{"method": a, **{b: cell.get((a, b), cell.get((b, a), "")) for b in names}} for a in names]
-    )
+    cells = pd.DataFrame("", index=names, columns=names)
+    for (a, b), value, q in zip(pairs, p, adjusted, strict=True):
+        star = "*" if q < 0.05 else ""
+        cells.loc[a, b] = f"{value:.3f}{star}"
+        cells.loc[b, a] = cells.loc[a, b]
+    return cells.rename_axis("method").reset_index()
 
 
 def _signed_rank(gap: pd.Series) -> float:
-    return 1.0 if (gap == 0).all() else float(wilcoxon(gap, zero_method="zsplit").pvalue)
+    if (gap == 0).all():
+        return 1.0
+    return float(wilcoxon(gap, zero_method="zsplit").pvalue)
 
 
 def _differences(
@@ -169,20 +179,25 @@ def _differences(
         draws = np.array(spread[str(name)])
         published_value = published.loc[name, "SVM"]
         inside = draws.min() - _TIE <= published_value <= draws.max() + _TIE
-        by_draw = f"the draw of rows and folds: {len(draws)} draws reach the published SVM"
+        why = "not explained"
+        if inside:
+            why = f"the draw of rows and folds: {len(draws)} draws reach the published SVM"
+        farthest = gap.abs().idxmax()
         rows.append(
             {
                 "set": name,
                 "mean difference": float(gap.mean()),
-                "largest": f"{gap[gap.abs().idxmax()]:+.3f} ({gap.abs().idxmax()})",
+                "largest": f"{gap[farthest]:+.3f} ({farthest})",
                 f"SVM over {len(draws)} draws": f"{draws.min():.3f} to {draws.max():.3f}",
                 "SVM published": float(published_value),
                 "draws not above it": int((draws <= published_value + _TIE).sum()),
-                "why": REASONS.get(str(name), by_draw if inside else "not explained"),
+                "why": REASONS.get(str(name), why),
             }
         )
     table = pd.DataFrame(rows)
-    return table.sort_values("mean difference", key=abs, ascending=False) if rows else table
+    if not rows:
+        return table
+    return table.sort_values("mean difference", key=abs, ascending=False)
 
 
 def _maps(grids: dict[str, list[float]], height: float) -> Figure:
@@ -294,39 +309,46 @@ NEIGHBOURS = tuple(range(1, 11))
 
 
 def _svm(split: Split, points: list[Point]) -> Rows:
-    K, K_test = split.kernel(split.X, split.X), split.kernel(split.X_test, split.X)
-    return np.array(
-        [
-            SVC(C=point["C"], kernel="precomputed").fit(K, split.y).decision_function(K_test)
-            for point in points
-        ]
-    )
+    K = split.kernel(split.X, split.X)
+    K_test = split.kernel(split.X_test, split.X)
+    rows = []
+    for point in points:
+        model = SVC(C=point["C"], kernel="precomputed").fit(K, split.y)
+        rows.append(model.decision_function(K_test))
+    return np.array(rows)
 
 
 def _svmroc(split: Split, points: list[Point]) -> Rows:
     X = split.X[np.argsort(-split.y, kind="stable")]
-    factor, K_test = kernel_factor(split.kernel(X, X)), split.kernel(split.X_test, X)
-    problems = [_pairs(split, factor, point["C"], 1.0, 1) for point in points]
-    return np.array([K_test @ solve_pairwise(problem).beta for problem in problems])
+    factor = kernel_factor(split.kernel(X, X))
+    K_test = split.kernel(split.X_test, X)
+    rows = []
+    for point in points:
+        problem = _pairs(split, factor, point["C"], 1.0, 1)
+        rows.append(K_test @ solve_pairwise(problem).beta)
+    return np.array(rows)
 
 
 def _sslroc(norm: int) -> Scores:
     def scores(split: Split, points: list[Point]) -> Rows:
         X = np.vstack([split.X[np.argsort(-split.y, kind="stable")], split.X_test])
         factor = kernel_factor(split.kernel(X, X))
-        # A pair costs C / 2 in [W14] (3).
-        problems = [_pairs(split, factor, point["C"] / 2.0, point["M"], norm) for point in points]
-        return np.array([solve_pairwise(problem).f[len(split.X) :] for problem in problems])
+        rows = []
+        for point in points:
+            # A pair costs C / 2 in [W14] (3).
+            problem = _pairs(split, factor, point["C"] / 2.0, point["M"], norm)
+            rows.append(solve_pairwise(problem).f[len(split.X) :])
+        return np.array(rows)
 
     return scores
 
 
 def _pairs(split: Split, factor: Rows, cost: float, margin: float, norm: int) -> PairwiseProblem:
     """Return the pairs of a split whose kernel is factored, positives first, test rows last."""
-    positive, unit = int(split.y.sum()), np.ones(len(factor))
-    return PairwiseProblem(
-        factor, positive, len(split.y) - positive, unit, cost, cost, margin, norm
-    )
+    positive = int(split.y.sum())
+    negative = len(split.y) - positive
+    unit = np.ones(len(factor))
+    return PairwiseProblem(factor, positive, negative, unit, cost, cost, margin, norm)
 
 
 def _rankboost(split: Split, points: list[Point]) -> Rows:
@@ -339,24 +361,26 @@ def _rankboost(split: Split, points: list[Point]) -> Rows:
 def _opauc(split: Split, points: list[Point]) -> Rows:
     # Some tables are sorted by class; one pass over them has to be in random order.
     order = np.random.default_rng(0).permutation(len(split.y))
-    X, sign, unit = split.X[order], np.where(split.y == 1, 1.0, -1.0)[order], np.ones(len(order))
-    etas, lams = sorted({p["eta"] for p in points}), sorted({p["lam"] for p in points})
+    X = split.X[order]
+    sign = np.where(split.y == 1, 1.0, -1.0)[order]
+    unit = np.ones(len(order))
+    etas = sorted({point["eta"] for point in points})
+    lams = sorted({point["lam"] for point in points})
     coef, _ = opauc_path(X, sign, unit, etas, lams)
-    rows = [coef[etas.index(p["eta"]), lams.index(p["lam"])] for p in points]
+    rows = []
+    for point in points:
+        rows.append(coef[etas.index(point["eta"]), lams.index(point["lam"])])
     return np.asarray(np.array(rows) @ split.X_test.T)
 
 
 def _svmlin(split: Split, points: list[Point]) -> Rows:
     X, labels = split.rotated.both
-    n = len(split.X)
-    return np.array(
-        [
-            SVMLin(lambda_=point["lam"], lambda_u=point["lam_u"], platt_folds=0)
-            .fit(X, labels)
-            .decision_function(X[n:])
-            for point in points
-        ]
-    )
+    X_test = X[len(split.X) :]
+    rows = []
+    for point in points:
+        model = SVMLin(lambda_=point["lam"], lambda_u=point["lam_u"], platt_folds=0)
+        rows.append(model.fit(X, labels).decision_function(X_test))
+    return np.array(rows)
 
 
 def _ssrankboost(split: Split, points: list[Point]) -> Rows:
@@ -365,17 +389,22 @@ def _ssrankboost(split: Split, points: list[Point]) -> Rows:
     fits: dict[tuple[float, bytes], Rows] = {}
     rows = []
     for point in points:
-        d, k = point["discount"], int(point["K"])
+        discount = point["discount"]
+        k = int(point["K"])
         # Fits are equal where the same rows got the same ranks, or no weight.
-        key = d, neighbour_ranks(X, sign, k).tobytes() if d > 0 else b""
+        ranks = b""
+        if discount > 0:
+            ranks = neighbour_ranks(X, sign, k).tobytes()
+        key = (discount, ranks)
         if key not in fits:
-            model = SSRankBoost(discount=d, k=k, platt_folds=0).fit(X, labels)
+            model = SSRankBoost(discount=discount, k=k, platt_folds=0).fit(X, labels)
             fits[key] = model.decision_function(split.X_test)
         rows.append(fits[key])
     return np.array(rows)
 
 
 def _grid(**axes: tuple[float, ...]) -> list[Point]:
+    """Return every combination of the axes' values, the last axis varying fastest."""
     return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())]
 
 
@@ -431,26 +460,24 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
     repeats = len(seeds)
     folder = options.out / records
     sets = [data.name for data in read_sets(tables, names, leaking=True)]
-    missing = [
-        (name, flawed, path)
-        for mode, flawed in MODES.items()
-        for name in sets
-        if not (path := _record(folder, name, mode, options)).is_file()
-    ]
-    work = [
-        delayed(_one_set)(tables, name, flawed, seeds, options.shuffled, path)
-        for name, flawed, path in missing
-    ]
+    work = []
+    for mode, flawed in MODES.items():
+        for name in sets:
+            path = _record(folder, name, mode, options)
+            if not path.is_file():
+                task = delayed(_one_set)(tables, name, flawed, seeds, options.shuffled, path)
+                work.append(task)
     # What the draw of rows does is a matter of the published result: a control needs no more than
     # one, which the assembled tables want.
     n_draws = DRAWS
     if options.shuffled or options.first_seed > 0:
         n_draws = 1
     draws = {name: _record(folder, name, f"draws-{n_draws}", options) for name in sets}
-    missing_draws = [(name, path) for name, path in draws.items() if not path.is_file()]
-    work += [delayed(_draws)(tables, name, repeats, n_draws, path) for name, path in missing_draws]
+    for name, path in draws.items():
+        if not path.is_file():
+            work.append(delayed(_draws)(tables, name, repeats, n_draws, path))
     Parallel(n_jobs=options.jobs)(work)
-    measures: Found = {mode: {} for mode in MODES}
+    measures: ByProtocol = {mode: {} for mode in MODES}
     seconds = 0.0
     for mode, name in product(MODES, sets):
         record = json.loads(_record(folder, name, mode, options).read_text())
@@ -525,11 +552,10 @@ def measure(
         point that was chosen; where ``flawed``, also ``grid``, the mean AUC over the test folds
         of every grid point.
     """
-    folds = [
-        fold
-        for seed in range(first_seed, first_seed + repeats)
-        for fold in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.y, data.y)
-    ]
+    folds: list[Fold] = []
+    for seed in range(first_seed, first_seed + repeats):
+        halves = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+        folds += halves.split(data.y, data.y)
     if flawed:
         return _best_on_test(data, folds, methods)
     return _best_inside(data, folds, methods)
@@ -556,10 +582,16 @@ def _best_inside(data: DataSet, folds: list[Fold], methods: tuple[str, ...]) -> 
     for train, test in folds:
         y = data.y[train]
         # Every inner fold needs a row of each class to have an AUC.
-        n_splits = max(2, min(INNER_FOLDS, int(min(y.sum(), (1 - y).sum()))))
-        splits = StratifiedKFold(n_splits, shuffle=True, random_state=0).split(y, y)
-        inner = [_grid_aucs(data, (train[a], train[b]), False, methods) for a, b in splits]
-        chosen = {m: int(np.mean([f[m] for f in inner], axis=0).argmax()) for m in methods}
+        rarer_class = int(min(y.sum(), (1 - y).sum()))
+        n_splits = max(2, min(INNER_FOLDS, rarer_class))
+        inner_folds = StratifiedKFold(n_splits, shuffle=True, random_state=0)
+        inner = []
+        for a, b in inner_folds.split(y, y):
+            inner.append(_grid_aucs(data, (train[a], train[b]), False, methods))
+        chosen = {}
+        for method in methods:
+            mean = np.mean([fold[method] for fold in inner], axis=0)
+            chosen[method] = int(mean.argmax())
         outer = _grid_aucs(data, (train, test), False, methods, chosen)
         for method in methods:
             result[method]["auc"].append(float(outer[method][0]))
@@ -580,14 +612,20 @@ def _grid_aucs(
     # Scaling that has seen the test rows is one of the flaws.
     fitted_on = rows if flawed else train
     X = encode(data.X, fitted_on)
-    width = np.percentile(pdist(X[fitted_on]), WIDTH_PERCENTILE)
-    split = Split(X[train], data.y[train], X[test], float(1.0 / (2.0 * max(width, 1e-12) ** 2)))
+    width = max(np.percentile(pdist(X[fitted_on]), WIDTH_PERCENTILE), 1e-12)
+    gamma = float(1.0 / (2.0 * width**2))
+    split = Split(X[train], data.y[train], X[test], gamma)
     by_method = {}
     for name in methods:
         grid, scores = METHODS[name]
-        values = aucs(data.y[test], scores(split, grid if only is None else [grid[only[name]]]))
-        # As the authors' code does: a ranker that ranks backwards is given the better number.
-        by_method[name] = np.maximum(values, 1.0 - values) if flawed else values
+        points = grid
+        if only is not None:
+            points = [grid[only[name]]]
+        values = aucs(data.y[test], scores(split, points))
+        if flawed:
+            # As the authors' code does: a ranker that ranks backwards is given the better number.
+            values = np.maximum(values, 1.0 - values)
+        by_method[name] = values
     return by_method
 
 
@@ -607,12 +645,14 @@ def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """
     scores = np.where(np.isfinite(scores).all(axis=1, keepdims=True), scores, 0.0)
     span = np.ptp(scores, axis=1, keepdims=True)
-    ranks = rankdata(np.round(scores / np.where(span > 0, span, 1.0) / TIE), axis=1)
-    positive, negative = y.sum(), len(y) - y.sum()
-    area: np.ndarray = (ranks[:, y == 1].sum(axis=1) - positive * (positive + 1) / 2) / (
-        positive * negative
-    )
-    return area
+    steps = np.round(scores / np.where(span > 0, span, 1.0) / TIE)
+    ranks = rankdata(steps, axis=1)
+    positive = y.sum()
+    negative = len(y) - positive
+    # Mann and Whitney: the positives' ranks, less their sum if every positive came lowest, count
+    # the pairs in the right order.
+    right = ranks[:, y == 1].sum(axis=1) - positive * (positive + 1) / 2
+    return np.asarray(right / (positive * negative))
 
 
 BATCHES = 5
@@ -637,10 +677,12 @@ def roi(options: Options) -> Result:
         options.out / "features",
         ExecutionOptions(options.jobs),
     )
-    table, cohort = aggregated.table, "Simulated cohort" if aggregated.simulated else "Cohort"
-    truth = table.labels["truth"].to_numpy(float)
-    histology = bool(np.isfinite(truth).any())
-    y = truth if histology else np.where(np.isfinite(table.y), table.y > 0.5, np.nan)
+    table = aggregated.table
+    cohort = "Simulated cohort" if aggregated.simulated else "Cohort"
+    y = table.labels["truth"].to_numpy(float)
+    histology = bool(np.isfinite(y).any())
+    if not histology:
+        y = np.where(np.isfinite(table.y), table.y > 0.5, np.nan)
     if options.shuffled:
         y = np.random.default_rng(options.first_seed).permutation(y)
     return compare_losses(table.X, y, table.groups, options, cohort, histology)
@@ -674,22 +716,27 @@ def compare_losses(
         Whether ``y`` is histology; else it is the readers' consensus above .5. Only for the text.
     """
     with_truth = np.isfinite(y)
-    X, y, patients = X[with_truth].reset_index(drop=True), y[with_truth], patients[with_truth]
+    X = X[with_truth].reset_index(drop=True)
+    y = y[with_truth]
+    patients = patients[with_truth]
     batches = options.repeats or BATCHES
     batch = np.unique(patients, return_inverse=True)[1] % batches
     # A batch of one class has no AUC.
     usable = [b for b in range(batches) if len(np.unique(y[batch == b])) == 2]
     # Tested on the first of a pair, learned without either: (b, b) is batch b itself, the others
     # choose its grid point by models that saw no label of b.
-    pairs = [(a, b) for b in usable for a in usable]
-    work = (delayed(_one_batch)(X, y, batch == a, (batch == a) | (batch == b)) for a, b in pairs)
+    pairs = []
+    work = []
+    for b in usable:
+        for a in usable:
+            pairs.append((a, b))
+            work.append(delayed(_one_batch)(X, y, batch == a, (batch == a) | (batch == b)))
     tested = dict(zip(pairs, Parallel(n_jobs=options.jobs)(work), strict=True))
-    chosen = [tested[b, b] for b in usable]
     summary = pd.DataFrame([_row(method, tested, usable) for method in METHODS])
-    maps = {
-        m: np.mean([measures[m] for measures in chosen], axis=0).tolist()
-        for m in ("SSLROC1", "SSLROC2")
-    }
+    maps = {}
+    for method in ("SSLROC1", "SSLROC2"):
+        grids = [tested[b, b][method] for b in usable]
+        maps[method] = np.mean(grids, axis=0).tolist()
     return Result.of_words(
         _TABLES["words"]["regions"],
         {"AUC of the eight methods": summary},
@@ -712,10 +759,10 @@ def _row(
     method: str, tested: dict[tuple[int, int], dict[str, np.ndarray]], batches: list[int]
 ) -> dict[str, object]:
     grid = np.array([tested[b, b][method] for b in batches])
-    chosen = [
-        int(np.mean([tested[a, b][method] for a in batches if a != b], axis=0).argmax())
-        for b in batches
-    ]
+    chosen = []
+    for b in batches:
+        others = [tested[a, b][method] for a in batches if a != b]
+        chosen.append(int(np.mean(others, axis=0).argmax()))
     values = grid[np.arange(len(grid)), chosen]
     return {
         "method": method,
@@ -730,15 +777,17 @@ def _one_batch(
     X: pd.DataFrame, y: np.ndarray, new: np.ndarray, left_out: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Return the AUC of every method and grid point on new rows, learned without ``left_out``."""
-    train, test = np.flatnonzero(~left_out), np.flatnonzero(new)
+    train = np.flatnonzero(~left_out)
+    test = np.flatnonzero(new)
     rows = encode(X, train)
     width = np.percentile(pdist(rows[train]), WIDTH_PERCENTILE)
     split = Split(rows[train], y[train], rows[test], float(1.0 / (2.0 * width**2)))
+    by_method = {}
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore")  # grids reach where solvers complain
-        return {
-            name: aucs(y[test], scores(split, grid)) for name, (grid, scores) in METHODS.items()
-        }
+        for name, (grid, scores) in METHODS.items():
+            by_method[name] = aucs(y[test], scores(split, grid))
+    return by_method
 
 
 def _bars(summary: pd.DataFrame) -> Figure:
