@@ -88,12 +88,17 @@ def find_regions(
         When a study has two of: label map, lesion mask, DICOM objects. For regions that are not
         sound or not of this patient.
     """
-    label_map, lesion = study.beside(rules.rois), study.beside(rules.lesion)
-    objects = [(path, read_dataset(path)) for path in study.objects]
-    # An object that this project sent to the archive is a result, not an annotation.
-    drawn = [(p, d) for p, d in objects if d.get("ManufacturerModelName") != OWN_MODEL_NAME]
-    sources = [p.name for p in (label_map, lesion) if p]
-    sources += ["DICOM SEG or RTSTRUCT"] if drawn else []
+    label_map = study.beside(rules.rois)
+    lesion = study.beside(rules.lesion)
+    drawn = []
+    for path in study.objects:
+        dataset = read_dataset(path)
+        # An object that this project sent to the archive is a result, not an annotation.
+        if dataset.get("ManufacturerModelName") != OWN_MODEL_NAME:
+            drawn.append((path, dataset))
+    sources = [path.name for path in (label_map, lesion) if path]
+    if drawn:
+        sources.append("DICOM SEG or RTSTRUCT")
     if len(sources) > 1:
         problem = f"the study has {len(sources)} sources of ROIs: {', '.join(sources)}"
         raise CadError(problem, file=study.top, hint="keep the one that counts beside the series")
@@ -118,13 +123,13 @@ def find_regions(
                 "the points of a table, not drawn lesions; malignant means clinically significant"
             )
     # Whatever a person drew or marked goes before a detector, which nobody has looked at.
-    if labelled is None and rules.detector and (path := study.beside(rules.detector.file)):
-        labelled = detected(path, rules.detector, notes)
-    if labelled is None:
-        return None
-    return with_zones(
-        labelled, study.beside(rules.zones.file) if rules.zones else None, rules.zones
-    )
+    if labelled is None and rules.detector:
+        detector_map = study.beside(rules.detector.file)
+        if detector_map:
+            labelled = detected(detector_map, rules.detector, notes)
+    if labelled is None or rules.zones is None:
+        return labelled
+    return with_zones(labelled, study.beside(rules.zones.file), rules.zones)
 
 
 def _from_objects(
@@ -138,8 +143,10 @@ def _from_objects(
         raise CadError(
             "SEG or RTSTRUCT objects but no T2 or ADC series to draw them on", file=objects[0][0]
         )
-    head, grid = reference.first, reference.grid
-    named: list[tuple[str, DrawnRegion]] = []
+    head = reference.first
+    grid = reference.grid
+    names: list[str] = []
+    drawn_regions: list[DrawnRegion] = []
 
     def wanted(name: str) -> bool:
         return re.fullmatch(rules.roi_name, name.strip()) is not None
@@ -156,12 +163,16 @@ def _from_objects(
             error.roi = ""  # its name is free text; the file says which one it is
             raise
         notes += remarks
-        named += [(roi_id, r) for r in regions if (roi_id := _roi_id(r, rules))]
-    if not named:
+        for region in regions:
+            roi_id = _roi_id(region, rules)
+            if roi_id:
+                names.append(roi_id)
+                drawn_regions.append(region)
+    if not names:
         notes.append("no segment or contour has a name that the rules call a ROI")
         return None
-    ids = _neutral([roi_id for roi_id, _ in named], rules, notes)
-    labels, rois = _label_map(list(zip(ids, [region for _, region in named], strict=True)), grid)
+    ids = _neutral(names, rules, notes)
+    labels, rois = _label_map(list(zip(ids, drawn_regions, strict=True)), grid)
     return Labelled(labels, rois, head.frame_uid)
 
 
@@ -172,18 +183,29 @@ def _neutral(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
     """
     if rules.labels != "pseudonym":
         return ids
-    unchanged = {i for i in ids if _SMALL_NUMBER.fullmatch(i) or i in rules.roi_ids}
-    free = (str(n) for n in range(1, 2 * len(ids) + 1) if str(n) not in unchanged)
-    neutral = [i if i in unchanged else next(free) for i in ids]
-    replaced = sum(old != new for old, new in zip(ids, neutral, strict=True))
+    unchanged = {name for name in ids if _SMALL_NUMBER.fullmatch(name) or name in rules.roi_ids}
+    neutral = []
+    number = 0
+    replaced = 0
+    for name in ids:
+        if name in unchanged:
+            neutral.append(name)
+            continue
+        number += 1
+        while str(number) in unchanged:
+            number += 1
+        neutral.append(str(number))
+        replaced += 1
     if replaced:
         notes.append(f"{replaced} ROI names replaced by numbers: names are free text")
     return neutral
 
 
 def _series_grid(study: SourceStudy, uid: str) -> Volume | None:
-    frames = [f for f in study.slices if f.series_uid == uid]
-    return stacks_of(frames)[0].grid if frames else None
+    frames = [frame for frame in study.slices if frame.series_uid == uid]
+    if not frames:
+        return None
+    return stacks_of(frames)[0].grid
 
 
 def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) -> Labelled:
@@ -209,9 +231,13 @@ def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) ->
     rois = []
     for roi in labelled.rois:
         values = _values_in(path, labelled.labels, roi.label)
-        counts = {name: int((values == value).sum()) for value, name in rule.values.items()}
+        counts: dict[str, int] = {}
+        for value, name in rule.values.items():
+            counts[name] = int((values == value).sum())
         zone = max(counts, key=lambda name: counts[name])
-        rois.append(replace(roi, zone=zone if counts[zone] else "n/a"))
+        if counts[zone] == 0:
+            zone = "n/a"
+        rois.append(replace(roi, zone=zone))
     return replace(labelled, rois=rois)
 
 
@@ -220,7 +246,9 @@ def _values_in(path: Path, labels: Volume, label: int) -> np.ndarray:
     zones = whole_numbers(path)
     points = labels.index_to_patient(np.argwhere(labels.array == label)[:, ::-1])
     index = np.round(zones.patient_to_index(points)).astype(int)
-    x, y, z = index[((index >= 0) & (index < np.array(zones.shape[::-1]))).all(axis=1)].T
+    size = np.array(zones.shape[::-1])
+    inside = ((index >= 0) & (index < size)).all(axis=1)
+    x, y, z = index[inside].T
     return np.asarray(zones.array[z, y, x])
 
 
@@ -233,15 +261,20 @@ def _findings(
     if rule is None or path is None:
         return None
     table = read_rows(path, ("ProxID", "fid", "pos"))
-    rows = _distinct([row for row in table if row["ProxID"] == study.patient_id], path, notes)
+    of_patient = [row for row in table if row["ProxID"] == study.patient_id]
+    rows = _distinct(of_patient, path, notes)
+    points = []
     with reading(path, "not a table of findings"):
-        points = [np.array([float(v) for v in row["pos"].split()]).reshape(3) for row in rows]
+        for row in rows:
+            coordinates = [float(text) for text in row["pos"].split()]
+            points.append(np.array(coordinates).reshape(3))
     if not rows:
         return None
     z, y, x = np.indices(grid.shape)
     places = grid.index_to_patient(np.stack([x, y, z], axis=-1))
     labels = np.zeros(grid.shape, np.uint16)
-    ids = _neutral(_unique([whole_cell(row["fid"]) for row in rows], notes), rules, notes)
+    names = _unique([whole_cell(row["fid"]) for row in rows], notes)
+    ids = _neutral(names, rules, notes)
     rois = []
     for label, (row, point) in enumerate(zip(rows, points, strict=True), start=1):
         inside = np.linalg.norm(places - point, axis=-1) <= rule.radius
@@ -252,33 +285,37 @@ def _findings(
         # Balls of two near findings may overlap: a voxel belongs to one region.
         labels[inside & (labels == 0)] = label
         histology, isup = _significant(_truth_of(row.get("ClinSig", ""), notes))
-        # PROSTATEx writes AS for the anterior stroma, AFS in PI-RADS v2.1.
-        zone = {"AS": "AFS"}.get(row.get("zone", ""), row.get("zone", ""))
-        zone = zone if zone in _ZONES else "n/a"
+        zone = row.get("zone", "")
+        if zone == "AS":  # so PROSTATEx calls the anterior stroma, AFS in PI-RADS v2.1
+            zone = "AFS"
+        elif zone not in _ZONES:
+            zone = "n/a"
         rois.append(Roi(ids[label - 1], label, zone, histology, isup))
     return Labelled(grid.with_array(labels), rois)
 
 
 def _findings_table(study: SourceStudy, name: str) -> Path | None:
     """Return a table of findings: in the study's own tree, else beside the archives it came in."""
-    inside = next(study.top.rglob(name), None)
-    if inside is not None:
-        return inside
-    beside = (folder / name for folder in study.tables)
-    return next((path for path in beside if path.is_file()), None)
+    for path in study.top.rglob(name):
+        return path
+    for folder in study.tables:
+        path = folder / name
+        if path.is_file():
+            return path
+    return None
 
 
 def _distinct(rows: list[dict[str, str]], path: Path, notes: list[str]) -> list[dict[str, str]]:
     """Return findings without those that are listed twice, which must say the same."""
-    distinct: list[dict[str, str]] = []
+    distinct: dict[tuple[str, ...], dict[str, str]] = {}
     for row in rows:
-        place = (whole_cell(row["fid"]), row["pos"].split())
-        alike = [r for r in distinct if (whole_cell(r["fid"]), r["pos"].split()) == place]
-        if not alike:
-            distinct.append(row)
+        place = (whole_cell(row["fid"]), *row["pos"].split())
+        first = distinct.setdefault(place, row)
+        if first is row:
             continue
-        first = (alike[0].get("zone", ""), alike[0].get("ClinSig", ""))
-        if first != (row.get("zone", ""), row.get("ClinSig", "")):
+        same_zone = first.get("zone", "") == row.get("zone", "")
+        same_significance = first.get("ClinSig", "") == row.get("ClinSig", "")
+        if not (same_zone and same_significance):
             raise CadError(
                 f"finding {row['fid']} at {row['pos']} mm is listed twice, with different zone or "
                 "ClinSig",
@@ -287,7 +324,7 @@ def _distinct(rows: list[dict[str, str]], path: Path, notes: list[str]) -> list[
                 hint="keep the row that is right",
             )
         notes.append(f"finding {row['fid']} is listed twice in {path.name}: taken once")
-    return distinct
+    return list(distinct.values())
 
 
 def _unique(ids: list[str], notes: list[str]) -> list[str]:
@@ -338,9 +375,15 @@ def _roi_id(region: DrawnRegion, rules: ImportRules) -> str | None:
     match = re.fullmatch(rules.roi_name, region.name.strip())
     if not match:
         return None
-    text = match.groupdict().get("id") or (match.group(1) if match.groups() else match.group(0))
+    text = match.groupdict().get("id")
+    if not text:
+        text = match.group(1) if match.groups() else match.group(0)
     clean = re.sub(r"[^\w.-]+", "_", text.strip()).strip("_")
-    return f"{clean}_{region.number}" if clean and region.number else clean or None
+    if not clean:
+        return None
+    if region.number:
+        return f"{clean}_{region.number}"
+    return clean
 
 
 def whole_numbers(path: Path) -> Volume:
@@ -405,10 +448,12 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
 
     volume = read_image(path)
     values = volume.array
-    if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
+    are_shares = np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1
+    if not are_shares:
         values = np.minimum(whole_numbers(path).array, 1)
     labels, count = ndimage.label(values >= rule.threshold, structure=np.ones((3, 3, 3)))
-    sizes = np.bincount(labels.ravel(), minlength=count + 1) * float(np.prod(volume.spacing))
+    voxel = float(np.prod(volume.spacing))
+    sizes = np.bincount(labels.ravel(), minlength=count + 1) * voxel
     large = [label for label in range(1, count + 1) if sizes[label] >= rule.least]
     order = np.zeros(count + 1, np.uint16)
     order[large] = np.arange(1, len(large) + 1)
@@ -449,33 +494,45 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
         lesion.
     """
     rule = rules.outlines
-    drawn = _drawn(top, patient_id, rule, notes) if rule else None
-    if rule is None or drawn is None:
+    if rule is None:
+        return None
+    drawn = _drawn(top, patient_id, rule, notes)
+    if drawn is None:
         return None
     rows = _listed_rows(top, patient_id, [roi.roi_id for roi in drawn.rois], rule, notes)
-    rois, scores = [], []
+    rois = []
+    scores: list[dict[str, str]] = []
     for roi in drawn.rois:
-        of = rows.get(roi.roi_id, [])
+        of_lesion = rows.get(roi.roi_id, [])
         try:
-            histology, isup = _tissue_of(of, rule, notes)
+            histology, isup = _tissue_of(of_lesion, rule, notes)
         except CadError as error:
             raise error.at(file=top / str(rule.table), roi=roi.roi_id) from None
         if rule.template and rule.template_zones:
             histology, isup = _template_of(top, patient_id, drawn.labels, roi, rule, notes)
         rois.append(replace(roi, histology=histology, isup=isup))
-        for row in of if rule.score_column else ():
-            reader = row[rule.reader_column] if rule.reader_column else ""
+        for row in of_lesion:
+            if not rule.score_column or row[rule.score_column] in _NO_SCORE:
+                continue
             scores.append(
                 {
                     "patient_id": patient_id,
                     "roi_id": roi.roi_id,
                     "scale": rules.scale,
-                    "reader_id": reader or next(iter(rules.readers), FIRST_READER),
-                    "score": row[str(rule.score_column)],
+                    "reader_id": _reader_of(row, rule, rules),
+                    "score": row[rule.score_column],
                 }
             )
-    given = tuple(row for row in scores if row["score"] not in _NO_SCORE)
-    return replace(drawn, rois=rois, scores=given)
+    return replace(drawn, rois=rois, scores=tuple(scores))
+
+
+def _reader_of(row: dict[str, str], rule: OutlinesRule, rules: ImportRules) -> str:
+    """Return who gave the score of a row: as it says, else the first reader of the rules."""
+    if rule.reader_column and row[rule.reader_column]:
+        return row[rule.reader_column]
+    if rules.readers:
+        return rules.readers[0]
+    return FIRST_READER
 
 
 def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> Labelled | None:
@@ -489,26 +546,32 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
                 return _labelled(path)
             notes.append(f"{path.name} holds no lesion")
             return None
-        named = {roi: [path for other, path in drawn if other == roi] for roi, _ in drawn}
+        named: dict[str, list[Path]] = {}
+        for roi_id, path in drawn:
+            named.setdefault(roi_id, []).append(path)
         # An entry that comes earlier in the rule has named the lesion already.
         masks = named | masks
     if not masks:
         return None
-    grid = whole_numbers(next(iter(masks.values()))[0])
-    labels, rois = np.zeros(grid.shape, np.uint16), []
+    first = next(iter(masks))
+    grid = whole_numbers(masks[first][0])
+    labels = np.zeros(grid.shape, np.uint16)
+    rois = []
+    count = 0
     for label, (roi_id, paths) in enumerate(sorted(masks.items()), start=1):
+        count += len(paths)
         votes = [resample_mask(whole_numbers(path), grid).array for path in paths]
         inside = np.mean(votes, axis=0) >= 0.5
         free = inside & (labels == 0)
         # Less than half of it is left: its grade would be that of a lesion nobody sees.
         if 2 * free.sum() <= inside.sum():
-            problem = (
-                "the mask is empty" if not inside.any() else "another lesion covers half of it"
-            )
+            problem = "another lesion covers half of it"
+            if not inside.any():
+                problem = "the mask is empty"
             raise CadError(problem, file=paths[0], roi=roi_id)
         labels[free] = label
         rois.append(Roi(roi_id, label))
-    notes.append(f"{len(rois)} lesions from {sum(map(len, masks.values()))} masks")
+    notes.append(f"{len(rois)} lesions from {count} masks")
     return Labelled(grid.with_array(labels), rois)
 
 
@@ -524,8 +587,9 @@ def outlined_gland(top: Path, patient_id: str, rule: OutlinesRule) -> Path | Non
     rule : OutlinesRule
         Its ``gland`` is the pattern of the mask's path below ``top``.
     """
-    files = files_of(top, rule.gland, patient_id) if rule.gland else iter(())
-    return next((path for _, path in files), None)
+    if not rule.gland:
+        return None
+    return _first_file(top, rule.gland, patient_id)
 
 
 def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) -> int | None:
@@ -548,13 +612,18 @@ def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) 
         The SeriesNumber; None for another modality, or where no table lists the patient.
     """
     column = {"t2w": "T2", "adc": "ADC"}.get(modality)
-    path = top / rules.outlines.images if rules.outlines and rules.outlines.images else None
-    if column is None or path is None or not path.is_file():
+    if column is None or not rules.outlines or not rules.outlines.images:
+        return None
+    path = top / rules.outlines.images
+    if not path.is_file():
         return None
     # 7a and .nii.gz are the names of files that once lay there.
     name = re.compile(re.escape(patient_id) + r"_.*_(\d+)[a-z]?(\.nii)?(\.gz)?")
-    cells = (name.fullmatch(row[column]) for row in read_rows(path, ("T2", "ADC")))
-    return next((int(match[1]) for match in cells if match), None)
+    for row in read_rows(path, ("T2", "ADC")):
+        match = name.fullmatch(row[column])
+        if match:
+            return int(match[1])
+    return None
 
 
 def files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path]]:
@@ -583,6 +652,13 @@ def files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path
             yield match.groupdict().get("roi", ""), path
 
 
+def _first_file(top: Path, place: str, patient_id: str) -> Path | None:
+    """Return the first of a patient's files that a rule names; None where there is none."""
+    for _, path in files_of(top, place, patient_id):
+        return path
+    return None
+
+
 def _listed_rows(
     top: Path, patient_id: str, roi_ids: list[str], rule: OutlinesRule, notes: list[str]
 ) -> dict[str, list[dict[str, str]]]:
@@ -590,34 +666,38 @@ def _listed_rows(
     if rule.table is None:
         return {}
     path = top / rule.table
-    if not path.is_file() and (book := path.with_suffix(".xlsx")).is_file():
+    book = path.with_suffix(".xlsx")
+    if not path.is_file() and book.is_file():
         raise CadError(
             "an Excel workbook is not read",
             file=book,
             hint=f"save its sheet as CSV (UTF-8) beside it: {path.name}",
         )
     columns = (rule.truth_column, rule.grade_column, rule.score_column, rule.reader_column)
-    table = read_rows(path, (*rule.key, *filter(None, columns)))
+    named_columns = [column for column in columns if column]
+    table = read_rows(path, (*rule.key, *named_columns))
 
-    def of(roi_id: str) -> list[dict[str, str]]:
-        key = {
-            column: text.replace("{patient}", patient_id).replace("{roi}", roi_id)
-            for column, text in rule.key.items()
-        }
-        named = [r for r in table if all(_same_id(r[c], text) for c, text in key.items())]
-        if not named:
-            wanted = ", ".join(f"{column} = {text!r}" for column, text in key.items())
-            raise CadError(f"no row {wanted}", file=path, roi=roi_id)
-        return named
+    def rows_of(roi_id: str) -> list[dict[str, str]]:
+        rows = table
+        wanted = []
+        for column, template in rule.key.items():
+            text = template.replace("{patient}", patient_id).replace("{roi}", roi_id)
+            rows = [row for row in rows if _same_id(row[column], text)]
+            wanted.append(f"{column} = {text!r}")
+        if not rows:
+            raise CadError(f"no row {', '.join(wanted)}", file=path, roi=roi_id)
+        return rows
 
     if any("{roi}" in text for text in rule.key.values()):
-        return {roi_id: of(roi_id) for roi_id in roi_ids}
-    scored = [row for row in of("") if row.get(str(rule.score_column)) not in _NO_SCORE]
-    numbered = {str(number): [row] for number, row in enumerate(scored, start=1)}
+        return {roi_id: rows_of(roi_id) for roi_id in roi_ids}
+    numbered: dict[str, list[dict[str, str]]] = {}
+    for row in rows_of(""):
+        if row.get(str(rule.score_column)) not in _NO_SCORE:
+            numbered[str(len(numbered) + 1)] = [row]
     if set(numbered) != set(roi_ids):
         notes.append(
-            f"{path.name} has {len(scored)} scores, the map lesions {', '.join(roi_ids)}: a score "
-            "without a lesion is left out, a lesion without one waits for it"
+            f"{path.name} has {len(numbered)} scores, the map lesions {', '.join(roi_ids)}: a "
+            "score without a lesion is left out, a lesion without one waits for it"
         )
     return numbered
 
@@ -652,8 +732,12 @@ def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str])
     """Return histology and grade of a lesion by its rows; a grade 1 is no benign tissue."""
     outcomes: set[tuple[str, str]] = set()
     for row in rows:
-        grade = whole_cell(row[rule.grade_column]) if rule.grade_column else ""
-        tissue = _truth_of(row[rule.truth_column], notes) if rule.truth_column else None
+        grade = ""
+        if rule.grade_column:
+            grade = whole_cell(row[rule.grade_column])
+        tissue = None
+        if rule.truth_column:
+            tissue = _truth_of(row[rule.truth_column], notes)
         if grade in ("1", "2", "3", "4", "5"):
             insignificant = rule.truth_means == "significant" and grade == "1"
             contradicted = tissue == "benign" and grade != "1"
@@ -671,7 +755,9 @@ def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str])
     if len(outcomes) > 1:
         tissues = [grade_words(grade) or histology for histology, grade in sorted(outcomes)]
         raise CadError(f"its rows say different tissue: {', '.join(tissues)}")
-    return next(iter(outcomes), ("n/a", "n/a"))
+    if not outcomes:
+        return "n/a", "n/a"
+    return outcomes.pop()
 
 
 def _template_of(
@@ -682,28 +768,48 @@ def _template_of(
     Malignant with the highest grade where one of them had cancer, benign where all were sampled and
     none had.
     """
-    places = (str(rule.template), str(rule.template_zones))
-    paths = [next(files_of(top, place, patient_id), None) for place in places]
-    if None in paths:
-        absent = places[paths.index(None)].replace("{patient}", patient_id)
-        note = f"no tissue by template: {absent} is not there"
-        notes.extend([] if note in notes else [note])
-        return "n/a", "n/a"
-    (_, report), (_, zones) = (file for file in paths if file)
+    files = []
+    for place in (str(rule.template), str(rule.template_zones)):
+        path = _first_file(top, place, patient_id)
+        if path is None:
+            absent = place.replace("{patient}", patient_id)
+            note = f"no tissue by template: {absent} is not there"
+            if note not in notes:
+                notes.append(note)
+            return "n/a", "n/a"
+        files.append(path)
+    report, zones = files
     values, counts = np.unique(_values_in(zones, labels, roi.label), return_counts=True)
-    held = values[(values > 0) & (counts >= _TENTH * (labels.array == roi.label).sum())]
+    voxels = (labels.array == roi.label).sum()
+    held = values[(values > 0) & (counts >= _TENTH * voxels)]
+    by_zone: dict[float, list[dict[str, str]]] = {float(zone): [] for zone in held}
     with reading(report, "not a table of template biopsies"):
-        table = read_rows(report, _TEMPLATE)
-        numbers = [float(row["zone_id"] or "nan") for row in table]
-    of = [[r for r, number in zip(table, numbers, strict=True) if number == zone] for zone in held]
-    cancer = [row for rows in of for row in rows if whole_cell(row["zprescancer"]) == "1"]
+        for row in read_rows(report, _TEMPLATE):
+            zone = float(row["zone_id"] or "nan")
+            if zone in by_zone:
+                by_zone[zone].append(row)
+    cancer = False
+    highest = 0
+    sampled = []
+    for rows in by_zone.values():
+        sampled.append(any(whole_cell(row["samtaken"]) == "1" for row in rows))
+        for row in rows:
+            if whole_cell(row["zprescancer"]) == "1":
+                cancer = True
+                highest = max(highest, _zone_grade(row))
     if cancer:
-        # A column with empty cells comes with its whole numbers as 4.0.
-        sums = ("+".join(whole_cell(row[c]) for c in _TEMPLATE[3:]) for row in cancer)
-        grades = [grade for text in sums if (grade := gleason_grade(text))]
-        return "malignant", str(max(grades)) if grades else "n/a"
-    sampled = [any(whole_cell(row["samtaken"]) == "1" for row in rows) for rows in of]
-    return ("benign" if sampled and all(sampled) else "n/a"), "n/a"
+        return "malignant", str(highest) if highest else "n/a"
+    if sampled and all(sampled):
+        return "benign", "n/a"
+    return "n/a", "n/a"
+
+
+def _zone_grade(row: dict[str, str]) -> int:
+    """Return the grade of a zone's biopsies, 0 where none is stated."""
+    # A column with empty cells comes with its whole numbers as 4.0.
+    primary = whole_cell(row["zprimgleason"])
+    secondary = whole_cell(row["zsecondgleason"])
+    return gleason_grade(f"{primary}+{secondary}") or 0
 
 
 def gleason_grade(text: str) -> int | None:
@@ -729,10 +835,16 @@ def gleason_grade(text: str) -> int | None:
     match = re.fullmatch(r"([0-5])\+([0-5])", text)
     if match is None:
         return None
-    # ISUP 2014: 3+4 is grade 2 and 4+3 grade 3, although both sums are 7.
-    first, second = int(match[1]), int(match[2])
-    high = {7: 3 if first == 4 else 2, 8: 4, 9: 5, 10: 5}
-    return high.get(first + second, 1) if first + second else 0
+    first = int(match[1])
+    total = first + int(match[2])
+    if total == 0:
+        return 0
+    if total <= 6:
+        return 1
+    if total == 7:
+        # ISUP 2014: 3+4 is grade 2 and 4+3 grade 3, although both sums are 7.
+        return 3 if first == 4 else 2
+    return 4 if total == 8 else 5
 
 
 def grade_lesions(grades: Volume) -> Labelled:
