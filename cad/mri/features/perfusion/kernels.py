@@ -79,6 +79,19 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
         Times of the frames, and the plasma input.
     h, g : ndarray, shape (n_times,)
         Written in place: the integral (mM min) and its derivative by k.
+
+    Examples
+    --------
+    A constant input at the rate 1/min gives 1 - exp(-t), and its slope (1 + t) exp(-t) - 1:
+
+    >>> import numpy as np
+    >>> minutes = np.array([0.0, 1.0, 2.0])
+    >>> grid = Grid(minutes, np.diff(minutes), np.ones(3), np.arange(3))
+    >>> integral = np.zeros(3)
+    >>> slope = np.zeros(3)
+    >>> convolve(1.0, grid, integral, slope)
+    >>> integral.round(3).tolist(), slope.round(3).tolist()
+    ([0.0, 0.632, 0.865], [0.0, -0.264, -0.594])
     """
     _, dt, plasma, frame_index = grid
     # The integral up to a sample decays by exp(-k dt) and gains its own step: one pass, no
@@ -159,6 +172,24 @@ def curve_and_slopes(
         Written in place: the derivative by each parameter.
     h, g : ndarray, shape (n_times,)
         Work space, overwritten.
+
+    Examples
+    --------
+    The slope by Ktrans says what a small step of Ktrans does to the curve:
+
+    >>> import numpy as np
+    >>> minutes = np.array([0.0, 1.0, 2.0])
+    >>> grid = Grid(minutes, np.diff(minutes), np.ones(3), np.arange(3))
+    >>> curve = np.zeros(3)
+    >>> slopes = np.zeros((3, 3))
+    >>> stepped = np.zeros(3)
+    >>> work = np.zeros((2, 3))
+    >>> curve_and_slopes(TOFTS, np.array([0.21, 0.4, 0.0]), grid, stepped, slopes, *work)
+    >>> curve_and_slopes(TOFTS, np.array([0.20, 0.4, 0.0]), grid, curve, slopes, *work)
+    >>> curve.round(3).tolist()
+    [0.0, 0.157, 0.253]
+    >>> np.allclose(stepped, curve + 0.01 * slopes[0], atol=1e-3)
+    True
     """
     if model == BRIX:
         _brix_curve(p, grid.times, f, jac)
@@ -195,6 +226,18 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
         Used in place of a smaller ve.
     out : ndarray, shape (n_voxels, n_times)
         Written in place: the curves.
+
+    Examples
+    --------
+    A constant input, and ve = 0.4: the first voxel fills at kep = 0.5/min, the second does not.
+
+    >>> import numpy as np
+    >>> minutes = np.array([0.0, 1.0, 2.0])
+    >>> grid = Grid(minutes, np.diff(minutes), np.ones(3), np.arange(3))
+    >>> curves = np.zeros((2, 3))
+    >>> curve_rows(TOFTS, np.array([[0.2, 0.4, 0.0], [0.0, 0.4, 0.0]]), grid, 1e-3, curves)
+    >>> curves.round(3).tolist()
+    [[0.0, 0.157, 0.253], [0.0, 0.0, 0.0]]
     """
     n_times = out.shape[1]
     h = np.zeros(n_times)
@@ -231,6 +274,17 @@ def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
     -------
     bool
         False where the matrix is singular; ``x`` is then left as it is.
+
+    Examples
+    --------
+    4 x + 2 y = 8 and 2 x + 3 y = 8:
+
+    >>> import numpy as np
+    >>> x = np.zeros(2)
+    >>> solve_small(np.array([[4.0, 2.0], [2.0, 3.0]]), np.array([8.0, 8.0]), 2, x)
+    True
+    >>> x.round(6).tolist()
+    [1.0, 2.0]
     """
     # A = L L', then L z = b and L' x = z. Written out: a call into LAPACK costs more than the whole
     # of a 3 x 3 system.
@@ -279,6 +333,18 @@ def linear_rows(
         time, then the integral of that, both by the trapezoid rule.
     out : ndarray, shape (n_voxels, 3)
         Written in place: coefficients of the rows; NaN where the system is singular.
+
+    Examples
+    --------
+    A curve that rises by 0.2 and loses half of itself a minute is 0.2 t - 0.5 times its integral:
+
+    >>> import numpy as np
+    >>> minutes = np.arange(0.0, 5.0, 0.1)
+    >>> curve = 0.4 * (1.0 - np.exp(-0.5 * minutes))
+    >>> coefficients = np.zeros((1, 3))
+    >>> linear_rows(minutes[None], curve[None], minutes, 2, coefficients)
+    >>> coefficients.round(3).tolist()
+    [[0.2, -0.5, 0.0]]
     """
     n_voxels, n_times = curves.shape
     n_fixed = design.shape[0]
@@ -357,6 +423,20 @@ def refine_rows(
         Times of the frames, and the plasma input.
     converged : ndarray, shape (n_voxels,)
         Written in place: 1 where step or gain fell below 1e-7.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> minutes = np.arange(6.0)
+    >>> grid = Grid(minutes, np.diff(minutes), np.ones(6), np.arange(6))
+    >>> curve = 0.4 * (1.0 - np.exp(-0.5 * minutes))  # Ktrans 0.2/min, ve 0.4
+    >>> parameters = np.array([[0.1, 0.6, 0.0]])
+    >>> converged = np.zeros(1, np.uint8)
+    >>> lower = np.array([0.0, 1e-3, 0.0])
+    >>> upper = np.array([5.0, 1.0, 0.0])
+    >>> refine_rows(TOFTS, curve[None], parameters, lower, upper, grid, converged)
+    >>> parameters.round(3).tolist(), converged.tolist()
+    ([[0.2, 0.4, 0.0]], [1])
     """
     n_voxels, n_times = curves.shape
     n_par = 2 if model == TOFTS else 3
@@ -487,6 +567,24 @@ def fit_tofts_rows(
         is NaN.
     fitted : ndarray, shape (n_voxels, n_times)
         Written in place: model curves, only of voxels that are not ``clipped``.
+
+    Examples
+    --------
+    The linear estimate is Ktrans = 0.2 and -kep = -0.5, so ve is 0.2 / 0.5:
+
+    >>> import numpy as np
+    >>> minutes = np.arange(6.0)
+    >>> grid = Grid(minutes, np.diff(minutes), np.ones(6), np.arange(6))
+    >>> curve = 0.4 * (1.0 - np.exp(-0.5 * minutes))
+    >>> estimate = np.array([[0.2, -0.5, 0.0]])
+    >>> parameters = np.zeros((1, 3))
+    >>> clipped = np.zeros(1, np.uint8)
+    >>> fitted = np.zeros((1, 6))
+    >>> fit_tofts_rows(
+    ...     estimate, curve[None], False, 1e-3, 5.0, grid, parameters, clipped, fitted
+    ... )
+    >>> parameters.round(3).tolist(), clipped.tolist(), np.allclose(fitted, curve)
+    ([[0.2, 0.4, 0.0]], [0], True)
     """
     n_voxels, n_times = curves.shape
     h = np.zeros(n_times)

@@ -175,6 +175,22 @@ def perfusion_maps(
     CadError
         Naming the patient: no dynamic series, no bolus, no baseline frame, empty mask, flip-angle
         images that were asked for and are absent or unusable, a measured input that is none.
+
+    Examples
+    --------
+    The signal of one voxel doubles and that of its neighbour does not change:
+
+    >>> import numpy as np
+    >>> times = np.arange(0.0, 100.0, 5.0)
+    >>> frames = np.full((20, 1, 1, 2), 100.0, np.float32)
+    >>> frames[5:, :, :, 0] = 200.0
+    >>> grid = Volume(frames[0], (1.0, 1.0, 3.0), (0.0, 0.0, 0.0), np.eye(3))
+    >>> study = Study("sub-1", "sub-1", dce=Dynamic(frames, grid, times))
+    >>> result = perfusion_maps(study, PerfusionSettings())
+    >>> result.maps["relative_enhancement"].array.tolist(), result.n_baseline
+    ([[[1.0, 0.0]]], 4)
+    >>> result.notes[1]
+    'tissue T1 fixed at 1.6 s: no flip-angle images'
     """
     with located(patient=study.participant_id):
         if study.dce is None:
