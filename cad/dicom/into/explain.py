@@ -116,29 +116,39 @@ def proposed_rules(
     rules: dict[str, object] = {"name": "my cohort", "site": "my hospital", "labels": "pseudonym"}
     taken: set[str] = set()
     for name, test in _TESTS.items():
-        fitting = [
-            kind
-            for kind, stacks in kinds.items()
-            if kind not in taken and test(stacks[0][0].description, stacks)
-        ]
+        fitting = []
+        for kind, series in kinds.items():
+            if kind not in taken and test(series[0][0].description, series):
+                fitting.append(kind)
         if take and name in take:
             fitting = _decided(name, take[name], fitting, kinds)
-        elif name in _ONE_IMAGE and (rivals := _rivals(fitting, kinds)):
-            undecided[name] = [
-                _candidate(frames, call, pictures) for kind in rivals for frames in kinds[kind]
-            ]
+        elif name in _ONE_IMAGE:
+            rivals = _rivals(fitting, kinds)
+            candidates = []
+            for kind in rivals:
+                candidates += [_candidate(frames, call, pictures) for frames in kinds[kind]]
+            if rivals:
+                undecided[name] = candidates
         if not fitting:
             continue
-        if name != "diffusion":  # one series may hold every b-value
-            taken.update(fitting if name in ("vfa", "dce") else fitting[:1])
+        if name in ("vfa", "dce"):
+            taken.update(fitting)
+        elif name != "diffusion":  # one series may hold every b-value
+            taken.add(fitting[0])
         matches: list[dict[str, object]] = [{"description": _pattern(kind)} for kind in fitting]
         if name == "hbv":
-            matches = [{**matches[0], "b_value": _highest_b(kinds[fitting[0]])}]
+            del matches[1:]
+            matches[0]["b_value"] = _highest_b(kinds[fitting[0]])
         elif name == "diffusion":
-            matches = [{**match, "exclude": "adc"} for match in matches]
-        rules[name] = matches if name != "dce" else _dynamic(matches, kinds[fitting[0]])
+            for match in matches:
+                match["exclude"] = "adc"
+        rules[name] = matches
+        if name == "dce":
+            rules[name] = _dynamic(matches, kinds[fitting[0]])
     if undecided:
-        lines = {name: [each.line for each in series] for name, series in undecided.items()}
+        lines = {}
+        for name, candidates in undecided.items():
+            lines[name] = [candidate.line for candidate in candidates]
         rules = {"undecided": lines, **rules}
     text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=200)
     return Proposal(text, undecided)
@@ -160,15 +170,19 @@ def _decided(
 ) -> list[str]:
     """Return the kind of which a person named a series, and those that no study has beside it."""
     rivals = _rivals(fitting, kinds) or fitting
-    numbers = {frames[0].series_number: kind for kind in rivals for frames in kinds[kind]}
-    if number not in numbers:
-        listed = ", ".join(str(n) for n in sorted(numbers)[:20])
+    kind_of_number = {}
+    for kind in rivals:
+        for frames in kinds[kind]:
+            kind_of_number[frames[0].series_number] = kind
+    if number not in kind_of_number:
+        listed = ", ".join(str(candidate) for candidate in sorted(kind_of_number)[:20])
         raise CadError(f"series {number} could not be {name}", hint=f"candidates: {listed or '-'}")
-    chosen = numbers[number]
-    others = [
-        kind for kind in fitting if kind != chosen and kind not in _rivals([kind, chosen], kinds)
-    ]
-    return [chosen, *others]
+    chosen = kind_of_number[number]
+    decided = [chosen]
+    for kind in fitting:
+        if kind != chosen and kind not in _rivals([kind, chosen], kinds):
+            decided.append(kind)
+    return decided
 
 
 def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
@@ -179,13 +193,20 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
         stacks = stacks_of(frames)
     except CadError as error:
         return Candidate(f"{title}: {error.problem}")
-    images = "; ".join(dict.fromkeys(_image(stack) for stack in stacks[:3]))
-    clock = "" if head.acquisition_time is None else f", taken at {_clock_words(head)}"
-    name = f", {printable(head.sequence_name)}" if head.sequence_name else ""
-    water = _water_of(stacks[0], call) if _ADC.search(head.description) else None
-    brightest = "" if water is None else f", brightest water {water:.0f} (free water at 37 C: 3000)"
-    slices = _slices_of(stacks[-1], call) if pictures else []
-    return Candidate(f"{title}: {images}{name}{clock}{brightest}", slices)
+    images = [_image(stack) for stack in stacks[:3]]
+    different_images = list(dict.fromkeys(images))
+    line = f"{title}: {'; '.join(different_images)}"
+    if head.sequence_name:
+        line += f", {printable(head.sequence_name)}"
+    if head.acquisition_time is not None:
+        line += f", taken at {_clock_words(head)}"
+    if _ADC.search(head.description):
+        water = _water_of(stacks[0], call)
+        if water is not None:
+            line += f", brightest water {water:.0f} (free water at 37 C: 3000)"
+    if not pictures:
+        return Candidate(line)
+    return Candidate(line, _slices_of(stacks[-1], call))
 
 
 def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
@@ -213,8 +234,9 @@ def _slices(stack: Stack) -> list[np.ndarray]:
 
 
 def _clock_words(head: Frame) -> str:
-    seconds = int(head.acquisition_time or 0)
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    minutes, seconds = divmod(int(head.acquisition_time or 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02d}:{minutes:02d}:{seconds:02d}"
 
 
 def _water_of(stack: Stack, call: Call) -> float | None:
@@ -284,7 +306,10 @@ def _is_adc(kind: str, series: list[list[Frame]]) -> bool:
 
 
 def _b_values(series: list[list[Frame]]) -> set[float]:
-    return {f.b_value for frames in series for f in frames if f.b_value is not None}
+    values = set()
+    for frames in series:
+        values |= {frame.b_value for frame in frames if frame.b_value is not None}
+    return values
 
 
 def _highest_b(series: list[list[Frame]]) -> float:
@@ -306,8 +331,11 @@ def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
 def _is_dynamic(kind: str, series: list[list[Frame]]) -> bool:
     if _is_diffusion(kind, series) or _is_adc(kind, series):
         return False
-    many = len(series) >= _MANY and bool(NUMBER.search(series[0][0].description))
-    return many or _stacks(series[0]) >= _MANY or bool(_DYNAMIC.search(kind) and len(series) > 1)
+    if len(series) >= _MANY and NUMBER.search(series[0][0].description):
+        return True
+    if _stacks(series[0]) >= _MANY:
+        return True
+    return len(series) > 1 and _DYNAMIC.search(kind) is not None
 
 
 # The first test that a series passes takes it: five flip angles would pass as the phases of a
@@ -472,7 +500,7 @@ def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Cal
         study.check_patient()
     except CadError as error:
         entry.problems.append(str(error))
-    if rules is not None and not any("t2w" in s.taken_by for s in entry.series):
+    if rules is not None and not any("t2w" in series.taken_by for series in entry.series):
         entry.problems.append("no series is the T2 image by the rules")
     return entry
 
@@ -485,14 +513,18 @@ def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
     try:
         stacks = stacks_of(frames)
         counts = Counter(_image(stack) for stack in stacks)
-        entry.images = [f"{n} of {text}" if n > 1 else text for text, n in counts.items()]
+        for image, count in counts.items():
+            entry.images.append(f"{count} of {image}" if count > 1 else image)
         if len(stacks) > 1:
-            entry.clocks = [f"told apart by {s}" for s in {s.told_apart_by for s in stacks} if s]
+            tags = {stack.told_apart_by for stack in stacks}
+            entry.clocks = [f"told apart by {tag}" for tag in tags if tag]
             entry.clocks.append(_clock_of(stacks))
     except CadError as error:
         entry.problem = error.problem
-    entry.clocks += [c for c in CLOCKS if all(getattr(f, f"{c}_time") is not None for f in frames)]
-    entry.units = sorted({f.real.unit or "not stated" for f in frames})
+    for clock in CLOCKS:
+        if all(getattr(frame, f"{clock}_time") is not None for frame in frames):
+            entry.clocks.append(clock)
+    entry.units = sorted({frame.real.unit or "not stated" for frame in frames})
     if rules is not None:
         for name in _RULES:
             _judge(entry, frames, name, rules)
@@ -500,11 +532,14 @@ def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
 
 
 def _image(stack: Stack) -> str:
-    size = " x ".join(str(n) for n in stack.shape[::-1])
-    spacing = " x ".join(f"{v:.3g}" for v in stack.spacing)
-    b = "" if stack.first.b_value is None else f", b {stack.first.b_value:g}"
-    flip = "" if stack.first.flip_angle is None else f", flip {stack.first.flip_angle:g}"
-    return f"{size} voxels of {spacing} mm{b}{flip}"
+    size = " x ".join(str(count) for count in stack.shape[::-1])
+    spacing = " x ".join(f"{millimetres:.3g}" for millimetres in stack.spacing)
+    text = f"{size} voxels of {spacing} mm"
+    if stack.first.b_value is not None:
+        text += f", b {stack.first.b_value:g}"
+    if stack.first.flip_angle is not None:
+        text += f", flip {stack.first.flip_angle:g}"
+    return text
 
 
 def _clock_of(stacks: list[Stack]) -> str:
@@ -520,7 +555,8 @@ def _judge(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules
     """Note whether a rule takes the series, or all of its conditions but one."""
     near = []
     for index, match in enumerate(rules.matches(name), start=1):
-        misses = min((list(match.misses(frame)) for frame in frames), key=len)
+        misses_of_frames = [list(match.misses(frame)) for frame in frames]
+        misses = min(misses_of_frames, key=len)
         if not misses:
             entry.taken_by.append(name)
             return
@@ -538,19 +574,30 @@ def _object(path: Path, rules: ImportRules | None) -> str:
         if kind == "SEG":
             sequence, name = ("SegmentSequence", "SegmentLabel")
         names = [str(item.get(name, "")) for item in dataset.get(sequence, [])]
-    pattern = rules.roi_name if rules else None
-    texts = [
-        f"{printable(name)!r}"
-        + ("" if pattern is None or re.fullmatch(pattern, name.strip()) else " (not asked for)")
-        for name in names
-    ]
-    return f"{kind} {path.name}: {', '.join(texts) or 'nothing drawn'}"
+    if not names:
+        return f"{kind} {path.name}: nothing drawn"
+    texts = []
+    for name in names:
+        text = f"{printable(name)!r}"
+        if rules and not re.fullmatch(rules.roi_name, name.strip()):
+            text += " (not asked for)"
+        texts.append(text)
+    return f"{kind} {path.name}: {', '.join(texts)}"
 
 
 def _kind(entry: SeriesSeen) -> tuple[object, ...]:
     """Return the text that the phases of one dynamic series share: all but its numbers."""
-    texts = (NUMBER.sub("#", text) for text in (entry.description, *entry.near_misses))
-    return (*texts, entry.image_type, entry.images, entry.taken_by, entry.problem, entry.units)
+    description = NUMBER.sub("#", entry.description)
+    near_misses = [NUMBER.sub("#", text) for text in entry.near_misses]
+    return (
+        description,
+        near_misses,
+        entry.image_type,
+        entry.images,
+        entry.taken_by,
+        entry.problem,
+        entry.units,
+    )
 
 
 def write_rules(

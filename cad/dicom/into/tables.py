@@ -134,10 +134,12 @@ class Tables:
     def _free_ids(self, place: Place, rows: list[Roi]) -> dict[str, str]:
         """Make ROI ids unique in a patient: one that another session has gets the session first."""
         taken = set(self.rois["roi_id"][self.rois["participant_id"] == place.participant_id])
-        return {
-            row.roi_id: f"{place.session_id}.{row.roi_id}" if row.roi_id in taken else row.roi_id
-            for row in rows
-        }
+        free_ids = {}
+        for row in rows:
+            free_ids[row.roi_id] = row.roi_id
+            if row.roi_id in taken:
+                free_ids[row.roi_id] = f"{place.session_id}.{row.roi_id}"
+        return free_ids
 
     def _with_regions(self, place: Place, rows: list[Roi], ids: dict[str, str]) -> Tables:
         if not rows:
@@ -153,9 +155,11 @@ class Tables:
             }
         )
         if any(row.confidence is not None for row in rows):
-            added["confidence"] = [
-                MISSING if row.confidence is None else f"{row.confidence:.4g}" for row in rows
-            ]
+            confidences = []
+            for row in rows:
+                text = MISSING if row.confidence is None else f"{row.confidence:.4g}"
+                confidences.append(text)
+            added["confidence"] = confidences
         if place.session_id:
             added["session_id"] = place.session_id
         return replace(self, rois=_append(self.rois, added))
@@ -171,12 +175,10 @@ class Tables:
         readers = list(rules.readers) or list(self.readers["reader_id"]) or [FIRST_READER]
         asked = set(zip(self.scores["participant_id"], self.scores["roi_id"], strict=True))
         regions = zip(self.rois["participant_id"], self.rois["roi_id"], strict=True)
-        rows = [
-            (*region, reader, rules.scale, MISSING)
-            for region in regions
-            if region not in asked
-            for reader in readers
-        ]
+        rows = []
+        for man, roi in regions:
+            if (man, roi) not in asked:
+                rows += [(man, roi, reader, rules.scale, MISSING) for reader in readers]
         scores = _append(self.scores, pd.DataFrame(rows, columns=_COLUMNS["scores"]))
         named = self._with_readers([row[2] for row in rows], rules)
         return replace(self, scores=scores, readers=named)
@@ -185,39 +187,39 @@ class Tables:
         self, records: list[dict[str, str]], rules: ImportRules, notes: list[str]
     ) -> Tables:
         scores = self.scores
-        key = ["participant_id", "roi_id", "reader_id"]
         given = scores[scores["score"] != MISSING]
-        keys = zip(*(given[column] for column in key), strict=True)
-        have = dict(zip(keys, given["score"], strict=True))
-        added = [r for r in records if tuple(r[column] for column in key) not in have]
-        for r in records:
-            stays = have.get(tuple(r[column] for column in key), MISSING)
-            if MISSING not in (stays, r["score"]) and float(stays) != float(r["score"]):
-                roi, reader = r["roi_id"], r["reader_id"]
+        keys = zip(given["participant_id"], given["roi_id"], given["reader_id"], strict=True)
+        earlier_scores = dict(zip(keys, given["score"], strict=True))
+        added = []
+        for record in records:
+            reader = record["reader_id"]
+            roi = record["roi_id"]
+            score = record["score"]
+            earlier = earlier_scores.get((record["participant_id"], roi, reader))
+            if earlier is None:
+                added.append(record)
+            elif score != MISSING and float(earlier) != float(score):
                 notes.append(
-                    f"reader {reader}'s score of ROI {roi} stays {stays}; the source says "
-                    f"{r['score']}"
+                    f"reader {reader}'s score of ROI {roi} stays {earlier}; the source says {score}"
                 )
         # A template row gives way to the scores it asked for.
-        answered = {(r["participant_id"], r["roi_id"]) for r in added}
-        pairs = list(zip(scores["participant_id"], scores["roi_id"], strict=True))
-        keep = [
-            score != MISSING or pair not in answered
-            for score, pair in zip(scores["score"], pairs, strict=True)
-        ]
+        answered = {(record["participant_id"], record["roi_id"]) for record in added}
+        keep = []
+        for man, roi, score in zip(
+            scores["participant_id"], scores["roi_id"], scores["score"], strict=True
+        ):
+            keep.append(score != MISSING or (man, roi) not in answered)
         scores = _append(
             scores.loc[np.array(keep, bool)], pd.DataFrame(added, columns=_COLUMNS["scores"])
         )
-        readers = self._with_readers([r["reader_id"] for r in added], rules)
+        readers = self._with_readers([record["reader_id"] for record in added], rules)
         return replace(self, scores=scores, readers=readers)
 
     def _with_readers(self, names: list[str], rules: ImportRules) -> pd.DataFrame:
         listed = set(self.readers["reader_id"])
         new = [name for name in dict.fromkeys(names) if name not in listed]
-        added = pd.DataFrame(
-            {"reader_id": new, "expert": ["1" if name in rules.experts else "0" for name in new]}
-        )
-        return _append(self.readers, added)
+        expert = ["1" if name in rules.experts else "0" for name in new]
+        return _append(self.readers, pd.DataFrame({"reader_id": new, "expert": expert}))
 
     def _with_patient(self, place: Place, others: Iterable[Place], rules: ImportRules) -> Tables:
         participants = self.participants.copy()
@@ -253,14 +255,17 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
     list of dict of str to str
         One dict for each row, by name of the column.
     """
-    rows = [{k: row[k].strip() for k in _SCORE_COLUMNS} for row in read_rows(path, _SCORE_COLUMNS)]
+    names = {patient_id, participant, participant.removeprefix("sub-")}
+    rows_of_patient = []
     # Line 1 names the columns.
-    for number, row in enumerate(rows, start=2):
+    for number, cells in enumerate(read_rows(path, _SCORE_COLUMNS), start=2):
+        row = {column: cells[column].strip() for column in _SCORE_COLUMNS}
         for column, cell in row.items():
             if CONTROL.search(cell):
                 raise CadError(f"line {number} has a control character in {column}", file=path)
-    names = {patient_id, participant, participant.removeprefix("sub-")}
-    return [r for r in rows if {r["patient_id"], whole_cell(r["patient_id"])} & names]
+        if row["patient_id"] in names or whole_cell(row["patient_id"]) in names:
+            rows_of_patient.append(row)
+    return rows_of_patient
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -288,7 +293,8 @@ def _score(
     # A source that is imported again names the region as it did at first; the cohort calls it by
     # its session where another session had the id already.
     session_roi = f"{place.session_id}.{row['roi_id']}"
-    roi = session_roi if session_roi in rois else roi
+    if session_roi in rois:
+        roi = session_roi
     if roi not in rois:
         problem = "scores for a ROI that does not exist"
         hint = f"the study has {', '.join(sorted(rois)) or 'no ROI'}"

@@ -71,8 +71,13 @@ def read_b1(path: Path) -> Volume | None:
     level = float(np.median(positive)) if positive.size else 0.0
     # Scanners write the field as a fraction or in percent, often without saying which: the level
     # tells, for no field is a hundredth or a hundred times the stated one.
-    factor = next((f for f in (1.0, 0.01) if LEAST <= level * f <= MOST), None)
-    if factor is None:
+    if LEAST <= level <= MOST:
+        factor = 1.0
+        unit = "fraction"
+    elif LEAST <= level * 0.01 <= MOST:
+        factor = 0.01
+        unit = "percent"
+    else:
         raise CadError(
             f"a map of the transmit field with a median of {level:.3g}: neither a fraction of the "
             f"stated flip angle ({LEAST:g} to {MOST:g}) nor percent of it "
@@ -84,7 +89,7 @@ def read_b1(path: Path) -> Volume | None:
     if stated not in _UNSTATED and _FACTORS.get(stated) != factor:
         raise CadError(
             f"Units {stated!r} of a transmit-field map with a median of {level:.3g}; expected "
-            f"{'percent' if factor < 1 else 'fraction'}",
+            f"{unit}",
             file=sidecar_path(path),
             hint="correct Units (fraction or percent) or the map",
         )
@@ -164,7 +169,8 @@ def diffusion_path(folder: Path, study_id: str, b_value: float) -> Path:
 
     In the file's name ``p`` stands for the decimal point. The file may be absent.
     """
-    return folder / "dwi" / f"{study_id}_acq-b{f'{b_value:g}'.replace('.', 'p')}_dwi.nii.gz"
+    b_in_name = f"{b_value:g}".replace(".", "p")
+    return folder / "dwi" / f"{study_id}_acq-b{b_in_name}_dwi.nii.gz"
 
 
 def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
@@ -204,8 +210,13 @@ def check_study(study: Study) -> list[CadError]:
     A region has an error when none of the study's images can measure it, or when it cannot be a
     lesion: too far outside the gland or the body, or as large as a gland. Nothing is raised.
     """
-    grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
-    return measurable(study, {name: grid for name, grid in grids.items() if grid is not None})[1]
+    grids = {}
+    for modality in MODALITIES:
+        grid = study.grid(modality.name)
+        if grid is not None:
+            grids[modality.short] = grid
+    _, problems = measurable(study, grids)
+    return problems
 
 
 def lost_sidecars(folder: Path) -> list[CadError]:
@@ -219,28 +230,26 @@ def lost_sidecars(folder: Path) -> list[CadError]:
     folder : Path
         Folder of the study.
     """
-    images = [
-        path
-        for kind_folder in sorted(_FOLDERS - {"masks"})
-        for path in sorted((folder / kind_folder).glob("*.nii.gz"))
-        if path.is_file()
-    ]
-    sidecars = [sidecar_path(path) for path in images]
+    images: list[Path] = []
+    for kind_folder in sorted(_FOLDERS - {"masks"}):
+        paths = sorted((folder / kind_folder).glob("*.nii.gz"))
+        images += [path for path in paths if path.is_file()]
     imported = False
-    for sidecar in sidecars:
-        with suppress(CadError, OSError):  # a damaged one is told of where the image is read
-            imported = imported or "StudyInstanceUID" in read_json(sidecar)
-    if not imported:
-        return []
-    return [
-        CadError(
-            f"an image without its sidecar {sidecar.name}",
-            file=image,
-            hint="bring the sidecar back, or remove the patient and import again",
-        )
-        for image, sidecar in zip(images, sidecars, strict=True)
-        if not sidecar.exists()
-    ]
+    problems = []
+    for image in images:
+        sidecar = sidecar_path(image)
+        if not sidecar.exists():
+            problems.append(
+                CadError(
+                    f"an image without its sidecar {sidecar.name}",
+                    file=image,
+                    hint="bring the sidecar back, or remove the patient and import again",
+                )
+            )
+        elif not imported:
+            with suppress(CadError, OSError):  # a damaged one is told of where the image is read
+                imported = "StudyInstanceUID" in read_json(sidecar)
+    return problems if imported else []
 
 
 def lost_images(folder: Path) -> list[CadError]:
@@ -251,16 +260,18 @@ def lost_images(folder: Path) -> list[CadError]:
     folder : Path
         Folder of the study.
     """
-    return [
-        CadError(
-            f"a sidecar without its image {image.name}",
-            file=path,
-            hint="bring the image back, or delete the sidecar",
-        )
-        for path in sorted(folder.glob("*/*.json"))
-        if path.parent.name in _FOLDERS
-        and not (image := path.with_name(path.stem + ".nii.gz")).is_file()
-    ]
+    problems = []
+    for path in sorted(folder.glob("*/*.json")):
+        image = path.with_name(path.stem + ".nii.gz")
+        if path.parent.name in _FOLDERS and not image.is_file():
+            problems.append(
+                CadError(
+                    f"a sidecar without its image {image.name}",
+                    file=path,
+                    hint="bring the image back, or delete the sidecar",
+                )
+            )
+    return problems
 
 
 def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
@@ -279,20 +290,30 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
     read = {*expected_paths, *(folder / "perf").glob(f"{study_id}_flip-*_VFA.nii.gz")}
     read |= set((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
     names = {path.name: path for path in expected_paths}
-    odd = ((p, kind_of(p)) for name in _FOLDERS for p in (folder / name).glob("*"))
-    problems = [
-        CadError(f"{kind} where files are expected: nothing reads it", file=path)
-        for path, kind in sorted(odd)
-        if kind and not path.is_dir()
-    ]
-    images = {m.folder for m in MODALITIES}  # beside masks lie other drawings, which are asked for
-    for path in sorted(p for name in images for p in (folder / name).glob("*.nii*")):
+    problems = []
+    for path in _files_in(folder, _FOLDERS, "*"):
+        kind = kind_of(path)
+        if kind and not path.is_dir():
+            problem = f"{kind} where files are expected: nothing reads it"
+            problems.append(CadError(problem, file=path))
+    # Beside masks lie other drawings, which are asked for.
+    for path in _files_in(folder, {modality.folder for modality in MODALITIES}, "*.nii*"):
         if path in read or kind_of(path):
             continue
+        place = f"anat/{study_id}_T2w.nii.gz"
         closest = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
-        place = names[closest[0]].relative_to(folder) if closest else f"anat/{study_id}_T2w.nii.gz"
+        if closest:
+            place = str(names[closest[0]].relative_to(folder))
         problems.append(CadError("an image that nothing reads", file=path, hint=f"is it {place}?"))
     return problems
+
+
+def _files_in(folder: Path, kind_folders: set[str], pattern: str) -> list[Path]:
+    """Return what matches a pattern in some of a study's folders, sorted."""
+    paths: list[Path] = []
+    for kind_folder in kind_folders:
+        paths += (folder / kind_folder).glob(pattern)
+    return sorted(paths)
 
 
 def write_study(folder: Path, study: Study) -> None:
@@ -354,11 +375,11 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
             study.protocols[modality.name] = _protocol(path, grid)
     _read_vfa(study, folder)
     study.b1 = read_b1(b1_path(folder, study_id))
-    study.diffusion = [
-        (float(match.group(1).replace("p", ".")), _required_image(path))
-        for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
-        if (match := _DIFFUSION.search(path.name)) is not None
-    ]
+    for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz")):
+        match = _DIFFUSION.search(path.name)
+        if match:
+            b_value = float(match.group(1).replace("p", "."))
+            study.diffusion.append((b_value, _required_image(path)))
     study.diffusion.sort(key=lambda pair: pair[0])
     rois_path = image_path(folder, study_id, "rois")
     study.roi_map = nifti.read_label_map(rois_path) if rois_path.is_file() else None
@@ -371,38 +392,46 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
 
 
 def _image(path: Path, modality: Modality) -> Volume:
-    volume = replace(
-        _required_image(path), unit=str(nifti.read_sidecar(path).get("Units", "") or "")
-    )
+    volume = _required_image(path)
+    unit = str(nifti.read_sidecar(path).get("Units", "") or "")
     with located(file=sidecar_path(path)):
-        return in_unit(volume, modality)[0]
+        return in_unit(replace(volume, unit=unit), modality)[0]
 
 
 def _protocol(path: Path, grid: Volume) -> Protocol:
     entries = nifti.read_sidecar(path)
-    keys = ("RepetitionTime", "EchoTime", "FlipAngle", "MagneticFieldStrength")
-    repetition, echo, angle, field = (nifti.stated_number(entries, key, path) for key in keys)
-    study_uid = str(entries.get("StudyInstanceUID") or "") or None
     series = entries.get("SeriesNumber")
-    images = entries.get("InstanceNumbers")
-    whole = images if isinstance(images, list) else []
-    # Numbers come in the file's order of slices, which need not be the order they are read in.
-    along = (
-        float(nifti.stored_axes(path)[:, 2] @ np.asarray(grid.direction)[:, 2]) if whole else 0.0
-    )
-    whole = whole[:: -1 if along < 0 else 1] if abs(along) > _SAME_AXIS else []
     return Protocol(
-        repetition,
-        echo,
-        angle,
-        field,
-        study_uid,
+        nifti.stated_number(entries, "RepetitionTime", path),
+        nifti.stated_number(entries, "EchoTime", path),
+        nifti.stated_number(entries, "FlipAngle", path),
+        nifti.stated_number(entries, "MagneticFieldStrength", path),
+        str(entries.get("StudyInstanceUID") or "") or None,
         series_number=series if isinstance(series, int) else None,
-        instance_numbers=tuple(n for n in whole if isinstance(n, int)),
+        instance_numbers=_instance_numbers(entries, path, grid),
         scanner=maker(entries.get("Manufacturer")),
         date=str(entries.get("StudyDate") or ""),
         phase_encoding=_phase_encoding(entries, path),
     )
+
+
+def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[int, ...]:
+    """Return the slices' numbers in the order in which the slices are read.
+
+    A sidecar has them in the file's order, which may be the reverse. None of them is returned where
+    reading turned another axis of the file into the slices'.
+    """
+    stated = entries.get("InstanceNumbers")
+    if not isinstance(stated, list) or not stated:
+        return ()
+    slice_axis = nifti.stored_axes(path)[:, 2]
+    along = float(slice_axis @ np.asarray(grid.direction)[:, 2])
+    if abs(along) <= _SAME_AXIS:
+        return ()
+    numbers = [number for number in stated if isinstance(number, int)]
+    if along < 0:
+        numbers.reverse()
+    return tuple(numbers)
 
 
 def _phase_encoding(entries: JsonObject, path: Path) -> tuple[float, float, float] | None:
@@ -523,10 +552,13 @@ def _check_one_examination(study: Study, folder: Path) -> None:
 
 def _check_frames(study: Study, folder: Path) -> None:
     """Refuse masks and images in different frames of reference: by name, and by overlap."""
-    images = {m.name: study.grid(m.name) for m in MODALITIES}
+    images = {modality.name: study.grid(modality.name) for modality in MODALITIES}
     masks = {"rois": study.roi_map, "gland": study.gland, "vessel": study.vessel}
-    paths = {kind: image_path(folder, study.study_id, kind) for kind in (*images, *masks)}
-    uids = {kind: nifti.read_sidecar(p).get("FrameOfReferenceUID") for kind, p in paths.items()}
+    paths = {}
+    uids = {}
+    for kind in (*images, *masks):
+        paths[kind] = image_path(folder, study.study_id, kind)
+        uids[kind] = nifti.read_sidecar(paths[kind]).get("FrameOfReferenceUID")
     stated = {kind: uids[kind] for kind, image in images.items() if image and uids[kind]}
     if len(set(stated.values())) > 1:
         listed = ", ".join(f"{kind} in {uid}" for kind, uid in stated.items())
