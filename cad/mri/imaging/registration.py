@@ -64,7 +64,33 @@ class Registration:
 
     def apply(self, image: Volume) -> Volume:
         """Return a copy of an image in its new place: same voxels, other origin and direction."""
-        return _moved(image, self.matrix)
+        return moved(image, self.matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class RigidSearch:
+    """Hold where a search for the best rigid transform ended, whether it can be trusted or not.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (4, 4)
+        Rigid transform that moves the image: old LPS coordinates (mm) to new ones.
+    before, after : float
+        Mutual information (nats) of the two images in the compared region, in old and new place.
+    shift_mm, angle_deg : float
+        Displacement of the region's centre and rotation.
+    """
+
+    matrix: np.ndarray
+    before: float
+    after: float
+    shift_mm: float
+    angle_deg: float
+
+    @property
+    def plausible(self) -> bool:
+        """Tell whether the search ended no farther away than a patient moves."""
+        return self.shift_mm <= MAX_SHIFT_MM and self.angle_deg <= MAX_ANGLE_DEG
 
 
 def align_study(study: Study) -> tuple[Study, list[Registration]]:
@@ -175,6 +201,51 @@ def register_rigid(
     CadError
         When the images do not overlap or one is constant.
     """
+    search = search_rigid(moving, fixed, region, name)
+    result = (
+        f"{search.shift_mm:.1f} mm and {search.angle_deg:.1f} degrees, "
+        f"mutual information {search.before:.3f} to {search.after:.3f}"
+    )
+    before = search.before
+    if not search.plausible:
+        note = f"{name} not moved: the search went {result}, beyond what is plausible"
+    elif not search.after > before:
+        note = f"{name} not moved: no better alignment found (mutual information {before:.3f})"
+    else:
+        note = f"{name} aligned to T2 by {result}"
+        return Registration(
+            name,
+            search.matrix,
+            before,
+            search.after,
+            True,
+            note,
+            moving,
+            search.shift_mm,
+            search.angle_deg,
+        )
+    return Registration(name, np.eye(4), before, before, False, note, moving)
+
+
+def search_rigid(
+    moving: Volume, fixed: Volume, region: np.ndarray | None = None, name: str = "moving"
+) -> RigidSearch:
+    """Search as :func:`register_rigid` does, and return what was reached without judging it.
+
+    Parameters
+    ----------
+    moving, fixed : Volume
+        Any grids; they may be tilted against each other.
+    region : ndarray of bool, shape of ``fixed``, optional
+        Where they are compared; everywhere by default.
+    name : str
+        Name of the moving image in an error.
+
+    Raises
+    ------
+    CadError
+        When the images do not overlap or one is constant.
+    """
     if not geometry.overlaps(moving, fixed):
         raise CadError(
             f"the {name} image and the T2 image do not overlap",
@@ -189,24 +260,49 @@ def register_rigid(
     # ITK maps points of the fixed image to the moving one; the image is moved the other way.
     matrix = np.linalg.inv(_matrix(transform))
     after = image_information(
-        fixed_image, geometry.resample_image(_moved(moving, matrix), target), where
+        fixed_image, geometry.resample_image(moved(moving, matrix), target), where
     )
     centre = target.centre
     # Of the middle of the region: a rotation about a far origin looks like a long way.
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
     # trace R = 1 + 2 cos(angle), whatever the axis.
     angle = float(np.degrees(np.arccos(np.clip((np.trace(matrix[:3, :3]) - 1) / 2, -1.0, 1.0))))
-    result = (
-        f"{shift:.1f} mm and {angle:.1f} degrees, mutual information {before:.3f} to {after:.3f}"
-    )
-    if shift > MAX_SHIFT_MM or angle > MAX_ANGLE_DEG:
-        note = f"{name} not moved: the search went {result}, beyond what is plausible"
-    elif not after > before:
-        note = f"{name} not moved: no better alignment found (mutual information {before:.3f})"
-    else:
-        note = f"{name} aligned to T2 by {result}"
-        return Registration(name, matrix, before, after, True, note, moving, shift, angle)
-    return Registration(name, np.eye(4), before, before, False, note, moving)
+    return RigidSearch(matrix, before, after, shift, angle)
+
+
+def covered_share(moving: Volume, fixed: Volume, region: np.ndarray | None = None) -> float:
+    """Return the share (0 to 1) of what is compared that the moving image covers as it lies.
+
+    Parameters
+    ----------
+    moving, fixed : Volume
+        Any grids.
+    region : ndarray of bool, shape of ``fixed``, optional
+        Where they are compared; everywhere by default.
+    """
+    target = _working_grid(fixed, region)
+    return float(np.isfinite(geometry.resample_image(moving, target).array).mean())
+
+
+def shared_information(moving: Volume, fixed: Volume, region: np.ndarray | None = None) -> float:
+    """Return the mutual information (nats) of two images as they lie.
+
+    Parameters
+    ----------
+    moving, fixed : Volume
+        Any grids.
+    region : ndarray of bool, shape of ``fixed``, optional
+        Where they are compared; everywhere by default.
+
+    Raises
+    ------
+    CadError
+        When the images do not overlap or one is constant.
+    """
+    target = _working_grid(fixed, region)
+    where = _compared(target, fixed, region, moving)
+    fixed_image = geometry.resample_image(fixed, target)
+    return image_information(fixed_image, geometry.resample_image(moving, target), where)
 
 
 def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
@@ -370,7 +466,16 @@ def _matrix(transform: sitk.Euler3DTransform) -> np.ndarray:
     return matrix
 
 
-def _moved(image: Volume, matrix: np.ndarray) -> Volume:
+def moved(image: Volume, matrix: np.ndarray) -> Volume:
+    """Return an image in another place: same voxels, other origin and direction.
+
+    Parameters
+    ----------
+    image : Volume
+        Not changed.
+    matrix : ndarray, shape (4, 4)
+        Rigid transform of old LPS coordinates (mm) to new ones.
+    """
     return replace(
         image,
         origin=triple((matrix @ np.append(image.origin, 1.0))[:3]),
@@ -407,8 +512,8 @@ def registration_view(
     """
     slab = fixed.beginning_at(fixed.array[z : z + 1], np.array([0.0, 0.0, float(z)]))
     places = (registration.moving, registration.apply(registration.moving))
-    moved = [resample_image(image, slab).array[0] for image in places]
-    low, high = _window(np.stack(moved))
+    slices = [resample_image(image, slab).array[0] for image in places]
+    low, high = _window(np.stack(slices))
     edges = canny(
         np.nan_to_num(slab.array[0].astype(float)),
         EDGE_SCALE_MM / min(fixed.spacing[:2]),
@@ -416,7 +521,7 @@ def registration_view(
         high_threshold=EDGE_SHARE[1],
         use_quantiles=True,
     )
-    pictures = [_grey(image, low, high) for image in moved]
+    pictures = [_grey(image, low, high) for image in slices]
     numbers = {
         "moving": registration.name,
         "before": round(registration.before, 4),

@@ -204,6 +204,38 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
         return _read_study(folder, study_id, participant_id, rois)
 
 
+def read_drawings(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
+    """Read only the T2 image of a study, and what was drawn on it: label map and gland mask.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the study.
+    study_id, participant_id : str
+        ``sub-XXX[_ses-YY]`` and ``sub-XXX``.
+    rois : list of Roi
+        The study's regions, from ``rois.tsv``.
+
+    Returns
+    -------
+    Study
+        What has no file is None.
+
+    Raises
+    ------
+    CadError
+        Naming file and patient: a damaged file, a constant image, or an empty mask.
+    """
+    with located(patient=participant_id), reading(folder, "not a study that can be read"):
+        study = Study(study_id, participant_id, rois=list(rois))
+        t2w_path = image_path(folder, study_id, "t2w")
+        rois_path = image_path(folder, study_id, "rois")
+        study.t2w = _required_image(t2w_path) if t2w_path.is_file() else None
+        study.roi_map = nifti.read_label_map(rois_path) if rois_path.is_file() else None
+        study.gland = _mask(image_path(folder, study_id, "gland"))
+        return study
+
+
 def check_study(study: Study) -> list[CadError]:
     """Return an error, with the reason, for each region of a study that cannot be measured.
 
