@@ -28,6 +28,7 @@ from cad.folders.cohort.rules import (
     check_participants,
     check_rois,
     check_scores,
+    check_sessions,
     typed_participants,
 )
 from cad.learning.labels.scales import check_score
@@ -43,6 +44,8 @@ COLUMNS = {
     "scores": ("participant_id", "roi_id", "reader_id", "scale", "score"),
 }
 """Columns that every table must have, in their order."""
+_NEEDED = {**COLUMNS, "sessions": ("participant_id", "session_id")}
+"""The same with the table that a cohort may lack."""
 _TRIES = 50
 _READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
 
@@ -103,6 +106,10 @@ class StudyRef:
         return {**vars(self), "table": self.rois, "rows": np.arange(len(self.rows))}
 
 
+def _no_sessions() -> pd.DataFrame:
+    return pd.DataFrame(columns=list(_NEEDED["sessions"]), dtype=object)
+
+
 @dataclass(frozen=True)
 class Cohort:
     """Hold the tables of a cohort, typed and checked.
@@ -128,6 +135,9 @@ class Cohort:
         Whether the patients are simulated.
     digest : str
         SHA-256 of all TSV and JSON files in the cohort folder itself, as they were read.
+    sessions : DataFrame
+        ``participant_id, session_id`` and, where ``sessions.tsv`` has them, ``psa``,
+        ``psa_density`` and ``prostate_volume`` as numbers; no row without the file.
     """
 
     root: Path
@@ -138,6 +148,7 @@ class Cohort:
     problems: list[CadError] = field(default_factory=list)
     simulated: bool = False
     digest: str = ""
+    sessions: pd.DataFrame = field(default_factory=_no_sessions)
 
     def studies(self) -> list[StudyRef]:
         """Return the studies of patients without problems, in the order of ``participants.tsv``."""
@@ -234,7 +245,10 @@ def _read_once(root: Path) -> Cohort:
     check_grades_of_men(root, participants, rois, problems)
     check_scores(root, scores, rois, participant_ids, set(readers["reader_id"]), problems)
     scores = scores.dropna(subset=["score"]).reset_index(drop=True)
-    return Cohort(root, participants, readers, rois, scores, problems, simulated)
+    sessions = _no_sessions()
+    if (root / "sessions.tsv").is_file():
+        sessions = check_sessions(root, _read(root, "sessions"), participant_ids, problems)
+    return Cohort(root, participants, readers, rois, scores, problems, simulated, sessions=sessions)
 
 
 def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
@@ -340,14 +354,14 @@ def _read(root: Path, name: str) -> pd.DataFrame:
         path, "\t", dtype=str, keep_default_na=False, na_values=[MISSING, ""], quoting=3
     )
     _refuse_control_characters(table, path)
-    absent = [column for column in COLUMNS[name] if column not in table.columns]
+    absent = [column for column in _NEEDED[name] if column not in table.columns]
     if absent:
         message = (
             f"missing column(s) {', '.join(absent)}; found {', '.join(map(str, table.columns))}"
         )
         hint = "columns are separated by tabs and named in the first line"
         raise CadError(message, file=path, hint=hint)
-    for key in [c for c in ("participant_id", "roi_id", "reader_id") if c in COLUMNS[name]]:
+    for key in [c for c in ("participant_id", "roi_id", "reader_id") if c in _NEEDED[name]]:
         if table[key].isna().any():
             line = int(table[key].isna().to_numpy().argmax()) + 2
             raise CadError(f"line {line} has no {key}", file=path)

@@ -54,17 +54,58 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
             problems.append(
                 CadError("the patient has no image folder", file=root / patient, patient=patient)
             )
-    for column, (low, high) in _PLAUSIBLE.items():
-        cells = table[column].dropna() if column in table else pd.Series(dtype=object)
-        for i in cells.index[~pd.to_numeric(cells, errors="coerce").between(low, high)]:
-            message = f"{column} {cells[i]} is no man's: {low:g} to {high:g} is allowed, or n/a"
-            problems.append(CadError(message, file=path, patient=table.at[i, "participant_id"]))
+    _check_plausible(path, table, problems)
     sexes = table["sex"].dropna().astype(str) if "sex" in table else pd.Series(dtype=str)
     for i in sexes.index[~sexes.str.lower().isin(_MALE)]:
         message = f"sex {sexes[i]!r}: a prostate is a man's"
         problems.append(CadError(message, file=path, patient=table.at[i, "participant_id"]))
     for patient in table["participant_id"][table["participant_id"].duplicated()].unique():
         problems.append(CadError("the patient is listed twice", file=path, patient=patient))
+
+
+def _check_plausible(path: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
+    """Collect the numbers that no man has: age, PSA, its density, volume of the prostate."""
+    for column, (low, high) in _PLAUSIBLE.items():
+        cells = table[column].dropna() if column in table else pd.Series(dtype=object)
+        for i in cells.index[~pd.to_numeric(cells, errors="coerce").between(low, high)]:
+            message = f"{column} {cells[i]} is no man's: {low:g} to {high:g} is allowed, or n/a"
+            problems.append(CadError(message, file=path, patient=table.at[i, "participant_id"]))
+
+
+def check_sessions(
+    root: Path, table: pd.DataFrame, participant_ids: set[str], problems: list[CadError]
+) -> pd.DataFrame:
+    """Collect the faults of the rows of ``sessions.tsv``, and return it with numbers.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder, for messages.
+    table : DataFrame
+        ``participant_id`` and ``session_id`` as text. Optional columns: ``psa`` in ng/mL,
+        ``psa_density`` in ng/mL2 and ``prostate_volume`` in mL, as they were at that study.
+    participant_ids : set of str
+        The patients of ``participants.tsv``.
+    problems : list of CadError
+        An error is appended for each row and rule that it breaks.
+
+    Returns
+    -------
+    DataFrame
+        A copy; values that are impossible or no number are NaN.
+    """
+    path = root / "sessions.tsv"
+    strange = ~table["participant_id"].isin(participant_ids)
+    unnamed = ~table["session_id"].fillna("").astype(str).str.fullmatch(_SESSION.pattern)
+    twice = table.duplicated(["participant_id", "session_id"])
+    rules: list[_Rule] = [
+        (strange, _STRANGER),
+        (unnamed, "session_id {session_id!r} is not ses- and letters or digits"),
+        (twice, "session {session_id} is listed twice"),
+    ]
+    _apply(rules, table, path, problems)
+    _check_plausible(path, table, problems)
+    return _typed_men(path, table, problems)
 
 
 DENSITY_OFF, DENSITY_ROUNDED = 0.25, 0.02
@@ -88,7 +129,11 @@ def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
     DataFrame
         A copy; values that are impossible or no number are NaN.
     """
-    path = root / "participants.tsv"
+    return _typed_men(root / "participants.tsv", table, problems)
+
+
+def _typed_men(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
+    """Return a table with numbers; a PSA density that contradicts them becomes a problem."""
     out = table.copy()
     for name in _PLAUSIBLE.keys() & set(table.columns):
         values = pd.to_numeric(table[name], errors="coerce").astype(float)
@@ -274,6 +319,5 @@ def _apply(rules: list[_Rule], table: pd.DataFrame, path: Path, problems: list[C
     for broken, message in rules:
         for _, row in table[broken].iterrows():
             problem = message.format_map(row)
-            problems.append(
-                CadError(problem, file=path, patient=row["participant_id"], roi=row["roi_id"])
-            )
+            region = row.get("roi_id", "")
+            problems.append(CadError(problem, file=path, patient=row["participant_id"], roi=region))

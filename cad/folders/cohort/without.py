@@ -66,6 +66,7 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
         participants=others_of(cohort.participants),
         rois=others_of(cohort.rois),
         scores=others_of(cohort.scores),
+        sessions=others_of(cohort.sessions),
         problems=[problem for problem in cohort.problems if problem.patient not in patients],
         digest=hashlib.sha256("\n".join([cohort.digest, *sorted(patients)]).encode()).hexdigest(),
     )
