@@ -15,6 +15,7 @@ from pathlib import Path
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.folder import WRITERS
 from cad.folders.run_folder.schema import (
+    EARLIER_COLUMNS,
     EXPLANATION_RESULT_COLUMNS,
     MAN_COLUMNS,
     OUTLINE_RESULT_COLUMNS,
@@ -34,6 +35,7 @@ COLUMNS: tuple[tuple[str, tuple[ResultColumn, ...]], ...] = (
     ("probabilities.csv", OUTLINE_RESULT_COLUMNS),
     ("patients.csv", MAN_COLUMNS),
     ("explanations.csv", EXPLANATION_RESULT_COLUMNS),
+    ("earlier.csv", EARLIER_COLUMNS),
 )
 
 

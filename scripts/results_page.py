@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cad.folders.run_folder.schema import (
     DETECTOR_COLUMNS,
+    EARLIER_COLUMNS,
     EXPLANATION_RESULT_COLUMNS,
     FAILURE_RESULT_COLUMNS,
     MAN_COLUMNS,
@@ -18,6 +19,10 @@ TABLES = (
     ("More of `probabilities.csv` with `--outlines`", OUTLINE_RESULT_COLUMNS),
     ("`patients.csv`: one row a man", MAN_COLUMNS),
     ("`explanations.csv`: one row a feature of a region", EXPLANATION_RESULT_COLUMNS),
+    (
+        "`earlier.csv`: one row a region of a man with several studies; without one no file",
+        EARLIER_COLUMNS,
+    ),
     ("`failures.csv`: one row a study or region without a result", FAILURE_RESULT_COLUMNS),
 )
 KINDS = {

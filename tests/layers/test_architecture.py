@@ -50,6 +50,8 @@ SHARED = {
     "upper",
     "unknown",
     "outlines",
+    "order",
+    "alignment",
 }
 MAKERS = (
     "learning/evaluation/",

@@ -13,8 +13,8 @@ from cad.base.transactions.lock import LOCK
 class _File:
     """Give the path of a file that every run folder has at most one of."""
 
-    def __init__(self, name: str, writer: str) -> None:
-        self.name, self.writer = name, writer
+    def __init__(self, name: str, writer: str, always: bool = True) -> None:
+        self.name, self.writer, self.always = name, writer, always
 
     def __get__(self, folder: "RunFolder", owner: type | None = None) -> Path:
         return folder.root / self.name
@@ -48,6 +48,8 @@ class RunFolder:
     patients = _File("patients.csv", "cad.run.stages.emit")
     # Which features moved each region's decision value.
     explanations = _File("explanations.csv", "cad.run.stages.emit")
+    # The regions of men with several studies beside those of the study before.
+    earlier = _File("earlier.csv", "cad.run.stages.emit", always=False)
     # The measures of the whole run.
     metrics = _File("metrics.json", "cad.run.stages.emit")
     # The studies and regions that failed.
@@ -132,8 +134,8 @@ def of_every_run(folder: RunFolder) -> list[Path]:
     """
     return [
         getattr(folder, name)
-        for name, module in WRITERS.items()
-        if module.startswith("cad.run.stages.") and isinstance(vars(RunFolder)[name], _File)
+        for name, file in vars(RunFolder).items()
+        if isinstance(file, _File) and file.always and file.writer.startswith("cad.run.stages.")
     ]
 
 

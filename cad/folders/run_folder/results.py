@@ -13,7 +13,7 @@ from cad.base.terms.grades import grade_text, grade_words
 from cad.folders.run_folder.folder import RunFolder
 from cad.folders.run_folder.records import read_metrics, read_record
 from cad.folders.run_folder.schema import HISTOLOGY, READERS
-from cad.folders.run_folder.tables import LIKE, NEITHER, RANGE, refuse_earlier
+from cad.folders.run_folder.tables import LIKE, NEITHER, RANGE, EarlierRow, refuse_earlier
 from cad.mri.columns import Column, columns_stated
 
 
@@ -232,7 +232,7 @@ class Reason:
     average: float | None = None
 
 
-Row = TypeVar("Row", RegionResult, Man, Reason)
+Row = TypeVar("Row", RegionResult, Man, Reason, EarlierRow)
 
 
 @dataclass(frozen=True)
@@ -253,6 +253,8 @@ class Results:
         Explanations of each region by ``(study, roi)``, most important first.
     men : dict of str to Man
         Rows by ``participant_id``; empty for a run without ``patients.csv``.
+    earlier : dict of str to list of EarlierRow
+        Rows of ``earlier.csv`` by ``participant_id``; of men with several studies.
     """
 
     folder: RunFolder
@@ -262,6 +264,7 @@ class Results:
     failures: list[dict[str, str]]
     reasons: dict[tuple[str, str], list[Reason]] = field(default_factory=dict)
     men: dict[str, Man] = field(default_factory=dict)
+    earlier: dict[str, list[EarlierRow]] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> dict[str, Column]:
@@ -321,7 +324,23 @@ def read_results(root: Path) -> Results:
         failures=_table(folder.failures),
         reasons=_reasons(folder.explanations),
         men=_men(folder.patients),
+        earlier=read_earlier(folder),
     )
+
+
+def read_earlier(folder: RunFolder) -> dict[str, list[EarlierRow]]:
+    """Read ``earlier.csv``: the rows of every man, by ``participant_id``.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run; without the file the result is empty.
+    """
+    rows_of_men: dict[str, list[EarlierRow]] = {}
+    for cells in _table(folder.earlier):
+        row = _made(EarlierRow, cells)
+        rows_of_men.setdefault(row.participant_id, []).append(row)
+    return rows_of_men
 
 
 def as_belief(row: dict[str, str]) -> dict[str, str]:

@@ -324,6 +324,66 @@ EXPLANATION_RESULT_COLUMNS = (
 )
 """Columns of ``explanations.csv``."""
 
+NEAR_MM = 10.0
+"""Largest distance (mm) between the centres of two regions that are called near each other.
+
+A lesion of 0.5 mL, the size from which PI-RADS and histology count one as significant, is a ball of
+10 mm diameter: two such balls whose centres lie farther apart share nothing.
+"""
+
+_EARLIER = "run/stages/earlier.py::compare_earlier"
+EARLIER_COLUMNS = (
+    ResultColumn("participant_id", "text", "the patient, sub-XXX"),
+    ResultColumn("study_id", "text", "his latest study"),
+    ResultColumn(
+        "roi_id", "text", "a region of it; empty on a row of an earlier region that none is near to"
+    ),
+    ResultColumn("earlier_study_id", "text", "the study before it", _EARLIER),
+    ResultColumn(
+        "earlier_roi_id",
+        "text",
+        f"the region of the earlier study that is nearest, within {NEAR_MM:g} mm; empty without "
+        "one. Nearness is a question to the reader, no finding",
+        _EARLIER,
+    ),
+    ResultColumn(
+        "distance_mm",
+        "number",
+        "between the centres of both regions after rigid alignment of the T2 images",
+        _EARLIER,
+        unit="mm",
+    ),
+    ResultColumn(
+        "order",
+        "text",
+        "by what the latest study is known: date, or session where a date is missing",
+        _EARLIER,
+    ),
+    ResultColumn(
+        "alignment",
+        "text",
+        "aligned, or why no region is compared: no T2, no overlap, too far, not improved, no clear "
+        "place, glands apart, failed",
+        _EARLIER,
+    ),
+    ResultColumn(
+        "moved_mm", "number", "how far the earlier image was moved, at the prostate", _EARLIER, "mm"
+    ),
+    ResultColumn("turned_deg", "number", "by how much it was turned", _EARLIER, "degrees"),
+    ResultColumn("alignment_note", "text", "why the comparison failed", _EARLIER),
+    ResultColumn(
+        "earlier_psa", "number", "PSA at the earlier study, from sessions.tsv", unit="ng/mL"
+    ),
+    ResultColumn(
+        "earlier_psa_density",
+        "number",
+        "PSA density at the earlier study: stated, else PSA over prostate_volume",
+        "folders/cohort/men.py::men_stated",
+        unit="ng/mL2",
+    ),
+)
+"""Columns of ``earlier.csv``, which a run has where a man has several studies in it."""
+
 
 def names_of(columns: tuple[ResultColumn, ...]) -> tuple[str, ...]:
     """Return the names of columns, in their order.

@@ -174,6 +174,26 @@ def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]
         return {str(roi["roi_id"]): dict(roi) for roi in parse_json(str(archive["meta"]))["rois"]}
 
 
+def study_date(folder: RunFolder, study_id: str) -> str:
+    """Return the date of a study as its images state it; empty where they do not.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+
+    Raises
+    ------
+    CadError
+        For a damaged file.
+    """
+    with open_study(folder.study(study_id)) as archive:
+        acquired = parse_json(str(archive["meta"])).get("acquired") or {}
+        return str(acquired.get("date") or "")
+
+
 def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
     """Read the features of all regions from study files into one table.
 

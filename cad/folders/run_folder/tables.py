@@ -13,6 +13,7 @@ from cad.base.reading import parquet_columns, read_frame, read_rows
 from cad.folders.run_folder.folder import RunFolder
 from cad.folders.run_folder.schema import (
     DETECTOR_COLUMNS,
+    EARLIER_COLUMNS,
     EXPLANATION_RESULT_COLUMNS,
     FAILURE_RESULT_COLUMNS,
     MAN_COLUMNS,
@@ -39,6 +40,49 @@ PATIENT_COLUMNS = names_of(MAN_COLUMNS)
 OUTLINE_COLUMNS = names_of(OUTLINE_RESULT_COLUMNS)
 FAILURE_COLUMNS = names_of(FAILURE_RESULT_COLUMNS)
 EXPLANATION_COLUMNS = names_of(EXPLANATION_RESULT_COLUMNS)
+
+
+@dataclass(frozen=True)
+class EarlierRow:
+    """Hold a row of ``earlier.csv``: a region of a man's latest study beside the study before.
+
+    Parameters
+    ----------
+    participant_id, study_id : str
+        The man and his latest study.
+    roi_id : str
+        A region of it; empty on a row of an earlier region that none is near to.
+    earlier_study_id : str
+        The study before.
+    earlier_roi_id : str
+        Its nearest region; empty where none is near or nothing was compared.
+    distance_mm : float or None
+        Between the centres of both.
+    order : str
+        ``date`` or ``session``.
+    alignment : str
+        ``aligned``, or why no region is compared.
+    moved_mm, turned_deg : float or None
+        Displacement and rotation of the earlier image.
+    alignment_note : str
+        Why the comparison failed.
+    earlier_psa, earlier_psa_density : float or None
+        ng/mL and ng/mL2, as they were at the earlier study.
+    """
+
+    participant_id: str
+    study_id: str
+    roi_id: str
+    earlier_study_id: str
+    earlier_roi_id: str
+    distance_mm: float | None
+    order: str
+    alignment: str
+    moved_mm: float | None
+    turned_deg: float | None
+    alignment_note: str
+    earlier_psa: float | None
+    earlier_psa_density: float | None
 
 
 class Explanation(TypedDict):
@@ -187,6 +231,12 @@ def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> Non
 def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
     """Write ``failures.csv``: one row per study or region that failed; no row if none did."""
     write_csv(folder.failures, pd.DataFrame([asdict(f) for f in failures]), FAILURE_COLUMNS)
+
+
+def write_earlier(folder: RunFolder, rows: Sequence[EarlierRow]) -> None:
+    """Write ``earlier.csv``: the regions of men with several studies beside the study before."""
+    table = pd.DataFrame([asdict(row) for row in rows])
+    write_csv(folder.earlier, table, names_of(EARLIER_COLUMNS))
 
 
 def read_failures(folder: RunFolder) -> list[Failure]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from cad.base.files import JsonObject
 from cad.folders.run_folder.results import RegionResult, Results
 from cad.learning.evaluation.summary import Summary
+from cad.run.reports.earlier import EarlierView, earlier_view
 from cad.run.reports.headline import headline
 from cad.run.reports.regions import RegionView
 from cad.run.reports.views import PatientView, StudyView, study_views
@@ -26,12 +27,15 @@ class PatientContent(NamedTuple):
         Name and training of each model that scored his regions.
     head : dict
         What :func:`cad.run.reports.headline.headline` returns.
+    earlier : EarlierView or None
+        His latest study beside the one before it; None where there is one study.
     """
 
     studies: list[StudyView]
     regions: list[RegionView]
     models: list[JsonObject]
     head: JsonObject
+    earlier: EarlierView | None = None
 
 
 def patient_content(
@@ -69,7 +73,8 @@ def patient_content(
         regions.sort(key=lambda view: ranked.index(id(view.region)))
     models = _models(results, patient.regions)
     head = headline(results, metrics, patient, regions, studies, models, words)
-    return PatientContent(studies, regions, models, head)
+    earlier = earlier_view(results, patient.patient, studies, patient.regions, words)
+    return PatientContent(studies, regions, models, head, earlier)
 
 
 def _models(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:

@@ -101,11 +101,13 @@ def headline(
     reliable = _reliable(results, metrics, patient, models, man, words)
     if _one_size(views):
         reliable.append((words.say(_ONE_SIZE), True))
+    compared = results.earlier.get(patient.patient, [])
+    latest = compared[0].study_id if compared else ""
     cancer = cancer_words(results, words)
     place = _place(results, models, words)
     return {
         "man": man_words(patient, man, cancer, place, note, words),
-        "about": _about(patient, studies, man, words),
+        "about": _about(patient, studies, man, latest, words),
         "reliable": reliable,
         "said": said,
         "lesions": [(of[id(region)], _first_to(patient, region, words)) for region in patient.head],
@@ -525,7 +527,11 @@ def _regions(regions: Sequence[RegionResult], words: Wording) -> str:
 
 
 def _about(
-    patient: PatientView, studies: Sequence[StudyView], man: Man | None, words: Wording
+    patient: PatientView,
+    studies: Sequence[StudyView],
+    man: Man | None,
+    latest: str,
+    words: Wording,
 ) -> list[str]:
     """Return study date, scanner, field, age, PSA, its density, gland volume, what is missing."""
     stated, unknown = [], []
@@ -534,7 +540,10 @@ def _about(
     region = patient.regions[0] if patient.regions else None
     age, psa = (region.age, region.psa) if region else (None, None)
     density = man.psa_density if man else None
-    gland = next((study.gland_ml for study in studies if study.gland_ml), None)
+    # Of several studies the latest counts, where the run says which it is.
+    stated_glands = [study for study in studies if study.gland_ml]
+    stated_glands.sort(key=lambda study: study.study != latest)
+    gland = stated_glands[0].gland_ml if stated_glands else None
     if age is None:
         unknown.append(words.say("age"))
     else:

@@ -99,6 +99,9 @@ def _patient_page(
         order = [view.region.roi for view in regions]
         for viewer in viewers:
             viewer["regions"].sort(key=lambda region: order.index(region["id"]))
+    style = asset("report.css")
+    if content.earlier is not None:
+        style += asset("earlier.css")
     return template("patient.html.j2").render(
         **_common(results),
         patient=patient,
@@ -107,13 +110,14 @@ def _patient_page(
         models=content.models,
         studies=studies,
         head=content.head,
+        earlier=content.earlier,
         regions=regions,
         has_pirads=any(v.pirads for v in regions),
         of_cancer=any(v.region.of_cancer for v in regions),
         view_index={s.study: viewers.index(s.viewer) if s.viewer else "" for s in studies},
         map_lines=map_lines() if any(v.sector for v in regions) else "",
         viewers=viewers,
-        style=asset("report.css"),
+        style=style,
         script=asset("viewer.js") + asset("patient.js"),
     )
 

@@ -11,6 +11,7 @@ from cad.base.reading import reading
 from cad.folders.run_folder.results import Results
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.content import PatientContent, patient_content
+from cad.run.reports.earlier import EarlierView
 from cad.run.reports.headline import Said
 from cad.run.reports.images import SCALE_BAR_MM, KeyImage
 from cad.run.reports.paper import (
@@ -118,6 +119,7 @@ def draw_sheet(
         _man(paper, patient, content, words)
         _lesions(paper, content, words)
         _table(paper, content, words)
+        _earlier(paper, content.earlier)
         _problems(paper, content, words)
         _feet(paper, patient, results, content.models, words)
         return Sheet(
@@ -248,13 +250,11 @@ def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
         lesions.append(_Lesion(lesion.view, wrapped(passages, width, _TEXT)))
     first = lesions[:FIRST_SHEET]
     room = BOTTOM - paper.y - 3
-    side = SIDES[-1]
-    for wider in SIDES:
-        fits = sum(lesion.height(wider) for lesion in first) <= room
-        # A row with a gap would be a blank quarter of the sheet.
-        if fits and all(_rows_are_full(lesion.view.images, wider) for lesion in first):
-            side = wider
-            break
+    side = _fitting_side(first, room) or SIDES[-1]
+    if content.earlier is not None:
+        # Smaller pictures, where then all of a man's two studies is on one sheet.
+        below = _table_height(content) + _earlier_height(content.earlier) + 3
+        side = _fitting_side(lesions, room - below) or side
     for number, lesion in enumerate(lesions):
         if number == FIRST_SHEET:
             side = SIDES[-1]
@@ -262,6 +262,16 @@ def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
         _lesion(paper, lesion, side, words)
     if content.head["rest"]:
         paper.block([[Run(content.head["rest"], colour=DIM)]], MARGIN, _INNER, _SMALL)
+
+
+def _fitting_side(lesions: Sequence[_Lesion], room: float) -> float | None:
+    """Return the largest side of pictures, mm, with which lesions fit a height; None if none."""
+    for side in SIDES:
+        fits = sum(lesion.height(side) for lesion in lesions) <= room
+        # A row with a gap would be a blank quarter of the sheet.
+        if fits and all(_rows_are_full(lesion.view.images, side) for lesion in lesions):
+            return side
+    return None
 
 
 def _lesion_words(lesion: Said, name: str, study: str, words: Wording) -> list[Passage]:
@@ -383,9 +393,20 @@ def _picture(
     paper.label(caption, x + after, below, size)
 
 
+def _has_table(content: PatientContent) -> bool:
+    return len(content.regions) > len(content.head["lesions"])
+
+
+def _table_height(content: PatientContent) -> float:
+    """Return the height of the table of all regions, mm: each row may take two lines."""
+    if not _has_table(content):
+        return 0.0
+    return (2 * len(content.regions) + 2) * line_height(_SMALL) + 3
+
+
 def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
     """Draw the table of all regions, where the sheet does not show every one with pictures."""
-    if len(content.regions) <= len(content.head["lesions"]):
+    if not _has_table(content):
         return
     of_cancer = any(view.region.of_cancer for view in content.regions)
     belief = words.say("Readers would say")
@@ -413,6 +434,48 @@ def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
             _decision(region.decision, words).text,
             " ".join(score for _, score in region.scores) or "–",
         ]
+        _row(paper, cells, places, INK)
+    paper.y += 1
+
+
+_FIRST_COLUMN = 33.0
+
+
+def _earlier_words(earlier: EarlierView) -> list[Passage]:
+    facts = []
+    for name, then, now in earlier.facts:
+        facts.append(f"{name} {then} → {now}")
+    return [
+        [Run(f"{earlier.title}. ", bold=True), Run(" · ".join(facts))],
+        [Run(" ".join(earlier.sentences), colour=DIM)],
+    ]
+
+
+def _earlier_height(earlier: EarlierView) -> float:
+    """Return the height of what is said of the earlier study, mm."""
+    lines = len(wrapped(_earlier_words(earlier), _INNER, _SMALL))
+    rows = len(earlier.regions) + 1 if earlier.regions else 0
+    return (lines + rows) * line_height(_SMALL) + 0.4 * rows + 2
+
+
+def _earlier(paper: Paper, earlier: EarlierView | None) -> None:
+    """Draw what was in the man's earlier study, and a row for each region of the latest."""
+    if earlier is None:
+        return
+    passages = _earlier_words(earlier)
+    height = len(wrapped(passages, _INNER, _SMALL)) * line_height(_SMALL)
+    # The head of the table stays with its first row.
+    paper.make_room(height + 3 * line_height(_SMALL) + 1)
+    paper.y += 1
+    paper.block(passages, MARGIN, _INNER, _SMALL)
+    if not earlier.regions:
+        return
+    places = [0.0]
+    width = (_INNER - _FIRST_COLUMN) / (len(earlier.regions_head) - 1)
+    for number in range(len(earlier.regions_head) - 1):
+        places.append(_FIRST_COLUMN + number * width)
+    _row(paper, earlier.regions_head, places, DIM)
+    for cells in earlier.regions:
         _row(paper, cells, places, INK)
     paper.y += 1
 

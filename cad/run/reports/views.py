@@ -43,6 +43,10 @@ class StudyView:
         Why the images cannot be shown; empty where they can.
     acquired : list of str
         Date, scanner and field strength, as far as known.
+    date : str
+        The date alone; empty where it is not known.
+    sizes : dict of str to dict
+        What was measured of every region as drawn, also of one without a result, by ROI id.
     """
 
     study: str
@@ -56,6 +60,8 @@ class StudyView:
     gland_ml: float | None = None
     lost: str = ""
     acquired: list[str] = field(default_factory=list)
+    date: str = ""
+    sizes: dict[str, JsonObject] = field(default_factory=dict)
 
 
 MOST = 4
@@ -305,6 +311,7 @@ def _study_view(
     words: Wording,
 ) -> StudyView:
     """Return the views of a study whose images can be read, its scroller apart."""
+    acquired = images.meta.get("acquired") or {}
     return StudyView(
         study=name,
         regions=[region_view(results, r, images, words) for r in own],
@@ -315,7 +322,9 @@ def _study_view(
         failures=failures,
         alignments=alignments(images),
         gland_ml=images.meta.get("gland_ml"),
-        acquired=_acquired(images.meta.get("acquired") or {}),
+        acquired=_acquired(acquired),
+        date=str(acquired.get("date") or ""),
+        sizes=dict(images.rois),
     )
 
 

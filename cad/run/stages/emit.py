@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+import time
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from cad.learning.evaluation.summary import Summary
 from cad.run.model.versions import library_versions
 from cad.run.reports import write_report
 from cad.run.reports.printed import closing_lines, numbers, printed_table, regions_as_json
+from cad.run.stages.earlier import compare_earlier, has_pairs
 from cad.run.stages.extract import Measured
 from cad.run.stages.judge import Judged
 from cad.run.stages.load import Loaded
@@ -127,6 +129,8 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
     folder = loaded.folder
     # All of them: a run that was finished before an output was added lacks it.
     needed = [*of_every_run(folder), folder.page("index.html")]
+    if has_pairs(measured):
+        needed.append(folder.earlier)
     try:
         with reading(folder.root, "not a finished run"):
             same = read_text(folder.complete) == _identity(loaded, measured)
@@ -195,6 +199,11 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     folder = loaded.folder
     failures = [*loaded.failures, *measured.failures, *judged.failures]
     summary = judged.summary
+    begun = time.perf_counter()
+    earlier = compare_earlier(loaded, measured)
+    if earlier:
+        seconds = time.perf_counter() - begun
+        judged = replace(judged, timings={**judged.timings, "earlier": seconds})
     record = _record(loaded, measured, judged)
     record["failures"] = sort_failures(folder.root, failures).counts
     with stage(folder.root) as scratch:
@@ -206,9 +215,14 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
         tables.write_failures(aside, failures)
         records.write_record(aside, record)
         records.write_validation(aside, validation_md(record, summary))
+        outdated = []
+        if earlier:
+            tables.write_earlier(aside, earlier)
+        elif folder.earlier.exists():  # nobody has several studies any more
+            outdated.append(folder.earlier.name)
         # Table, measures and record change together: a page must not show one run's probability
         # beside another's threshold.
-        commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())})
+        commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())}, outdated)
     write_report(folder.root)
     # Last: whoever finds the mark finds everything before it whole.
     records.write_complete(folder, _identity(loaded, measured))

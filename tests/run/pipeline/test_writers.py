@@ -33,6 +33,7 @@ FUNCTIONS = {
     "map_display": "write_map_display",
     "probabilities": "write_probabilities",
     "explanations": "write_explanations",
+    "earlier": "write_earlier",
     "metrics": "write_metrics",
     "failures": "write_failures",
     "record": "write_record",

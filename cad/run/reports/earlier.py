@@ -1,0 +1,283 @@
+"""What page and sheet say of a man's earlier study: what was then, and which region lies where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cad.base.files import JsonObject
+from cad.folders.run_folder.results import RegionResult, Results
+from cad.folders.run_folder.schema import NEAR_MM
+from cad.folders.run_folder.tables import EarlierRow
+from cad.run.reports.plots import measured, probability_text
+from cad.run.reports.views import StudyView
+from cad.run.reports.wording import ENGLISH, Wording
+
+_UNKNOWN = "–"
+_ORDERS = {
+    "date": "{study} is the latest by the dates of the studies.",
+    "session": "{study} is the latest by the labels of the sessions: a date is not known.",
+}
+_ALIGNMENTS = {
+    "aligned": (
+        "The T2 image of {earlier} was moved by {moved} mm and turned by {turned}° onto that of "
+        "{study}. Distances are between the regions' centres; sizes and numbers are then → now."
+    ),
+    "no T2": "No region is compared: a study has no T2 image.",
+    "no overlap": "No region is compared: the T2 images do not show the same part of the body.",
+    "too far": (
+        "No region is compared: the alignment of the T2 images went {moved} mm and {turned}°, "
+        "farther than can be trusted."
+    ),
+    "not improved": (
+        "No region is compared: no place was found where the T2 images fit better than unmoved."
+    ),
+    "no clear place": (
+        "No region is compared: the T2 images fit no place clearly better than the places beside."
+    ),
+    "glands apart": (
+        "No region is compared: with the T2 images aligned, the outlines of the gland lie apart."
+    ),
+    "failed": "No region is compared, it failed: {reason}",
+}
+
+
+@dataclass(frozen=True)
+class EarlierView:
+    """Hold what is shown of a man's earlier study.
+
+    Parameters
+    ----------
+    title : str
+        Heading.
+    sentences : list of str
+        Which studies are compared, how, and that no decision rests on it.
+    facts_head : list of str
+        Heads of the columns of ``facts``.
+    facts : list of list of str
+        Name of a fact, its value then and now; none of which nothing is known.
+    regions_head : list of str
+        Heads of the columns of ``regions``; empty where no region is compared.
+    regions : list of list of str
+        A region now, the nearest one then, distance, sizes, probabilities where there are any, and
+        the question; below them the earlier regions that none is near to.
+    """
+
+    title: str
+    sentences: list[str]
+    facts_head: list[str]
+    facts: list[list[str]]
+    regions_head: list[str]
+    regions: list[list[str]]
+
+
+def earlier_view(
+    results: Results,
+    patient: str,
+    studies: Sequence[StudyView],
+    regions: Sequence[RegionResult],
+    words: Wording = ENGLISH,
+) -> EarlierView | None:
+    """Put together what is shown of a man's earlier study.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder, as a person may see it.
+    patient : str
+        The man.
+    studies : sequence of StudyView
+        His studies.
+    regions : sequence of RegionResult
+        His regions, with their probabilities as far as they may be seen.
+    words : Wording
+        The language.
+
+    Returns
+    -------
+    EarlierView or None
+        None where the run compared no two studies of him.
+    """
+    rows = results.earlier.get(patient, [])
+    if not rows:
+        return None
+    views = {study.study: study for study in studies}
+    first = rows[0]
+    now = views.get(first.study_id)
+    then = views.get(first.earlier_study_id)
+    aligned = first.alignment == "aligned"
+    shown = _Shown(
+        sizes_now=now.sizes if now is not None else {},
+        sizes_then=then.sizes if then is not None else {},
+        scored={(region.study, region.roi): region for region in regions},
+    )
+    table = []
+    if aligned:
+        table = [_region_row(row, shown, words) for row in rows]
+    return EarlierView(
+        title=words.say("Earlier study: {earlier}", earlier=first.earlier_study_id),
+        sentences=_sentences(rows, shown, words),
+        facts_head=["", words.say("Then"), words.say("Now")],
+        facts=_facts(results, first, now, then, words),
+        regions_head=_regions_head(shown, words) if aligned else [],
+        regions=table,
+    )
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Hold sizes and results of the regions of both studies.
+
+    Parameters
+    ----------
+    sizes_now, sizes_then : mapping of str to dict
+        What was measured of each region as drawn, by ROI id.
+    scored : mapping of (str, str) to RegionResult
+        Regions with a row of results, by study and ROI id.
+    """
+
+    sizes_now: Mapping[str, JsonObject]
+    sizes_then: Mapping[str, JsonObject]
+    scored: Mapping[tuple[str, str], RegionResult]
+
+    @property
+    def with_numbers(self) -> bool:
+        """Tell whether any region has a number that may be seen."""
+        return any(region.belief is not None for region in self.scored.values())
+
+    @property
+    def of_cancer(self) -> bool:
+        """Tell whether all numbers are probabilities of cancer; else beliefs stand for all."""
+        numbered = [region for region in self.scored.values() if region.belief is not None]
+        return bool(numbered) and all(region.of_cancer for region in numbered)
+
+    def number(self, study: str, roi: str) -> float | None:
+        """Return the probability of a region, or its belief; None where it has none."""
+        region = self.scored.get((study, roi))
+        if region is None:
+            return None
+        return region.probability if self.of_cancer else region.belief
+
+
+def _sentences(rows: Sequence[EarlierRow], shown: _Shown, words: Wording) -> list[str]:
+    first = rows[0]
+    sentences = [words.say(_ORDERS[first.order], study=first.study_id)]
+    alignment = _ALIGNMENTS[first.alignment]
+    sentences.append(
+        words.say(
+            alignment,
+            earlier=first.earlier_study_id,
+            study=first.study_id,
+            moved=_number(first.moved_mm),
+            turned=_number(first.turned_deg),
+            reason=first.alignment_note,
+        )
+    )
+    models = set()
+    for row in rows:
+        for key in ((row.study_id, row.roi_id), (row.earlier_study_id, row.earlier_roi_id)):
+            region = shown.scored.get(key)
+            if region is not None and region.model:
+                models.add(region.model)
+    if len(models) > 1 and shown.with_numbers:
+        sentences.append(
+            words.say(
+                "Different models scored the two studies: their numbers may differ for that alone."
+            )
+        )
+    sentences.append(
+        words.say("This is for the reader: no decision of the tool rests on the earlier study.")
+    )
+    return sentences
+
+
+def _facts(
+    results: Results,
+    row: EarlierRow,
+    now: StudyView | None,
+    then: StudyView | None,
+    words: Wording,
+) -> list[list[str]]:
+    """Return date, gland volume, PSA and PSA density, then and now, where either is known."""
+    man = results.men.get(row.participant_id)
+    region = next((r for r in results.regions if r.patient == row.participant_id), None)
+    psa = region.psa if region is not None else None
+    density = man.psa_density if man is not None else None
+    facts = [
+        [words.say("Date"), _date(then), _date(now)],
+        [words.say("Gland volume"), _gland(then), _gland(now)],
+        ["PSA", _psa(row.earlier_psa), _psa(psa)],
+        [words.say("PSA density"), _density(row.earlier_psa_density), _density(density)],
+    ]
+    return [fact for fact in facts if fact[1:] != [_UNKNOWN, _UNKNOWN]]
+
+
+def _date(study: StudyView | None) -> str:
+    return study.date if study is not None and study.date else _UNKNOWN
+
+
+def _gland(study: StudyView | None) -> str:
+    if study is None or not study.gland_ml:
+        return _UNKNOWN
+    return f"{study.gland_ml:.0f} mL"
+
+
+def _psa(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{measured(value)} ng/mL"
+
+
+def _density(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.2f} ng/mL²"
+
+
+def _regions_head(shown: _Shown, words: Wording) -> list[str]:
+    heads = [
+        words.say("Region now"),
+        words.say("Nearest then"),
+        words.say("Distance"),
+        words.say("Diameter"),
+        words.say("Volume"),
+    ]
+    if shown.with_numbers:
+        heads.append(words.say("Probability" if shown.of_cancer else "Readers would say"))
+    return [*heads, ""]
+
+
+def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
+    """Return the cells of one region now, or of an earlier region that none is near to."""
+    none_near = words.say("none within {limit} mm", limit=f"{NEAR_MM:g}")
+    size_now = shown.sizes_now.get(row.roi_id, {})
+    size_then = shown.sizes_then.get(row.earlier_roi_id, {})
+    distance = f"{row.distance_mm:.1f} mm" if row.distance_mm is not None else _UNKNOWN
+    cells = [
+        row.roi_id or none_near,
+        row.earlier_roi_id or none_near,
+        distance,
+        _change(_diameter(size_then), _diameter(size_now), "mm"),
+        _change(_volume(size_then), _volume(size_now), "mL"),
+    ]
+    if shown.with_numbers:
+        before = shown.number(row.earlier_study_id, row.earlier_roi_id)
+        after = shown.number(row.study_id, row.roi_id)
+        cells.append(_change(probability_text(before), probability_text(after), ""))
+    matched = bool(row.roi_id and row.earlier_roi_id)
+    return [*cells, words.say("Same region?") if matched else ""]
+
+
+def _change(before: str, after: str, unit: str) -> str:
+    text = f"{before} → {after}"
+    return f"{text} {unit}" if unit else text
+
+
+def _diameter(values: JsonObject) -> str:
+    value = values.get("diameter_mm")
+    return _UNKNOWN if value is None else f"{value:.1f}"
+
+
+def _volume(values: JsonObject) -> str:
+    value = values.get("volume_mm3")
+    return _UNKNOWN if value is None else f"{value / 1000:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.1f}"

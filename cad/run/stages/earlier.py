@@ -1,0 +1,310 @@
+"""Earlier: the latest study of a man beside the one before it, for the reader of his page.
+
+No decision rests on it. The tables hold which study is compared with which, how the images were
+aligned and which regions lie near each other; sizes and probabilities stay where they are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pandas as pd
+
+from cad.base.errors import CadError
+from cad.folders.cohort import StudyRef
+from cad.folders.cohort.men import men_stated
+from cad.folders.run_folder import records
+from cad.folders.run_folder.results import read_earlier
+from cad.folders.run_folder.schema import NEAR_MM
+from cad.folders.run_folder.study_file import study_date
+from cad.folders.run_folder.tables import EarlierRow
+from cad.run.execution.pool import each
+from cad.run.stages.extract import Measured
+from cad.run.stages.load import Loaded
+
+_DATE = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})")
+_FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Hold the two studies of a man that are compared.
+
+    Parameters
+    ----------
+    latest, earlier : StudyRef
+        His latest study and the one before it.
+    order : str
+        By what the latest is known: ``date`` or ``session``.
+    """
+
+    latest: StudyRef
+    earlier: StudyRef
+    order: str
+
+
+def has_pairs(measured: Measured) -> bool:
+    """Tell whether a man has several measured studies, so that the run has ``earlier.csv``.
+
+    Parameters
+    ----------
+    measured : Measured
+        The run so far.
+    """
+    return bool(_men_with_several(measured))
+
+
+def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
+    """Compare the latest study of every man with the one before it.
+
+    What an earlier run compared stays where neither study changed. A comparison that fails becomes
+    a row that says why, and costs no other result.
+
+    Parameters
+    ----------
+    loaded, measured : Loaded, Measured
+        The run so far; studies that could not be measured are left out.
+
+    Returns
+    -------
+    list of EarlierRow
+        In the order of the cohort; for each man his latest study's regions, then the regions of the
+        earlier study that none of them is near to.
+    """
+    pairs = _pairs(loaded, measured)
+    if not pairs:
+        return []
+    rows_of_men = _still_current(loaded, measured, pairs)
+    todo = [pair for pair in pairs if pair.latest.participant_id not in rows_of_men]
+    for done in each(compare_pair, todo, loaded.options):
+        patient = done.task.latest.participant_id
+        if done.fault is not None or done.result is None:
+            reason = "no result" if done.fault is None else done.fault.reason
+            rows_of_men[patient] = _failure(done.task, reason)
+        else:
+            rows_of_men[patient] = done.result
+    rows = []
+    for pair in pairs:
+        stated = _stated(loaded, pair.earlier)
+        for row in rows_of_men[pair.latest.participant_id]:
+            rows.append(
+                replace(
+                    row,
+                    order=pair.order,
+                    earlier_psa=stated["psa"],
+                    earlier_psa_density=stated["psa_density"],
+                )
+            )
+    return rows
+
+
+def compare_pair(pair: Pair) -> list[EarlierRow]:
+    """Align the T2 images of two studies of a man and find for each region the nearest one.
+
+    Parameters
+    ----------
+    pair : Pair
+        The two studies.
+
+    Returns
+    -------
+    list of EarlierRow
+        Without PSA. Where the images cannot be read or aligned, the rows say so. Only MemoryError
+        is raised, for the caller, who knows the limit.
+    """
+    try:
+        return _compared(pair)
+    except MemoryError:
+        raise
+    except (CadError, OSError) as error:
+        return _failure(pair, str(error.problem if isinstance(error, CadError) else error))
+    except Exception as error:  # an unforeseen fault must not cost the man's other results
+        return _failure(pair, f"unexpected {type(error).__name__}: {error}")
+
+
+def in_order(studies: Sequence[str], dates: Mapping[str, str]) -> tuple[list[str], str]:
+    """Sort the studies of a man, the earliest first.
+
+    Parameters
+    ----------
+    studies : sequence of str
+        Ids, ``sub-XXX_ses-YY``.
+    dates : mapping of str to str
+        Date of each study, ``2024-05-31`` or ``20240531``; empty where it is not known.
+
+    Returns
+    -------
+    studies : list of str
+        By date where every date is known and no two are the same, else by the session's label, a
+        number in it by its value.
+    order : str
+        ``date`` or ``session``.
+
+    Examples
+    --------
+    >>> in_order(["sub-1_ses-10", "sub-1_ses-2"], {})
+    (['sub-1_ses-2', 'sub-1_ses-10'], 'session')
+    """
+    days = {}
+    for study in studies:
+        match = _DATE.fullmatch(dates.get(study, ""))
+        if match is not None:
+            days[study] = match.groups()
+    if len(days) == len(studies) == len(set(days.values())):
+        return sorted(studies, key=lambda study: days[study]), "date"
+    return sorted(studies, key=_label_key), "session"
+
+
+def _label_key(study: str) -> list[tuple[int, str]]:
+    """Return the key that sorts ids as people count: ``ses-2`` before ``ses-10``."""
+    key = []
+    for piece in re.findall(r"\d+|\D+", study):
+        key.append((int(piece), piece) if piece.isdigit() else (-1, piece))
+    return key
+
+
+def _men_with_several(measured: Measured) -> dict[str, list[str]]:
+    """Return the measured studies of every man who has several."""
+    studies_of_men: dict[str, list[str]] = {}
+    for outcome in measured.outcomes:
+        patient, mark, _ = outcome.study_id.partition("_ses-")
+        if mark and outcome.status != _FAILED:
+            studies_of_men.setdefault(patient, []).append(outcome.study_id)
+    return {patient: ids for patient, ids in studies_of_men.items() if len(ids) > 1}
+
+
+def _pairs(loaded: Loaded, measured: Measured) -> list[Pair]:
+    """Return the studies that are compared: of every man the latest and the one before it."""
+    studies_of_men = _men_with_several(measured)
+    if not studies_of_men:
+        return []
+    refs = {ref.study_id: ref for ref in loaded.cohort.studies()}
+    pairs = []
+    for studies in studies_of_men.values():
+        dates = {}
+        for study in studies:
+            dates[study] = study_date(loaded.folder, study)
+        ordered, order = in_order(studies, dates)
+        earlier, latest = list(pairwise(ordered))[-1]
+        pairs.append(Pair(refs[latest], refs[earlier], order))
+    return pairs
+
+
+def _still_current(
+    loaded: Loaded, measured: Measured, pairs: Sequence[Pair]
+) -> dict[str, list[EarlierRow]]:
+    """Return the rows of an earlier run, by man, whose two studies are as they were then."""
+    if not loaded.options.resume:
+        return {}
+    try:
+        rows_of_men = read_earlier(loaded.folder)
+        keys_before = records.read_record(loaded.folder).get("inputs") or {}
+    except CadError:  # no run was here, or a damaged one: it is compared anew
+        return {}
+    keys = {outcome.study_id: outcome.key for outcome in measured.outcomes}
+    current = {}
+    for pair in pairs:
+        patient = pair.latest.participant_id
+        rows = rows_of_men.get(patient, [])
+        same_pair = bool(rows) and all(
+            row.study_id == pair.latest.study_id
+            and row.earlier_study_id == pair.earlier.study_id
+            and row.alignment != _FAILED
+            for row in rows
+        )
+        same_input = all(
+            keys[ref.study_id] and keys_before.get(ref.study_id) == keys[ref.study_id]
+            for ref in (pair.latest, pair.earlier)
+        )
+        if same_pair and same_input:
+            current[patient] = rows
+    return current
+
+
+def _compared(pair: Pair) -> list[EarlierRow]:
+    from cad.mri.imaging.earlier import align_earlier, nearest_regions, region_centres
+    from cad.mri.imaging.study import Roi
+    from cad.mri.imaging.study_files import read_drawings
+
+    studies = []
+    for ref in (pair.latest, pair.earlier):
+        rois = []
+        for row in ref.rois.itertuples():
+            rois.append(Roi(str(row.roi_id), int(row.label)))
+        studies.append(read_drawings(ref.folder, ref.study_id, ref.participant_id, rois))
+    latest, earlier = studies
+    alignment = align_earlier(earlier, latest)
+    moved_mm = None if alignment.moved_mm is None else round(alignment.moved_mm, 1)
+    turned_deg = None if alignment.turned_deg is None else round(alignment.turned_deg, 1)
+    blank = replace(
+        _row(pair, alignment.state),
+        moved_mm=moved_mm,
+        turned_deg=turned_deg,
+    )
+    if alignment.state != "aligned":
+        return _rows_without_match(pair, blank)
+    matches = nearest_regions(
+        region_centres(latest), region_centres(earlier), alignment.matrix, NEAR_MM
+    )
+    rows = []
+    near = set()
+    for roi in latest.rois:
+        match = matches.get(roi.roi_id)
+        row = replace(blank, roi_id=roi.roi_id)
+        if match is not None:
+            near.add(match.roi_id)
+            distance = round(match.distance_mm, 1)
+            row = replace(row, earlier_roi_id=match.roi_id, distance_mm=distance)
+        rows.append(row)
+    for roi in earlier.rois:
+        if roi.roi_id not in near:
+            rows.append(replace(blank, earlier_roi_id=roi.roi_id))
+    return rows
+
+
+def _failure(pair: Pair, reason: str) -> list[EarlierRow]:
+    return _rows_without_match(pair, replace(_row(pair, _FAILED), alignment_note=reason))
+
+
+def _rows_without_match(pair: Pair, blank: EarlierRow) -> list[EarlierRow]:
+    return [replace(blank, roi_id=str(roi)) for roi in pair.latest.rois["roi_id"]]
+
+
+def _row(pair: Pair, alignment: str) -> EarlierRow:
+    """Return a row of a pair that says nothing of a region yet."""
+    return EarlierRow(
+        participant_id=pair.latest.participant_id,
+        study_id=pair.latest.study_id,
+        roi_id="",
+        earlier_study_id=pair.earlier.study_id,
+        earlier_roi_id="",
+        distance_mm=None,
+        order=pair.order,
+        alignment=alignment,
+        moved_mm=None,
+        turned_deg=None,
+        alignment_note="",
+        earlier_psa=None,
+        earlier_psa_density=None,
+    )
+
+
+def _stated(loaded: Loaded, ref: StudyRef) -> dict[str, float | None]:
+    """Return PSA and PSA density that ``sessions.tsv`` states of a study; None where unknown."""
+    sessions = loaded.cohort.sessions
+    rows = sessions[
+        (sessions["participant_id"] == ref.participant_id)
+        & (sessions["session_id"] == ref.session_id)
+    ]
+    stated: dict[str, float | None] = {"psa": None, "psa_density": None}
+    if rows.empty:
+        return stated
+    # One man at one time is one row, as in participants.tsv; the rules that make it are the same.
+    values = men_stated(rows, loaded.settings.labels.isup_min).iloc[0]
+    for name in stated:
+        if pd.notna(values[name]):
+            stated[name] = float(values[name])
+    return stated
