@@ -20,7 +20,7 @@ import pandas as pd
 from joblib import Parallel, delayed
 from scipy import special
 
-from benchmarks.readings import draw_arrays, learned_belief
+from benchmarks.readings import draw_arrays
 from cad.base.settings import DecisionSettings
 from cad.evidence.experiments.man_alone import (
     fit_men,
@@ -33,10 +33,12 @@ from cad.learning.evaluation.decisions.operating import (
 )
 from cad.learning.evaluation.decisions.patient_level import measure_men, truth_of_men
 from cad.learning.evaluation.decisions.reject import decide
+from cad.learning.evaluation.folds.crossval import out_of_fold
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.readers.assisted import Assisted, assist
 from cad.learning.evaluation.readers.ceiling import readers_ceiling
 from cad.learning.labels.pooled import mean_of_known
+from cad.learning.learners.averaged import AveragedProbabilisticSVC
 
 SURE = 0.03
 """Closest to 0 and 1 that readers' scores are taken: the ends of a scale are not certainty."""
@@ -56,6 +58,8 @@ class Scored:
         Readers.
     q : ndarray, shape (n,)
         The classifier's out-of-fold probability.
+    ranking : ndarray, shape (n,)
+        The same less each fold's base, by which regions of different folds are ranked.
     patients : ndarray of str, shape (n,)
         The patient of every region.
     """
@@ -64,6 +68,7 @@ class Scored:
     scores: np.ndarray
     names: list[str]
     q: np.ndarray
+    ranking: np.ndarray
     patients: np.ndarray
 
     @property
@@ -75,18 +80,21 @@ class Scored:
 def cohort(seed: int, patients: int = 49) -> Scored:
     """Draw a cohort and score it with the shipped learner, which never saw the scored patient."""
     drawn = draw_arrays(seed, patients)
-    q = np.full(len(drawn.p), np.nan)
-    for patient in np.unique(drawn.patients):
-        left_out = drawn.patients == patient
-        train = ~left_out
-        q[left_out] = learned_belief(
-            drawn.features[train],
-            drawn.p[train],
-            drawn.eta[train],
-            drawn.patients[train],
-            drawn.features[left_out],
-        )
-    return Scored(drawn.truth, drawn.grades.T, drawn.readers, q, drawn.patients)
+    folds = out_of_fold(
+        AveragedProbabilisticSVC(),
+        drawn.features,
+        drawn.p,
+        groups=drawn.patients,
+        eta=drawn.eta,
+    )
+    return Scored(
+        drawn.truth,
+        drawn.grades.T,
+        drawn.readers,
+        folds.probability,
+        folds.on_common_base,
+        drawn.patients,
+    )
 
 
 def uninformed(seed: int, patients: int) -> Scored:
@@ -96,7 +104,7 @@ def uninformed(seed: int, patients: int) -> Scored:
     code = np.unique(drawn.patients, return_inverse=True)[1]
     z = rng.normal(size=len(code)) + 0.7 * rng.normal(size=code.max() + 1)[code]
     q = special.expit(z - 1.5)
-    return Scored(drawn.truth, drawn.grades.T, drawn.readers, q, drawn.patients)
+    return Scored(drawn.truth, drawn.grades.T, drawn.readers, q, q, drawn.patients)
 
 
 def help_of_the_tool(cohorts: int = 20, nulls: int = 100, patients: int = 49) -> dict[str, Any]:
@@ -141,7 +149,7 @@ def patients_calibrated(cohorts: int = 20, patients: int = 49) -> dict[str, Any]
 
 def known_men(d: Scored) -> pd.DataFrame:
     """Return what is known of a simulated cohort's men: regions and readers."""
-    table = region_columns(d.q, d.patients)
+    table = region_columns(d.ranking, d.patients)
     readers = pd.Series(d.p).groupby(d.patients).max().clip(SURE, 1 - SURE)
     return table.assign(category=special.logit(readers.reindex(table.index)))
 
@@ -246,7 +254,8 @@ def promise_cohort(kind: str, seed: int, patients: int) -> Scored:
             size = (1 - effect) / effect
             risk = rng.beta(0.051 * size, 0.949 * size, patients)[man]
     truth = (rng.random(len(man)) < risk).astype(float)
-    return Scored(truth, np.empty((0, len(man))), [], special.expit(odds), man.astype(str))
+    q = special.expit(odds)
+    return Scored(truth, np.empty((0, len(man))), [], q, q, man.astype(str))
 
 
 def _promised(kind: str, seed: int, patients: int) -> tuple[float, float]:
@@ -259,7 +268,10 @@ def ceiling(cohorts: int = 20, patients: int = 49) -> dict[str, Any]:
     """Average what the readers allow, and print the line of the first cohort."""
     drawn = _parallel(cohort, cohorts, patients)
     found = [
-        readers_ceiling(d.truth, d.scores, d.q, d.patients, d.names, bootstraps=0) for d in drawn
+        readers_ceiling(
+            d.truth, d.scores, d.q, d.patients, d.names, ranking=d.ranking, bootstraps=0
+        )
+        for d in drawn
     ]
     return {
         "cohorts": cohorts,
@@ -276,12 +288,12 @@ def _gains(found: Assisted) -> list[float]:
 
 def _with_tool(seed: int, patients: int) -> Assisted:
     d = cohort(seed, patients)
-    return assist(d.truth, d.scores, d.q, d.patients, d.names)[0]
+    return assist(d.truth, d.scores, d.ranking, d.patients, d.names)[0]
 
 
 def _with_useless_tool(seed: int, patients: int) -> Assisted:
     d = uninformed(seed, patients)
-    return assist(d.truth, d.scores, d.q, d.patients, d.names)[0]
+    return assist(d.truth, d.scores, d.ranking, d.patients, d.names)[0]
 
 
 def _parallel(
