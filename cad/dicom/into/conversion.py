@@ -15,7 +15,14 @@ from cad.base.errors import CadError, located
 from cad.base.files import JsonObject
 from cad.base.reading import reading
 from cad.base.terms.modality import KTRANS, MODALITIES, Modality
-from cad.dicom.into.regions import drawn_series, files_of, find_regions, outlined_gland
+from cad.dicom.into.regions import (
+    drawn_series,
+    files_of,
+    find_regions,
+    first_of,
+    gland_mask,
+    outlined_gland,
+)
 from cad.dicom.into.rules import DynamicRule, ImportRules, Match
 from cad.dicom.into.sources import SourceStudy, by_series
 from cad.dicom.into.unchanged import changed_since, require_equal, require_same
@@ -152,14 +159,12 @@ class _Job:
 
         The regions come from a label map, a lesion map or annotation objects of the source.
         """
-        for kind, name in (("gland", self.rules.gland), ("vessel", self.rules.vessel)):
-            path = self.study.beside(name)
-            if path is None and kind == "gland" and self.rules.outlines:
-                path = outlined_gland(self.study.top, self.study.patient_id, self.rules.outlines)
-            target = image_path(self.build, self.study_id, kind)
-            if path and not is_there(target, self.build, self.have):
-                volume = nifti.read_image(path)
-                nifti.write_volume(target, volume.with_array(volume.array != 0))
+        vessel = self.study.beside(self.rules.vessel)
+        target = image_path(self.build, self.study_id, "vessel")
+        if vessel and not is_there(target, self.build, self.have):
+            volume = nifti.read_image(vessel)
+            nifti.write_volume(target, volume.with_array(volume.array != 0))
+        self._gland()
         target = image_path(self.build, self.study_id, "rois")
         drawn_on = self._matching("t2w")[0] or self._matching("adc")[0]
         reference, notes = drawn_on[0] if drawn_on else None, self.done.notes
@@ -179,6 +184,23 @@ class _Job:
             nifti.write_sidecar(target, {"FrameOfReferenceUID": drawn.frame_uid})
         self.done.rois = drawn.rois
         self.done.scores = list(drawn.scores)
+
+    def _gland(self) -> None:
+        """Write the gland mask, of a person or of any segmentation program."""
+        rules = self.rules
+        target = image_path(self.build, self.study_id, "gland")
+        if is_there(target, self.build, self.have):
+            return
+        patient = self.study.patient_id
+        path = self.study.beside(rules.gland)
+        if path is None:
+            path = first_of(self.study.tables, rules.gland_file, patient)
+        if path is None and rules.outlines:
+            path = outlined_gland(self.study.top, patient, rules.outlines)
+        zones_path = self.study.beside(rules.zones.file) if rules.zones else None
+        mask = gland_mask(path, rules.gland_values, zones_path, rules.zones, self.done.notes)
+        if mask is not None:
+            nifti.write_volume(target, mask)
 
     def _matching(self, name: str) -> tuple[list[Stack], Match | None]:
         """Return the stacks that the first match with any hit accepts, and that match."""

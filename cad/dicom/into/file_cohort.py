@@ -197,9 +197,11 @@ def convert_files(
         write_sidecar(target, entries)
         done.notes.append(f"{name} from its file")
     path, target = study.files.get("gland"), image_path(build, study_id, "gland")
-    if path and not is_there(target, build, have):
-        mask = regions.whole_numbers(path)
-        write_volume(target, mask.with_array(mask.array != 0))
+    if not is_there(target, build, have):
+        zones_path = study.files.get("zones")
+        mask = regions.gland_mask(path, rules.gland_values, zones_path, rules.zones, done.notes)
+        if mask is not None:
+            write_volume(target, mask)
     target = image_path(build, study_id, "rois")
     if not is_there(target, build, have) and (labelled := _drawn(study, rules, done.notes)):
         write_volume(target, labelled.labels)

@@ -1,7 +1,7 @@
 """The regions of a study: one label map and its rows, from the one source that there is."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -406,6 +406,76 @@ def whole_numbers(path: Path) -> Volume:
     """
     labels = read_label_map(path)
     return labels.with_array(labels.array.astype(np.uint16))
+
+
+def gland_mask(
+    path: Path | None,
+    values: Sequence[int],
+    zones_path: Path | None,
+    zones: ZonesRule | None,
+    notes: list[str],
+) -> Volume | None:
+    """Return the mask of the gland as a person or any program drew it.
+
+    Parameters
+    ----------
+    path : Path or None
+        A mask, or a map of several organs or zones.
+    values : sequence of int
+        Numbers of the map that are the prostate; empty for every number but 0.
+    zones_path : Path or None
+        A zone map; where there is no mask its zones together are the gland.
+    zones : ZonesRule or None
+        The numbers of the zone map.
+    notes : list of str
+        A message is appended where the mask is made of zones, or a map holds none of the numbers.
+
+    Returns
+    -------
+    Volume or None
+        Boolean; None without a file, or where the file holds nothing of the gland.
+
+    Raises
+    ------
+    CadError
+        For fractions, NaN or negative labels.
+    """
+    wanted = tuple(values)
+    if path is None:
+        if zones_path is None or zones is None:
+            return None
+        path = zones_path
+        wanted = tuple(zones.values)
+        notes.append(f"gland mask made of the zones in {path.name}")
+    labels = whole_numbers(path)
+    inside = np.isin(labels.array, wanted) if wanted else labels.array != 0
+    if not inside.any():
+        present = [str(value) for value in np.unique(labels.array) if value]
+        holds = f"holds {', '.join(present)}" if present else "is empty"
+        numbers = f"none of {', '.join(map(str, wanted))}; " if wanted else ""
+        notes.append(f"no gland mask: {numbers}{path.name} {holds}")
+        return None
+    return labels.with_array(inside)
+
+
+def first_of(tops: Iterable[Path], places: Sequence[str], patient_id: str) -> Path | None:
+    """Return the first file of a patient that a rule names in some folders; None without one.
+
+    Parameters
+    ----------
+    tops : iterable of Path
+        Folders that are searched, in this order.
+    places : sequence of str
+        Paths below them, as :func:`files_of` takes them.
+    patient_id : str
+        The patient's id in the source.
+    """
+    for top in tops:
+        for place in places:
+            path = _first_file(top, place, patient_id)
+            if path is not None:
+                return path
+    return None
 
 
 def _labelled(path: Path) -> Labelled:

@@ -343,7 +343,13 @@ class ImportRules(Section):
     lesion
         mask beside the series whose value is the ISUP grade of each lesion
     gland
-        prostate mask beside the series
+        prostate mask beside the series; without any the zone map's zones together are the gland
+    gland_file
+        the same anywhere in the source, where none lies beside the series: paths below the source;
+        {patient} stands for the id, * for any text without /
+    gland_values
+        the numbers that are the prostate in a map of several organs or zones; without them every
+        number but 0
     vessel
         artery mask beside the series
     detector
@@ -392,6 +398,8 @@ class ImportRules(Section):
     rois: str = "rois.nii.gz"
     lesion: str | None = None
     gland: str = "gland.nii.gz"
+    gland_file: tuple[str, ...] = ()
+    gland_values: tuple[int, ...] = ()
     vessel: str = "vessel.nii.gz"
     detector: DetectorRule | None = None
     outlines: OutlinesRule | None = None
