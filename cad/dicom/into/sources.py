@@ -161,26 +161,27 @@ class SourceStudy:
         """
         if len(self.patients) <= 1:
             return
-        counts = Counter(f.patient_id for f in self.slices)
-        (usual, _) = counts.most_common(1)[0]
-        other = next((f.path for f in self.slices if f.patient_id != usual), None)
-        listed = ", ".join(
-            f"{printable(name) or 'no PatientID'} ({counts[name]} images)"
-            for name in sorted(self.patients)
-        )
+        counts = Counter(frame.patient_id for frame in self.slices)
+        listed = []
+        for name in sorted(self.patients):
+            listed.append(f"{printable(name) or 'no PatientID'} ({counts[name]} images)")
+        usual = counts.most_common(1)[0][0]
+        others = [frame.path for frame in self.slices if frame.patient_id != usual]
+        file = [*others, *self.objects, self.top][0]
         raise CadError(
-            f"images or objects of {len(self.patients)} patients in one study: {listed}",
-            file=other or (self.objects[0] if self.objects else self.top),
+            f"images or objects of {len(self.patients)} patients in one study: {', '.join(listed)}",
+            file=file,
             hint="remove what is another patient's, or correct the source; nothing was imported",
         )
 
     def listed(self) -> str:
         """Return the series of the study for a message: numbers and descriptions."""
-        series = {f.series_number: printable(f.description, 40) for f in self.slices}
-        names = "; ".join(f"{number} {text!r}" for number, text in sorted(series.items())[:12])
-        more = f"; and {len(series) - 12} more" if len(series) > 12 else ""
-        left = "".join(f"; not usable: {error.problem}" for error in self.unusable)
-        return f"the study has {len(series)} series: {names}{more}{left}"
+        series = {frame.series_number: printable(frame.description, 40) for frame in self.slices}
+        entries = [f"{number} {text!r}" for number, text in sorted(series.items())[:12]]
+        if len(series) > 12:
+            entries.append(f"and {len(series) - 12} more")
+        entries += [f"not usable: {error.problem}" for error in self.unusable]
+        return f"the study has {len(series)} series: {'; '.join(entries)}"
 
     @property
     def simulated(self) -> bool:
@@ -191,7 +192,11 @@ class SourceStudy:
         """Return the path of a file by its name in the study's own folders; None without one."""
         if name is None:
             return None
-        return next((f / name for f in self.folders if (f / name).is_file()), None)
+        for folder in self.folders:
+            path = folder / name
+            if path.is_file():
+                return path
+        return None
 
 
 def by_series(frames: Iterable[Frame]) -> list[list[Frame]]:
@@ -241,12 +246,9 @@ def find_studies(
         listing = _listed(paths, call)
         failures += listing.unreadable
         # Where other series of the study can be read, the study itself tells of these.
-        failures += [
-            error
-            for uid, series in listing.unusable.items()
-            for error in series.values()
-            if not listing.studies.get(uid)
-        ]
+        for uid, series in listing.unusable.items():
+            if not listing.studies.get(uid):
+                failures += series.values()
         given = source if source.is_dir() else source.parent
         studies += [replace(study, given=given) for study in _studies(root, listing)]
     # Sessions are numbered in this order: a man's earlier study gets the smaller number.
@@ -283,7 +285,8 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
     """
     paths = []
     for folder, _, names in os.walk(root):
-        for path in (Path(folder) / name for name in sorted(names)):
+        for name in sorted(names):
+            path = Path(folder) / name
             kind = kind_of(path)
             if kind:
                 notes.append(f"left out: {printable(str(path.relative_to(root)), 200)} is {kind}")
@@ -315,8 +318,12 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
     damaged = frozenset(Path(error.file).parent for error in listing.unreadable)
     owners: dict[Path, set[str]] = {}
     for uid in {*listing.studies, *listing.objects}:
-        paths = [s.path for s in listing.studies.get(uid, [])] + listing.objects.get(uid, [])
-        for folder in {parent for path in paths for parent in path.parents}:
+        paths = [frame.path for frame in listing.studies.get(uid, [])]
+        paths += listing.objects.get(uid, [])
+        folders_above: set[Path] = set()
+        for path in paths:
+            folders_above.update(path.parents)
+        for folder in folders_above:
             owners.setdefault(folder, set()).add(uid)
     for uid, frames in listing.studies.items():
         # A map that this project sent to the archive earlier is a result, not an image.
@@ -337,10 +344,12 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
 
 def _with_zero_b(frames: list[Frame]) -> list[Frame]:
     """Return frames with b = 0 where a maker states the b-values of a series except 0."""
-    weighted = {f.series_uid for f in frames if f.b_value}
-    return [
-        replace(f, b_value=0.0)
-        if f.b_value is None and f.series_uid in weighted and maker(f.manufacturer) in NO_ZERO_B
-        else f
-        for f in frames
-    ]
+    weighted = {frame.series_uid for frame in frames if frame.b_value}
+    completed = []
+    for frame in frames:
+        unstated = frame.b_value is None and frame.series_uid in weighted
+        if unstated and maker(frame.manufacturer) in NO_ZERO_B:
+            completed.append(replace(frame, b_value=0.0))
+        else:
+            completed.append(frame)
+    return completed

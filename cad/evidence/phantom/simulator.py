@@ -187,15 +187,17 @@ def write_cohort(
         raise CadError(f"a cohort has at least one patient, asked for {patients}")
     readers_of_all = panel(variation.readers)
     with claimed(out, COHORT), stage(out) as scratch:
-        if not all(is_ours(path.name) for path in out.iterdir()):
+        foreign = [path for path in out.iterdir() if not is_ours(path.name)]
+        if foreign:
             raise CadError(
                 "the folder to simulate into is not empty", file=out, hint="name a new one"
             )
         build = scratch / "cohort"
-        made = Parallel(n_jobs=jobs)(
-            delayed(_write_patient)(build, seed, index, protocols, prevalence, variation)
-            for index in range(patients)
-        )
+        work = []
+        for index in range(patients):
+            task = delayed(_write_patient)(build, seed, index, protocols, prevalence, variation)
+            work.append(task)
+        made = Parallel(n_jobs=jobs)(work)
         tables = []
         for rows_of_patients in zip(*made, strict=True):
             tables.append(pd.concat(rows_of_patients, ignore_index=True))
@@ -244,8 +246,9 @@ def latent_auc(cohort: Path) -> float:
     negative = table.loc[table["isup"] == 0, "latent"].to_numpy()
     if not len(positive) or not len(negative):
         raise CadError("one class only: no area under a curve", file=path)
-    wins = (positive[:, None] > negative).mean() + 0.5 * (positive[:, None] == negative).mean()
-    return float(wins)
+    above = positive[:, None] > negative
+    ties = positive[:, None] == negative
+    return float(above.mean() + 0.5 * ties.mean())
 
 
 def make_patient(
@@ -296,6 +299,9 @@ def make_patient(
     adc, diffusion = diffusion_images(views[1], protocol, noise)
     dce, vfa = dynamic_images(views[2], protocol, injection, noise, variation.motion)
     study_id = f"sub-{index + 1:04d}"
+    rois = []
+    for label, region in enumerate(regions, start=1):
+        rois.append(Roi(str(label), label, region.zone))
     study = Study(
         study_id,
         study_id,
@@ -306,7 +312,7 @@ def make_patient(
         vfa_repetition_time=protocol.dce_times[0],
         diffusion=diffusion,
         roi_map=outlines[READERS[0].reader_id],
-        rois=[Roi(str(i), i, region.zone) for i, region in enumerate(regions, start=1)],
+        rois=rois,
         gland=gland,
         vessel=_vessel(views[2]),
     )
@@ -381,22 +387,31 @@ def _outlined(
 
 def _zones(view: View) -> Volume:
     """Return 1 in the peripheral zone, 2 in the rest of the gland, regions included."""
-    zone = [""] * (len(view.scene.shapes) + 1)
+    in_gland = []
+    in_peripheral_zone = []
     for number, shape in enumerate(view.scene.shapes, start=1):
-        zone[number] = shape.within[0] if shape.zone.startswith("roi") else shape.zone
-    gland = view.share([i for i, name in enumerate(zone) if name])
-    outer = view.share([i for i, name in enumerate(zone) if name in ("PZ", "rim")])
-    inner = np.where(outer >= gland / 2, 1, 2)
-    return view.volume(np.where(gland >= 0.5, inner, 0).astype(np.uint8))
+        zone = shape.within[0] if shape.zone.startswith("roi") else shape.zone
+        if zone:
+            in_gland.append(number)
+        if zone in ("PZ", "rim"):
+            in_peripheral_zone.append(number)
+    gland = view.share(in_gland)
+    peripheral = view.share(in_peripheral_zone)
+    zones = np.where(peripheral >= gland / 2, 1, 2)
+    return view.volume(np.where(gland >= 0.5, zones, 0).astype(np.uint8))
 
 
 def _vessel(view: View) -> Volume:
     """Return the middle of one femoral artery: voxels that nothing else shares."""
-    arteries = [i for i, s in enumerate(view.scene.shapes, start=1) if s.tissue == "artery"]
+    arteries = []
+    for number, shape in enumerate(view.scene.shapes, start=1):
+        if shape.tissue == "artery":
+            arteries.append(number)
     # The left one is as good as the right; slices next to the edge suffer from inflow and wrap.
     share = view.share(arteries[1:])
     inside = share > 0.99
-    inside[:2] = inside[-2:] = False
+    inside[:2] = False
+    inside[-2:] = False
     if not inside.any():
         inside = share >= share.max() - 1e-6
     return view.volume(inside)
@@ -417,12 +432,13 @@ def _write_patient(
     for reader, labels in patient.outlines.items():
         write_volume(reader_outline_path(out / name, name, reader), labels)
     regions = patient.regions
-    ids = [str(i + 1) for i in range(len(regions))]
+    labels_of_regions = range(1, len(regions) + 1)
+    ids = [str(label) for label in labels_of_regions]
     rois = pd.DataFrame(
         {
             "participant_id": name,
             "roi_id": ids,
-            "label": range(1, len(regions) + 1),
+            "label": labels_of_regions,
             "zone": [region.zone for region in regions],
             "histology": ["malignant" if region.malignant else "benign" for region in regions],
             "isup": [region.isup for region in regions],

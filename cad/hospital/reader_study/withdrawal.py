@@ -49,12 +49,14 @@ class ReadingFolder:
         A folder with pages' cases (``cases/*.js``) or with readers' exports counts, too, under any
         name and packed or not. Exports that lie inside a reader study are part of that study.
         """
-        places = {path.parent for path in _files(folder, KEY)}
-        places |= {path.parents[1] for path in _files(folder, "cases/*.js")}
-        exports = {path.parent for path in _files(folder, "*") if _readings(path)}
-        return sorted(
-            places | {export for export in exports if places.isdisjoint((export, *export.parents))}
-        )
+        studies = {path.parent for path in _files(folder, KEY)}
+        studies |= {path.parents[1] for path in _files(folder, "cases/*.js")}
+        alone = set()
+        for path in _files(folder, "*"):
+            in_study = not studies.isdisjoint(path.parents)
+            if not in_study and _readings(path):
+                alone.add(path.parent)
+        return sorted(studies | alone)
 
     def held(self) -> AbstractContextManager[None]:
         """Return a context manager that keeps other processes from writing to the folder."""
@@ -80,9 +82,11 @@ class ReadingFolder:
         if not (self.folder / KEY).is_file():
             return 0
         key = read_json(self.folder / KEY)
+        codes = set()
         with reading(self.folder / KEY, "no reader study"):
-            whose = {code: str(case["participant_id"]) for code, case in key["cases"].items()}
-        codes = {code for code, participant in whose.items() if participant == names.participant}
+            for code, case in key["cases"].items():
+                if str(case["participant_id"]) == names.participant:
+                    codes.add(code)
         with stage(self.folder) as scratch:
             write_json(scratch / KEY, _without(key, codes))
             new = {KEY: scratch / KEY}
@@ -96,13 +100,14 @@ class ReadingFolder:
                 if plan is not None:
                     write_reader_page(build(path), _without(plan, codes))
             for path in _files(self.folder, "*"):
-                if path.suffix != ".jsonl" and not any(entry.plain for entry in _readings(path)):
-                    continue
-                write_atomic(build(path), _export(path, key["study"], codes))
+                is_export = path.suffix == ".jsonl"
+                if is_export or any(entry.plain for entry in _readings(path)):
+                    write_atomic(build(path), _export(path, key["study"], codes))
             for path in _files(self.folder, "*.tsv"):
-                write_atomic(build(path), rows_without(path, names.participant)[0].encode())
+                text, _ = rows_without(path, names.participant)
+                write_atomic(build(path), text.encode())
             pages = [f"cases/{code}.js" for code in sorted(codes)]
-            commit(self.folder, new, [entry for entry in pages if (self.folder / entry).exists()])
+            commit(self.folder, new, [page for page in pages if (self.folder / page).exists()])
         return len(codes)
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
@@ -119,29 +124,33 @@ class ReadingFolder:
         same
             Not used here.
         """
+        blind = []
         if (self.folder / KEY).is_file():
             key = read_json(self.folder / KEY)
             ours = ("", None, key["study"])
             codes = set(key["cases"])
-
-            def is_held(path: Path) -> bool:
-                return any(entry.study in ours and entry.codes - codes for entry in _entries(path))
-
-            held = list(filter(is_held, _files(self.folder, "*")))
-            cases = []
             why = f"it names cases that {KEY} has no more: delete it"
+            for path in _files(self.folder, "*"):
+                if any(entry.study in ours and entry.codes - codes for entry in _entries(path)):
+                    blind.append(path.relative_to(self.folder).as_posix())
         else:
-            held = list(filter(_readings, _files(self.folder, "*")))
-            cases = ["cases/"] if (self.folder / "cases").is_dir() else []
             why = f"whose they are, {KEY} says, which is not here"
-        blind = [*cases, *(path.relative_to(self.folder).as_posix() for path in held)]
-        return [*traces(self.folder, names), *(f"{name} ({why})" for name in blind)]
+            if (self.folder / "cases").is_dir():
+                blind.append("cases/")
+            for path in _files(self.folder, "*"):
+                if _readings(path):
+                    blind.append(path.relative_to(self.folder).as_posix())
+        return traces(self.folder, names) + [f"{name} ({why})" for name in blind]
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
     """Return the files in and below a folder but what is being built there."""
-    paths = sorted(path for path in folder.rglob(pattern) if path.is_file())
-    return [path for path in paths if not any(map(is_ours, path.relative_to(folder).parts))]
+    files = []
+    for path in sorted(folder.rglob(pattern)):
+        in_work = any(is_ours(name) for name in path.relative_to(folder).parts)
+        if path.is_file() and not in_work:
+            files.append(path)
+    return files
 
 
 def _plan(page: Path) -> JsonObject | None:
@@ -197,19 +206,21 @@ def _entries(path: Path) -> list[_Cases]:
     """
     if path.suffix == ".npz":  # arrays alone
         return []
+    entries = []
     try:
         with reading(path, "not readable"):
             content = read_bytes(path, MAX_ARRAYS)
-            return [
-                _Cases(_study(name, inner), _codes(name, inner), inner is content)
-                for name, inner in members(path.name, content)
-            ]
+            for name, inner in members(path.name, content):
+                plain = inner is content
+                entries.append(_Cases(_study(name, inner), _codes(name, inner), plain))
     except (CadError, OSError):
         return []
+    return entries
 
 
 def _codes(name: str, content: bytes) -> set[str]:
-    return {code.decode() for code in _CODE.findall(name.encode(errors="replace") + b" " + content)}
+    text = name.encode(errors="replace") + b" " + content
+    return {code.decode() for code in _CODE.findall(text)}
 
 
 def _study(name: str, content: bytes) -> str | None:

@@ -67,15 +67,16 @@ def snapshot(
     inside = resample_mask(gland_or_middle, grid).array
     # The middle of an image holds air of the rectum as well, a gland does not.
     darkest = 5.0 if study.gland is None else 1.0
-    views = [
-        registration_view(moved, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
-        for moved in registrations
-    ]
+    fullest_slice = int((labels > 0).sum(axis=(1, 2)).argmax())
+    views = [registration_view(moved, grid, fullest_slice) for moved in registrations]
     first = float(np.dot(grid.origin, np.asarray(grid.direction)[:, 2]))
     gland = gland_on(study)
     # From 1, in the whole series, whose length comes last.
     below = 1 + round(float(study.anatomical.patient_to_index(np.array(grid.origin))[2]))
     acquired = next(iter(study.protocols.values()), Protocol())  # as far as the first sidecar says
+    windows = {}
+    for name, array in shown.items():
+        windows[name] = ADC_WINDOW if name == "adc" else _window(array, inside, darkest)
     meta = {
         "study_id": study.study_id,
         "participant_id": study.participant_id,
@@ -91,21 +92,17 @@ def snapshot(
         "slice_numbers": [*range(below, below + grid.shape[0]), study.anatomical.shape[0]],
         "missing": [m.name for m in MODALITIES if not m.optional and study.grid(m.name) is None],
         "registration": [numbers for numbers, _ in views],
-        "window": {
-            name: ADC_WINDOW if name == "adc" else _window(array, inside, darkest)
-            for name, array in shown.items()
-        },
+        "window": windows,
     }
-    return {
-        **shown,
-        "roi_map": labels,
-        **({"registration": np.stack([pictures for _, pictures in views])} if views else {}),
-        "spacing": np.array(grid.spacing),
-        "direction": np.asarray(grid.direction, float),
-        "z_mm": first + grid.spacing[2] * np.arange(grid.shape[0]),
-        **_curves(study, features),
-        "meta": np.array(json.dumps(meta, sort_keys=True)),
-    }
+    arrays = {**shown, "roi_map": labels}
+    if views:
+        arrays["registration"] = np.stack([pictures for _, pictures in views])
+    arrays["spacing"] = np.array(grid.spacing)
+    arrays["direction"] = np.asarray(grid.direction, float)
+    arrays["z_mm"] = first + grid.spacing[2] * np.arange(grid.shape[0])
+    arrays |= _curves(study, features)
+    arrays["meta"] = np.array(json.dumps(meta, sort_keys=True))
+    return arrays
 
 
 def display_grid(study: Study) -> Volume:
@@ -158,12 +155,12 @@ def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np
         "enhancement": features.maps.get(ENHANCEMENT),
         "ktrans": features.maps.get(KTRANS, study.ktrans),
     }
-    return {
-        # Half precision has 11 bits, more than a screen shows, and halves the file.
-        name: resample_image(volume, grid).array.astype(np.float16)
-        for name, volume in images.items()
-        if volume is not None
-    }
+    shown = {}
+    for name, volume in images.items():
+        if volume is not None:
+            # Half precision has 11 bits, more than a screen shows, and halves the file.
+            shown[name] = resample_image(volume, grid).array.astype(np.float16)
+    return shown
 
 
 def _labels(study: Study, grid: Volume) -> np.ndarray:
@@ -180,7 +177,9 @@ def _describe(
     study: Study, features: StudyFeatures, roi: Roi, labels: np.ndarray, gland: Volume | None
 ) -> JsonObject:
     index = np.argwhere(labels == min(roi.label, 255))
-    centre = [int(v) for v in np.median(index, axis=0)] if len(index) else None
+    centre = None
+    if len(index):
+        centre = [int(place) for place in np.median(index, axis=0)]
     rows = features.rows
     row = rows[rows["roi_id"] == roi.roi_id]
     shown = {
@@ -189,11 +188,10 @@ def _describe(
         "ve_median": column_name("dce", "tofts_ve", "median"),
         "fit_r2": column_name("dce", "tofts_r2", "median"),
     }
-    values = {
-        name: float(row[column].iloc[0])
-        for name, column in shown.items()
-        if column in row and len(row) and np.isfinite(row[column].iloc[0])
-    }
+    values: dict[str, float | None] = dict.fromkeys(shown)
+    for name, column in shown.items():
+        if column in row and len(row) and np.isfinite(row[column].iloc[0]):
+            values[name] = float(row[column].iloc[0])
     curve = features.curves.get(roi.roi_id)
     return {
         "roi_id": roi.roi_id,
@@ -201,7 +199,7 @@ def _describe(
         "centre_index": centre,
         **_drawn(study, roi, gland),
         "curve_type": None if curve is None else curve_type(curve.time_s, curve.signal),
-        **{name: values.get(name) for name in shown},
+        **values,
     }
 
 
@@ -241,16 +239,16 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
         if protocol is None or image is None or protocol.series_number is None:
             continue
         numbers = protocol.instance_numbers
-        depth = [float(image.patient_to_index(place)[2]) for place in places]
         # An enhanced object has one instance for all slices: no number says which is shown.
         whole = len(numbers) == image.shape[0]
-        numbered[name] = {
-            "series": protocol.series_number,
-            "images": [
-                numbers[round(plane)] if whole and -0.5 <= plane <= len(numbers) - 0.5 else None
-                for plane in depth
-            ],
-        }
+        images: list[int | None] = []
+        for place in places:
+            plane = float(image.patient_to_index(place)[2])
+            if whole and -0.5 <= plane <= len(numbers) - 0.5:
+                images.append(numbers[round(plane)])
+            else:
+                images.append(None)
+        numbered[name] = {"series": protocol.series_number, "images": images}
     return numbered
 
 
@@ -272,10 +270,17 @@ def _curves(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
     if study.dce is None:
         return {}
     empty = np.full(len(study.dce.times), np.nan)
-    curves = [features.curves.get(roi.roi_id) for roi in study.rois]
+    signals = []
+    concentrations = []
+    fits = []
+    for roi in study.rois:
+        curve = features.curves.get(roi.roi_id)
+        signals.append(curve.signal if curve else empty)
+        concentrations.append(curve.concentration_mM if curve else empty)
+        fits.append(curve.fit_mM if curve else empty)
     return {
         "curve_times": study.dce.times,
-        "curve_signal": np.array([c.signal if c else empty for c in curves]),
-        "curve_concentration": np.array([c.concentration_mM if c else empty for c in curves]),
-        "curve_fit": np.array([c.fit_mM if c else empty for c in curves]),
+        "curve_signal": np.array(signals),
+        "curve_concentration": np.array(concentrations),
+        "curve_fit": np.array(fits),
     }

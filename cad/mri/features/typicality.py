@@ -158,27 +158,30 @@ class Typicality:
                 z = inner.deviations(X[patient_of == patient])
                 for count in _COUNTS:
                     means = np.stack([_mean(z[rows]) for rows in _alike(z, count)])
-                    scores = pd.DataFrame(inner._scores(means)).reindex(
-                        columns=list(whole.groups())
-                    )
+                    scores = pd.DataFrame(inner._scores(means))
+                    scores = scores.reindex(columns=list(whole.groups()))
                     # A study counts once; a region counts once where regions are judged alone.
                     weight = 1.0 if count == 1 else 1.0 / len(means)
                     held[count].append(scores.assign(_weight=weight))
         by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
         limits = {}
         for group in by_count[0]:
-            limits[group] = tuple(of_count[group] for of_count in by_count)
+            limits[group] = tuple(by_group[group] for by_group in by_count)
         # A group that held-out regions never leave, or never have, cannot be judged.
-        usable = {g: v for g, v in limits.items() if np.isfinite(v).all() and min(v) > 0}
+        usable = {}
+        for group, of_counts in limits.items():
+            if np.isfinite(of_counts).all() and min(of_counts) > 0:
+                usable[group] = of_counts
         return cls(whole.features, whole.middle, whole.low, whole.high, usable, columns)
 
     def groups(self) -> dict[str, np.ndarray]:
         """Return, by name of the group, the positions of its features in ``features``."""
         places: dict[str, list[int]] = {}
-        for columns, name in enumerate(self.features):
-            for group in self.columns[name].groups if name in self.columns else ():
-                places.setdefault(group, []).append(columns)
-        return {group: np.array(columns) for group, columns in places.items()}
+        for place, name in enumerate(self.features):
+            if name in self.columns:
+                for group in self.columns[name].groups:
+                    places.setdefault(group, []).append(place)
+        return {group: np.array(of_group) for group, of_group in places.items()}
 
     def deviations(self, X: pd.DataFrame) -> np.ndarray:
         """Return each value's distance from the training median, shape (n_regions, n_features).
@@ -255,18 +258,22 @@ class Typicality:
             of_study = self._beyond(means, sizes)
             together = [of_study[i] if sizes[i] > 1 else together[0] for i in own_study]
         judgements = []
-        for row, ((score, far), (score_shared, far_shared)) in enumerate(
-            zip(alone, together, strict=True)
-        ):
+        for row in range(len(z)):
+            score, far = alone[row]
+            score_shared, far_shared = together[row]
             # A group that is named for the region itself is not named again for its study.
             named = {deviation.group for _, deviation in far}
-            groups = [*far, *(g for g in far_shared if g[1].group not in named)]
+            groups = list(far)
+            for ratio, deviation in far_shared:
+                if deviation.group not in named:
+                    groups.append((ratio, deviation))
+            groups.sort(key=lambda group: -group[0])
             # A missing value is not furthest out.
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
             judgements.append(
                 Judgement(
                     max(score, score_shared),
-                    tuple(deviation for _, deviation in sorted(groups, key=lambda g: -g[0])),
+                    tuple(deviation for _, deviation in groups),
                     tuple((self.features[i], float(z[row, i])) for i in order),
                 )
             )
@@ -289,25 +296,19 @@ class Typicality:
         # A study of seven regions is held to the limits of four, which are wider than its own.
         nearest = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
-            ratio = {
-                group: float(scores[group][row]) / limits[nearest[row]]
-                for group, limits in self.limits.items()
-                if np.isfinite(scores[group][row])
-            }
-            far = tuple(
-                (
-                    ratio[group],
-                    Deviation(
-                        group,
-                        float(np.expm1(scores[group][row])),
-                        _direction(z[row, groups[group]]),
-                        int(count),
-                    ),
-                )
-                for group in ratio
-                if ratio[group] > 1
-            )
-            beyond.append((max(ratio.values(), default=0.0), far))
+            worst = 0.0
+            far = []
+            for group, limits in self.limits.items():
+                score = float(scores[group][row])
+                if not np.isfinite(score):
+                    continue
+                ratio = score / limits[nearest[row]]
+                worst = max(worst, ratio)
+                if ratio > 1:
+                    size = float(np.expm1(score))
+                    direction = _direction(z[row, groups[group]])
+                    far.append((ratio, Deviation(group, size, direction, int(count))))
+            beyond.append((worst, tuple(far)))
         return beyond
 
     def as_dict(self) -> JsonObject:
@@ -336,14 +337,19 @@ class Typicality:
         CadError
             When the dictionary is of an earlier version, whose limits were for one region only.
         """
-        middle, low, high = (np.array(content[k], float) for k in ("middle", "low", "high"))
         if any(isinstance(values, float) for values in content["limits"].values()):
             raise CadError(
                 "the model's limits of what is like its training are of an earlier version",
                 hint="train the model again",
             )
-        limits = {group: tuple(values) for group, values in content["limits"].items()}
-        return cls(tuple(content["features"]), middle, low, high, limits, columns)
+        return cls(
+            tuple(content["features"]),
+            np.array(content["middle"], float),
+            np.array(content["low"], float),
+            np.array(content["high"], float),
+            {group: tuple(values) for group, values in content["limits"].items()},
+            columns,
+        )
 
 
 def _tamed(z: np.ndarray) -> np.ndarray:
@@ -381,7 +387,8 @@ def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
     ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
     ends = ends.where(ends > 0, np.inf)
     # Flagged is who leaves any group: the factor is set on the worst, not group by group.
-    factor = _upper((held / ends).max(axis=1).fillna(0.0).to_numpy(), weight, flagged) * (1 + 1e-9)
+    worst = (held / ends).max(axis=1).fillna(0.0).to_numpy()
+    factor = _upper(worst, weight, flagged) * (1 + 1e-9)
     return {str(group): float(factor * end) for group, end in ends.items()}
 
 
@@ -401,7 +408,9 @@ def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
 def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
     """Return the features that vary, their medians, and the spread to both sides."""
     present = X.loc[:, X.notna().any()]
-    low, middle, high = (present.quantile(q).to_numpy() for q in (_TAIL, 0.5, 1 - _TAIL))
+    low = present.quantile(_TAIL).to_numpy()
+    middle = present.quantile(0.5).to_numpy()
+    high = present.quantile(1 - _TAIL).to_numpy()
     # Percentiles for the limits, but the standard deviation to see whether it varies at all.
     spread = present.std(ddof=0).to_numpy()
     varies = spread > 1e-9 * np.maximum(np.abs(middle), 1e-12)
@@ -409,7 +418,7 @@ def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, n
     floor = 0.25 * spread
     below = np.maximum((middle - low) / _NORMAL_TAIL, floor)
     above = np.maximum((high - middle) / _NORMAL_TAIL, floor)
-    names = tuple(name for name, v in zip(present.columns, varies, strict=True) if v)
+    names = tuple(present.columns[varies])
     return names, middle[varies], below[varies], above[varies]
 
 
@@ -428,4 +437,6 @@ def _direction(z: np.ndarray) -> str:
     share_below = float((far < 0).mean())
     if share_below >= 0.8:
         return "below"
-    return "above" if share_below <= 0.2 else "beside"
+    if share_below <= 0.2:
+        return "above"
+    return "beside"

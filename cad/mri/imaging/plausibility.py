@@ -95,10 +95,15 @@ def implausible(
             continue
         unit = f" {CHECKS[name].unit}".rstrip()
         cause, way_out = _cause(name, value, (low, high))
+        problem = (
+            f"{CHECKS[name].title}{where} is {value:.3g}{unit}; plausible is "
+            f"{low:g} to {high:g}{unit}"
+        )
+        if cause:
+            problem += f": {cause}"
         problems.append(
             CadError(
-                f"{CHECKS[name].title}{where} is {value:.3g}{unit}; plausible is "
-                f"{low:g} to {high:g}{unit}{': ' + cause if cause else ''}",
+                problem,
                 hint=f"{way_out}; a site may widen the range {name}",
                 patient=study.participant_id,
             )
@@ -151,19 +156,23 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
     CadError
         When the file is no object of known names and two numbers each.
     """
-    beside = {
-        f"{name}_placed": (-math.inf, math.inf) for name in ("adc", "dce", "gland") if registered
-    }
+    beside = {}
     if registered:
+        for name in ("adc", "dce", "gland"):
+            beside[f"{name}_placed"] = (-math.inf, math.inf)
         for name in ("adc", "hbv", "dce"):
             beside[f"{name}_displaced"] = (0.0, math.inf)
             beside[f"{name}_unsure"] = (0.0, math.inf)
-    path = next((p / RANGES_FILE for p in folder.parents[:2] if (p / RANGES_FILE).is_file()), None)
-    if path is None:
+    paths = [parent / RANGES_FILE for parent in folder.parents[:2]]
+    files = [path for path in paths if path.is_file()]
+    if not files:
         return beside
+    path = files[0]
     content = read_json(path)
+    ranges = {}
     with reading(path, "expected {name: [low, high]}"):
-        ranges = {str(name): (float(low), float(high)) for name, (low, high) in content.items()}
+        for name, (low, high) in content.items():
+            ranges[str(name)] = (float(low), float(high))
     unknown = sorted(set(ranges) - set(RANGES))
     if unknown:
         raise CadError(
@@ -195,8 +204,9 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
         yield from _dynamic(study, study.dce)
     if study.vfa:
         yield from _flip_angles(study)
-    for value in sorted({p.field_strength for p in study.protocols.values() if p.field_strength}):
-        yield "field_strength", value, ""
+    fields = {protocol.field_strength for protocol in study.protocols.values()}
+    for field in sorted(field for field in fields if field):
+        yield "field_strength", field, ""
     if study.roi_map is not None:
         yield from _mask(study, study.roi_map)
     yield from _belonging(study)
@@ -204,7 +214,9 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
 
 def _stated(**values: float | None) -> Iterator[Statistic]:
     """Yield the numbers that there are, which were measured nowhere in particular."""
-    yield from ((name, float(value), "") for name, value in values.items() if value is not None)
+    for name, value in values.items():
+        if value is not None:
+            yield name, float(value), ""
 
 
 def _belonging(study: Study) -> Iterator[Statistic]:
@@ -234,7 +246,8 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         if mended != images and _doubtful("gland", gains):
             elsewhere = belonging.gland_placed(study.gland, mended.values())
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
-        yield from ((f"gland_{kind}", gain, "") for kind, gain in gains.items())
+        for kind, gain in gains.items():
+            yield f"gland_{kind}", gain, ""
     if study.t2w is None:
         return
     mirrors = []
@@ -249,7 +262,8 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             gains["mirrored"] = measured[name].mirrored
             gains["turned_near"] = measured[name].turned
         mirrors.append(gains["mirrored"])
-        yield from ((f"{name}_{kind}", gain, "") for kind, gain in gains.items())
+        for kind, gain in gains.items():
+            yield f"{name}_{kind}", gain, ""
     if len(mirrors) > 1:  # what both say of T2 needs less of each
         yield "t2w_mirrored", max(mirrors), ""
     yield from _stated(adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc"))))
@@ -280,20 +294,19 @@ def t1_default_problem(
     field = study.protocols.get("dce", Protocol()).field_strength
     if study.dce is None or field is None or abs(field - 3.0) < 0.5:
         return None
-    unmapped = [
-        name
-        for name, value, at_3_tesla in (
-            ("t1_tissue", t1_tissue, 1.6),
-            ("t1_blood", t1_blood, 1.664),
-        )
-        if (value == at_3_tesla or (value is None and abs(field - 1.5) >= 0.5))
-        and not (name == "t1_tissue" and study.vfa)
-    ]
-    if not unmapped:
+    # Left to the field, T1 is known of 1.5 T as well.
+    taken_of_3_tesla = abs(field - 1.5) >= 0.5
+    doubtful = []
+    if not study.vfa and (t1_tissue == 1.6 or (t1_tissue is None and taken_of_3_tesla)):
+        doubtful.append("t1_tissue")
+    if t1_blood == 1.664 or (t1_blood is None and taken_of_3_tesla):
+        doubtful.append("t1_blood")
+    if not doubtful:
         return None
+    names = " and ".join(doubtful)
     return CadError(
-        f"the field strength is {field:g} T, but {' and '.join(unmapped)} is 3 T's",
-        hint=f"set features.perfusion.{' and '.join(unmapped)} for this field",
+        f"the field strength is {field:g} T, but {names} is 3 T's",
+        hint=f"set features.perfusion.{names} for this field",
         patient=study.participant_id,
     )
 
@@ -307,11 +320,14 @@ def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
     signal = dce.frames[:, inside]
     curve = np.median(signal, axis=1).astype(float)
     # The quietest pair of frames: between others the contrast agent arrives.
-    steps = (after.astype(float) - before for before, after in pairwise(signal))
-    deviation = min(np.median(np.abs(step - np.median(step))) for step in steps)
-    noise = 1.4826 * float(deviation) / math.sqrt(2)  # of one frame, from the difference of two
+    deviations = []
+    for before, after in pairwise(signal):
+        step = after.astype(float) - before
+        deviations.append(float(np.median(np.abs(step - np.median(step)))))
+    noise = 1.4826 * min(deviations) / math.sqrt(2)  # of one frame, from the difference of two
     yield "dce_snr", curve[0] / noise if noise > 0 else math.inf, where
-    low, high = float(curve.min()), float(curve.max())
+    low = float(curve.min())
+    high = float(curve.max())
     yield "dce_enhancement", high / low - 1 if low > 0 else math.inf, where
     if high > low:
         yield "dce_first_frame", (float(curve[0]) - low) / (high - low), where
@@ -339,12 +355,13 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
 
 
 def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:
-    images = [grid for name in study.present if (grid := study.grid(name)) is not None]
     corners = mask.outer_corners()
     gaps = []
-    for image in images:
-        apart = np.linalg.norm(corners[:, None] - image.outer_corners()[None], axis=2)
-        gaps.append(float(apart.min(axis=1).max()))
+    for name in study.present:
+        image = study.grid(name)
+        if image is not None:
+            apart = np.linalg.norm(corners[:, None] - image.outer_corners()[None], axis=2)
+            gaps.append(float(apart.min(axis=1).max()))
     if gaps:
         yield "mask_offset", min(gaps), ""
 
@@ -354,11 +371,17 @@ def _inside(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
     masks = {_PROSTATE: study.gland, _REGIONS: study.roi_map}
     for where in order or masks:
         mask = masks[where]
-        if mask is not None and (inside := resample_mask(mask, grid).array).any():
-            return inside, where
+        if mask is not None:
+            inside = resample_mask(mask, grid).array
+            if inside.any():
+                return inside, where
     inside = np.zeros(grid.shape, bool)
-    cut = [slice(int(_MIDDLE[0] * n), max(math.ceil(_MIDDLE[1] * n), 1)) for n in grid.shape]
-    inside[tuple(cut)] = True
+    middle = []
+    for count in grid.shape:
+        begin = int(_MIDDLE[0] * count)
+        end = max(math.ceil(_MIDDLE[1] * count), 1)
+        middle.append(slice(begin, end))
+    inside[tuple(middle)] = True
     return inside, " in the middle of the image"
 
 

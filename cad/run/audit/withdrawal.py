@@ -35,16 +35,23 @@ _BY_CONTENT = (MODEL, COMPARISON, COHORT, *RUNS.values())
 def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
     """Remove a patient from a cohort, for its owner: whole, or not at all; return what went."""
     places = named_places(root, names)
-    remaining = {place: rows_without(root / place, names.participant) for place in _tables(root)}
-    rows = {name: count for name, (_, count) in remaining.items() if count}
+    rows = {}
+    remaining = {}
+    for name in _tables(root):
+        text, count = rows_without(root / name, names.participant)
+        if count:
+            rows[name] = count
+            remaining[name] = text
     # Only the head is left: the key could prove nothing any more but who once was here.
-    if _PATIENTS in rows and not remaining[_PATIENTS][0].splitlines()[1:]:
+    if _PATIENTS in rows and len(remaining[_PATIENTS].splitlines()) <= 1:
         places += [name for name in (KEY_FILE, CHECK_FILE) if (root / name).is_file()]
     if rows or places:
         with stage(root) as scratch:
-            for number, name in enumerate(rows):
-                write_atomic(scratch / str(number), remaining[name][0].encode())
-            commit(root, {name: scratch / str(n) for n, name in enumerate(rows)}, places)
+            new = {}
+            for number, (name, text) in enumerate(remaining.items()):
+                new[name] = scratch / str(number)
+                write_atomic(new[name], text.encode())
+            commit(root, new, places)
     return rows, places
 
 
@@ -58,7 +65,9 @@ def _participant(root: Path, patient: str) -> str:
     if in_cohort or not (pseudonyms or (root / KEY_FILE).is_file()):
         return label
     pseudonym = Patients(root, "pseudonym", pseudonyms).participant(patient)
-    return pseudonym if (root / pseudonym).is_dir() or pseudonym in pseudonyms else label
+    if (root / pseudonym).is_dir() or pseudonym in pseudonyms:
+        return pseudonym
+    return label
 
 
 def _names(root: Path, patient: str) -> Names:
@@ -105,7 +114,8 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
             rows = csv.reader(lines)
         else:
             rows = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
-        if "participant_id" not in (columns := next(rows, [])):
+        columns = next(rows, [])
+        if "participant_id" not in columns:
             return "".join(lines), 0
         column = columns.index("participant_id")
         end = rows.line_num
@@ -187,9 +197,8 @@ class Withdrawn:
         lines += [f"swept {run}: {', '.join(names)}" for run, names in self.swept.items()]
         lines += [f"swept {n} studies from {home}" for home, n in self.studies.items()]
         lines += [f"free of {patient}: {name}" for name in self.clean]
-        lines += [
-            f"still holds {patient}: {name} ({', '.join(h)})" for name, h in self.holders.items()
-        ]
+        for name, places in self.holders.items():
+            lines.append(f"still holds {patient}: {name} ({', '.join(places)})")
         if self.holders:
             lines.append(
                 "run a run's command again on the cohort, train a model again (or with --without "
@@ -274,9 +283,9 @@ def withdraw(
     # withdrawal.
     folders = {name: find("models", name) for name in models}
     bundles = {name: load_bundle(folder) for name, folder in folders.items()}
-    absent = next((run for run in runs if not run.is_dir()), None)
-    if absent is not None:
-        raise CadError("no such run folder", file=absent)
+    for run in runs:
+        if not run.is_dir():
+            raise CadError("no such run folder", file=run)
     if not (root / _PATIENTS).is_file():
         raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
     for folder in [*runs, *folders.values()]:
@@ -296,19 +305,29 @@ def withdraw(
         studies = {node.name: node.sweep(names, proof) for node in nodes}
         left_there = {}
         for node in nodes:
-            if studies_left := node.studies(names, proof):
+            studies_left = node.studies(names, proof)
+            if studies_left:
                 left_there[node.name] = studies_left
         swept = {}
         for inside in run_folders:
-            if lines := _swept(inside, names):
+            lines = _swept(inside, names)
+            if lines:
                 swept[str(inside)] = lines
         rows, places = _removed(root, names)
-        traces_left = {str(run): traces(run, names) for run in runs}
-        holders = {str(root): traces(root, names, below=False), **traces_left}
-    clean = [run for run, files in traces_left.items() if not files]
-    holders = {place: files for place, files in holders.items() if files}
+        traces_in_runs = {str(run): traces(run, names) for run in runs}
+        traces_in_cohort = traces(root, names, below=False)
+    holders = {}
+    clean = []
+    if traces_in_cohort:
+        holders[str(root)] = traces_in_cohort
+    for name, files in traces_in_runs.items():
+        if files:
+            holders[name] = files
+        else:
+            clean.append(name)
     for name, bundle in bundles.items():
-        if learned := _learned(bundle, names.participant):
+        learned = _learned(bundle, names.participant)
+        if learned:
             holders[name] = learned
         else:
             clean.append(name)
@@ -326,8 +345,10 @@ def _learned(bundle: Bundle, participant: str) -> list[str]:
     sentences = []
     if "participant_id" not in bundle.training:
         sentences.append("trained on a table; whose rows they were, it does not say")
-    elif rows := int((bundle.training["participant_id"] == participant).sum()):
-        sentences.append(f"trained with {rows} of the patient's regions")
+    else:
+        rows = int((bundle.training["participant_id"] == participant).sum())
+        if rows:
+            sentences.append(f"trained with {rows} of the patient's regions")
     if "recalibrated_on" in bundle.metadata:
         if participant in bundle.metadata["recalibrated_on"]:
             sentences.append("recalibrated with the patient")
@@ -362,12 +383,11 @@ def sweep_run(run: Path, names: Names) -> list[str]:
 
 def _inner_folders(folder: Path) -> list[Path]:
     """Return a folder and those in it, such as the runs of a comparison."""
-    inner = [
-        inner_folder
-        for inner_folder in sorted(folder.iterdir())
-        if inner_folder.is_dir() and not is_ours(inner_folder.name)
-    ]
-    return [folder, *inner]
+    folders = [folder]
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not is_ours(path.name):
+            folders.append(path)
+    return folders
 
 
 def _sweep_leftovers(folder: Path) -> None:
@@ -378,8 +398,9 @@ def _sweep_leftovers(folder: Path) -> None:
     """
     for leftover in _inner_folders(folder):
         names = [path.name for path in leftover.iterdir()]
+        built = [name for name in names if is_ours(name)]
         ours = MARK in names or any(kind.holds(leftover) for kind in _BY_CONTENT)
-        if any(map(is_ours, names)) and (ours or all(map(is_ours, names))):
+        if built and (ours or built == names):
             with owned(leftover):  # also refused: somebody is writing there
                 pass
 
@@ -402,7 +423,7 @@ def _swept(run: Path, names: Names) -> list[str]:
             for place, content in lines.items():
                 write_atomic(scratch / place, content)
             commit(run, {place: scratch / place for place in lines}, removed)
-        return sorted([*removed, *(f"lines of {place}" for place in lines)])
+        return sorted(removed + [f"lines of {place}" for place in lines])
 
 
 def _remaining_lines(run: Path, names: Names) -> dict[str, bytes]:

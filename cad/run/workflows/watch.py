@@ -136,6 +136,9 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
             unusual, outside = _inputs(bundle, X)
         for man, regions in of_model.reset_index(drop=True).groupby("participant_id", sort=True):
             rows_of_man = regions.index.to_numpy()
+            probabilities = {}
+            for roi, p in zip(regions["roi_id"], regions["probability"], strict=True):
+                probabilities[str(roi)] = float(p)
             rows.append(
                 Watched(
                     role=role,
@@ -143,16 +146,11 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
                     man=str(man),
                     night=night,
                     maker=_maker(cohort, str(man)),
-                    inputs={image: _mean(values[rows_of_man]) for image, values in unusual.items()},
-                    outside={
-                        image: _mean(values[rows_of_man]) for image, values in outside.items()
-                    },
+                    inputs=_means(unusual, rows_of_man),
+                    outside=_means(outside, rows_of_man),
                     belief=_highest(regions),
                     decision=_decided(regions),
-                    regions={
-                        str(roi): float(p)
-                        for roi, p in zip(regions["roi_id"], regions["probability"], strict=True)
-                    },
+                    regions=probabilities,
                 )
             )
     return rows
@@ -166,8 +164,19 @@ def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dic
     typical = Typicality.from_dict(limits, bundle.columns)
     unusual = typical.unusual(X)
     outside = typical.outside(X)
-    images = [m.short for m in MODALITIES if m.short in unusual]
-    return {image: unusual[image] for image in images}, {image: outside[image] for image in images}
+    unusual_images = {}
+    outside_images = {}
+    for modality in MODALITIES:
+        image = modality.short
+        if image in unusual:
+            unusual_images[image] = unusual[image]
+            outside_images[image] = outside[image]
+    return unusual_images, outside_images
+
+
+def _means(values: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, float]:
+    """Return the mean over some rows of each image's values."""
+    return {image: _mean(of_image[rows]) for image, of_image in values.items()}
 
 
 def _mean(values: np.ndarray) -> float:
@@ -318,9 +327,7 @@ def drift_charts(
         By name: ``inputs T2``, ``belief``, ``decisions``, ``calibration``. Inputs are compared
         among men of one maker.
     """
-    men = sorted(
-        (row for row in rows if row.role == CHAMPION), key=lambda row: (row.night, row.man)
-    )
+    men = _by_night(rows)
     images = sorted({image for row in men for image in row.inputs})
     measures: dict[str, list[float]] = {}
     for image in images:
@@ -349,9 +356,18 @@ def drift_charts(
     return charts
 
 
+def _by_night(rows: Sequence[Watched]) -> list[Watched]:
+    """Return the champion's rows, the earliest night first."""
+    men = [row for row in rows if row.role == CHAMPION]
+    return sorted(men, key=lambda row: (row.night, row.man))
+
+
 def _residuals(men: Sequence[Watched], truths: Sequence[Truth]) -> list[float]:
     """Return, for every man whose truth is known, the mean of truth minus probability."""
-    probability = {(row.man, roi): p for row in men for roi, p in row.regions.items()}
+    probability = {}
+    for row in men:
+        for roi, value in row.regions.items():
+            probability[row.man, roi] = value
     of_man: dict[str, list[float]] = {}
     for truth in truths:
         p = probability.get((truth.man, truth.roi))
@@ -412,23 +428,23 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
     for name in sorted(by_model):
         if not name:
             continue
-        common = [
-            truth
-            for truth in truths
-            if (truth.man, truth.roi) in champion and (truth.man, truth.roi) in by_model[name]
-        ]
+        challenger = by_model[name]
+        common = []
+        for truth in truths:
+            region = (truth.man, truth.roi)
+            if region in champion and region in challenger:
+                common.append(truth)
         if not common:
             continue
         men, difference, lowest, highest = brier_differences(
             [champion[truth.man, truth.roi] for truth in common],
-            [by_model[name][truth.man, truth.roi] for truth in common],
+            [challenger[truth.man, truth.roi] for truth in common],
             [float(truth.malignant) for truth in common],
             [truth.man for truth in common],
         )
         sequence = confidence_sequence(difference, lowest, highest)
-        contests_of_runs.append(
-            Contest(name, ", ".join(sorted(names[""])), men, len(common), sequence)
-        )
+        champions = ", ".join(sorted(names[""]))
+        contests_of_runs.append(Contest(name, champions, men, len(common), sequence))
     return contests_of_runs
 
 
@@ -456,13 +472,11 @@ def truths_of(rois: pd.DataFrame, isup_min: int = 2) -> list[Truth]:
             roi=first["roi_id"],
         )
     is_malignant = malignant(rois, isup_min)
-    return [
-        Truth(str(man), str(roi), bool(value))
-        for man, roi, value in zip(
-            rois["participant_id"], rois["roi_id"], is_malignant, strict=True
-        )
-        if np.isfinite(value)
-    ]
+    truths = []
+    for man, roi, value in zip(rois["participant_id"], rois["roi_id"], is_malignant, strict=True):
+        if np.isfinite(value):
+            truths.append(Truth(str(man), str(roi), bool(value)))
+    return truths
 
 
 def watch_summary(
@@ -493,7 +507,7 @@ def watch_summary(
         training, by image; ``contests`` with ``challenger``, ``champion``, ``men``, ``regions``,
         ``mean``, ``low``, ``high`` (after each man) and ``decided`` (0 for not yet).
     """
-    men = [row for row in rows if row.role == CHAMPION]
+    men = _by_night(rows)
     charts = []
     for name, chart in drift_charts(rows, truths, baseline, run_length).items():
         alarm = ""
@@ -527,8 +541,11 @@ def watch_summary(
                 "decided": sequence.decided,
             }
         )
-    latest = sorted(men, key=lambda row: (row.night, row.man))[-_LATEST:]
-    images = sorted({image for row in latest for image in row.outside})
+    latest = men[-_LATEST:]
+    outside = {}
+    for image in sorted({image for row in latest for image in row.outside}):
+        shares = [row.outside.get(image, np.nan) for row in latest]
+        outside[image] = _mean(np.array(shares))
     return {
         "men": len(men),
         "nights": len({row.night for row in men}),
@@ -536,10 +553,7 @@ def watch_summary(
         "run_length": run_length,
         "baseline": baseline,
         "charts": charts,
-        "outside": {
-            image: _mean(np.array([row.outside.get(image, np.nan) for row in latest]))
-            for image in images
-        },
+        "outside": outside,
         "contests": made,
     }
 
