@@ -584,6 +584,19 @@ def save_model(
     ------
     CadError
         For a learner that plain arrays cannot hold, or that is not fitted on these columns.
+
+    Examples
+    --------
+    The model that is read back predicts what the learner does:
+
+    >>> import tempfile
+    >>> import cad
+    >>> X = pd.DataFrame({"adc": [700.0, 800.0, 1500.0, 1600.0], "ktrans": [0.4, 0.3, 0.1, 0.2]})
+    >>> learner = cad.default_learner().fit(X, [0.9, 0.8, 0.1, 0.2])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = save_model(f"{folder}/mine", learner, X, [0.9, 0.8, 0.1, 0.2], list("abcd"))
+    >>> model.name, model.features, model.gap < 1e-9
+    ('mine', ['adc', 'ktrans'], True)
     """
     return save_table_model(Path(folder), learner, X, y, patients, eta=eta, description=description)
 

@@ -250,6 +250,18 @@ def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | N
     -------
     tuple of 3 slices or None
         Along z, y, x; None where the points lie beside the grid.
+
+    Examples
+    --------
+    A margin of 1 mm and one voxel more, around the voxel 5 of each axis:
+
+    >>> import numpy as np
+    >>> grid = Volume(np.zeros((10, 10, 10)), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
+    >>> z, y, x = box_of_points(np.array([[5.0, 5.0, 5.0]]), grid, 1.0)
+    >>> z.start, z.stop, x == z
+    (3, 8, True)
+    >>> box_of_points(np.array([[50.0, 5.0, 5.0]]), grid, 1.0) is None
+    True
     """
     index = grid.patient_to_index(points)[:, ::-1]
     reach = margin_mm / np.array(grid.spacing[::-1]) + 1

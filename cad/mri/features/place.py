@@ -57,6 +57,18 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
         The region.
     zone : str
         ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as ``rois.tsv`` states it; empty where it does not.
+
+    Examples
+    --------
+    A gland of nine slices, and a region behind and to the left on the middle one:
+
+    >>> import numpy as np
+    >>> gland = Volume(np.ones((9, 8, 8), bool), (5.0, 5.0, 3.0), (0.0, 0.0, 0.0), np.eye(3))
+    >>> inside = np.zeros((9, 8, 8), bool)
+    >>> inside[4, 7, 6] = True
+    >>> place = place_of(gland, inside, "PZ")
+    >>> place.side, place.level, place.sector
+    ('left', 'mid', 'left mid PZpl')
     """
     direction = np.asarray(gland.direction, float)
     if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:

@@ -200,6 +200,21 @@ def register_rigid(
     ------
     CadError
         When the images do not overlap or one is constant.
+
+    Examples
+    --------
+    The moving image holds the same blob 3 mm further to the left:
+
+    >>> import numpy as np
+    >>> z, y, x = np.indices((12, 24, 24))
+    >>> blob = np.exp(-((z - 6) ** 2 + (y - 12) ** 2 + (x - 10) ** 2) / 30.0)
+    >>> fixed = Volume(blob, (2.0, 2.0, 2.0), (0.0, 0.0, 0.0), np.eye(3))
+    >>> moving = Volume(blob, (2.0, 2.0, 2.0), (3.0, 0.0, 0.0), np.eye(3))
+    >>> result = register_rigid(moving, fixed)
+    >>> result.accepted, round(result.shift_mm), round(result.angle_deg)
+    (True, 3, 0)
+    >>> np.allclose(result.apply(moving).origin, 0.0, atol=0.5)
+    True
     """
     search = search_rigid(moving, fixed, region, name)
     result = (
@@ -321,6 +336,19 @@ def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
     ------
     CadError
         When no voxel is left, or one image is constant there.
+
+    Examples
+    --------
+    An image tells everything of itself, here one of two equally frequent values: log 2. Of an image
+    whose values it shares out evenly it tells nothing.
+
+    >>> import numpy as np
+    >>> rows = np.array([[[0.0, 0.0], [1.0, 1.0]]])
+    >>> a = Volume(rows, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
+    >>> b = a.with_array(rows.transpose(0, 2, 1))
+    >>> where = np.ones((1, 2, 2), bool)
+    >>> round(image_information(a, a, where), 3), round(image_information(a, b, where), 3)
+    (0.693, 0.0)
     """
     both = where & np.isfinite(a.array) & np.isfinite(b.array)
     if not both.any():

@@ -55,6 +55,24 @@ def explanation_rows(
         ``participant_id, study_id, roi_id`` of the rows.
     columns : mapping of str to Column
         Meaning of the features, by name; a feature that is not there is a family of its own.
+
+    Examples
+    --------
+    The only feature of its family speaks for it:
+
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> learner = LogisticRegression()
+    >>> learner.classes_ = np.array([0, 1])
+    >>> learner.coef_ = np.array([[2.0]])
+    >>> learner.intercept_ = np.array([0.0])
+    >>> training = np.array([[-1.0], [0.0], [1.0]])
+    >>> region = np.array([[0.5]])
+    >>> keys = pd.DataFrame({"participant_id": ["sub-1"], "study_id": ["sub-1"], "roi_id": ["1"]})
+    >>> (row,) = explanation_rows(learner, training, region, ["psa"], keys, {})
+    >>> row["group"], row["delta"], round(row["contribution"], 6), row["average"]
+    ('psa', 1.0, 1.0, 0.0)
     """
     units = units_of(names, columns)
     group_of = {name: columns[name].title if name in columns else name for name in names}
@@ -129,6 +147,23 @@ def contributions(
         Log odds of the average region.
     effects : ndarray, shape (n, n_groups)
         By family, in the order in which ``groups`` first names them.
+
+    Examples
+    --------
+    The log odds are 2 a + b + c. Of the average region they are 0; family ``x`` has the first two
+    features:
+
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> learner = LogisticRegression()
+    >>> learner.classes_ = np.array([0, 1])
+    >>> learner.coef_ = np.array([[2.0, 1.0, 1.0]])
+    >>> learner.intercept_ = np.array([0.0])
+    >>> training = np.array([[-1.0, -1.0, -1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    >>> region = np.array([[1.0, 0.5, -1.0]])
+    >>> average, effects = contributions(learner, training, region, ["x", "x", "y"])
+    >>> average, effects.round(6).tolist()
+    (0.0, [[2.5, -1.0]])
     """
     titles = list(dict.fromkeys(groups))
     family_of = np.array([titles.index(group) for group in groups])
@@ -182,6 +217,24 @@ def explain(
     -------
     list of list of Explanation
         For every region its features, the largest effect ``delta`` (in size) first.
+
+    Examples
+    --------
+    A learner whose decision value is 2 ADC + 1 Ktrans. The medians are 0: each feature moves the
+    region by its weight times its value.
+
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> learner = LogisticRegression()
+    >>> learner.classes_ = np.array([0, 1])
+    >>> learner.coef_ = np.array([[2.0, 1.0]])
+    >>> learner.intercept_ = np.array([0.0])
+    >>> training = np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]])
+    >>> region = np.array([[0.5, -3.0]])
+    >>> for entry in explain(learner, training, region, ["adc", "ktrans"])[0]:
+    ...     print(entry["rank"], entry["feature"], entry["delta"])
+    1 ktrans -3.0
+    2 adc 1.0
     """
     mixtures = _Mixtures(estimator, rows, _medians(training))
     replaced = np.vstack([np.eye(len(names), dtype=bool), np.zeros(len(names), bool)])

@@ -151,6 +151,15 @@ def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
     ------
     CadError
         For a class that is not on the list.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> scaler = StandardScaler().fit(np.array([[1.0], [3.0]]))
+    >>> structure, arrays = dump_state(scaler)
+    >>> load_state(structure, arrays).transform(np.array([[2.0], [4.0]])).tolist()
+    [[0.0], [2.0]]
     """
     if not isinstance(structure, dict):
         return structure

@@ -277,6 +277,27 @@ def fold_labels_of(
         ``truth`` and ``certain`` of every row, as in ``labels.parquet``.
     y, spread : ndarray, shape (n,)
         Label and standard deviation of rows for which the rule gives none.
+
+    Examples
+    --------
+    Two readers say the same, and a third one something else. The mean of a region's readers needs
+    no other region, so that no maker is wanted; the rule of agreement learns on training rows to
+    trust the two:
+
+    >>> import numpy as np
+    >>> first = np.array([0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.9])
+    >>> third = np.array([0.1, 0.1, 0.9, 0.9, 0.1, 0.1, 0.9, 0.9])
+    >>> grades = np.column_stack([first, first, third])
+    >>> labels = pd.DataFrame({"truth": [np.nan] * 8, "certain": [np.nan] * 8})
+    >>> mean = grades.mean(axis=1)
+    >>> rule = LabelSettings(consensus="mean")
+    >>> fold_labels_of(rule, grades, labels, mean, np.zeros(8)) is None
+    True
+    >>> rule = LabelSettings(consensus="agreement")
+    >>> make = fold_labels_of(rule, grades, labels, mean, np.zeros(8))
+    >>> y, spread = make(np.arange(8))
+    >>> mean[:4].round(2).tolist(), y[:4].round(2).tolist()
+    ([0.1, 0.63, 0.37, 0.9], [0.1, 0.89, 0.11, 0.9])
     """
     if settings.consensus == "mean" or grades.shape[1] == 0:
         return None

@@ -126,6 +126,30 @@ def decide_regions(
         ``apart``: how far belief and readers are from each other. ``suspicion``: the belief or the
         readers' mean, whichever is higher; where the readers contradict the tool, the most
         suspicious reader's probability counts.
+
+    Examples
+    --------
+    The thresholds call three regions benign or malignant; of the last one a reader says the
+    opposite:
+
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> results = pd.DataFrame(
+    ...     {
+    ...         "probability": [0.1, 0.9, 0.1],
+    ...         "belief": [0.1, 0.9, 0.1],
+    ...         "readers_mean": [0.2, 0.8, 0.9],
+    ...         "reader_values": ["r1=0.2", "r1=0.8", "r1=0.9"],
+    ...         "truth": [np.nan, np.nan, np.nan],
+    ...     }
+    ... )
+    >>> decided = decide_regions(results, np.full(3, 0.3), np.full(3, 0.6))
+    >>> decided["decision_model"].tolist()
+    ['benign', 'malignant', 'benign']
+    >>> decided["decision"].tolist()
+    ['benign', 'malignant', 'refer']
+    >>> decided["decision_reason"].iloc[2]
+    'the tool does not suspect cancer, the reader does'
     """
     # A missing probability compares false with both thresholds; it gets no word.
     codes = by_thresholds(results["probability"], lower, upper)

@@ -68,6 +68,23 @@ def active_set(
         Steps done.
     violation : float
         Largest violation left; infinite when the method gave up. It may exceed ``tol``.
+
+    Examples
+    --------
+    Points at -1 and 1 on a line, a class each. The decision value x meets both margins, with dual
+    variables of 1/2:
+
+    >>> from cad.learning.learners.solvers.kernels import Gram, Kernel
+    >>> X = np.array([[-1.0], [1.0]])
+    >>> store = RowStore(Gram(Kernel("linear"), X, X @ X.T), 1.0)
+    >>> sign = np.array([-1.0, 1.0])
+    >>> rows = Rows(np.arange(2), sign, sign, np.zeros(2), np.full(2, 10.0), False)
+    >>> iterate = Iterate(np.array([0.4, 0.4]), np.array([-0.8, 0.8]), np.array([0.0, 1.0]))
+    >>> steps, violation = active_set(
+    ...     store, rows, iterate, np.zeros(2), tol=1e-9, max_free=2, add_most=2
+    ... )
+    >>> iterate.gamma.round(6).tolist(), iterate.f.round(6).tolist(), violation < 1e-9
+    ([0.5, 0.5], [-1.0, 1.0], True)
     """
     ridge = RIDGE * float(store.kernel.diagonal.max())
     # Little room at first: what the system gives and takes back is cleared, a fifth of a small fit.

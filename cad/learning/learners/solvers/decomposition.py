@@ -76,6 +76,20 @@ def smo_by_blocks(
         Pairs moved.
     violation : float
         Largest violation left.
+
+    Examples
+    --------
+    Points at -1 and 1 on a line, a class each, and a third one that is on the right side already.
+    The decision value x meets both margins:
+
+    >>> from cad.learning.learners.solvers.kernels import Kernel
+    >>> gram = Gram(Kernel("linear"), np.array([[-1.0], [1.0], [3.0]]), None)
+    >>> sign = np.array([-1.0, 1.0, 1.0])
+    >>> rows = Rows(np.arange(3), sign, sign, np.zeros(3), np.full(3, 10.0), False)
+    >>> iterate = Iterate(np.zeros(3), np.zeros(3), np.zeros(2))
+    >>> moves, violation = smo_by_blocks(gram, 2, rows, iterate, np.zeros(3), 1e-6, 100)
+    >>> iterate.gamma.round(6).tolist(), iterate.f.round(6).tolist(), violation < 1e-6
+    ([0.5, 0.5, 0.0], [-1.0, 1.0, 3.0], True)
     """
     point = rows.point
     sign = rows.sign
