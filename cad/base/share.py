@@ -13,7 +13,7 @@ def shared(*names: str) -> Path:
 
     Parameters
     ----------
-    *parts : str
+    *names : str
         Below the project, e.g. ``"pipelines", "psvm.yaml"``.
 
     Returns

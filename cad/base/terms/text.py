@@ -29,7 +29,7 @@ def interval_text(interval: object, digits: int = 3) -> str:
 
     Parameters
     ----------
-    part : object
+    interval : object
         A number, or ``value``, ``lower`` and ``upper`` as attributes or in a mapping; or None.
     digits : int
         Decimals.

@@ -275,7 +275,7 @@ class DimseArchive(interface.Protocolled):
         ----------
         status : Dataset
             The answer as pynetdicom returns it; empty where none came.
-        what : str
+        operation : str
             Name of the request, for the message.
         allowed : tuple of int
             Statuses that are accepted.

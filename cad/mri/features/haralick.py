@@ -221,9 +221,9 @@ def _add_features(
     ----------
     cells : (int, float, float)
         Largest cell, sum of squared cells, sum of c log2 c over cells of the symmetric matrix.
-    levels : tuple of 3 ndarrays of int64
-        Both voxels of every pair counted by level; pairs counted by the difference of their
-        levels, and by the sum less 2.
+    counts : Counts
+        Its last four: both voxels of every pair counted by level; pairs counted by the difference
+        of their levels, and by the sum less 2; c log2 c by c.
     pairs : int
         Number of pairs, > 0; the symmetric matrix sums to twice that.
     n_levels : int

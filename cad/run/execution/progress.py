@@ -21,7 +21,7 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
 
     Parameters
     ----------
-    pending, kept : int
+    pending, n_unchanged : int
         Number of studies to do, and of studies whose earlier result is kept.
     options : ExecutionOptions
         ``progress`` says whether anything is shown.

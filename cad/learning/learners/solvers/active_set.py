@@ -220,7 +220,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     free : ndarray of int64, shape (most_free,)
         Numbers of the free rows, one a point; the first ``size`` count.
     size : int
-    rows, at, rest, tol
+    rows, iterate, unmet, tol
         As of :func:`active_set`.
     kernel : KernelRows
         Kernel rows in memory, with those of the free rows.
