@@ -87,6 +87,18 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
         signal on both sides.
     kept : ndarray of int, shape (n,)
         Positions of these beats in ``beats``.
+
+    Examples
+    --------
+    Thirty beats, a second apart; those with nine beats before them and one after have features:
+
+    >>> import numpy as np
+    >>> beats = np.arange(100, 3100, 100)
+    >>> signal = np.zeros(3100)
+    >>> signal[beats] = 1.5
+    >>> features, positions = beat_features(signal, 100, beats)
+    >>> features.shape, int(positions[0]), int(positions[-1])
+    ((20, 7), 9, 28)
     """
     half = round(_HALF_WINDOW_S * fs)
     inner = slice(half - round(_DEFLECTION_S * fs), half + round(_DEFLECTION_S * fs) + 1)
@@ -485,6 +497,16 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
     -------
     ndarray, shape (n,)
         The loss of each decision value.
+
+    Examples
+    --------
+    A false negative costs 2, a rejected positive 0.3. A positive costs nothing far on its own side,
+    and the more the further it lies on the other:
+
+    >>> import numpy as np
+    >>> loss = double_hinge(np.array([5.0, 0.0, -1.0]), 1, (1.0, 2.0, 0.3, 0.3))
+    >>> float(loss[0]), bool(loss[0] < loss[1] < loss[2])
+    (0.0, True)
     """
     rule = asymmetric_rule(costs)
     side, sign = (0, 1.0) if y else (1, -1.0)

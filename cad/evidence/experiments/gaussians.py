@@ -58,6 +58,15 @@ def noisy(p: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarr
         Noise is drawn from -amplitude to amplitude.
     rng : Generator
         Source of the random draws.
+
+    Examples
+    --------
+    Noise never leaves the range of a probability:
+
+    >>> import numpy as np
+    >>> p = noisy(np.array([0.0, 0.5, 1.0]), 0.1, np.random.default_rng(0))
+    >>> bool((p >= 0).all() and (p <= 1).all() and abs(p[1] - 0.5) <= 0.1)
+    True
     """
     return np.clip(p + rng.uniform(-amplitude, amplitude, len(p)), 0.0, 1.0)
 
@@ -69,5 +78,11 @@ def five_levels(p: np.ndarray) -> np.ndarray:
     ----------
     p : ndarray, shape (n,)
         Probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> five_levels(np.array([0.1, 0.2, 0.6, 0.9])).tolist()
+    [0.0, 0.25, 0.5, 1.0]
     """
     return np.round(4 * p) / 4

@@ -161,6 +161,15 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
         Men in sorted order. ``highest``: log-odds of the man's highest region; ``rest``: log of the
         mean odds of his other regions. ``highest`` is NaN for a man without a scored region, and
         ``rest`` for a man with fewer than two.
+
+    Examples
+    --------
+    The highest region has odds of 4, the other two have a mean of 1:
+
+    >>> import numpy as np
+    >>> q = np.array([0.8, 0.5, 0.5, 0.2])
+    >>> region_columns(q, np.array(["a", "a", "a", "b"])).round(3).to_dict("list")
+    {'highest': [1.386, -1.386], 'rest': [0.0, nan]}
     """
     names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     p = np.clip(np.asarray(q, float), metrics.CLIP, 1 - metrics.CLIP)
@@ -187,14 +196,25 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
         A row per man, with the columns that :meth:`ManModel.log_odds` lists.
     truth : ndarray, shape (n,)
         1 with clinically significant cancer, 0 without, NaN where unknown.
-    few : int
+    least : int
         Least number of men with, and of men without, cancer.
 
     Raises
     ------
     CadError
-        For fewer than ``few`` men of a class, and for a table in which no column is known of enough
-        men.
+        For fewer than ``least`` men of a class, and for a table in which no column is known of
+        enough men.
+
+    Examples
+    --------
+    Six men with cancer, whose highest region is suspicious, and six without:
+
+    >>> import numpy as np
+    >>> table = pd.DataFrame({"highest": [2.0, 1.0, 1.5] * 2 + [-2.0, -1.0, -1.5] * 2})
+    >>> truth = np.array([1.0] * 6 + [0.0] * 6)
+    >>> p = fit_men(table, truth).probability(table)
+    >>> bool(p[:6].min() > 0.5 > p[6:].max())
+    True
     """
     use = np.isfinite(truth)
     if "highest" in table:
@@ -262,6 +282,17 @@ def out_of_fold_men(
     ------
     CadError
         For too few men of a class, and for a table in which no column is known of enough men.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> table = pd.DataFrame({"highest": [2.0, 1.0, 1.5] * 2 + [-2.0, -1.0, -1.5] * 2})
+    >>> truth = np.array([1.0] * 6 + [0.0] * 6)
+    >>> probability, rank = out_of_fold_men(table, truth)
+    >>> bool(probability[:6].min() > 0.5 > probability[6:].max())
+    True
+    >>> bool(rank[:6].min() > rank[6:].max())
+    True
     """
     with_truth = np.flatnonzero(np.isfinite(truth))
     probability, rank = fit_men(table, truth).probability(table), np.full(len(truth), np.nan)

@@ -109,6 +109,15 @@ def believe(rule: str, grades: np.ndarray, truth: np.ndarray) -> Belief:
     -------
     Belief
         ``p`` is the probability, ``eta`` its standard deviation.
+
+    Examples
+    --------
+    The plain mean of two readers, and the standard deviation of their votes:
+
+    >>> import numpy as np
+    >>> belief = believe("mean", np.array([[0.0, 1.0], [1.0, 1.0]]), np.array([np.nan, np.nan]))
+    >>> belief.p.tolist(), belief.eta.round(3).tolist()
+    ([0.5, 1.0], [0.707, 0.0])
     """
     return consensus_rule(rule).fit(grades, truth).predict(grades)
 

@@ -300,6 +300,15 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     -------
     ndarray, shape (n, d_encoded)
         All rows of ``X``. Columns that are constant on the training rows are left out.
+
+    Examples
+    --------
+    The first two rows are the training: mean 2 and median 2 of the numbers, and two colours:
+
+    >>> import numpy as np
+    >>> X = pd.DataFrame({"size": [1.0, 3.0, np.nan], "colour": ["red", "blue", "blue"]})
+    >>> encode(X, np.array([0, 1])).round(2).tolist()
+    [[-0.71, -0.71, 0.71], [0.71, 0.71, -0.71], [0.0, 0.71, -0.71]]
     """
     numbers = X.select_dtypes("number").to_numpy(float)
     numbers = numbers[:, ~np.isnan(numbers[fitted_on]).all(axis=0)]

@@ -642,6 +642,16 @@ def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
         1 or 0.
     scores : ndarray, shape (k, n)
         One set a row. A row with NaN, from a fit that was refused, has AUC .5.
+
+    Examples
+    --------
+    The first scores rank both positives above the negative; the second tie one of them with it; a
+    refused fit has an AUC of one half:
+
+    >>> import numpy as np
+    >>> scores = np.array([[3.0, 2.0, 1.0], [2.0, 1.0, 1.0], [np.nan, 1.0, 2.0]])
+    >>> aucs(np.array([1, 1, 0]), scores).tolist()
+    [1.0, 0.75, 0.5]
     """
     scores = np.where(np.isfinite(scores).all(axis=1, keepdims=True), scores, 0.0)
     span = np.ptp(scores, axis=1, keepdims=True)

@@ -163,6 +163,16 @@ def draw_regions(
     -------
     list of TrueRegion
         Numbered from 1; fewer than ``count`` where there is no room.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cad.evidence.phantom.anatomy import build_anatomy
+    >>> rng = np.random.default_rng(0)
+    >>> anatomy = build_anatomy(rng)
+    >>> regions = draw_regions(rng, anatomy, draw_cloud(rng, anatomy), count=3, cancers=1)
+    >>> [region.number for region in regions], sum(region.malignant for region in regions)
+    ([1, 2, 3], 1)
     """
     regions: list[TrueRegion] = []
     malignant = rng.permutation(np.arange(count) < cancers)
@@ -296,6 +306,17 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     -------
     ndarray of str, shape (n,)
         Name of the zone, such as ``PZ``; empty outside the gland.
+
+    Examples
+    --------
+    The middle of a gland is in the gland, a point a metre away is not:
+
+    >>> import numpy as np
+    >>> from cad.evidence.phantom.anatomy import build_anatomy
+    >>> anatomy = build_anatomy(np.random.default_rng(0))
+    >>> inside, outside = zones_at(anatomy, np.array([[0.0, 0.0, 0.0], [1000.0, 0.0, 0.0]]))
+    >>> bool(inside != ""), bool(outside == "")
+    (True, True)
     """
     x, y, z = points.T
     zones = np.full(len(points), "", dtype="U8")

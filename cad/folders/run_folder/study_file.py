@@ -59,6 +59,29 @@ def write_measured(
         another image does.
     arrays : mapping of str to ndarray
         Further arrays: those of the page, and those from which folds measure T2 features again.
+
+    Examples
+    --------
+    One region of one study, and what is read of it again:
+
+    >>> import tempfile
+    >>> rows = pd.DataFrame({"participant_id": ["sub-1"], "roi_id": ["1"], "adc_median": [900.0]})
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     path = Path(place) / "sub-1.npz"
+    ...     write_measured(
+    ...         path,
+    ...         key="made of this",
+    ...         participant_id="sub-1",
+    ...         study_id="sub-1",
+    ...         rows=rows,
+    ...         provenance=pd.DataFrame({"adc_unit": ["1e-6 mm2/s"]}),
+    ...         notes=[],
+    ...         failures=[],
+    ...         gaps={},
+    ...         arrays={},
+    ...     )
+    ...     study_key(path)
+    'made of this'
     """
     names = [c for c in rows.columns if c not in ("participant_id", "roi_id")]
     record = {
@@ -276,6 +299,15 @@ def write_map_display(folder: RunFolder, study_id: str, shown: np.ndarray, model
         Probability on the page's slices, NaN where there is none.
     model : str
         Name of the model that gave the probability.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     folder = RunFolder(Path(place))
+    ...     write_map_display(folder, "sub-1", np.array([[[0.2, np.nan]]]), "mine")
+    ...     read_map_display(folder, "sub-1").tolist()
+    [[[0.2, nan]]]
     """
     content = {"probability": shown, "model": np.array(model)}
     write_atomic(folder.map_display(study_id), _npz(content))

@@ -188,6 +188,21 @@ def save_bundle(
     ------
     CadError
         When the folder holds something else, or another process writes into it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from cad.learners import ProbabilisticSVC
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> p = np.array([0.1, 0.2, 0.8, 0.9])
+    >>> estimator = ProbabilisticSVC().fit(X, p)
+    >>> training = pd.DataFrame({"y": p, "eta": 0.1, "adc": X[:, 0]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = Path(folder) / "mine"
+    ...     save_bundle(place, estimator, {"features": ["adc"]}, "# A card", X, training)
+    ...     files = sorted(path.name for path in place.iterdir())
+    >>> [name for name in files if name.endswith("npz")], "hashes.json" in files
+    (['reference.npz', 'weights.npz'], True)
     """
     structure, arrays = dump_state(estimator)
     # A model that could not be loaded is not written.

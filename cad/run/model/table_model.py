@@ -53,6 +53,20 @@ def save_table_model(
     ------
     CadError
         For a learner that plain arrays cannot hold, or that is not fitted on these columns.
+
+    Examples
+    --------
+    The bundle says how many patients there were, and not who:
+
+    >>> import tempfile
+    >>> from cad.learners import ProbabilisticSVC
+    >>> X = pd.DataFrame({"adc": [700.0, 800.0, 1500.0, 1600.0]})
+    >>> y = [0.9, 0.8, 0.1, 0.2]
+    >>> learner = ProbabilisticSVC().fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     bundle = save_table_model(Path(folder) / "mine", learner, X, y, ["a", "a", "b", "c"])
+    >>> bundle.metadata["training"]["regions"], bundle.metadata["training"]["patients"]
+    (4, 3)
     """
     if getattr(learner, "n_features_in_", None) != X.shape[1]:
         raise CadError(

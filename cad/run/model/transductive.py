@@ -48,6 +48,24 @@ def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
     -------
     estimator
         A new estimator; the bundle's stays as it is.
+
+    Examples
+    --------
+    The new man's two regions have no label, and take part in the fit all the same:
+
+    >>> import pandas as pd
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from cad.learners import SVMLin
+    >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+    >>> y = np.array([0.0, 0.0, 1.0, 1.0])
+    >>> training = pd.DataFrame({"y": y, "eta": 0.0, "participant_id": list("abcd")})
+    >>> estimator = SemiSupervisedPipeline(
+    ...     [("scale", StandardScaler()), ("learner", SVMLin(platt_folds=0))]
+    ... )
+    >>> bundle = Bundle("mine", estimator, {}, X, y, training, "")
+    >>> fitted = fit_with(bundle, X, np.array([[-1.5], [1.5]]))
+    >>> (fitted.decision_function(np.array([[-1.5], [1.5]])) > 0).tolist()
+    [False, True]
     """
     table = bundle.training
     y = np.concatenate([table["y"].to_numpy(float), np.full(len(new), UNLABELLED)])

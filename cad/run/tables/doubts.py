@@ -113,6 +113,24 @@ def doubt_values(
     ------
     CadError
         With the column, the values, what they look like and the options.
+
+    Examples
+    --------
+    The column ``x`` says of every row what histology says:
+
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from pathlib import Path
+    >>> truth = np.array([0.0, 1.0] * 10)
+    >>> X = pd.DataFrame({"x": truth})
+    >>> table = X.astype(str).assign(patient=[f"man {number}" for number in range(20)])
+    >>> cells = Cells(Path("table.csv"), table, np.arange(2, 22))
+    >>> roles = Roles("patient", ("x",), ())
+    >>> try:
+    ...     doubt_values(X, ["x"], cells, roles, np.full(20, np.nan), truth)
+    ... except CadError as error:
+    ...     print("almost equal histology" in error.problem)
+    True
     """
     if len(X) < _LEAST:
         return
