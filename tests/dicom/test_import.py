@@ -26,8 +26,11 @@ from import_cases import (
 )
 
 from cad.dicom.into.importer import import_source
+from cad.dicom.into.regions import Labelled, with_zones
+from cad.dicom.into.rules import ZonesRule
 from cad.folders.cohort import read_cohort
 from cad.mri.imaging.nifti import read_dynamic, read_volume, write_volume
+from cad.mri.imaging.study import Roi
 from cad.mri.imaging.study_files import lost_sidecars
 
 
@@ -336,6 +339,18 @@ def test_lesion_grades_zones_and_gland(tmp_path, rules):
     masks = out / "sub-P001/masks"
     assert sorted(np.unique(read_volume(masks / "sub-P001_rois.nii.gz").array)) == [0, 1, 2]
     assert sorted(np.unique(read_volume(masks / "sub-P001_gland.nii.gz").array)) == [0, 1]
+
+
+def test_a_zone_of_two_numbers_counts_both(tmp_path):
+    """The last number alone counted: three voxels in the PZ and two in the TZ were called TZ."""
+    zones = regions().with_array(np.zeros(SHAPE, np.uint8))
+    zones.array[0, 0, :6] = [1, 1, 2, 3, 3, 0]
+    path = tmp_path / "zones.nii.gz"
+    write_volume(path, zones)
+    labels = zones.with_array((zones.array > 0).astype(np.uint16))
+    rule = ZonesRule(file=path.name, values={1: "PZ", 2: "PZ", 3: "TZ"})
+    (roi,) = with_zones(Labelled(labels, [Roi("1", 1)]), path, rule).rois
+    assert roi.zone == "PZ"
 
 
 def test_segments_and_contours_carry_roi_ids(tmp_path, rules):

@@ -233,7 +233,8 @@ def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) ->
         values = _values_in(path, labelled.labels, roi.label)
         counts: dict[str, int] = {}
         for value, name in rule.values.items():
-            counts[name] = int((values == value).sum())
+            # A map may number the left and the right half of a zone.
+            counts[name] = counts.get(name, 0) + int((values == value).sum())
         zone = max(counts, key=lambda name: counts[name])
         if counts[zone] == 0:
             zone = "n/a"
