@@ -73,25 +73,45 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     direction = np.asarray(gland.direction, float)
     if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:
         return None
-    # Turned so that z runs to the head, y to the back and x to the patient's left.
-    turn = tuple(slice(None, None, -1 if direction[k, k] < 0 else 1) for k in (2, 1, 0))
+    turn = _upright(direction)
     whole = gland.array[turn]
     region = inside[turn]
     z, y, x = np.argwhere(region).mean(axis=0)
     slices = np.flatnonzero(whole.any(axis=(1, 2)))
     height = (z - slices[0] + 0.5) / (slices[-1] - slices[0] + 1)
-    level = "apex" if height < 1 / 3 else "mid" if height < 2 / 3 else "base"
+    level = _third(height, ("apex", "mid", "base"))
     voxels = np.argwhere(whole[slices[np.abs(slices - z).argmin()]])
     low = voxels.min(axis=0) - 0.5
     high = voxels.max(axis=0) + 0.5
     v, across = (np.array([y, x]) - low) / (high - low)
     u = 2 * across - 1
     share_left = float((np.argwhere(region)[:, 2] > (low[1] + high[1]) / 2).mean())
-    side = (
-        "left" if share_left >= ONE_SIDE else "right" if share_left <= 1 - ONE_SIDE else "midline"
-    )
+    side = "midline"
+    if share_left >= ONE_SIDE:
+        side = "left"
+    elif share_left <= 1 - ONE_SIDE:
+        side = "right"
     half = SIDES[int(u > 0)]
-    return Place(side, level, f"{half} {level} {sector_at(u, v, level, zone)}", float(u), float(v))
+    sector = f"{half} {level} {sector_at(u, v, level, zone)}"
+    return Place(side, level, sector, float(u), float(v))
+
+
+def _upright(direction: np.ndarray) -> tuple[slice, ...]:
+    """Return the slices that turn z to the head, y to the back and x to the patient's left."""
+    turn = []
+    for axis in (2, 1, 0):
+        step = -1 if direction[axis, axis] < 0 else 1
+        turn.append(slice(None, None, step))
+    return tuple(turn)
+
+
+def _third(height: float, names: tuple[str, str, str]) -> str:
+    """Return the name of the third, from the feet, in which a height between 0 and 1 lies."""
+    if height < 1 / 3:
+        return names[0]
+    if height < 2 / 3:
+        return names[1]
+    return names[2]
 
 
 NEAR_MIDLINE_MM = 5.0
@@ -139,12 +159,11 @@ def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
     direction = np.asarray(labels.direction, float)
     if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:
         return None
-    turn = tuple(slice(None, None, -1 if direction[k, k] < 0 else 1) for k in (2, 1, 0))
-    turned = labels.array[turn]
+    turned = labels.array[_upright(direction)]
     n_slices, _, width = turned.shape
     z, y, x = np.argwhere(turned == label).mean(axis=0)
     height = (z + 0.5) / n_slices
-    third = "lower" if height < 1 / 3 else "middle" if height < 2 / 3 else "upper"
+    third = _third(height, ("lower", "middle", "upper"))
     left_mm = float((x - (width - 1) / 2) * labels.spacing[0])
     rows = np.argwhere(turned > 0)[:, 1]
     middle = (rows.min() + rows.max()) / 2
