@@ -219,7 +219,8 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
     use = np.isfinite(truth)
     if "highest" in table:
         use &= table["highest"].notna().to_numpy()
-    y, positive = truth[use], int(truth[use].sum())
+    y = truth[use]
+    positive = int(y.sum())
     if min(positive, len(y) - positive) < least:
         raise CadError(
             f"a probability by man takes {least} men with and {least} without significant cancer, "
@@ -295,15 +296,14 @@ def out_of_fold_men(
     True
     """
     with_truth = np.flatnonzero(np.isfinite(truth))
-    probability, rank = fit_men(table, truth).probability(table), np.full(len(truth), np.nan)
-    order = (
-        np.random.default_rng(seed).permutation(with_truth)
-        if len(with_truth) > WHOLE
-        else with_truth
-    )
-    for left in np.array_split(
-        order, min(len(with_truth), BLOCKS if len(with_truth) > WHOLE else WHOLE)
-    ):
+    probability = fit_men(table, truth).probability(table)
+    rank = np.full(len(truth), np.nan)
+    order = with_truth
+    n_blocks = len(with_truth)
+    if len(with_truth) > WHOLE:
+        order = np.random.default_rng(seed).permutation(with_truth)
+        n_blocks = BLOCKS
+    for left in np.array_split(order, n_blocks):
         training_truth = truth.copy()
         training_truth[left] = np.nan
         # One less of each class: the man who is left out may be one of the least number.
