@@ -493,13 +493,16 @@ class Paper:
         list of ndarray of uint8, shape (H, W, 3)
             Red, green and blue, at :data:`CAPTURE_DPI`.
         """
+        from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         shown = []
-        for figure in self._figures:
-            canvas = FigureCanvasAgg(figure)
-            canvas.draw()
-            shown.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
+        # Hinted letters are up to 4 % wider than their widths say, and run into the next words.
+        with rc_context({"text.hinting": "none"}):
+            for figure in self._figures:
+                canvas = FigureCanvasAgg(figure)
+                canvas.draw()
+                shown.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
         return shown
 
 
