@@ -74,13 +74,13 @@ def is_key(name: str) -> bool:
 
 
 def study_folder(home: Path, section: str, key: str) -> Path:
-    """Return the folder of a study: ``home/part/key``.
+    """Return the folder of a study: ``home/section/key``.
 
     Parameters
     ----------
     home : Path
         The node's folder.
-    part : str
+    section : str
         ``incoming`` or ``studies``.
     key : str
         The pseudonym of the study's StudyInstanceUID.

@@ -312,7 +312,7 @@ def _known_words(region: RegionResult, words: Wording) -> str:
             histology=histology,
         )
     return words.say(
-        "No such cancer by histology ({histology}): nothing to be done", histology=histology
+        "No such cancer by histology ({histology}): no target of a biopsy", histology=histology
     )
 
 
@@ -706,22 +706,24 @@ def _place(results: Results, models: Sequence[JsonObject], words: Wording) -> st
 
 
 def _rest(patient: PatientView, words: Wording) -> str:
-    """Say in which order the rows stand, and count the regions that have none."""
+    """Say in which order the rows stand, and name the regions that have none."""
     named = {
-        "": "{number} without a decision",
-        "refer": "{number} referred",
-        "malignant": "{number} malignant",
-        "benign": "{number} benign",
+        "": "{regions} without a decision",
+        "refer": "{regions} referred",
+        "malignant": "{regions} malignant",
+        "benign": "{regions} benign",
     }
-    decisions = [region.decision for region in patient.ranked if region not in patient.head]
-    counted = []
-    for decision in dict.fromkeys(decisions):
-        number = str(decisions.count(decision))
-        counted.append(words.say(named[decision], number=number))
+    by_decision: dict[str, list[str]] = {}
+    for region in patient.ranked:
+        if region not in patient.head:
+            by_decision.setdefault(region.decision, []).append(region.roi)
+    groups = []
+    for decision, rois in by_decision.items():
+        groups.append(words.say(named[decision], regions=", ".join(rois)))
     parts = []
-    if counted:
-        listed = ", ".join(counted)
-        parts.append(words.say("Not shown here and not on the map: {regions}.", regions=listed))
+    if groups:
+        listed = "; ".join(groups)
+        parts.append(words.say("Regions without a card of their own: {regions}.", regions=listed))
     if len(patient.head) > 2:
         parts.append(
             words.say(
