@@ -60,10 +60,10 @@ comes out; its `rates.csv` goes to `OUT`. Then `python scripts/reproduction_page
 this page.
 
 Claims on simulated points and on [A14]'s sets have twenty other draws and twenty runs with shuffled
-labels; claims on simulated patients have six and three. Most of the latter come out with shuffled
-labels, too. Against labels that nothing explains, a learner of probabilities stays near their mean,
-and one of classes does not: its KL and its error of the probability are then larger, whatever it
-learned.
+labels. Claims on simulated patients have six other draws and three runs with shuffled labels, and
+most of them come out with shuffled labels, too. There a learner of probabilities predicts close to
+the mean label, and a classifier does not. So the classifier has the larger KL and error of the
+probability, although neither has learned anything.
 
 What was published and measured of each claim, and how often it came out in other draws and with
 shuffled labels: [claims.csv](reproduction/claims.csv).

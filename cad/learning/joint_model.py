@@ -452,15 +452,15 @@ class JointModel:
     ) -> JointModel:
         """Return the model moved to a place where another share of the men has cancer.
 
-        One number is added to the log-odds of regions and leak inside the integrals, so that the
-        mean P(man) of the given men is the stated share. Regions follow, and coherence holds.
+        One number is added to the log-odds of the regions, and of cancer outside them (the leak).
+        The mean P(man) of the given men is then the stated share. No man lies below his regions.
 
         Parameters
         ----------
         prevalence : float
             Share of men with cancer, in (0, 1).
         data : MenAndRegions
-            Men of the place, as it sees them: of a handful the mean says nothing of the place.
+            A fair sample of the place's men; a handful is too few.
             Where men come one by one, the men of the training with :func:`weight_of_men`, so that
             what a man gets does not depend on who else is looked at.
         weight : ndarray, shape (m,), optional
@@ -1015,7 +1015,10 @@ class _SiteMove:
 
 @dataclass(frozen=True)
 class _Problem:
-    """Hold a marginal likelihood, whose last parameter is the logarithm of the effect."""
+    """Hold the data of the likelihood, integrated over the effect that a man's regions share.
+
+    The last parameter is the logarithm of that effect's standard deviation.
+    """
 
     design: np.ndarray  # (n, p)
     truth: np.ndarray  # (n,)
@@ -1372,7 +1375,7 @@ def _effect_column(values: np.ndarray) -> np.ndarray:
 
 
 def _belongs(man: np.ndarray, use: np.ndarray, men: int) -> sparse.csr_array:
-    """Return the matrix that sums what regions in use have over their man, shape (m, n)."""
+    """Return the matrix, shape (men, n), that sums a value of the regions in use by man."""
     regions = np.flatnonzero(use)
     ones = np.ones(len(regions))
     return sparse.csr_array((ones, (man[regions], regions)), shape=(men, len(man)))

@@ -135,7 +135,8 @@ def _server() -> socket.socket:
                 pass_fds=(theirs.fileno(),),
                 env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
             )
-        process.returncode = 0  # it is ended by its number
+        # It is ended by its process number: with a code set, Popen neither waits nor warns.
+        process.returncode = 0
         _servers[os.getpid()] = process.pid, ours
     return _servers[os.getpid()][1]
 

@@ -24,8 +24,7 @@ HINT = (
 def changed_since(image: Path, sources: Iterable[Path]) -> bool:
     """Tell whether a source may have changed since an image was made of it.
 
-    The time of a file's last change of state counts, which nobody can set, and not that of its
-    content, which copying keeps.
+    The files' ctime counts, which no user can set. Their mtime would not do: a copy may keep it.
 
     Parameters
     ----------

@@ -83,8 +83,8 @@ class AveragedProbabilisticSVC(KernelMachine):
 
     The log-odds are z_0 + c + a (sum_k w_k (f_k(x) + b_k) / s_k - z_0). Setting k has weight w_k,
     decision value f_k + b_k and scale s_k = 1 / ln(1/eta0_k - 1); z_0 are the log-odds of the mean
-    label. Slope a and shift c are fitted to the inner folds, freed of their base rates, by logistic
-    regression with priors around 1 and 0.
+    label. Slope a and shift c are fitted by logistic regression, with priors around 1 and 0, to the
+    predictions of inner folds, in which each fold's base log-odds are replaced by z_0.
 
     Parameters
     ----------
@@ -363,7 +363,10 @@ class AveragedProbabilisticSVC(KernelMachine):
         return len(self.label_kinds_)
 
     def _stacked(self, log_odds: Array, p: Array, weight: Array, towards: float | Array) -> Array:
-        """Return the weights of inner folds' log-odds, shape (n, k), around the base."""
+        """Return the k weights that combine log-odds, shape (n, k), less the base, into p.
+
+        They are drawn towards ``towards``.
+        """
         # Rows of a fold in which no setting could be fitted have no log-odds.
         predicted = np.isfinite(log_odds).all(axis=1)
         count: Array = fit_logistic(

@@ -342,7 +342,7 @@ class FederatedSite:
         return {"constraints": len(problem.c), "cost": float(problem.c.sum())}
 
     def _system(self, question: Message) -> Message:
-        """Move as the last step was decided, and return the sums of the next one's equations."""
+        """Take the step whose length was agreed, and return the sums of the next equations."""
         x = self._numbers(question, "x", self.plan.unknowns())
         if self._moves is not None:
             length = self._number(question, "length")

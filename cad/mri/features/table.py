@@ -202,7 +202,8 @@ def _modality(
     lost = [n for n, values in columns.items() if not np.isfinite(values).all()]
     if lost:
         result.notes.append(_lost_note(columns, lost, rois))
-    if waits:  # measured under the study's own scale for the columns' names and notes only
+    if waits:
+        # T2 waits for the cohort's scale: these values gave the columns' names and notes only.
         columns = {column: np.full(len(rois), np.nan) for column in columns}
     return columns
 

@@ -29,7 +29,8 @@ from cad.mri.imaging.elements import Excerpt
 from cad.mri.imaging.frames import Frame, Lying, Scale, read_header
 
 _TABLES = table_beside(__file__)
-# Field of a frame: keyword of the header, and of lists how many numbers there must be.
+# Each table of these kinds maps a frame's field to its keyword in the header; ``lists`` also says
+# how many numbers the element must have.
 _KINDS = ("texts", "numbers", "milliseconds", "orders", "counts", "clocks")
 _LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
 _KEYWORDS: list[str] = []

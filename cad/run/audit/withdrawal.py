@@ -401,7 +401,8 @@ def _sweep_leftovers(folder: Path) -> None:
         built = [name for name in names if is_ours(name)]
         ours = MARK in names or any(kind.holds(leftover) for kind in _BY_CONTENT)
         if built and (ours or built == names):
-            with owned(leftover):  # also refused: somebody is writing there
+            # Entering removes what was left, and raises where another process is writing there.
+            with owned(leftover):
                 pass
 
 

@@ -73,7 +73,7 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     Parameters
     ----------
     cost : ndarray, shape (n, k)
-        Summed cost of every rate, after each patient.
+        What each rate costs by the patients up to each one, summed (see the module).
     rates, weights : ndarray, shape (k,)
         Rates > 0, and their weights, which sum to 1.
     threshold : float
@@ -82,7 +82,7 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     Returns
     -------
     ndarray, shape (n,)
-        The bound of sum_i (d_i - m_i) after each patient.
+        After each patient, the bound of the summed differences of the patients from their mean.
 
     Examples
     --------

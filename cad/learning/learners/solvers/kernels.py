@@ -190,7 +190,7 @@ def _settle_gamma(gamma: str | float, X: Array, weight: Array | None) -> float:
     if gamma == "scale":
         share = np.full(len(X), 1.0 / len(X)) if weight is None else weight / weight.sum()
         variance = float(share @ np.mean((X - (share @ X.mean(axis=1))) ** 2, axis=1))
-        # Of constant features rounding leaves a variance.
+        # Rounding gives even constant features a tiny variance; here it counts as none.
         return 1.0 / (X.shape[1] * variance) if variance > (1e-12 * np.abs(X).max()) ** 2 else 1.0
     if isinstance(gamma, str) or not np.isfinite(gamma) or gamma <= 0:
         raise ValueError(f'gamma = {gamma!r}, must be "scale", "auto" or a number > 0')

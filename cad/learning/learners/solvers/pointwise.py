@@ -267,8 +267,8 @@ def _alternate(work: _Work, polish: bool) -> Solution:
         solution = None
         if polish and work.store is not None:
             solution = work.finish(work.iterate)
-            # Pairs crawl on a matrix of hidden low rank, as a linear kernel that was given, and
-            # where soft labels cost 10^4 times the certain ones.
+            # Steps of two variables converge slowly where a given matrix has a low rank, as one of
+            # a linear kernel, and where soft labels cost 10^4 times the certain ones.
             crawl = violation > eps or round_number >= _CRAWLING
             if solution is None and crawl and not failed and work.gram.matrix is not None:
                 failed = True
