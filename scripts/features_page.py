@@ -99,7 +99,8 @@ def features_page() -> str:
         "\n".join([*pair_lines(columns), ""]),
         "Haralick's fourteenth is a family of its own, off unless named: part "
         "`maximal_correlation`, statistic `coefficient`. It is the largest correlation of i and j "
-        "under any renaming of the levels. pyradiomics calls it MCC (`features.radiomics: [mcc]`).\n",
+        "under any renaming of the levels. pyradiomics calls it MCC "
+        "(`features.radiomics: [mcc]`).\n",
         "## Maps of the dynamic series\n",
         table("| part | definition | unit | source | statistics |", map_rows(columns)),
         "## Images of the dynamic series\n",
