@@ -20,10 +20,11 @@ import pandas as pd
 from joblib import Parallel, delayed
 from scipy import special
 
-from benchmarks.readings import draw_arrays, learned_belief
+from benchmarks.readings import draw_arrays
 from cad.base.files import write_csv
 from cad.evidence.experiments.picai import MEN, deal, read_marksheet, score_men, shares
 from cad.learning.evaluation.decisions.recalibrate import recalibration
+from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.centring import ranked
 from cad.learning.joint_model import (
@@ -34,6 +35,7 @@ from cad.learning.joint_model import (
     readers_logit,
     teaching_beliefs,
 )
+from cad.learning.learners.averaged import AveragedProbabilisticSVC
 
 FOLDS = 8
 SITE_MEN, SITE_DRAWS = 50, 30
@@ -80,11 +82,13 @@ def simulated(seed: int, men: int) -> Cohort:
 
 def believe(cohort: Cohort, train: np.ndarray, features: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the shipped learner's beliefs by some regions' readers, and their base log-odds."""
-    readers = cohort.readers[train]
-    belief = learned_belief(
-        cohort.features[train], readers, cohort.eta[train], cohort.man[train], features
+    use = train & np.isfinite(cohort.readers)
+    learner = AveragedProbabilisticSVC()
+    learner.fit(
+        cohort.features[use], cohort.readers[use], eta=cohort.eta[use], groups=cohort.man[use]
     )
-    return belief, float(special.logit(np.nanmean(readers)))
+    belief = positive_probability(learner, features)
+    return belief, float(special.logit(cohort.readers[use].mean()))
 
 
 def out_of_fold(cohort: Cohort) -> np.ndarray:

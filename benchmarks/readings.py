@@ -1,8 +1,7 @@
 """Cohorts without images: tissue as it might be measured, and what readers said.
 
 Thousands of times faster than making images, for studies of readers and of learning. The phantom's
-tissue parameters with a little measurement noise stand where features would. What learns from them
-is the learner that is shipped.
+tissue parameters with a little measurement noise stand where features would.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ import pandas as pd
 from cad.evidence.phantom.anatomy import build_anatomy
 from cad.evidence.phantom.findings import case_mix, draw_cloud, draw_regions
 from cad.evidence.phantom.readers import score
-from cad.learners import AveragedProbabilisticSVC
-from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.labels.pooled import MeanReaders
 
 # Spread of a region's measured value about the truth, logarithm: noise and partial volume.
@@ -105,17 +102,6 @@ class Reading:
 def draw_arrays(seed: int, patients: int) -> Reading:
     """Draw a simulated cohort as :func:`draw_readings` does, and return it as arrays."""
     regions, scores = draw_readings(seed, patients)
-    return as_arrays(regions, scores)
-
-
-def as_arrays(regions: pd.DataFrame, scores: pd.DataFrame) -> Reading:
-    """Return a drawn cohort as arrays.
-
-    Parameters
-    ----------
-    regions, scores : DataFrame
-        From :func:`draw_readings`.
-    """
     key = ["participant_id", "roi_id"]
     wide = scores.pivot(index=key, columns="reader_id", values="score")
     wide = wide.reindex(pd.MultiIndex.from_frame(regions[key]))
@@ -130,29 +116,3 @@ def as_arrays(regions: pd.DataFrame, scores: pd.DataFrame) -> Reading:
         truth=(regions["isup"].to_numpy(float) >= SIGNIFICANT_ISUP).astype(float),
         patients=regions["participant_id"].to_numpy(str),
     )
-
-
-def learned_belief(
-    X: np.ndarray,
-    p: np.ndarray,
-    eta: np.ndarray,
-    patients: np.ndarray,
-    new: np.ndarray,
-) -> np.ndarray:
-    """Return the belief of the shipped learner in new regions.
-
-    Parameters
-    ----------
-    X : ndarray, shape (n, k)
-        Features of the training regions.
-    p, eta : ndarray, shape (n,)
-        Their labels, and how uncertain these are; regions whose ``p`` is NaN are left out.
-    patients : ndarray, shape (n,)
-        Their patients.
-    new : ndarray, shape (m, k)
-        Features of the new regions.
-    """
-    known = np.isfinite(p)
-    learner = AveragedProbabilisticSVC()
-    learner.fit(X[known], p[known], eta=eta[known], groups=patients[known])
-    return positive_probability(learner, new)

@@ -682,7 +682,7 @@ class _Coordinator:
     ) -> None:
         self.wire = wire
         self.learned = scale is None
-        size = plan.size + 1 + self.learned
+        size = plan.unknowns()
         self.quadratic = np.zeros(size)
         self.quadratic[: plan.size] = 1.0
         self.x = np.zeros(size)

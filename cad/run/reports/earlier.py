@@ -186,7 +186,13 @@ def _sentences(rows: Sequence[EarlierRow], shown: _Shown, words: Wording) -> lis
             )
         )
     sentences.append(
-        words.say("This is for the reader: no decision of the tool rests on the earlier study.")
+        words.say("The comparison is for the reader: no decision of the tool rests on it.")
+    )
+    sentences.append(
+        words.say(
+            "The man's probability counts the regions of all his studies in this run: a lesion "
+            "that two of them show counts twice."
+        )
     )
     return sentences
 

@@ -112,17 +112,14 @@ def compare_pair(pair: Pair) -> list[EarlierRow]:
     Returns
     -------
     list of EarlierRow
-        Without PSA. Where the images cannot be read or aligned, the rows say so. Only MemoryError
-        is raised, for the caller, who knows the limit.
+        Without PSA. Where the images cannot be read or aligned, the rows say so.
     """
     try:
         return _compared(pair)
-    except MemoryError:
-        raise
-    except (CadError, OSError) as error:
-        return _failure(pair, str(error.problem if isinstance(error, CadError) else error))
-    except Exception as error:  # an unforeseen fault must not cost the man's other results
-        return _failure(pair, f"unexpected {type(error).__name__}: {error}")
+    except CadError as error:
+        return _failure(pair, error.problem)
+    except OSError as error:
+        return _failure(pair, str(error))
 
 
 def in_order(studies: Sequence[str], dates: Mapping[str, str]) -> tuple[list[str], str]:

@@ -60,6 +60,12 @@ def rows_of(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+def probability_of_man(folder: Path) -> float:
+    with (folder / "patients.csv").open(encoding="utf-8", newline="") as stream:
+        (row,) = [row for row in csv.DictReader(stream) if row["participant_id"] == MAN]
+    return float(row["probability"])
+
+
 def page_of(folder: Path) -> str:
     return (folder / "report" / f"{MAN}.html").read_text(encoding="utf-8")
 
@@ -156,7 +162,7 @@ def test_a_failure_costs_no_result_and_is_said(
     assert "No region is compared, it failed: registration failed: singular" in section
     assert "Same region?" not in section
     assert "4.50 ng/mL" in section
-    assert "no decision of the tool rests on the earlier study" in section
+    assert "no decision of the tool rests on it" in section
     # A failure is tried again.
     RunFolder(out).complete.unlink()
     predict_cohort([str(model)], two_studies, out, HERE)
@@ -190,6 +196,9 @@ def test_one_study_left_leaves_no_table(
     predict_cohort([str(model)], root, out, HERE)
     assert not (out / "earlier.csv").exists()
     assert 'class="earlier"' not in page_of(out)
+    # The page of two studies says that each lesion counts in both.
+    assert "a lesion that two of them show counts twice" in page_of(run)
+    assert probability_of_man(run) > probability_of_man(out)
 
 
 def test_a_site_that_blinds_shows_sizes_and_no_number(run: Path, tmp_path: Path) -> None:

@@ -134,7 +134,9 @@ def test_the_rows_are_those_counted_by_hand(run: Path) -> None:
         "The T2 image of sub-P003_ses-01 was moved by 8.8 mm and turned by 7.5° onto that of "
         "sub-P003_ses-02. Distances are between the regions' centres; sizes and numbers are "
         "then → now.",
-        "This is for the reader: no decision of the tool rests on the earlier study.",
+        "The comparison is for the reader: no decision of the tool rests on it.",
+        "The man's probability counts the regions of all his studies in this run: a lesion that "
+        "two of them show counts twice.",
     ]
 
 
