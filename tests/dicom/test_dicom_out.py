@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
@@ -210,6 +211,56 @@ def test_a_report_of_before_is_read_as_belief(files, tmp_path):
         assert "written before" in roi.statements[-1]
 
 
+def test_every_measurement_group_has_an_outline_under_its_tracking_uid(files):
+    """OHIF 3.12 shows nothing of a report in which one has none (it joins groups by this UID)."""
+    dataset = pydicom.dcmread(files[1])
+    (measurements,) = [
+        item
+        for item in dataset.ContentSequence
+        if item.ConceptNameCodeSequence[0].CodeValue == "126010"
+    ]
+    outlined, tracked = set(), set()
+    for group in measurements.ContentSequence:
+        (tracking_uid,) = [
+            item.UID
+            for item in group.ContentSequence
+            if item.ConceptNameCodeSequence[0].CodeValue == "112040"
+        ]
+        tracked.add(tracking_uid)
+        if any(item.ValueType == "SCOORD" for item in group.ContentSequence):
+            outlined.add(tracking_uid)
+    assert outlined == tracked
+    assert len(tracked) == len(PROBABILITIES)
+
+
+def test_a_report_with_the_man_as_a_group_is_read(files, tmp_path):
+    """Before 1.0.0 the man was a group of TID 1501 beside the regions' groups."""
+    dataset = pydicom.dcmread(files[1])
+    containers = {
+        item.ConceptNameCodeSequence[0].CodeValue: item
+        for item in dataset.ContentSequence
+        if item.ValueType == "CONTAINER"
+    }
+    (measurement,) = containers["126011"].ContentSequence
+    (decision,) = containers["C0034375"].ContentSequence
+    group = copy.deepcopy(containers["126010"].ContentSequence[0])
+    group.ContentTemplateSequence[0].TemplateIdentifier = "1501"
+    of_the_man = [item for item in measurement.ContentSequence if "UID" not in item]
+    group.ContentSequence = [measurement, decision, *of_the_man]
+    containers["126010"].ContentSequence.append(group)
+    dataset.ContentSequence = [
+        item
+        for item in dataset.ContentSequence
+        if item not in (containers["126011"], containers["C0034375"])
+    ]
+    dataset.save_as(tmp_path / "old.dcm", enforce_file_format=True)
+    current = read_report(files[1])
+    old = read_report(tmp_path / "old.dcm")
+    assert current.man is not None
+    assert old.man == current.man
+    assert old.man_statements == current.man_statements
+
+
 def test_every_group_names_its_algorithm(files):
     """Name, version and parameters (TID 4019), also of the man and of drawn outlines."""
     dataset = pydicom.dcmread(files[1])
@@ -218,8 +269,13 @@ def test_every_group_names_its_algorithm(files):
         for item in dataset.ContentSequence
         if item.ConceptNameCodeSequence[0].CodeValue == "126010"
     ]
-    assert len(measurements.ContentSequence) == 2 * len(PROBABILITIES) + 1
-    for group in measurements.ContentSequence:
+    (derived,) = [
+        item
+        for item in dataset.ContentSequence
+        if item.ConceptNameCodeSequence[0].CodeValue == "126011"
+    ]
+    assert len(measurements.ContentSequence) == 2 * len(PROBABILITIES)
+    for group in [*measurements.ContentSequence, *derived.ContentSequence]:
         codes = [item.ConceptNameCodeSequence[0].CodeValue for item in group.ContentSequence]
         assert {"111001", "111003", "111002"} <= set(codes)
     report = read_report(files[1])
@@ -390,6 +446,15 @@ def test_the_reader_notices_what_is_not_tid_1500(files):
 
         return change
 
+    def one_region_less(dataset):
+        (derived,) = [
+            item
+            for item in dataset.ContentSequence
+            if item.ConceptNameCodeSequence[0].CodeValue == "126011"
+        ]
+        (measurement,) = derived.ContentSequence
+        measurement.ContentSequence = measurement.ContentSequence[:-1]
+
     cases = {
         "a group has 0 items of tracking UID": drop("112040"),
         "a group has 0 items of referenced segment": drop("121191"),
@@ -401,6 +466,7 @@ def test_the_reader_notices_what_is_not_tid_1500(files):
         "not listed as evidence": lambda d: setattr(
             d, "CurrentRequestedProcedureEvidenceSequence", []
         ),
+        "inferred from 2 regions, which are not the 3": one_region_less,
     }
     for words, change in cases.items():
         sr.write_bytes(original)

@@ -68,7 +68,8 @@ def test_a_bundle_says_what_the_report_says(run: Path, tmp_path: Path):
     for one, roi in zip(regions, report.rois, strict=True):
         assert one["identifier"][0]["value"] == f"urn:oid:{roi.tracking_uid}"
         assert one["device"]["reference"] == f"urn:uuid:{device['id']}"
-        belief, probability = one["component"][:2]
+        probability = one["component"][0]
+        belief = one["component"][3]
         assert belief["code"]["coding"][0]["code"] == "belief"
         assert belief["valueQuantity"]["value"] == 100 * PROBABILITIES[roi.roi_id] ** 0.5
         assert "referenceRange" not in belief  # the thresholds are on the probability of cancer
@@ -80,10 +81,10 @@ def test_a_bundle_says_what_the_report_says(run: Path, tmp_path: Path):
         ]
     codes = [c["code"]["coding"][0]["code"] for c in regions[0]["component"]]
     assert codes == [
-        "belief",
         "111047",
         "p-low",
         "p-high",
+        "belief",
         "p-images",
         "113041",
         "126312",

@@ -1,10 +1,15 @@
 """The structured report of one study (TID 1500): what was found of every region, and where.
 
-The man has a group (TID 1501) where a model gave him a probability. Every region has two
-measurement groups (TID 1411) of one tracking UID. The first refers to its segment and holds what
-readers would say (a code of its own), the probability of cancer where histology taught it,
-measurements and decision. The second has its outline on every image (SCOORD), because
-most viewers draw a report's regions only from coordinates.
+Every region has two measurement groups (TID 1411) of one tracking UID. The first refers to its
+segment and holds what readers would say (a code of its own), the probability of cancer where
+histology taught it, measurements and decision. The second has its outline on every image (SCOORD),
+because most viewers draw a report's regions only from coordinates.
+
+The man's probability, where a model gave him one, is a derived measurement (TID 1420), inferred
+from the regions with the tracking UIDs that it names; the decision on him is a qualitative
+evaluation of the report. He has no measurement group, because OHIF shows nothing of a report with a
+group that has no outline. The regions are named by UID and not by a reference within the tree,
+because highdicom reads no report with such a reference.
 """
 
 import math
@@ -29,7 +34,7 @@ from cad.dicom.out.objects import (
     uid,
 )
 from cad.dicom.out.source_images import SourceImages
-from cad.dicom.out.sr_reader import BELIEF, DECISION, HIGH, IMAGES, LOW, MAN, SUSPICION
+from cad.dicom.out.sr_reader import BELIEF, DECISION, EVALUATIONS, HIGH, IMAGES, LOW, MAN, SUSPICION
 from cad.dicom.own import MANUFACTURER
 from cad.folders.run_folder.schema import HISTOLOGY
 
@@ -84,10 +89,11 @@ SCHEME = "99CAD"
 DECISION_CODE = Code(DECISION, SCHEME, "Decision by the site's thresholds")
 ON_SUSPICION = Code(SUSPICION, SCHEME, "Decision on readers' suspicion by the site's thresholds")
 """Where no histology taught the model, a decision is not on cancer."""
-BELIEF_CODE = Code(BELIEF, SCHEME, "Probability that readers would call it malignant")
-IMAGES_CODE = Code(IMAGES, SCHEME, "Probability of cancer without readers' scores")
-LOW_CODE = Code(LOW, SCHEME, "Lower end of the range of the probability of cancer")
-HIGH_CODE = Code(HIGH, SCHEME, "Upper end of the range of the probability of cancer")
+BELIEF_CODE = Code(BELIEF, SCHEME, "Readers would call it malignant")
+IMAGES_CODE = Code(IMAGES, SCHEME, "Probability of cancer, no scores")
+LOW_CODE = Code(LOW, SCHEME, "Probability of cancer, lower end")
+HIGH_CODE = Code(HIGH, SCHEME, "Probability of cancer, upper end")
+EVALUATIONS_CODE = Code(EVALUATIONS, "UMLS", "Qualitative Evaluations")
 DECISIONS = {
     "benign": codes.SCT.Benign,
     "malignant": codes.SCT.Malignant,
@@ -99,6 +105,9 @@ ZONES = {
     "AFS": codes.SCT.AnteriorFibromuscularStromaOfProstate,
 }
 _DIGITS = 6
+_CONTAINS = highdicom.sr.RelationshipTypeValues.CONTAINS
+_INFERRED_FROM = highdicom.sr.RelationshipTypeValues.INFERRED_FROM
+_MODIFIER = highdicom.sr.RelationshipTypeValues.HAS_CONCEPT_MOD
 
 
 def cancer_code(isup_min: int) -> Code:
@@ -144,16 +153,18 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
         _drawn(results, row, mask, identification)
         for row, mask in zip(rows, results.masks, strict=True)
     ]
+    content = highdicom.sr.MeasurementReport(
+        highdicom.sr.ObservationContext(observer_device_context=device),
+        codes.SCT.MultiparametricMRIOfProstate,
+        imaging_measurements=[*measured, *drawn],
+        title=codes.DCM.ImagingMeasurementReport,
+    )
+    content[0].ContentSequence.extend(_man(results, rows, identification))
     report = highdicom.sr.Comprehensive3DSR(
         # Everything that the content refers to is evidence: highdicom refuses a reference
         # outside.
         [*results.source.headers, seg],
-        highdicom.sr.MeasurementReport(
-            highdicom.sr.ObservationContext(observer_device_context=device),
-            codes.SCT.MultiparametricMRIOfProstate,
-            imaging_measurements=[*measured, *drawn, *_man(results, rows[0], identification)],
-            title=codes.DCM.ImagingMeasurementReport,
-        ),
+        content,
         is_complete=True,
         **heading("SR", results.identity),
     )
@@ -191,26 +202,47 @@ def _measured(
 
 
 def _man(
-    results: StudyResults, row: Any, identification: highdicom.sr.AlgorithmIdentification
-) -> list[highdicom.sr.MeasurementsAndQualitativeEvaluations]:
-    """Make the group (TID 1501) of the man: any such cancer, and the decision on him."""
+    results: StudyResults, rows: list[Any], identification: highdicom.sr.AlgorithmIdentification
+) -> list[highdicom.sr.ContainerContentItem]:
+    """Make the containers on the man: his probability of any such cancer, and the decision."""
+    row = rows[0]
     probability = getattr(row, "patient_probability", math.nan)
     if not math.isfinite(probability):
         return []
-    return [
-        highdicom.sr.MeasurementsAndQualitativeEvaluations(
-            tracking_identifier=highdicom.sr.TrackingIdentifier(
-                uid=uid(results.study.study_id, MAN), identifier=MAN
-            ),
-            algorithm_id=identification,
-            finding_type=cancer_code(isup_min_of(results.run)),
-            finding_sites=[highdicom.sr.FindingSite(codes.SCT.Prostate)],
-            measurements=[
-                _number(codes.DCM.ProbabilityOfCancer, 100 * probability, codes.UCUM.Percent)
-            ],
-            qualitative_evaluations=_decision(row.patient_decision, HISTOLOGY),
+    measurement = _number(
+        codes.DCM.ProbabilityOfCancer,
+        100 * probability,
+        codes.UCUM.Percent,
+        tracking_identifier=highdicom.sr.TrackingIdentifier(
+            uid=uid(results.study.study_id, MAN), identifier=MAN
+        ),
+        algorithm_id=identification,
+        finding_sites=[highdicom.sr.FindingSite(codes.SCT.Prostate)],
+    )
+    cancer = highdicom.sr.CodeContentItem(
+        codes.DCM.Finding, cancer_code(isup_min_of(results.run)), _MODIFIER
+    )
+    measurement[0].ContentSequence.append(cancer)
+    for region in rows:
+        region_uid = uid(results.study.study_id, region.roi_id)
+        measurement[0].ContentSequence.append(
+            highdicom.sr.UIDRefContentItem(
+                codes.DCM.TrackingUniqueIdentifier, region_uid, _INFERRED_FROM
+            )
         )
-    ]
+    containers = [_container(codes.DCM.DerivedImagingMeasurements, measurement)]
+    for evaluation in _decision(row.patient_decision, HISTOLOGY):
+        containers.append(_container(EVALUATIONS_CODE, evaluation))
+    return containers
+
+
+def _container(
+    name: Code, items: highdicom.sr.ContentSequence
+) -> highdicom.sr.ContainerContentItem:
+    """Return a container of the report's first level."""
+    container = highdicom.sr.ContainerContentItem(name, relationship_type=_CONTAINS)
+    container.ContentSequence = items
+    return container
 
 
 def _drawn(
@@ -269,20 +301,23 @@ def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measuremen
 
 
 def _probabilities(row: Any) -> list[highdicom.sr.Measurement]:
-    """Return the belief and, where histology taught it, the probability of cancer."""
-    percent = codes.UCUM.Percent
-    numbers = [_number(BELIEF_CODE, 100 * row.belief, percent)]
-    if row.probability_of != HISTOLOGY:
-        return numbers
-    numbers.append(_number(codes.DCM.ProbabilityOfCancer, 100 * row.probability, percent))
-    for code, value in (
-        (LOW_CODE, row.probability_low),
-        (HIGH_CODE, row.probability_high),
-        (IMAGES_CODE, row.probability_images),
-    ):
+    """Return the probability of cancer, where histology taught it, and the belief.
+
+    The probability comes first, because viewers list measurements in the order of the report.
+    """
+    numbers = []
+    if row.probability_of == HISTOLOGY:
+        numbers.append((codes.DCM.ProbabilityOfCancer, row.probability))
+        numbers.append((LOW_CODE, row.probability_low))
+        numbers.append((HIGH_CODE, row.probability_high))
+    numbers.append((BELIEF_CODE, row.belief))
+    if row.probability_of == HISTOLOGY:
+        numbers.append((IMAGES_CODE, row.probability_images))
+    items = []
+    for code, value in numbers:
         if math.isfinite(value):
-            numbers.append(_number(code, 100 * value, percent))
-    return numbers
+            items.append(_number(code, 100 * value, codes.UCUM.Percent))
+    return items
 
 
 def _decision(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluation]:

@@ -13,9 +13,10 @@ from cad.dicom.out.supersede import evidence
 from cad.mri.imaging.frames import read_dataset
 
 _SR_CLASSES = ("1.2.840.10008.5.1.4.1.1.88.33", "1.2.840.10008.5.1.4.1.1.88.34")
-# Concept codes of TID 1500, 1501, 1411 and 4019 (PS3.16).
+# Concept codes of TID 1500, 1501, 1411, 1420 and 4019 (PS3.16).
 REPORT, LANGUAGE, OBSERVER, PROCEDURE = "126000", "121049", "121005", "121058"
 MEASUREMENTS, GROUP = "126010", "125007"
+DERIVED, EVALUATIONS = "126011", "C0034375"
 TRACKING_ID, TRACKING_UID, FINDING, SITE = "112039", "112040", "121071", "363698007"
 SEGMENT, SOURCE_SERIES, SOURCE_IMAGE = "121191", "121232", "121233"
 REGION, SOURCE = "111030", "260753009"
@@ -32,7 +33,7 @@ EARLIER = (
     "is what readers would say"
 )
 MAN = "patient"
-"""Tracking identifier of the group that is about the man."""
+"""Tracking identifier of the measurement that is about the man."""
 ALGORITHM, VERSION, PARAMETERS, DERIVATION = "111001", "111003", "111002", "121401"
 
 
@@ -159,7 +160,7 @@ def _report(dataset: Dataset) -> Report:
     (container,) = _children(dataset, MEASUREMENTS)
     groups = list(_children(container, GROUP))
     _rule(bool(groups), "TID 1500 without any measurement group")
-    # TID 1411 describes a volume of the image, TID 1501 needs none: a man has no outline.
+    # Reports before 1.0.0 have the man as a group of TID 1501, which needs no outline.
     of_man = [g for g in groups if g.ContentTemplateSequence[0].TemplateIdentifier == "1501"]
     groups = [group for group in groups if group not in of_man]
     rois = [_roi(group) for group in groups if not _only_drawn(group)]
@@ -171,21 +172,50 @@ def _report(dataset: Dataset) -> Report:
             raise CadError("an image region belongs to no ROI that has a segment")
         owner.outlines += [_outline(item) for item in _children(group, REGION)]
     _evidence(dataset, rois)
-    _rule(len(of_man) < 2, "two groups are about the man")
     report = Report(str(dataset.PatientID), str(dataset.StudyInstanceUID), device, rois)
-    for group in of_man:
-        report.man = _of_man(group)
-        report.man_statements = [item.TextValue for item in _children(group, PARAMETERS)]
+    decisions = of_man
+    for derived in _children(dataset, DERIVED):
+        measurements = list(_children(derived, PROBABILITY))
+        _inferred(measurements, rois)
+        of_man = [*of_man, *measurements]
+        decisions = list(_children(dataset, EVALUATIONS))
+    _rule(len(of_man) < 2, "two measurements are about the man")
+    for measurement in of_man:
+        report.man = _of_man(measurement, decisions)
+        report.man_statements = [item.TextValue for item in _children(measurement, PARAMETERS)]
     return report
 
 
-def _of_man(group: Dataset) -> tuple[float, str]:
+def _of_man(item: Dataset, holders: list[Dataset]) -> tuple[float, str]:
+    """Return the man's probability and the decision on him, which one of the holders may have."""
     _rule(
-        _single_child(group, TRACKING_ID, "tracking identifier").TextValue == MAN,
-        "who is TID 1501 of?",
+        _single_child(item, TRACKING_ID, "tracking identifier").TextValue == MAN,
+        "a measurement that belongs to no region is not the man's",
     )
-    value, _ = _measured(_single_child(group, PROBABILITY, "probability"))
-    return value, next((_value(item) for item in _children(group, DECISION)), "")
+    measurement = item
+    if item.ValueType == "CONTAINER":
+        measurement = _single_child(item, PROBABILITY, "probability")
+    value, _ = _measured(measurement)
+    decision = ""
+    for holder in holders:
+        for child in _children(holder, DECISION):
+            decision = _value(child)
+    return value, decision
+
+
+def _inferred(measurements: list[Dataset], rois: list[RoiReport]) -> None:
+    """Refuse a derived measurement that does not name every region (TID 1420)."""
+    tracking_uids = sorted(roi.tracking_uid for roi in rois)
+    for measurement in measurements:
+        named = []
+        for item in _children(measurement, TRACKING_UID):
+            if item.RelationshipType == "INFERRED FROM":
+                named.append(str(item.UID))
+        _rule(
+            sorted(named) == tracking_uids,
+            f"the man's probability is inferred from {len(named)} regions, which are not the "
+            f"{len(rois)} of the report",
+        )
 
 
 def _measured(item: Dataset) -> tuple[float, str]:
