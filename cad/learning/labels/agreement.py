@@ -1,9 +1,10 @@
-"""Readers weighed by how far they agree with the others, without histology (docs/methods.md 8).
+"""Weigh readers by how far they agree with the others, without histology (docs/methods.md 8).
 
-A reader's weight is max(0, r)^2 with r the correlation of his scores with the weighted mean of the
-others', over the regions that he and others scored. Correlations of few regions are uncertain: each
-is drawn towards the panel's mean, on Fisher's scale, as far as chance explains their differences
-(DerSimonian and Laird 1986). A panel whose differences are chance is so its plain mean.
+A reader's weight is max(0, r)^2. Here r is the correlation of his scores with the weighted mean of
+the others' scores, over the regions that he and others scored. A correlation that comes from few
+regions is uncertain. Each r is therefore drawn towards the panel's mean on Fisher's scale, as far
+as chance explains the differences between readers (DerSimonian and Laird 1986). Where chance
+explains all differences, all readers have equal weights.
 """
 
 from dataclasses import dataclass
@@ -17,20 +18,24 @@ from cad.learning.labels.pooled import Belief, MeanReaders, refuse_outside
 Array = NDArray[np.float64]
 
 FEWEST_READERS = 3
-"""Readers that it takes to tell one from the others; fewer have equal weights."""
-# The mean of the others holds an odd reader until the first weights have taken him out.
+"""Least number of readers that can have different weights; fewer readers have equal weights."""
+# Number of times that weights are computed from the mean of the other readers. The first mean still
+# contains an odd reader; the next ones give him little or no weight.
 _ROUNDS = 3
-# Fisher's z has variance 1 / (n - 3); below four regions it is no estimate.
+# Least number of regions for a correlation: the variance of Fisher's z is 1 / (n - 3), so that
+# three regions give no estimate.
 _FEWEST = 4
-# The highest correlation that is put on Fisher's scale, where 1 is infinite.
+# Correlations are clipped to this value, because Fisher's z of 1 is infinite.
 _HIGHEST = 0.99
-# Decimals of a weighted mean and deviation; scores have three at most.
+# Decimals to which a weighted mean and its deviation are rounded; scores have three at most.
 _DIGITS = 12
-# Two readers alike by chance in all their common regions: rarer than this, they are one.
+# Two readers whose scores are equal in all common regions count as one person, if the probability
+# of such equality by chance is below this.
 _COINCIDENCE = 1e-3
-# Normal quantiles: the interval that is printed, and the lower end that an odd reader's must miss.
+# Quantiles of the normal distribution: for the 95 % interval that is printed, and for the 99 %
+# interval that decides whether a reader is odd.
 _Z95, _Z99 = 1.959963984540054, 2.5758293035489004
-# An odd reader's whole interval lies below this share of the others' correlation.
+# A reader is odd only if his whole interval lies below this share of the others' correlation.
 _SHARE_OF_OTHERS = 0.5
 
 
@@ -54,8 +59,8 @@ class ReaderAgreement:
     copy_of : tuple of str
         Readers with the same scores, by more than chance.
     odd : bool
-        Whether he adds nothing that these regions can show: the correlation may be 0 or less, and
-        lies below half of the others' beyond chance.
+        Whether he adds nothing that these regions can show: the 99 % interval of his correlation
+        contains 0, and its 95 % interval lies below half of ``others``.
     """
 
     reader: str
@@ -75,13 +80,14 @@ class AgreementReaders:
     Attributes
     ----------
     weights_ : ndarray, shape (n_readers,)
-        Weights, which sum to 1. Equal for fewer than three readers, for readers of whom nothing can
-        be told, and where nobody agrees with anybody. Readers whose scores are copies of each other
+        Weights of the readers, with sum 1. Weights are equal for fewer than three readers, and
+        where no reader agrees with the others. Readers whose scores are copies of each other
         share the weight of one.
     copies_ : ndarray of int, shape (n_readers,)
-        Number of the first reader with the same scores; his own where there is none.
+        For each reader, the number of the first reader with the same scores, or the reader's own
+        number.
     note : str
-        Always empty: what there is to say of readers :func:`reader_agreement` says.
+        Always empty; :func:`reader_agreement` makes the sentences about readers.
 
     Examples
     --------
@@ -117,7 +123,7 @@ class AgreementReaders:
         refuse_outside(grades)
         self.copies_ = _copies(grades)
         person_of_reader = np.unique(self.copies_, return_inverse=True)[1]
-        # A copy is no second opinion: each person is asked once, and his names share his weight.
+        # Readers whose scores are copies count as one person. They share that person's weight.
         weight = _weights(_persons(grades, self.copies_))
         times = np.bincount(person_of_reader)
         self.weights_ = np.asarray(weight[person_of_reader] / times[person_of_reader])
@@ -135,16 +141,18 @@ class AgreementReaders:
         weight = scored * self.weights_
         weight = np.where(weight.any(axis=1, keepdims=True), weight, scored)
         if np.ptp(self.weights_) == 0:
-            # Equal weights are the mean to the last bit, whatever their rounding.
+            # With equal weights the result must equal the plain mean in every bit, so it is
+            # computed as one.
             return MeanReaders(self.single).predict(grades)
         total = weight.sum(axis=1)
         nobody = total == 0
         share = weight / np.where(nobody, 1.0, total)[:, None]
-        # Shares sum to 1 but for rounding: what all readers say is said to the last digit, so that
-        # no label leaves [0, 1] and no tie at 1/2 is broken.
+        # Rounding errors could carry a label out of [0, 1] or break a tie at 1/2. Where all readers
+        # state the same probability, rounding gives back exactly this probability.
         p = np.round(np.where(scored, grades * share, 0.0).sum(axis=1), _DIGITS)
         square = np.where(scored, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
-        # The share of one opinion's variance left once the mean is taken: 1 - 1/n of equal weights.
+        # A weighted variance underestimates by the factor 1 - sum of squared shares; with n equal
+        # weights this is 1 - 1/n, as with ddof 1.
         freedom = 1 - (share**2).sum(axis=1)
         alone = freedom < 1e-9
         spread = np.round(np.sqrt(square / np.where(alone, 1.0, freedom)), _DIGITS)
@@ -196,7 +204,7 @@ def reader_agreement(
         deviation = np.sqrt(variance[person])
         lower, upper = np.tanh(z[person] + _Z95 * deviation * np.array([-1.0, 1.0]))
         nothing_shown = z[person] - _Z99 * deviation <= 0
-        # Of two who disagree nobody can say which of them is the odd one.
+        # Needs three or more persons: of two who disagree, nobody knows which one is odd.
         odd = len(persons) >= FEWEST_READERS and bool(
             nothing_shown and upper < _SHARE_OF_OTHERS * median_of_others
         )
@@ -258,20 +266,23 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
 
 
 def _persons(grades: Array, copies: NDArray[np.intp]) -> Array:
-    """Return one column for each person: the scores that stand under any of his names."""
+    """Return one column of scores for each person, taken from all readers that are his copies."""
     if grades.shape[1] == 0:
         return grades
     columns = []
     for first in np.unique(copies):
         names = grades[:, copies == first]
-        # Copies agree wherever both are there, so that any of them will do.
+        # Copies have equal scores wherever both scored, so the first finite score is taken.
         where = np.isfinite(names).argmax(axis=1)
         columns.append(names[np.arange(len(names)), where])
     return np.column_stack(columns)
 
 
 def _copies(grades: Array) -> NDArray[np.intp]:
-    """Return for each reader the first reader whose scores are the same beyond chance."""
+    """Return for each reader the number of the first reader whose scores are a copy of his.
+
+    Equal scores count as a copy when so many are unlikely to be equal by chance.
+    """
     n_readers = grades.shape[1]
     first = np.arange(n_readers)
     pairs = [(a, b) for b in range(n_readers) for a in range(b)]
@@ -293,10 +304,10 @@ def _copies(grades: Array) -> NDArray[np.intp]:
 
 
 def _weights(grades: Array) -> Array:
-    """Return the weights of readers who are all different persons."""
+    """Return the weight of every reader; no two readers may be copies of each other."""
     n_readers = grades.shape[1]
     equal = np.full(n_readers, 1 / n_readers)
-    # One reader has nobody to agree with, and two agree with each other equally.
+    # One reader has nobody to agree with, and two readers agree equally with each other.
     if n_readers < FEWEST_READERS:
         return equal
     weight = equal
@@ -315,14 +326,16 @@ def _weights(grades: Array) -> Array:
 def _agreements(
     grades: Array, weight: Array, group: NDArray[np.intp]
 ) -> tuple[Array, Array, NDArray[np.intp]]:
-    """Return Fisher's z of every reader with the mean of the others, its variance, and regions.
+    """Return each reader's agreement with the mean of the others.
 
-    NaN and infinite where nothing can be told.
+    The result has three arrays, each with a value per reader: Fisher's z of the correlation, the
+    variance of z, and the number of regions. Where the correlation cannot be computed, z is NaN and
+    its variance infinite.
     """
     scored = np.isfinite(grades)
     total = np.where(scored, grades * weight, 0.0)
     heard = scored * weight
-    # Readers without weight say nothing of the others; where nobody else has any, all count.
+    # The mean is taken over readers who have weight; if no other reader has any, over all of them.
     if not heard.any():
         heard = scored.astype(float)
         total = np.where(scored, grades, 0.0)
@@ -351,28 +364,34 @@ def _variance_of_mean(total: Array, heard: Array) -> float:
 def _fisher(
     scores: Array, mean: Array, group: NDArray[np.intp], whole: float
 ) -> tuple[float, float]:
-    """Return Fisher's z of two variables and its variance, patients as clusters."""
+    """Return Fisher's z of the correlation of two variables, and its variance; patients are
+    clusters.
+    """
     n = len(scores)
     if np.ptp(mean) == 0:
         return np.nan, np.inf
     least = 1 / (n - 3)
     if np.ptp(scores) == 0:
-        # One answer to everything agrees with nothing, as far as the others' answers differed.
+        # A reader who gives the same score everywhere has correlation 0. How certain this 0 is
+        # depends on how much the other readers' mean varies over his regions.
         share = min(1.0, float(np.var(mean)) / whole) if whole > 0 else 1.0
         return 0.0, least / max(share, 1e-6)
     u = (scores - scores.mean()) / scores.std()
     v = (mean - mean.mean()) / mean.std()
     r = float(np.clip((u * v).mean(), -_HIGHEST, _HIGHEST))
-    # The addition of every region to the correlation (its influence), summed by patient.
+    # Influence of each region on the correlation, summed by patient.
     influence = u * v - r * (u**2 + v**2) / 2
     sums = np.bincount(group, influence)
     variance = float(sums @ sums) / n**2 / (1 - r**2) ** 2
-    # Influences of few regions understate what a normal sample of this size would have.
+    # With few regions the influences underestimate the variance, so the variance of a normal sample
+    # of the same size is its lower bound.
     return float(np.arctanh(r)), max(variance, least)
 
 
 def _drawn(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
-    """Return every reader's z drawn towards the panel's mean, as far as chance explains it."""
+    """Return every reader's z, drawn towards the panel's mean as far as chance explains its
+    distance.
+    """
     precision = 1 / variance[measured]
     centre = float(precision @ z[measured] / precision.sum())
     excess = float(precision @ (z[measured] - centre) ** 2) - (measured.sum() - 1)

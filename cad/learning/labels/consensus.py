@@ -1,4 +1,4 @@
-"""From several readers' scores and histology to one label per region (docs/methods.md 1)."""
+"""Make one label per region from several readers' scores and histology (docs/methods.md 1)."""
 
 import difflib
 
@@ -11,7 +11,7 @@ from cad.base.terms.grades import grade_range, grade_text
 from cad.learning.labels.agreement import FEWEST_READERS, AgreementReaders
 from cad.learning.labels.scales import pirads_note, score_probability
 
-ETA0 = 0.125  # half a step of the five-point scale: what one score alone can be trusted to
+ETA0 = 0.125  # half a step of the five-point scale: the uncertainty of one score alone
 
 _KEY = ["participant_id", "roi_id"]
 
@@ -279,10 +279,10 @@ def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
 
 
 def _known_range(histology: object, isup: str) -> tuple[int, int]:
-    """Return the grades that histology and grade leave together."""
+    """Return the lowest and highest grade that agree with both ``histology`` and ``isup``."""
     low, high = grade_range(isup)
     if histology == "malignant":
-        # Cancer is of grade 1 at the least.
+        # Malignant histology means a grade of 1 or more.
         low = max(low, 1)
     elif histology == "benign":
         high = min(high, 0)

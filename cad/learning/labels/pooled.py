@@ -1,10 +1,13 @@
-"""Readers who differ in skill, pooled on the regions whose histology is known (docs/methods.md 8).
+"""Pool readers of different skill, learning from the regions with histology (docs/methods.md 8).
 
-P(t = 1 | scores) = expit(a + b z + sum_r w_r (s_r - m)) with m the mean score, z the log-odds of
-(R m + 1/2) / (R + 1), the mean drawn half a reading towards 1/2, and a missing score at the mean.
-The prior is the readers' mean itself: a ~ N(0, 1), b ~ N(1, 1/4), w_r ~ N(0, 1), so that a little
-histology moves it a little (partial pooling). The fit is the posterior's mode, the uncertainty its
-Laplace approximation.
+The model is P(t = 1 | scores) = expit(a + b z + sum_r w_r (s_r - m)). Here t is the histology, s_r
+the probability that reader r states, m the mean of s_r over the R readers, and z the log-odds of (R
+m + 1/2) / (R + 1). That is the mean with half a reading of 1/2 added, so that z is finite. A
+missing s_r is replaced by m.
+
+The prior is a ~ N(0, 1), b ~ N(1, 1/4), w_r ~ N(0, 1): before any histology the result is the
+readers' mean, and a little histology moves it a little (partial pooling). The fit is the mode of
+the posterior, the uncertainty its Laplace approximation.
 """
 
 from dataclasses import dataclass, field
@@ -166,11 +169,11 @@ class PooledReaders:
         if not self.identified_:
             return MeanReaders().predict(grades)
         read = np.asarray(np.isfinite(grades).any(axis=1))
-        # Any number for a region that nobody read: it is emptied below.
+        # A region that nobody read gets 1/2 for now; its result becomes NaN below.
         design = _design(np.where(read[:, None], grades, 0.5))
         z = design @ self.coefficients_
         variance = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
-        # Few men with histology leave the weights uncertain, which draws p towards 1/2.
+        # With little histology the weights are uncertain, which draws p towards 1/2.
         p = expit(z / np.sqrt(1 + np.pi * variance / 8))
         return Belief(
             np.where(read, p, np.nan), np.where(read, p * (1 - p) * np.sqrt(variance), np.nan)
@@ -192,7 +195,7 @@ class PooledReaders:
         weight, deviation : ndarray, shape (n_readers,)
         """
         n_readers = grades.shape[1]
-        # As in the model: a missing score says what the others say.
+        # As in the model, a missing score is replaced by the mean of the others.
         rows = np.where(np.isfinite(grades), grades, mean_of_known(grades)[:, None])
         rows = rows[np.isfinite(rows).all(axis=1)]
         slopes = []
@@ -208,22 +211,26 @@ class PooledReaders:
 
 
 def _design(grades: Array) -> Array:
-    """Return rows (1, z, s_1 - m, .., s_R - m), shape (n, 2 + R)."""
+    """Return the design matrix of the logistic model, shape (n, 2 + R) for R readers.
+
+    The columns are 1, z, s_1 - m, .., s_R - m, with the symbols of this module's docstring.
+    """
     read = np.isfinite(grades)
     n = read.sum(axis=1)
     total = np.where(read, grades, 0.0).sum(axis=1)
     mean = total / n
-    # Half a reading of 1/2: readers who all say 0 or 1 have finite log-odds.
+    # Half a reading of 1/2 is added, so that log-odds stay finite where all readers state 0 or 1.
     drawn = (total + 0.5) / (n + 1)
     deviation = np.where(read, grades - mean[:, None], 0.0)
     return np.column_stack([np.ones(len(n)), np.log(drawn) - np.log1p(-drawn), deviation])
 
 
 def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
-    """Return mode and covariance of the coefficients."""
+    """Return the posterior mode and covariance of the coefficients (a, b, w_1, .., w_R)."""
     k = design.shape[1]
     centre = np.zeros(k)
-    # The prior is the readers' mean: weight 1 on its log-odds, 0 on every deviation.
+    # The prior mean is the readers' mean: b, the weight of z, is 1, and all other coefficients are
+    # 0.
     centre[1] = 1.0
     precision = np.full(k, _PRIOR_PRECISION["reader"])
     precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]

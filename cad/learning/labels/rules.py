@@ -1,4 +1,4 @@
-"""The consensus rules by their names, and what one tells the learner of a fold."""
+"""Find a consensus rule by its name, and make the labels of a validation fold by it."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Readers' scales: which scores exist, and which probability of malignancy each one states."""
+"""Define readers' scales: their possible scores, and the probability of malignancy of each score."""
 
 import difflib
 from collections.abc import Mapping
@@ -20,7 +20,11 @@ PIRADS_TABLES = {
         {1: (2, 96), 2: (11, 148), 3: (24, 240), 4: (159, 437), 5: (257, 403)},
     )
 }
-"""By name in the settings: whose lesions; by category those of ISUP 2 or above, and all."""
+"""Tables of the PI-RADS categories, by their name in the settings.
+
+Each entry has the source of its lesions, and for every category the number of lesions of ISUP grade
+2 or above and the number of all lesions.
+"""
 
 
 def pirads_note(name: str) -> str:
@@ -29,7 +33,7 @@ def pirads_note(name: str) -> str:
     The sentence has the share with ISUP 2 or above in each category, with exact 95 % intervals
     (Clopper and Pearson, Biometrika 26 (1934) 404).
     """
-    from scipy.stats import binomtest  # slow to load, and only a report asks
+    from scipy.stats import binomtest  # slow to load, and needed for reports only
 
     source, counts = PIRADS_TABLES[name]
     shares = []

@@ -1,4 +1,4 @@
-"""How good each reader is, and who adds nothing to the others."""
+"""Measure how good each reader is, and who adds nothing to the other readers."""
 
 from typing import TypedDict
 
@@ -110,9 +110,10 @@ def reader_skill(
     agreements = reader_agreement(grades, readers, patients)
     rows = []
     for j, reader in enumerate(readers):
-        # The reader is left out of what he is measured against.
+        # Without histology a reader is measured against the majority of the others, without
+        # himself.
         aim = truth if identified else _others(grades, j)
-        # The middle of the scale is no call of cancer, as in the measures.
+        # A score in the middle of the scale does not count as a call of cancer, as in all measures.
         called = np.where(np.isfinite(grades[:, j]), grades[:, j] > 0.5, np.nan)
         used = np.isfinite(called) & np.isfinite(aim)
         sick = used & (aim == 1)
@@ -143,13 +144,17 @@ def reader_skill(
 
 
 def _others(grades: Array, reader: int) -> Array:
-    """Return the other readers' majority: 1 above one half, 0 below, NaN for a tie or nobody."""
+    """Return the majority of all readers but this one, for every region.
+
+    The value is 1 where more than half of them call cancer, 0 where fewer, and NaN for a tie or
+    where no other reader scored.
+    """
     mean = mean_of_known(np.delete(grades, reader, axis=1))
     return np.where(np.isnan(mean) | (np.abs(mean - 0.5) < 1e-9), np.nan, mean > 0.5)
 
 
 def _share(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]:
-    """Return a share with Student's interval over patients on the logit scale."""
+    """Return the share of hits with its 95 % interval (Student's t on the logit scale, by patient)."""
     n = len(hits)
     if n == 0:
         return {name: np.nan, f"{name}_lower": np.nan, f"{name}_upper": np.nan}
@@ -157,14 +162,15 @@ def _share(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]
     code = np.unique(group, return_inverse=True)[1]
     m = int(code.max()) + 1
     if m < 2 or p in (0.0, 1.0):
-        # No error seen, no variance to estimate: the exact one-sided bound of m patients.
+        # Without an error (or without a hit) there is no variance to estimate: take the exact
+        # one-sided bound for m patients.
         bound = 0.025 ** (1 / m)
         lower, upper = (bound, 1.0) if p == 1.0 else (0.0, 1 - bound) if p == 0.0 else (0.0, 1.0)
         return {name: p, f"{name}_lower": lower, f"{name}_upper": upper}
-    # The linearised share: what each patient adds to the deviation from p, summed first.
+    # Linearised variance of the share: deviations from p are summed by patient first.
     residual = np.bincount(code, hits - p, m)
     variance = m / (m - 1) * float(residual @ residual) / n**2
-    # d logit(p) = dp / (p (1 - p)): the interval stays within 0 and 1.
+    # The interval is made on the logit scale, d logit(p) = dp / (p (1 - p)), so it stays in [0, 1].
     half = float(student.ppf(0.975, m - 1)) * np.sqrt(variance) / (p * (1 - p))
     centre = np.log(p) - np.log1p(-p)
     lower, upper = (1 / (1 + np.exp(-(centre + side * half))) for side in (-1, 1))

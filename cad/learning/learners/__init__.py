@@ -1,6 +1,7 @@
-"""Learners as scikit-learn estimators; :data:`LEARNERS` names them.
+"""Provide the learners as scikit-learn estimators; :data:`LEARNERS` has their names.
 
-A learner's module is imported when its name is first asked for; type checkers read the stub.
+The module of a learner is imported when its name is first used. Type checkers read the stub file
+beside this module instead.
 """
 
 from importlib import import_module

@@ -1,12 +1,14 @@
-"""The P-SVM without a chosen grid point: every setting is kept with the weight it earns.
+"""Average P-SVMs over all their settings, each with a weight, instead of choosing one setting.
 
-Scaling, C, gamma, eta_0 and kappa of one P-SVM chosen on inner folds are a lottery with a few
-hundred regions: neighbours in the grid differ by less than chance and predict differently. Here
-each setting predicts the inner folds, and the log-odds of all are averaged with pseudo-BMA+ weights
-(Yao, Vehtari, Simpson and Gelman 2018, section 3.4): exp of minus the summed cross-entropy,
-averaged over Bayesian-bootstrap resamples of patients. The average of kernel
-machines is a kernel machine. Its sigmoid's scale is a setting, too, fitted to what the average says
-of inner folds.
+A setting of the P-SVM is a value of each of: scaling, C, gamma, eta_0 and kappa. With a few hundred
+regions, choosing one by inner folds is a lottery. Neighbours in the grid differ by less than
+chance, but predict differently.
+
+Here every setting predicts the inner folds, and the log-odds of all settings are averaged. The
+weights are pseudo-BMA+ weights (Yao, Vehtari, Simpson and Gelman 2018, section 3.4). A weight is
+exp of minus the setting's summed cross-entropy, averaged over Bayesian-bootstrap resamples of
+patients. The average of kernel machines is again a kernel machine. Its log-odds are finally shifted
+and stretched by a logistic regression on the predictions of the inner folds.
 """
 
 from __future__ import annotations
@@ -34,22 +36,28 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, floats, whole, words
 
 _RESAMPLES = 200
-# From so many inner folds on, settings so many nats behind the best are dropped, counted without
-# the patient who speaks most against them: a resample may lack one. In 36 fits to 12 tables of real
-# readers no setting that had weight in the end was more than 4.6 behind.
+# After `_TRIAL_FOLDS` inner folds, a setting is dropped if its loss is `_HOPELESS` nats or more
+# above that of the best one. This difference is computed without the patient who contributes most
+# to it, since a resample may lack him. In 36 fits to 12 tables of real readers, no setting with
+# weight in the end was more than 4.6 nats behind.
 _TRIAL_FOLDS, _HOPELESS = 2, 6.0
 MOST_ROWS = 3000
-"""Rows that kernels are fitted to; of more, so many are drawn: 30,000 would take 7 GB."""
-# A setting that cannot be fitted loses so much, in nats a region, and not infinity: it is compared.
+"""Most rows that kernels are fitted to; of more rows, so many are drawn (30,000 would take 7 GB).
+"""
+# Loss, in nats per region, of a setting that cannot be fitted; it is finite so that such settings
+# can be compared.
 _LOST = 1e6
 GIVEN = "given"
-# Three regions that agree make no certainty: a probability of 0 would be infinitely wrong once.
+# Probabilities stay this far from 0 and 1: a few regions that agree must not give a probability of
+# 0, whose loss could be infinite.
 CLIP = 0.01
-# Normal prior's precision of a scale or a member's weight: a few dozen regions outweigh it.
+# Precision of the normal prior on the slope and on a member's weight; a few dozen regions outweigh
+# this prior.
 _PRECISION = 6.0
-# The same of the shift: a log-odds unit either way is likely.
+# Precision of the normal prior on the shift: a shift of one unit of log-odds up or down is likely.
 _SHIFT_PRECISION = 1.0
-# Without a signal inner folds lean against the labels; a scale below 0 would turn ranks over.
+# Least slope. Without a signal, the predictions of inner folds correlate negatively with the
+# labels, and a negative slope would reverse the order of the regions.
 _LEAST_SLOPE = 0.1
 
 
@@ -291,7 +299,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         sample_weight: ArrayLike | None,
         groups: ArrayLike | None,
     ) -> Array:
-        """Fit, and return what the average says of inner folds: log-odds, NaN where nothing."""
+        """Fit the average, and return its log-odds for rows left out by inner folds; NaN where
+        none.
+        """
         rows, classes, p, weight = self._read_inputs(X, y, sample_weight)
         try:
             p, spread = soft_labels.check_soft(p, 0.0 if eta is None else eta)
@@ -335,13 +345,13 @@ class AveragedProbabilisticSVC(KernelMachine):
         labels = task.labels(points[order[0]], np.arange(len(p)))
         self.label_kinds_ = np.array(soft_labels.KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
-        # Around the mean label and not around 0: a slope below 1 draws to the base rate, not to
-        # 1/2.
+        # Log-odds are stretched around those of the mean label, so that a slope below 1 draws them
+        # towards the base rate and not towards 1/2.
         self.base_ = _log_odds_of_mean(p, weight)
         judged = np.isfinite(left_out)
         beyond_base = left_out[judged] - self.base_
-        # Without the shift, what an SVM says of everybody would not be the mean label, and move
-        # from fold to fold by more than the mean label does.
+        # The shift is needed because the mean prediction of an SVM differs from the mean label, and
+        # varies more from fold to fold than the mean label does.
         shift, slope = fit_logistic(
             np.column_stack([np.ones(len(beyond_base)), beyond_base]),
             p[judged],
@@ -350,7 +360,8 @@ class AveragedProbabilisticSVC(KernelMachine):
             mean=np.array([0.0, 1.0]),
             precision=np.array([_SHIFT_PRECISION, _PRECISION]),
         )[0]
-        # A slope of 0 or below would turn the order round on the strength of a few inner folds.
+        # A slope of 0 or less would reverse the order of the regions, on the evidence of a few
+        # inner folds.
         self.slope_ = max(float(slope), _LEAST_SLOPE)
         self._average(task, [points[k] for k in order], share[order], float(shift), rows, used)
         stretched = np.full(every, np.nan)
@@ -359,15 +370,18 @@ class AveragedProbabilisticSVC(KernelMachine):
 
     @property
     def n_fitted_(self) -> int:
-        """Return how many rows the kernels have seen: all, or :data:`MOST_ROWS` drawn of more."""
+        """Return how many rows the kernels were fitted to: all, or :data:`MOST_ROWS` drawn at
+        random.
+        """
         return len(self.label_kinds_)
 
     def _stacked(self, log_odds: Array, p: Array, weight: Array, towards: float | Array) -> Array:
-        """Return the k weights that combine log-odds, shape (n, k), less the base, into p.
+        """Return weights, shape (k,), that combine the log-odds of k members to predict p.
 
-        They are drawn towards ``towards``.
+        ``log_odds`` has shape (n, k); the base log-odds are subtracted from it first. A normal
+        prior draws the weights towards ``towards``.
         """
-        # Rows of a fold in which no setting could be fitted have no log-odds.
+        # Rows are left out whose fold no setting could be fitted for: they have no log-odds.
         predicted = np.isfinite(log_odds).all(axis=1)
         count: Array = fit_logistic(
             log_odds[predicted] - self.base_,
@@ -406,7 +420,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         check_is_fitted(self)
         every = validate_data(self, np.vstack([rows, other]), dtype=np.float64, reset=False)
         views, unmixed = self._views(every, self.scalings_), np.asarray(~mixed, dtype=float)
-        # Two sums, not one corrected by differences: those of a huge feature would cancel.
+        # Squared distances are summed separately over the mixed and the unmixed features.
+        # Correcting one sum by differences would lose precision where a feature is huge.
         mixed_squares = {k: mixed @ ((v[-1] - self._supports[k]) ** 2).T for k, v in views.items()}
         decided = []
         for number in range(len(rows)):
@@ -419,7 +434,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         return np.array(decided)
 
     def _decided(self, distances: dict[str, Array]) -> Array:
-        """Return decision values from squared distances to the support vectors, by scaling."""
+        """Return decision values, given the squared distances to the support vectors of each
+        scaling.
+        """
         values = self.intercept_[0]
         for scaling, gamma, coefficients in zip(
             self.scalings_, self.gammas_, self.dual_coef_, strict=True
@@ -428,16 +445,17 @@ class AveragedProbabilisticSVC(KernelMachine):
         return np.asarray(values)
 
     def _views(self, rows: Array, scalings: list[str]) -> dict[str, Array]:
-        """Return rows in every one of the scalings."""
+        """Return the rows in each of the named scalings."""
         views = {}
         for name in dict.fromkeys(scalings):
-            # Labels that any constant meets leave no support vector, and no row to scale.
+            # If a constant meets all labels there are no support vectors, and hence no rows to
+            # scale.
             as_given = name == GIVEN or len(rows) == 0
             views[name] = rows if as_given else self.scalers_[name].transform(rows)
         return views
 
     def _points(self) -> list[Point]:
-        """Return the settings, refusing what lies outside its range."""
+        """Return all settings of the grid; raise an error for a parameter out of its range."""
         scalings = [self.scaling] if isinstance(self.scaling, str) else list(self.scaling)
         if not scalings or any(name not in (*SCALERS, GIVEN) for name in scalings):
             raise LearnerError(
@@ -462,16 +480,16 @@ class AveragedProbabilisticSVC(KernelMachine):
     def _weigh(
         self, task: _Task, points: list[Point], owner: NDArray[Any]
     ) -> tuple[Array, Array, Array]:
-        """Return weight and mean cross-entropy of every setting, and the average's log-odds."""
+        """Return weight and mean cross-entropy of every setting, and the log-odds of their average."""
         patient = np.unique(owner, return_inverse=True)[1]
         n_patients = int(patient.max()) + 1
         if n_patients < 2:
             raise LearnerError("inner folds need two patients or more to weigh settings")
-        # A setting that cannot be fitted in some fold has an infinite loss there, and so no
-        # weight.
+        # A setting that cannot be fitted in some fold has an infinite loss there, and hence weight
+        # 0.
         losses = np.full((len(points), len(patient)), np.inf)
         values = np.full_like(losses, np.nan)
-        # No shuffle and no seed: the folds follow from the patients alone.
+        # Folds are made without shuffling or a seed, so that they depend on the patients alone.
         folds = min(self.folds, n_patients)
         splits = list(GroupKFold(folds).split(task.p, groups=owner))
         common = _log_odds_of_mean(task.p, task.weight)
@@ -493,7 +511,7 @@ class AveragedProbabilisticSVC(KernelMachine):
                 each -= each[each.sum(axis=1).argmin()]
                 behind = each.sum(axis=1) - each.max(axis=1) > _HOPELESS
                 losses[behind], going = np.inf, [k for k in going if not behind[k]]
-        # A fold in which no setting could be fitted says nothing about any of them.
+        # A fold in which no setting could be fitted is ignored.
         fitted = np.isfinite(losses).any(axis=0) & (task.weight > 0)
         losses = losses[:, fitted] * task.weight[fitted]
         if losses.size == 0 or not np.isfinite(losses.sum(axis=1)).any():
@@ -505,12 +523,14 @@ class AveragedProbabilisticSVC(KernelMachine):
                 "say nothing, or are of one class",
                 hint="more patients, or smaller eta0 and kappa",
             )
-        # Summed by patient: the regions of one patient err together, so patients are resampled.
+        # Losses are summed by patient, because errors in the regions of one patient depend on each
+        # other; patients are then resampled.
         sums = np.array([np.bincount(patient[fitted], row, n_patients) for row in losses])
         share = _pseudo_bma(sums, self.drop)
         left_out = share[share > 0] @ values[share > 0]
-        # Freed of each inner fold's base rate, which leans against the labels of who is left out:
-        # a slope fitted to both would be too low.
+        # The base rate of each inner fold is replaced by the common one. A fold's base rate leans
+        # against the labels of the rows that are left out, and a slope fitted to both would be too
+        # small.
         left_out += common - base
         return share, losses.sum(axis=1) / task.weight[fitted].sum(), left_out
 
@@ -526,12 +546,13 @@ class AveragedProbabilisticSVC(KernelMachine):
         everything = np.arange(len(rows))
         gaussians = sorted({(point.scaling, point.gamma) for point in points})
         beta = np.zeros((len(gaussians), len(rows)))
-        # z_0 + a (z - z_0) = (1 - a) z_0 + a z: stretching leaves a sum of kernels and a
-        # constant.
+        # z_0 + a (z - z_0) = (1 - a) z_0 + a z: the stretched log-odds are again a sum of kernels
+        # and a constant.
         intercept = (1 - self.slope_) * self.base_ + shift
         total = float(share.sum()) / self.slope_
         for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):
-            # Log-odds are (f + b) / s, so that a setting enters with its weight over its own s.
+            # Log-odds are (f + b) / s, so the coefficients of a setting are multiplied by its
+            # weight and divided by its scale s.
             weight_of_point = share[k] / total / scale
             beta[gaussians.index((points[k].scaling, points[k].gamma))] += (
                 weight_of_point * solution.beta
@@ -563,7 +584,7 @@ class AveragedProbabilisticSVC(KernelMachine):
 
 @dataclass(frozen=True)
 class _Task:
-    """Hold the data that every setting shares: squared distances by scaling, labels, weights."""
+    """Hold the data that all settings share: squared distances by scaling, labels and weights."""
 
     distances: dict[str, Array]
     p: Array
@@ -574,7 +595,7 @@ class _Task:
     tol: float
 
     def labels(self, point: Point, rows: NDArray[np.intp]) -> soft_labels.SoftLabels:
-        """Return the constraints that the labels of some rows make at a setting."""
+        """Return the constraints that a setting makes of the labels of the given rows."""
         half_width = soft_labels.half_widths(self.spread[rows], point.eta0, point.kappa)
         try:
             return soft_labels.soft_labels(self.p[rows], half_width, self.boundary, point.eta0)
@@ -584,8 +605,13 @@ class _Task:
     def solutions(
         self, points: list[Point], rows: NDArray[np.intp], new: NDArray[np.intp]
     ) -> Iterator[tuple[int, Solution, float, Array]]:
-        """Yield index, solution, scale and new rows' f + b of every setting that labels allow."""
-        # Scaling and gamma change nothing that labels and costs say.
+        """Fit each setting to ``rows`` and yield its index, solution, scale s and f + b of ``new``
+        rows.
+
+        Settings that cannot be fitted to the labels are left out.
+        """
+        # The problem depends on eta0, kappa and C only, so settings with another scaling or gamma
+        # share it.
         alike = {(point.eta0, point.kappa, point.C): point for point in points}
         problems = {key: self._problem(point, rows) for key, point in alike.items()}
         for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
@@ -593,7 +619,7 @@ class _Task:
             distances = self.distances[scaling]
             K = np.exp(-gamma * distances[np.ix_(rows, rows)])
             across = np.exp(-gamma * distances[np.ix_(new, rows)])
-            # One kernel matrix for all settings of labels and cost at this width.
+            # All settings with this scaling and gamma share one kernel matrix.
             gram = Gram(Kernel("precomputed"), K, K)
             for k, point in enumerate(points):
                 problem = problems[point.eta0, point.kappa, point.C]
@@ -604,7 +630,9 @@ class _Task:
                 yield k, solution, margin_scale(point.eta0), values
 
     def _problem(self, point: Point, rows: NDArray[np.intp]) -> Problem | None:
-        """Return the problem of some rows at a setting; None where their labels say nothing."""
+        """Return the optimisation problem of the rows at a setting; None where it constrains
+        nothing.
+        """
         labels = self.labels(point, rows)
         try:
             soft_labels.check_labels(labels, self.weight[rows] > 0)
@@ -615,7 +643,7 @@ class _Task:
 
 
 def drawn_notes(learner: object, n_rows: int) -> list[str]:
-    """Say that a learner's kernels see a part of the rows; empty where they see all.
+    """Return a sentence where a learner's kernels are fitted to a sample of the rows only, else [].
 
     Parameters
     ----------
@@ -658,7 +686,8 @@ def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
     """
     if len(weight) <= most:
         return np.arange(len(weight))
-    # Rows are drawn, not patients: as many rows of more patients tell more.
+    # Rows are drawn at random, and not patients, so that rows of as many patients as possible are
+    # used.
     order = np.random.default_rng(0).permutation(np.flatnonzero(weight > 0))
     return np.sort(order[:most])
 
@@ -677,9 +706,11 @@ def _pseudo_bma(sums: Array, drop: float) -> Array:
     """
     possible = np.isfinite(sums).all(axis=1)
     n = sums.shape[1]
-    # Weights n Dirichlet(1, .., 1): the Bayesian bootstrap of n patients (Rubin 1981).
+    # n times a Dirichlet(1, .., 1) sample: the weights of the Bayesian bootstrap (Rubin 1981) of n
+    # patients.
     score = -(np.random.default_rng(0).dirichlet(np.ones(n), _RESAMPLES) * n @ sums[possible].T)
-    # Measured from the largest: exp of minus a sum over hundreds of regions underflows.
+    # The largest score is subtracted, because exp of minus a sum over hundreds of regions
+    # underflows.
     score = np.exp(score - score.max(axis=1, keepdims=True))
     share = np.zeros(len(sums))
     share[possible] = (score / score.sum(axis=1, keepdims=True)).mean(axis=0)
@@ -706,5 +737,5 @@ def squared_distances(X: Array, Y: Array) -> Array:
     [[25.0]]
     """
     squares = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * (X @ Y.T)
-    # Rounding makes the distance of a point to itself slightly negative.
+    # Rounding can make the squared distance of a point to itself slightly negative.
     return np.asarray(np.maximum(squares, 0.0))

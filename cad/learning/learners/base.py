@@ -1,6 +1,6 @@
-"""The bases of learners: reading labels, the kernel, decision values, complaints, Platt's sigmoid.
+"""Provide the base classes of learners: labels, kernel, decision values, warnings, Platt's sigmoid.
 
-The sigmoid makes probabilities of decision values (Platt 2000; Lin, Lin and Weng 2007).
+The sigmoid turns decision values into probabilities (Platt 2000; Lin, Lin and Weng 2007).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Numbers, floats, whole
 
 _CLIP = 1e-6
-# How many columns that differ from the training's are named.
+# Most columns that a warning names.
 _NAMED = 5
 
 
@@ -66,7 +66,7 @@ def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
     """
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
-        # scikit-learn's convention: accept, but say so.
+        # As in scikit-learn, a column vector is accepted with a warning.
         from sklearn.utils import column_or_1d
 
         values = column_or_1d(values, warn=True)
@@ -103,7 +103,7 @@ def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
 
 
 def _is_plain(X: ArrayLike) -> bool:
-    """Return whether an array is what scikit-learn's reading would return: X itself."""
+    """Return whether scikit-learn's input validation would return the array X unchanged."""
     if type(X) is not np.ndarray or X.dtype != np.float64:
         return False
     return X.ndim == 2 and len(X) > 1 and X.flags.c_contiguous
@@ -229,7 +229,7 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     True
     """
     lowest, highest, mean, deviation = trained
-    # A constant column differs by more than rounding.
+    # A constant column counts as different only if it differs by more than rounding.
     width = np.maximum(deviation, 1e-9 * np.maximum(np.abs(mean), 1e-9))
     off = np.abs(np.nan_to_num(np.clip((rows - mean) / width, -3, 3)).mean(axis=0))
     shifted = np.flatnonzero(off > 4 * np.sqrt(6 / len(rows) + 6 / n))
@@ -266,13 +266,15 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     trained_: int
 
     def _keep_range(self, rows: Array) -> None:
-        """Keep what :func:`outside` asks for; of a kernel's matrix nothing is asked."""
+        """Store the ranges that :func:`outside` needs; none for a precomputed kernel matrix."""
         if getattr(self, "kernel", None) != "precomputed":
             self.range_ = training_range(rows)
             self.trained_ = len(rows)
 
     def _warn_outside(self, X: ArrayLike) -> None:
-        """Warn of rows unlike the training's; an older bundle's learner is silent."""
+        """Warn of rows unlike the training rows; a learner from an older bundle has no ranges, so
+        no warning.
+        """
         if not hasattr(self, "range_"):
             return
         names = [f"column {j}" for j in range(self.range_.shape[1])]
@@ -283,13 +285,13 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        # Only those with a kernel have one that may be given.
+        # Only learners with a parameter ``kernel`` can take a precomputed kernel matrix.
         tags.input_tags.pairwise = getattr(self, "kernel", None) == "precomputed"
         return tags
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class of every row by the sign of its decision value, shape (n,)."""
-        values = self.decision_function(X)  # which refuses what is not fitted
+        values = self.decision_function(X)  # raises an error if not fitted
         return np.asarray(self.classes_[(values > 0).astype(int)])
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
@@ -393,7 +395,7 @@ def cross_entropies(p: Array, q: Array) -> Array:
 
 
 class SoftLearner(BinaryLearner):
-    """Share the methods of learners of soft labels without a kernel.
+    """Share the methods of the learners from soft labels that have no kernel.
 
     A subclass supplies ``fit`` and ``_probability``, which returns the probability of the positive
     class for rows (n, d), shape (n,).
@@ -462,7 +464,7 @@ class KernelMachine(BinaryLearner):
     support_, support_vectors_, dual_coef_, intercept_``.
     """
 
-    # With scikit-learn's metadata routing on, labels bring their uncertainty unasked.
+    # With scikit-learn's metadata routing on, ``eta`` is passed to ``fit`` without a request.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
 
     kernel: Any
@@ -470,12 +472,14 @@ class KernelMachine(BinaryLearner):
     def _read_inputs(
         self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[Array, NDArray[Any], Array, Array]:
-        """Read features, classes, p and weights; rows of weight zero are kept and given no cost."""
+        """Return features, classes, p and weights, checked; a row of weight 0 stays and costs
+        nothing.
+        """
         if y is None:
             raise LearnerError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        # A kernel matrix has a check of its own, which looks for NaN too.
+        # A kernel matrix has its own check, which also looks for NaN.
         is_precomputed = self.kernel == "precomputed"
         rows: Array = validation.validate_data(
             self,
@@ -503,7 +507,9 @@ class KernelMachine(BinaryLearner):
         return np.column_stack([1.0 - positive, positive])
 
     def _probability(self, values: Array) -> Array:
-        """Return P(y = 1) of decision values, which are log-odds unless a subclass says else."""
+        """Return P(y = 1) for decision values; here these are log-odds, but a subclass may replace
+        this.
+        """
         return np.asarray(expit(values))
 
 
@@ -533,7 +539,9 @@ class OneKernelMachine(KernelMachine):
         return make_gram(kernel, X, self.cache_size)
 
     def _keep(self, gram: Gram, solution: Solution) -> None:
-        """Keep the fitted attributes of a solution; coefficients beyond rounding are support."""
+        """Set the fitted attributes from a solution; support rows have coefficients beyond
+        rounding.
+        """
         intercept = solution.u[0] if len(solution.u) else 0.0
         self._remember(gram, solution.beta, intercept, solution.iterations)
         self.solution_ = solution
@@ -575,7 +583,7 @@ class OneKernelMachine(KernelMachine):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PointwiseMachine(OneKernelMachine):
-    """Share the call of the solver of estimators whose loss is a sum over rows."""
+    """Share the call of the solver among estimators whose loss is a sum over single rows."""
 
     solver: str = "auto"
 

@@ -1,6 +1,7 @@
-"""Baselines a reviewer asks for, thin on scikit-learn: kernel logistic regression, SVR on logits.
+"""Provide baselines built on scikit-learn: kernel logistic regression, and SVR on logits.
 
-(The third, Platt's sigmoid on soft targets, is :class:`cad.learning.learners.SoftPlattSVC`.)
+A third baseline, an SVM with Platt's sigmoid on soft labels, is
+:class:`cad.learning.learners.SoftPlattSVC`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from cad.learning.learners.base import OneKernelMachine, check_cost
 from cad.learning.learners.solvers.kernels import Gram
 from cad.learning.learners.solvers.problem import Array, LearnerError
 
-# Directions of the kernel below this share of the largest eigenvalue carry rounding only.
+# Eigenvectors of the kernel matrix whose eigenvalue is below this share of the largest one contain
+# only rounding errors.
 _RANK_TOL = 1e-12
 
 
 class _Baseline(OneKernelMachine):
-    """Share what kernel machines have in common whose decision value is a logit."""
+    """Share the methods of kernel machines whose decision value is a logit."""
 
     def _matrix(self, X: Array, weight: Array) -> tuple[Gram, Array]:
         gram = self._make_gram(X, weight).held(self.cache_size)

@@ -1,8 +1,9 @@
-"""The shipped learner: a line, P-SVMs, trees and boosting, stacked in log-odds.
+"""Provide the default learner: a line, P-SVMs, trees and boosting, combined in log-odds.
 
-The members err differently: a line needs few patients, the P-SVMs are smooth in all features, trees
-and boosting cut single ones. Few patients cannot tell which of them is right and get an average of
-the first three; boosting, which is worst with few, has to show what it adds.
+The four members make different errors. The line needs few patients. The P-SVMs are smooth in all
+features. Trees and boosting split single features. Few patients cannot show which member is best,
+so a prior keeps the weights near an average of the first three. Boosting, which is worst with few
+patients, starts at weight 0.
 """
 
 from __future__ import annotations
@@ -22,21 +23,23 @@ from cad.learning.learners.trees import SoftExtraTrees
 from cad.learning.stored import Declared, Inside, floats
 
 MEMBERS = ("line", "P-SVMs", "trees", "boosting")
-"""Members in the order of ``member_weights_``."""
-# Of the patients that a tree of the ensemble is grown on; it is judged on the others.
+"""Names of the members, in the order of ``member_weights_``."""
+# Share of the patients that each tree of the ensemble is grown on; the tree predicts the other
+# patients to be judged.
 _GROWN_ON = 0.8
 MOST_LINED = 20_000
-"""Rows that the line and boosting learn from; of more, so many are drawn."""
-# Rows on which a tree is grown; each draws its own.
+"""Most rows that the line and boosting learn from; of more rows, so many are drawn."""
+# Most rows on which a tree is grown; each tree draws its own.
 _MOST_GROWN = 50_000
-# Beyond so many rows the inner folds of boosting are two, for time.
+# With more rows than this, boosting uses two inner folds, to save time.
 _MANY = 5000
-# Chosen on fourteen tables in five folds and on ten patients of each (docs/probability.md).
+# These values were chosen on fourteen tables of readers, with five folds and with ten patients of
+# each (docs/probability.md).
 TOWARDS = np.array([0.25, 0.5, 0.25, 0.0])
-"""What the members' weights are drawn to, and begin at without evidence."""
-# Levels at which the spread of labels around predictions is kept.
+"""Prior means of the members' weights; the weights equal them where there is no evidence."""
+# Levels of the quantiles in ``scatter_``.
 _LEVELS = np.linspace(0.0, 1.0, 201)
-# A label next to 0 or 1 has less room, and never none.
+# Added to q (1 - q), so that the expected spread of labels around a prediction q is never 0.
 _ROOM = 0.02
 
 

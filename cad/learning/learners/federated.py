@@ -1,16 +1,20 @@
-"""One P-SVM from sites that keep their rows: they exchange sums and nothing else.
+"""Fit one P-SVM to the rows of several sites, which exchange sums and never a row.
 
-A linear kernel, and a Gaussian one through random Fourier features of an agreed seed (Rahimi and
-Recht 2007), have few weights w, however many rows there are (docs/methods.md 2)::
+The kernel is linear, or a Gaussian one by random Fourier features of an agreed seed (Rahimi and
+Recht 2007). Either has few weights w, however many rows there are (docs/methods.md 2). The problem
+is, with Z the matrix of the constraints, t their margins, c their costs, and b and s intercept and
+scale::
 
     min over w, b, s, xi >= 0    1/2 |w|^2 + c' xi ,    Z x - t + xi = v >= 0 ,    x = (w, b, s)
 
-An interior point of this problem needs of the rows only sums: Z' diag(give) Z and Z' h. Whatever
-belongs to one row (its duals gamma and c - gamma, its surplus v and its shortfall xi) stays at the
-row's site. So the sites' common fit is the pooled fit, step by step, and not an average of fits.
+An interior-point method for this problem needs only sums over the rows: Z' diag(give) Z and Z' h,
+where ``give`` and h have a number for each row. Each row also has its own variables: the duals
+gamma and c - gamma, the surplus v and the shortfall xi. They stay at the row's site. So the fit
+equals the fit to all rows together, step by step, and is not an average of fits.
 
-A question and an answer are JSON objects of numbers, named in docs/federated.md, which also says
-what an answer can reveal. A landmark or a support vector would be a patient's row: neither exists.
+Questions and answers are JSON objects of numbers. docs/federated.md names them, and says what an
+answer can reveal. No landmarks and no support vectors are sent, because each would be a patient's
+row.
 """
 
 from __future__ import annotations
@@ -41,17 +45,17 @@ from cad.learning.learners.solvers.problem import Array, LearnerError
 Message = dict[str, Any]
 Send = Callable[[Message], Message]
 
-# Share of the way to the nearest bound that a step may go.
+# A step goes at most this share of the way to the nearest bound.
 _CLOSE = 0.999
-# Lengths of a step that are asked for: counts of the rows that forbid each are sums, where the
-# longest length that a site allows would be the number of one row.
+# Step lengths to choose from. A site answers how many of its rows forbid each length, which is a
+# sum. The largest length that it allows would instead be a number of a single row.
 LENGTHS = np.concatenate([[1.0, 0.995], 0.99 * 0.93 ** np.arange(60)])
 _STEPS = 80
-# A learned scale that is so small beside the decision values is none (docs/methods.md 2).
+# A learned scale below this share of the decision values has collapsed to 0 (docs/methods.md 2).
 _COLLAPSED = 1e-6
-# Share of all costs below which an objective is rounding.
+# An objective below this share of the sum of costs is only rounding.
 _FLOOR = 1e-9
-# Where a learned scale starts: from below it is found in fewer steps.
+# First value of a learned scale; the solution is found in fewer steps from below.
 _FIRST_SCALE = 0.05
 
 
@@ -151,7 +155,8 @@ class FederatedPlan:
         if not self.components:
             return np.asarray(held)
         half = self.components // 2
-        # The generator is named: another one would be another kernel at another site.
+        # The random generator is named explicitly: another one would give another kernel at another
+        # site.
         normal = np.random.Generator(np.random.PCG64(self.seed))
         directions = normal.standard_normal((self.features, half)) * np.sqrt(2 * self.gamma)
         angles = held @ directions
@@ -273,7 +278,7 @@ class FederatedSite:
         before = {"system": "start", "predictor": "system", "corrector": "predictor"}.get(name)
         if before is not None and not self._asked[before]:
             raise LearnerError(f'the question "{name}" came before "{before}"')
-        # Sums of the same rows under ever other weights would tell the rows.
+        # Repeated sums over the same rows, each with other weights, would reveal the rows.
         self._asked[name] += 1
         most = 1
         if name in ("system", "predictor", "corrector"):
@@ -289,9 +294,10 @@ class FederatedSite:
             return {"refused": str(error)}
 
     def _numbers(self, question: Message, name: str, length: int) -> Array:
-        """Return a list of a question; refuse one of another shape.
+        """Return a list of numbers from a question; raise an error for another length.
 
-        Of an array of more dimensions the sum over rows would be the rows themselves.
+        An array of more dimensions is refused, because a sum weighted by it could reveal single
+        rows.
         """
         return _finite(question, name, (length,), f'the question "{question["ask"]}"')
 
@@ -311,7 +317,7 @@ class FederatedSite:
         return {"kinds": list(labels.counts().values()), "beyond_half": int(beyond_half.sum())}
 
     def _start(self, question: Message) -> Message:
-        """Scale the rows, write the problem down and begin in the middle of every box."""
+        """Scale the rows, set up the problem and choose a start in the middle of all bounds."""
         mean = self._numbers(question, "mean", self.plan.features)
         deviation = self._numbers(question, "deviation", self.plan.features)
         if not (deviation > 0).all():
@@ -342,7 +348,9 @@ class FederatedSite:
         return {"constraints": len(problem.c), "cost": float(problem.c.sum())}
 
     def _system(self, question: Message) -> Message:
-        """Take the step whose length was agreed, and return the sums of the next equations."""
+        """Make the step of the agreed length, and return the sums for the equations of the next
+        step.
+        """
         x = self._numbers(question, "x", self.plan.unknowns())
         if self._moves is not None:
             length = self._number(question, "length")
@@ -370,7 +378,7 @@ class FederatedSite:
         }
 
     def _count_patients(self) -> None:
-        """Refuse a weighted sum that too few patients make up."""
+        """Raise Refused when too few patients contribute to a weighted sum."""
         weight = self._give * (self._Z**2).sum(axis=1)
         of_patient = np.bincount(self._owner, weight)
         total = float(of_patient.sum())
@@ -387,7 +395,7 @@ class FederatedSite:
         self.patients_in_sums.append(count)
 
     def _change(self, dx: Array, to_v: Array, to_xi: Array) -> tuple[Array, Array, Array]:
-        """Return the changes of gamma, v and xi that go with a change of x."""
+        """Return the changes of gamma, v and xi that result from a change of x."""
         h = self._off - to_xi / self._back + to_v / self._gamma
         d_gamma = self._give * (h - self._Z @ dx)
         d_v = (to_v - self._v * d_gamma) / self._gamma
@@ -395,7 +403,7 @@ class FederatedSite:
         return d_gamma, d_v, d_xi
 
     def _blocked(self, d_gamma: Array, d_v: Array, d_xi: Array) -> list[int]:
-        """Return how many rows forbid each of the lengths."""
+        """Return for each of :data:`LENGTHS` how many rows forbid a step of this length."""
         worst = np.maximum.reduce(
             [-d_gamma / self._gamma, d_gamma / self._back, -d_v / self._v, -d_xi / self._xi]
         )
@@ -403,14 +411,17 @@ class FederatedSite:
         return [int(count) for count in counts]
 
     def _predictor(self, question: Message) -> Message:
-        """Return how far a step that aims at products of zero may go, and the corrector's sums."""
+        """Return how far the predictor step may go, and the sums for the corrector.
+
+        The predictor is the step at whose end all products of a variable and its dual would be 0.
+        """
         dx = self._numbers(question, "dx", self.plan.unknowns())
         to_v = -self._gamma * self._v
         to_xi = -self._back * self._xi
         d_gamma, d_v, d_xi = self._change(dx, to_v, to_xi)
         linear = d_gamma @ self._v + self._gamma @ d_v - d_gamma @ self._xi + self._back @ d_xi
         quadratic = d_gamma @ d_v - d_gamma @ d_xi
-        # The corrector takes off the second-order products that this step would leave.
+        # The corrector subtracts the second-order products that the predictor step would leave.
         self._to_v = to_v - d_gamma * d_v
         self._to_xi = to_xi + d_gamma * d_xi
         h = self._off - self._to_xi / self._back + self._to_v / self._gamma
@@ -424,7 +435,7 @@ class FederatedSite:
         }
 
     def _corrector(self, question: Message) -> Message:
-        """Keep the step that is to be made, and return how far it may go."""
+        """Keep the corrector step, and return how far it may go."""
         dx = self._numbers(question, "dx", self.plan.unknowns())
         centre = self._number(question, "centre")
         self._moves = self._change(dx, centre + self._to_v, centre + self._to_xi)
@@ -571,7 +582,7 @@ def fit_federated(plan: FederatedPlan, sites: Sequence[Send], tol: float = 1e-12
 
 
 def _finite(message: Message, name: str, shape: tuple[int, ...], subject: str) -> Array:
-    """Return an entry of a message as an array of finite numbers of one shape."""
+    """Return an entry of a message as an array of finite numbers with the given shape."""
     if name not in message:
         raise LearnerError(f"{subject} lacks {name}")
     try:
@@ -586,7 +597,7 @@ def _finite(message: Message, name: str, shape: tuple[int, ...], subject: str) -
 
 
 def _answer_shapes(plan: FederatedPlan) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return the entries of every answer, and the shape of each."""
+    """Return for each question the entries of its answer, and their shapes."""
     features = (plan.features,)
     unknowns = (plan.unknowns(),)
     triangle = (plan.unknowns() * (plan.unknowns() + 1) // 2,)
@@ -616,7 +627,7 @@ def _answer_shapes(plan: FederatedPlan) -> dict[str, dict[str, tuple[int, ...]]]
 
 
 class _Wire:
-    """Ask every site, add up the answers and count what they weigh."""
+    """Send a question to every site, add up the answers and count their bytes."""
 
     def __init__(self, plan: FederatedPlan, sites: Sequence[Send]) -> None:
         if not sites:
@@ -626,7 +637,7 @@ class _Wire:
         self.sent = 0
 
     def ask(self, question: Message) -> dict[str, Array]:
-        """Return the sums over all sites of every entry of their answers."""
+        """Return the sum over all sites of every entry of their answers."""
         total: dict[str, Array] = {}
         for site in self._sites:
             answer = site(question)
@@ -656,7 +667,7 @@ def _moments(wire: _Wire) -> tuple[Array, Array, int]:
 
 
 def _check_labels(plan: FederatedPlan, wire: _Wire) -> float | None:
-    """Return s where it is fixed, None where it is learned; refuse what has no answer."""
+    """Return s where it is fixed, None where it is learned; raise an error for unusable labels."""
     counts = wire.ask({"ask": "labels"})
     kinds = dict(zip(KIND_NAMES, counts["kinds"], strict=True))
     certain = kinds["certain_negative"] + kinds["certain_positive"]
@@ -675,7 +686,7 @@ def _check_labels(plan: FederatedPlan, wire: _Wire) -> float | None:
 
 
 class _Coordinator:
-    """Run the interior point (Mehrotra's predictor and corrector) on the sites' sums."""
+    """Run the interior-point method (Mehrotra's predictor and corrector) on the sites' sums."""
 
     def __init__(
         self, plan: FederatedPlan, wire: _Wire, mean: Array, deviation: Array, scale: float | None
@@ -698,14 +709,14 @@ class _Coordinator:
         counts = wire.ask(start)
         self.constraints = float(counts["constraints"])
         self.cost = float(counts["cost"])
-        # The multiplier of s >= 0 starts at a row's mean cost.
+        # The multiplier of the bound s >= 0 starts at the mean cost of a row.
         self.price = self.cost / self.constraints
         self.gap = np.inf
         self.typical_value = 0.0
         self.rounds: list[FederatedRound] = []
 
     def run(self, tol: float) -> str:
-        """Make steps until the gap is within ``tol``; return why a site sent no more."""
+        """Make steps until the gap is within ``tol``; return the reason if a site refuses, else ""."""
         best_gap = np.inf
         best_x = self.x
         length = 0.0
@@ -739,7 +750,7 @@ class _Coordinator:
         return products / max(objective, _FLOOR * self.cost)
 
     def _step(self, sums: dict[str, Array]) -> float:
-        """Move x and the scale's multiplier by one step; return its length, or 0 for the end."""
+        """Move x and the multiplier of the scale by one step; return its length, 0 to stop."""
         size = len(self.x)
         count = 2 * self.constraints + self.learned
         products = float(sums["products"])
@@ -793,7 +804,7 @@ class _Coordinator:
         return length
 
     def _longest(self, blocked: NDArray[np.float64], dx: Array, d_price: float) -> float:
-        """Return the longest length that no row forbids, nor the scale; 0 where none is allowed."""
+        """Return the longest of :data:`LENGTHS` that no row and not the scale forbids; 0 if none."""
         free = blocked == 0
         if self.learned:
             worst = max(-dx[-1] / self.x[-1], -d_price / self.price)

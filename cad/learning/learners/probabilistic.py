@@ -18,15 +18,17 @@ from cad.learning.learners.soft_labels import KIND_NAMES, SoftLabels, half_width
 from cad.learning.learners.solvers.problem import Array, LearnerError, Problem, Solution
 from cad.learning.stored import SMALLEST, Declared, Plain, floats, words
 
-# Below this share of the largest decision value a learned scale is no scale (docs/methods.md 2).
+# A learned scale below this share of the largest decision value has collapsed to 0 (docs/methods.md
+# 2).
 _COLLAPSED = 1e-6
-# Standard deviations of two features that differ by more hide one from the other.
+# If the standard deviations of two features differ by more than this factor, kernels ignore the
+# feature with the smaller one.
 _UNLIKE = 100.0
 # Shares of kappa that are tried in turn when every interval contains 1/2.
 _NARROWER = (0.5, 0.25)
 
 
-# Exceptions by which one of the fits says that it cannot be made.
+# Exceptions that mean that one of many fits is impossible.
 _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -203,7 +205,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
         unknown = {name for point in points for name in point} - set(self.get_params(deep=False))
         if unknown:
             raise LearnerError(f"{type(self).__name__} has no parameter {', '.join(unknown)}")
-        # scikit-learn's clone costs as much as a fit.
+        # The learners are copied, as scikit-learn's clone takes as long as a fit.
         learners = [copy.copy(self) for _ in points]
         for learner, point in zip(learners, points, strict=True):
             learner.__dict__.update(point)
@@ -219,7 +221,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
             except ValueError:
                 continue
             between, last_fit = gram.kernel.between(new, rows), None
-            # Costs that rise: what no cost holds back any more is solved for all that follow.
+            # Costs are taken in rising order: a solution that no cost limits also holds for all
+            # higher costs.
             for k in sorted(same_kernel, key=lambda k: _rank(learners[k].C)):
                 each = learners[k]
                 says = each.eta, each.eta0, each.kappa, each.boundary, each.scale
@@ -234,8 +237,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
                         solution = each._solve(gram, problem)
                         s = each._accept(solution, labels, weight, scale)
                         last = expit(_values(between, solution) / s)
-                        # With every dual strictly below its cost the conditions of optimality name
-                        # no cost: they hold at any that is higher.
+                        # If every dual is strictly below its cost, the optimality conditions do not
+                        # depend on the costs, so the solution also holds at higher costs.
                         free = solution.solver == "hybrid" and (solution.gamma < problem.c).all()
                         last_fit = (alike, costs) if free else None
                     probability[k] = last
@@ -281,7 +284,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
         shape = (len(y), len(new))
         probability, decision = np.full(shape, np.nan), np.full(shape, np.nan)
         coefficients = np.zeros(y.shape)
-        # Solvers that end in the active set, whose answer does not depend on the start.
+        # Starts are used only with solvers that end in the active set, whose answer does not depend
+        # on the start.
         use = starts is not None and self.solver in ("auto", "hybrid") and not gram.is_low_rank()
         begin = np.asarray(starts) if use else coefficients
         for k, labelling in enumerate(y):
@@ -292,7 +296,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 labels, _, scale = self._read_labels(p, spread, weight)
                 problem = self._problem(labels, weight, scale)
                 solution = self._solve(gram, problem, start)
-                # Where the active set fails the answer would depend on the start.
+                # The active set failed: solve again without the start, since the answer would
+                # depend on it.
                 if start is not None and solution.solver != "hybrid":
                     solution = self._solve(gram, problem)
                 s = self._accept(solution, labels, weight, scale)
@@ -339,7 +344,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
     def _read_labels(
         self, p: Array, spread: ArrayLike | None, weight: Array
     ) -> tuple[SoftLabels, float, float | None]:
-        """Return what the labels say, the kappa it took, and s; None where s is learned."""
+        """Return the labels' constraints, the kappa that was used, and s (None where it is
+        learned).
+        """
         spread = _in_range("eta", self.eta, 0.5) if spread is None else spread
         used = weight > 0
         labels, kappa, bounded = self._labels(p, spread, used)
@@ -350,38 +357,40 @@ class ProbabilisticSVC(base.PointwiseMachine):
         return cost, cost if self.C_soft is None else base.check_cost("C_soft", self.C_soft)
 
     def _problem(self, labels: SoftLabels, weight: Array, scale: float | None) -> Problem:
-        """Return the rows at this estimator's costs."""
+        """Return the optimisation problem of the labels, with this estimator's costs."""
         cost, soft = self._costs()
         return soft_labels.probabilistic_problem(labels, cost * weight, soft * weight, scale)
 
     def _accept(
         self, solution: Solution, labels: SoftLabels, weight: Array, scale: float | None
     ) -> float:
-        """Return s of a solution; warn of one that missed its tolerance, refuse a collapse."""
+        """Return s of a solution; warn if it missed its tolerance, raise an error if s collapsed."""
         base.warn_unless_converged(solution, type(self).__name__)
         s = float(solution.u[1]) if scale is None else float(scale)
-        # A scale that was given does not collapse, however large decision values are.
+        # Only a learned scale can collapse, so a given one is replaced by infinity in this check.
         _refuse_collapse(s if scale is None else np.inf, solution, labels, weight > 0)
         return s
 
     def _precision(self) -> float:
-        """Return eta_0, which no argument of ``fit`` changes."""
+        """Return the reading precision eta_0; arguments of ``fit`` do not change it."""
         return _in_range("eta", self.eta, 0.5) if self.eta0 is None else self._floor()
 
     def _floor(self) -> float:
         return 0.0 if self.eta0 is None else _in_range("eta0", self.eta0, 0.5)
 
     def _labels(self, p: Array, spread: ArrayLike, used: Any) -> tuple[SoftLabels, float, bool]:
-        """Return what the labels say, the kappa it took, and whether they bound a learned scale.
+        """Return the labels' constraints, the kappa that was used, and whether a learned scale is
+        bounded.
 
-        A learned scale has no bound when every interval contains 1/2 (binary reads: one reader who
-        dissents makes a spread of .38 or more). Narrower intervals around the same means do.
+        A learned scale has no bound when every interval contains 1/2. With binary scores one reader
+        who dissents is enough, as the spread is then .38 or more. In this case narrower intervals
+        are tried.
         """
         kappa = _in_range("kappa", self.kappa, np.inf)
         labels = self._labels_at(p, spread, kappa)
         if self.scale != "learned" or not _all_around_half(labels, used):
             return labels, kappa, True
-        # kappa = 0 would leave intervals of width 0 where no eta0 is their least.
+        # kappa = 0 is tried only with eta0, since otherwise intervals would have width 0.
         shares = _NARROWER if self.eta0 is None else (*_NARROWER, 0.0)
         for narrower in (kappa * share for share in shares):
             tried = self._labels_at(p, spread, narrower)
@@ -401,13 +410,15 @@ class ProbabilisticSVC(base.PointwiseMachine):
             half_width = (
                 kappa * spread if self.eta0 is None else half_widths(spread, self._floor(), kappa)
             )
-            # A half-width of 1 covers (0, 1) from any p: wider ones say no more.
+            # A half-width of 1 covers (0, 1) from any p, so wider intervals are cut to it.
             return read_labels(p, np.minimum(half_width, 1.0), self.boundary, self._precision())
         except ValueError as error:
             raise LearnerError(str(error)) from error
 
     def _fixed_scale(self, labels: SoftLabels, used: Any, bounded: bool) -> float | None:
-        """Return s when it is fixed; None when it is learned. Refuse what has no answer."""
+        """Return s when it is fixed, None when it is learned; raise an error if s cannot be
+        determined.
+        """
         certain, informative = soft_labels.check_labels(labels, used)
         kinds = labels.kinds[certain]
         if len(kinds) and kinds.min() == kinds.max():
@@ -418,7 +429,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 stacklevel=3,
             )
         if isinstance(self.scale, str) and self.scale == "learned":
-            # No soft label constrains: the plain SVM, whose s nothing holds.
+            # No soft label sets a constraint: this is the ordinary SVM, with a fixed s.
             if not informative.any():
                 return margin_scale(self._precision())
             if not certain.any():
@@ -447,9 +458,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
 
 
 def _warn_unscaled(rows: Array, names: Any) -> None:
-    """Warn where one feature's spread hides another's from every kernel."""
+    """Warn where one feature's standard deviation is so large that kernels ignore another feature."""
     spread = rows.std(axis=0)
-    # Rounding of a constant column is no spread.
+    # A constant column has a standard deviation of rounding size, which does not count.
     varying = np.flatnonzero(spread > 1e-12 * np.abs(rows).max(axis=0))
     if len(varying) < 2:
         return
@@ -470,11 +481,12 @@ def _warn_unscaled(rows: Array, names: Any) -> None:
 def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any) -> None:
     values = solution.f + solution.u[0]
     largest = float(np.abs(values).max())
-    # Margins are met to 1e-10: decision values below a thousandth say nothing of a smaller scale.
+    # Margins are exact to 1e-10. If decision values are below a thousandth, they cannot show that s
+    # is smaller.
     if s <= _COLLAPSED * max(largest, 1e-3):
         soft = ~labels.certain & used
-        # At s = 0 both ends of an interval lie at f + b = 0: a bound is violated by its side
-        # alone.
+        # At s = 0 both ends of an interval lie at f + b = 0, so the sign of f + b tells whether a
+        # bound is violated.
         out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
         out |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
         raise LearnerError(
@@ -526,16 +538,16 @@ def margin_scale(precision: float) -> float:
     return float(1.0 / np.log(1.0 / precision - 1.0))
 
 
-# Many fits to the same rows share inputs, kernel and the labels' meaning, which are made once. One
-# fit serves the next where that changes no answer.
+# The functions below make many fits to the same rows. Inputs, kernel and constraints are computed
+# once for all fits, and a fit is used for the next one where that changes no result.
 
 
 def _rank(C: Any) -> float:
-    """Return where a cost stands in line; what is no number is refused by its fit."""
+    """Return the sort key of a cost; one that is no number gets a key, and its own fit refuses it."""
     return float(C) if isinstance(C, (int, float, np.number)) else np.inf
 
 
 def _values(between: Array, solution: Solution) -> Array:
-    """Return f + b of new rows from their kernel values."""
+    """Return f + b of new rows, given their kernel values with the training rows."""
     support = np.flatnonzero(solution.beta)
     return np.asarray(between[:, support] @ solution.beta[support] + solution.u[0])

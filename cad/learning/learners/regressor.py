@@ -1,4 +1,4 @@
-"""A learner of probabilities, shown to scikit-learn as a regressor of them."""
+"""Wrap a learner of probabilities as a scikit-learn regressor that predicts these probabilities."""
 
 from __future__ import annotations
 
@@ -85,6 +85,7 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True  # a cross-entropy is no share of variance
+        # a high cross-entropy may be normal, so scikit-learn should not test for a good score
+        tags.regressor_tags.poor_score = True
         tags.input_tags = get_tags(self.estimator).input_tags
         return tags

@@ -1,4 +1,4 @@
-"""SVM with a reject option: the double hinge, asymmetric and symmetric ([A14])."""
+"""Provide an SVM that can refer a case: the double hinge, asymmetric and symmetric ([A14])."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
     if not r <= delta0 <= 1 - r:
         raise LearnerError(f"delta0 = {delta0!r}, must lie in [r, 1 - r] = [{r:g}, {1 - r:g}]")
     pair = (1.0, 0.0), (1.0, (1 - 2 * r) / r)
-    # psi_r = W / H(r) with f_psi = (r / H(r)) f_W, and f_W is a logit.
+    # From docs/methods.md 3: psi_r = W / H(r) and f_psi = (r / H(r)) f_W, where f_W is a logit.
     return RejectRule((pair[0], pair[0]), (pair[1], pair[1]), -delta0, delta0, _entropy(r) / r)
 
 

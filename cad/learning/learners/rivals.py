@@ -1,7 +1,7 @@
-"""Other learners of a probability from soft labels, beside which every validation sets its own.
+"""Provide the other learners from soft labels that every validation compares with.
 
-Each chooses its own scaling and strength by inner folds of whole patients (``groups``), so that a
-row of the table costs seconds. None is tuned by hand, and each is held to the figure of a textbook
+Each of them chooses its scaling and the strength of its penalty by inner folds of whole patients
+(``groups``), within seconds. None is tuned by hand. A test compares each with a textbook
 implementation (tests/learning/learners/test_textbook.py).
 """
 
@@ -33,14 +33,16 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, check_trees, floats, whole
 
 _NEWTON = 50
-# How far from zero the gradient may end: roughly while a strength is chosen, finely in the fit.
+# Largest gradient at which Newton's method stops: a rough one while C is chosen, a small one for
+# the final fit.
 _CHOOSING, _FITTED = 1e-3, 1e-6
 _SCALINGS = ("rank", "clipped")
 MOST_SQUARE = 5000
-"""Rows of which a rival may hold a matrix of all pairs: a fold of so many takes three minutes."""
+"""Most rows of a rival that needs a matrix of all pairs of rows; such a fold takes three minutes.
+"""
 MOST_GROWN = 50_000
-"""Rows on which a rival grows one tree; each tree draws its own."""
-# Trees that boosting grows after its best before it stops.
+"""Most rows on which a rival grows one tree; each tree draws its own rows."""
+# Boosting stops when this many trees in turn have not lowered the loss.
 _PATIENCE = 8
 
 
@@ -91,7 +93,9 @@ def histology_rivals(n_rows: int = 0) -> dict[str, BaseEstimator]:
 
 
 def rival_notes(names: list[str], n_rows: int) -> list[str]:
-    """Return which of these rivals are left out of so many rows, and which trees see a part."""
+    """Return sentences: which rivals are left out because of the number of rows, and which trees
+    are grown on a sample of the rows.
+    """
     compared = rival_learners(n_rows)
     without_comparison = [name for name in names if name not in compared]
     why = f"more than {MOST_SQUARE:,} rows, and their time grows with the square or the cube"
@@ -221,7 +225,8 @@ class SoftLogistic(GroupedLearner):
                 if loss < best:
                     best, self.C_, chosen, left_out = loss, float(C), rows, z
                     self.scaling_, self.scaler_ = scaling, scaler
-                # The loss falls, then rises with C: what follows is worse and slower.
+                # As C rises, the loss falls and then rises; larger values of C would be worse and
+                # slower.
                 if loss > last:
                     break
                 last = loss
@@ -300,7 +305,8 @@ class RidgeProbability(GroupedLearner):
         if self.choose not in ("left-out error", "likelihood"):
             raise LearnerError(f"choose = {self.choose!r}: known are left-out error, likelihood")
         self.mean_ = float(np.average(p, weights=weight))
-        # Weights are precisions of the labels: S K S + alpha I with S the roots of the weights.
+        # Weights are precisions of the labels, which gives the system S K S + alpha I with S the
+        # square roots of the weights.
         root = np.sqrt(weight)
         target = root * (p - self.mean_)
         splits = [test for _, test in _splits(p, groups, self.folds)]
@@ -320,7 +326,8 @@ class RidgeProbability(GroupedLearner):
                         best, self.gamma_, self.alpha_ = loss, float(gamma), float(alpha)
                         self.scaling_, self.scaler_, self.rows_ = scaling, scaler, rows
                         self.dual_ = root * (vectors @ (turned / (values + alpha)))
-        # Nobody stacks a ridge: its left-out values are never made.
+        # Left-out predictions are not needed here, because this learner is no member of an
+        # ensemble.
         return np.full(len(p), np.nan)
 
     def _probability(self, X: Array) -> Array:
@@ -408,7 +415,8 @@ class SoftSVM(GroupedLearner):
                         chosen = rows
                         kernel = K
                         left_out = slope * values + offset
-                    # The loss falls, then rises with C: what follows is worse and slower.
+                    # As C rises, the loss falls and then rises; larger values of C would be worse
+                    # and slower.
                     if loss > last:
                         break
                     last = loss
@@ -421,7 +429,7 @@ class SoftSVM(GroupedLearner):
         return left_out
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return the decision values, shape (n,); the SVM's classes part at 0."""
+        """Return the decision values, shape (n,); the SVM separates its classes at 0."""
         check_is_fitted(self)
         return self._margins(validate_data(self, X, dtype=np.float64, reset=False))
 
@@ -446,7 +454,7 @@ def _left_out_margins(
     cost: Array,
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
 ) -> Array:
-    """Return decision values of left-out rows; NaN where the other rows are of one class."""
+    """Return decision values of left-out rows; NaN where the training rows have one class only."""
     values = np.full(len(positive), np.nan)
     for train, test in splits:
         if len(np.unique(positive[train])) < 2:
@@ -535,9 +543,9 @@ class SoftBoosting(GroupedLearner):
         splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
         depth: int,
     ) -> Iterator[Array]:
-        """Yield the inner folds' log-odds after no tree, one, ..., until the loss has long risen.
+        """Yield the left-out log-odds after 0, 1, 2, ... trees, until the loss no longer falls.
 
-        The array is one that each step changes.
+        Every step yields the same array, changed in place.
         """
         f = np.empty(len(p))
         for train, test in splits:
@@ -558,7 +566,7 @@ class SoftBoosting(GroupedLearner):
     def _steps(
         self, rows: NDArray[np.float32], p: Array, weight: Array, depth: int
     ) -> Iterator[tuple[Any, Array]]:
-        """Yield trees and what each adds to the log-odds at its nodes."""
+        """Yield each tree, and what it adds to the log-odds at each of its nodes."""
         rng = np.random.RandomState(self.seed)
         f = np.full(len(p), _log_odds(p, weight))
         n_drawn = max(2, int(self.sample * len(p)))
@@ -579,7 +587,7 @@ class SoftBoosting(GroupedLearner):
                 )
             tree = grower.tree_
             leaf, n = tree.apply(rows), tree.node_count
-            # One unit of curvature holds a leaf of few rows near zero.
+            # One unit is added to the curvature, so that a leaf of few rows gets a value near 0.
             values = np.bincount(leaf, slope, n) / (np.bincount(leaf, curvature, n) + 1.0)
             f += self.rate * values[leaf]
             yield tree, self.rate * values
@@ -594,7 +602,9 @@ class SoftBoosting(GroupedLearner):
         return self.start_ + walk(rows, self.roots_, *nodes)
 
     def check_stored(self) -> None:
-        """Prove that every walk ends inside the nodes (:func:`cad.learning.stored.check_trees`)."""
+        """Check that a walk through the trees cannot leave them
+        (:func:`cad.learning.stored.check_trees`).
+        """
         check_trees(self.roots_, self.left_, self.right_, type(self).__name__)
 
 
@@ -603,7 +613,7 @@ def _log_odds(p: Array, weight: Array) -> float:
 
 
 def _scaled(X: Array, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Array]]:
-    """Yield name, fitted scaler and scaled rows of every scaling."""
+    """Yield for every named scaling its name, the fitted scaler and the scaled rows."""
     for name in names:
         scaler = None if name == "given" else SCALERS[name]().fit(X)
         yield name, scaler, X if scaler is None else scaler.transform(X)
@@ -619,25 +629,31 @@ def _splits(
 
 
 class _DualLine:
-    """Fit a penalised logistic regression at several costs, with more features than rows."""
+    """Fit a penalised logistic regression at several costs, with more features than rows.
+
+    It solves for a coefficient of every row.
+    """
 
     def __init__(self, rows: Array, p: Array) -> None:
         self.rows = rows
         self.p = p
         self.K = rows @ rows.T
-        # Each cost starts where the one before has ended.
+        # The fit at each cost starts from the solution at the last cost.
         self.at = (np.zeros(len(p)), 0.0)
         self.missed = 0.0
 
     def fitted(self, cost: Array, tol: float) -> tuple[Array, float]:
-        """Return coefficients and intercept at these costs of the rows."""
+        """Return the weights of the features and the intercept, given each row's cost."""
         alpha, b, self.missed = _newton(self.K, self.p, cost, *self.at, tol)
         self.at = (alpha, b)
         return self.rows.T @ alpha, b
 
 
 class _PrimalLine:
-    """Fit a penalised logistic regression at several costs, with more rows than features."""
+    """Fit a penalised logistic regression at several costs, with more rows than features.
+
+    It solves for a weight of every feature.
+    """
 
     def __init__(self, rows: Array, p: Array) -> None:
         self.design = np.column_stack([np.ones(len(rows)), rows])
@@ -645,7 +661,7 @@ class _PrimalLine:
         self.missed = 0.0
 
     def fitted(self, cost: Array, tol: float) -> tuple[Array, float]:
-        """Return coefficients and intercept at these costs of the rows."""
+        """Return the weights of the features and the intercept, given each row's cost."""
         precision = np.ones(self.design.shape[1])
         precision[0] = 0.0
         beta = fit_logistic(self.design, self.p, weight=cost[None], precision=precision)[0]
@@ -659,7 +675,8 @@ def _line(rows: Array, p: Array) -> _DualLine | _PrimalLine:
 def _newton(
     K: Array, p: Array, cost: Array, alpha: Array, b: float, tol: float
 ) -> tuple[Array, float, float]:
-    """Minimise alpha'K alpha / 2 + sum of costs times cross-entropies of K alpha + b; b is free.
+    """Minimise alpha'K alpha / 2 + sum of costs times cross-entropies of K alpha + b, over alpha
+    and b.
 
     Returns
     -------
@@ -676,9 +693,9 @@ def _newton(
         q = expit(f + b)
         if max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))) <= tol:
             break
-        # Newton's step in the dual: (K + W^-1) alpha = target, W = cost q (1 - q), through
-        # I + W^1/2 K W^1/2, whose eigenvalues stay at or above 1 however certain q is (Rasmussen
-        # and Williams 2006, algorithm 3.1).
+        # Newton's step for alpha is (K + W^-1) alpha = target with W = cost q (1 - q). It is solved
+        # through I + W^1/2 K W^1/2, whose eigenvalues are at least 1 however certain q is
+        # (Rasmussen and Williams 2006, algorithm 3.1).
         weight = np.maximum(q * (1 - q), 1e-10)
         root = np.sqrt(cost * weight)
         inside = root[:, None] * K
@@ -708,7 +725,8 @@ def _objective(alpha: Array, f: Array, b: float, p: Array, cost: Array) -> float
 
 
 def _minus_likelihood(variances: Array, turned: Array) -> float:
-    """Return minus the log marginal likelihood at the best scale of the variances, less constants.
+    """Return minus the log marginal likelihood without constants, at the best scale of the
+    variances.
 
     Parameters
     ----------
@@ -721,7 +739,7 @@ def _minus_likelihood(variances: Array, turned: Array) -> float:
 def _left_out_error(
     vectors: Array, shrinkage: Array, turned: Array, p: Array, splits: list[NDArray[np.intp]]
 ) -> float:
-    """Return the sum of squared residuals of groups that the ridge has not seen."""
+    """Return the sum of squared errors on left-out groups of rows, from one fit to all rows."""
     residual = p - vectors @ (shrinkage * turned)
     total = 0.0
     for group in splits:

@@ -1,4 +1,4 @@
-"""Scales of features that no outlier stretches: ranks, and standardised values clipped."""
+"""Scale features so that outliers have little effect: by ranks, or clipped standardised values."""
 
 from typing import ClassVar, Self
 
@@ -10,16 +10,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cad.learning.learners.solvers.problem import Array, LearnerError
 from cad.learning.stored import SMALLEST, Declared, floats
 
-# A rank is read off so many quantiles: every 5 %, fewer numbers than any cohort has regions.
+# Number of quantiles from which ranks are interpolated: one every 5 %. Every cohort has more
+# regions than this.
 RANK_QUANTILES = 21
-# Standard deviations beyond which a value says no more than "far".
+# Standardised values are clipped at this: beyond it, the exact value tells nothing more.
 _CLIP = 3.0
-# Quantiles closer than this share of a column's size differ by rounding: one block of ties.
+# Two quantiles whose difference is below this share of the column's size are equal up to rounding.
 _HAIR = 1e-9
 
 
 class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Share reading; a subclass has ``_scaled`` and leaves mean 0 and variance 1 in training."""
+    """Standardise what a subclass makes of the features by ``_learn`` and ``_scaled``."""
 
     stored: ClassVar[Declared] = {
         "mean_": floats("d"),
@@ -78,7 +79,7 @@ class RankScaler(_Scaler):
     def _learn(self, rows: Array) -> None:
         levels = np.linspace(0, 1, min(RANK_QUANTILES, len(rows)))
         self.quantiles_ = np.quantile(rows, levels, axis=0)
-        # The outermost quantiles may be outliers, which say nothing of the column's size.
+        # Size of the column, without the outermost quantiles, which may be outliers.
         size = np.abs(self.quantiles_[1:-1]).max(axis=0, initial=0.0)
         new = np.diff(self.quantiles_, axis=0) > _HAIR * size
         self.ranks_ = np.repeat(levels[:, None], rows.shape[1], axis=1)
@@ -90,7 +91,7 @@ class RankScaler(_Scaler):
         return np.column_stack([*map(np.interp, rows.T, self.quantiles_.T, self.ranks_.T)])
 
     def check_stored(self) -> None:
-        """Prove that quantiles and ranks ascend, as interpolation needs them.
+        """Check that quantiles and ranks ascend, as interpolation needs it.
 
         Raises
         ------

@@ -1,7 +1,7 @@
-"""From a probability and its uncertainty to what a learner is told (docs/methods.md 1).
+"""Turn probabilities and their uncertainty into constraints for a learner (docs/methods.md 1).
 
-Two rules at the ends of (0, 1): "drop" keeps only what the readers said, "paper" is [N14] III,
-where an interval that leaves (0, 1) makes the label certain.
+Two rules exist for intervals that leave (0, 1). "drop" ignores the bound that lies outside. "paper"
+makes the label certain, as [N14] III does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ Rule = Literal["drop", "paper"]
 KIND_NAMES = ("certain_negative", "certain_positive", "two_sided", "one_sided", "none")
 CERTAIN_NEGATIVE, CERTAIN_POSITIVE, TWO_SIDED, ONE_SIDED, NONE = range(5)
 
-# Widest interval: one half would leave (0, 1) on both sides wherever p lies.
+# Largest half-width: with one half, an interval would leave (0, 1) on both sides for every p.
 WIDEST = 0.5 - 1e-6
-# With ddof 0, eleven patterns of four readers sit on a boundary exactly (docs/methods.md 1).
+# Tolerance for comparisons: with ddof 0, eleven patterns of four readers' scores lie exactly on a
+# boundary (docs/methods.md 1).
 _TIE = 1e-9
 
 
@@ -86,8 +87,8 @@ def _kinds(
     p: Array, below: NDArray[np.bool_], above: NDArray[np.bool_], rule: Rule, precision: float
 ) -> NDArray[np.int64]:
     if rule == "paper":
-        # An interval that leaves on both sides is certain of nothing: (0, 0, 1, 1),
-        # docs/methods.md 1.
+        # An interval that leaves (0, 1) on both sides, as of the scores (0, 0, 1, 1), makes no
+        # label certain (docs/methods.md 1).
         negative = (below & ~above) | (p <= _TIE)
         positive = (above & ~below) | (p >= 1 - _TIE)
     elif rule == "drop":
@@ -202,7 +203,7 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
     if eta.ndim and eta.shape != p.shape:
         raise ValueError(f"eta has shape {eta.shape}, must be one number or {p.shape}")
     for name, value in (("y", p), ("eta", eta)):
-        # NaN is neither: it makes both comparisons false.
+        # For NaN both comparisons are false, so it is found too.
         if value.size and not (value.min() >= 0 and value.max() <= 1):
             i = int(np.argmax(np.broadcast_to(~((value >= 0) & (value <= 1)), p.shape)))
             outside = np.broadcast_to(value, p.shape)[i]
@@ -270,7 +271,7 @@ def probabilistic_problem(
     """
     soft = labels.bounded & (cost_soft > 0)
     certain = labels.certain & (cost_certain > 0)
-    # A row for each bound that holds, those of one point side by side: so solvers walk through.
+    # One row for each finite bound; the rows of one point are neighbours, as the solvers need it.
     point, upper = np.nonzero(
         np.column_stack(
             [soft & np.isfinite(labels.lower) | certain, soft & np.isfinite(labels.upper)]
@@ -278,7 +279,7 @@ def probabilistic_problem(
     )
     hard = labels.certain[point]
     sign = np.where(np.where(hard, labels.kinds[point] == CERTAIN_POSITIVE, upper == 0), 1.0, -1.0)
-    # Certain labels have bounds of 0.
+    # For certain labels both bounds are 0.
     bound = sign * np.where(upper, labels.upper[point], labels.lower[point])
     return pointwise_problem(
         len(labels.kinds),

@@ -1,4 +1,4 @@
-"""The SVM with Platt's probabilities, and the fuzzy SVM ([N14] (2) and (10))."""
+"""Provide the SVM with Platt's probabilities, and the fuzzy SVM ([N14] (2) and (10))."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def svm_problem(p: Array, cost: Array) -> Problem:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _PlattMachine(base.PointwiseMachine):
-    """Fit an SVM with costs from the labels, and Platt's sigmoid on its decision values."""
+    """Fit an SVM with a cost for each label, and Platt's sigmoid to its decision values."""
 
     stored: ClassVar[Declared] = {
         "sigmoid_": floats(2),
@@ -108,7 +108,7 @@ class _PlattMachine(base.PointwiseMachine):
         return self
 
     def _out_of_fold(self, X: Array, p: Array, weight: Array, groups: ArrayLike | None) -> Array:
-        """Return decision values of every sample by a machine that has not seen its group."""
+        """Return the decision value of every sample by a machine that was not trained on its group."""
         hard = (p > 0.5).astype(int)
         kind = StratifiedKFold if groups is None else StratifiedGroupKFold
         splitter = kind(self.calibration_folds)

@@ -1,4 +1,4 @@
-"""Extremely randomised trees on p, kept as plain arrays."""
+"""Provide extremely randomised trees for soft labels, stored as plain arrays."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ class SoftExtraTrees(SoftLearner):
         groups: ArrayLike | None,
         judged: bool = True,
     ) -> Array:
-        """Fit; if judged, return each row's mean over the trees that lack its patient, or NaN."""
+        """Fit; if ``judged``, return each row's mean over the trees grown without its patient, or
+        NaN.
+        """
         given, p, weight = self._read(X, y, sample_weight)
         rows = given.astype(np.float32)
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
@@ -142,13 +144,15 @@ class SoftExtraTrees(SoftLearner):
         return np.asarray(np.divide(total, times, out=np.full(len(p), np.nan), where=times > 0))
 
     def _probability(self, X: Array) -> Array:
-        # scikit-learn cuts numbers of single precision.
+        # scikit-learn grows trees on single-precision numbers.
         rows = np.ascontiguousarray(X, dtype=np.float32)
         nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
         return np.clip(walk(rows, self.roots_, *nodes) / len(self.roots_), CLIP, 1 - CLIP)
 
     def check_stored(self) -> None:
-        """Prove that every walk ends inside the nodes (:func:`cad.learning.stored.check_trees`)."""
+        """Check that a walk through the trees cannot leave them
+        (:func:`cad.learning.stored.check_trees`).
+        """
         check_trees(self.roots_, self.left_, self.right_, type(self).__name__)
 
 
@@ -175,7 +179,7 @@ def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
     left, right = together("children_left"), together("children_right")
     whole = {
         "roots_": roots,
-        # A leaf asks for no column and is its own next node.
+        # A leaf compares no column (0 stands here), and its next node is itself.
         "features_": np.maximum(together("feature"), 0),
         "left_": np.where(left < 0, every, left + first),
         "right_": np.where(right < 0, every, right + first),

@@ -1,4 +1,4 @@
-"""Compile every numba kernel of the learners, once for a machine or an image."""
+"""Compile all numba functions of the learners, once for a machine or a container image."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def warm() -> None:
     X = rng.normal(size=(40, 3))
     y = np.arange(40) % 2
     X += 0.5 * y[:, None]
-    # Rows that come one by one, as for many points, and an active set that grows and shrinks.
+    # This uses kernel rows on demand, as for many points, and an active set that grows and shrinks.
     solve_hybrid(Gram(Kernel("rbf", 1.0), X, None), svm_problem(y.astype(float), np.ones(40)))
     make_gram(Kernel("precomputed"), X @ X.T, 1.0)
     for learner in (OPAUC(platt_folds=0), RankBoost(3, platt_folds=0), SoftExtraTrees(trees=1)):

@@ -1,4 +1,6 @@
-"""The base of every ranker: labels, weights, Platt's probabilities on out-of-fold scores."""
+"""Provide the base of all rankers: labels, weights, and Platt's probabilities from out-of-fold
+scores.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,7 @@ class Ranker(BinaryLearner):
         weight = _check_sample_weight(
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
         )
-        # A row of weight 0 must leave no trace: it would still move scaling, folds and support.
+        # Rows of weight 0 are removed: they would still influence scaling, folds and support.
         used = np.flatnonzero(weight > 0)
         self._check_two_classes(sign[used])
         if self._kernel_is_precomputed():
@@ -134,7 +136,8 @@ class Ranker(BinaryLearner):
                 f"{rows.shape[0]} x {rows.shape[1]}",
                 "give the kernel between the training points",
             )
-            # A given kernel loses rows and columns alike; _widen maps the support back to all n.
+            # Of a precomputed kernel, the same rows and columns are removed; _widen later renumbers
+            # the support to all n rows.
             self._fit_scores(rows[np.ix_(used, used)], sign[used], weight[used])
             self._widen(used, len(rows))
         else:
@@ -147,7 +150,8 @@ class Ranker(BinaryLearner):
         """Return the scores minus the score whose probability is one half, shape (n,)."""
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        # Pairs see only differences f_p - f_q: f has no zero but the one of Platt's sigmoid.
+        # Pairs depend on differences f_p - f_q only, so f has no natural zero; Platt's sigmoid
+        # defines it.
         return self._scores(rows) - self.threshold_
 
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -176,7 +180,7 @@ class Ranker(BinaryLearner):
         return getattr(self, "kernel", None) == "precomputed"
 
     def _widen(self, used: NDArray[np.intp], n: int) -> None:
-        """Renumber a fit to rows ``kept`` of a precomputed kernel to all n rows."""
+        """Renumber the support of a fit to the rows ``used`` of a precomputed kernel to all n rows."""
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
         y = column_or_1d(raw, warn=True)
@@ -190,7 +194,8 @@ class Ranker(BinaryLearner):
             )
         if _are_probabilities(y[labelled]):
             self.classes_ = np.array([0, 1])
-            # A pair needs an order, not a belief; p = 1/2 is negative, as in the measures.
+            # Pairs need classes and not probabilities; p = 1/2 counts as negative, as in the
+            # measures.
             return np.where(labelled, np.where(y > 0.5, 1.0, -1.0), 0.0)
         check_classification_targets(y)
         self.classes_ = np.unique(y[labelled])
@@ -202,7 +207,7 @@ class Ranker(BinaryLearner):
         )
         self._check_two_classes(np.where(y == self.classes_[-1], 1.0, -1.0)[labelled])
         sign = np.where(y == self.classes_[-1], 1.0, -1.0)
-        # Unlabelled rows, which are not of the last class either, came out as negatives above.
+        # Unlabelled rows became negatives in the line above; they get sign 0.
         sign[~labelled] = 0.0
         return sign
 
@@ -226,8 +231,8 @@ class Ranker(BinaryLearner):
     ) -> None:
         labelled = np.flatnonzero(sign)
         scores = self._out_of_fold(X, used, sign, weight, groups)
-        # Too few rows or patients of a class for two folds: training scores, too confident, are
-        # all there is.
+        # If a class has too few rows or patients for two folds, training scores are used, although
+        # they are too confident.
         if scores is None:
             scores = self._scores(self._rows(X, used, used, used))[labelled]
         self.platt_slope_, self.threshold_ = platt(scores, sign[labelled], weight[labelled])
@@ -235,11 +240,11 @@ class Ranker(BinaryLearner):
     def _rows(
         self, X: Floats, rows: NDArray[np.intp], used: NDArray[np.intp], train: NDArray[np.intp]
     ) -> Floats:
-        """Return rows as a learner fitted on ``train`` reads them."""
+        """Return rows in the form that a learner fitted on ``train`` takes."""
         if not self._kernel_is_precomputed():
             return X[rows]
-        # A learner that was fitted to all kept rows finds its support's columns in X itself
-        # (_widen); one of a fold knows its own training columns only.
+        # A learner fitted to all used rows finds the columns of its support in X itself (_widen). A
+        # learner of one fold takes the columns of its training rows only.
         return X[rows] if train is used else X[np.ix_(rows, train)]
 
     def _out_of_fold(
@@ -250,10 +255,12 @@ class Ranker(BinaryLearner):
         weight: Floats,
         groups: NDArray[Any] | None,
     ) -> Floats | None:
-        """Return labelled rows' scores by learners that did not see them; None if impossible."""
+        """Return scores of labelled rows by learners not trained on them; None if there are no
+        folds.
+        """
         labelled = np.flatnonzero(sign)
         units = _units(sign[labelled], None if groups is None else groups[labelled])
-        # Every fold needs both classes outside of it, or there is no pair to learn from.
+        # Each training set needs both classes, because otherwise there are no pairs to learn from.
         folds = min(self.platt_folds, units)
         if folds < 2:
             return None
@@ -264,12 +271,13 @@ class Ranker(BinaryLearner):
         scores = np.empty(len(labelled))
         for _, test in split:
             out = labelled[test]
-            # Unlabelled rows (sign 0) are in no fold and stay in every training set.
+            # Unlabelled rows (sign 0) are in no test fold and stay in every training set.
             train = np.setdiff1d(np.arange(len(sign)), out)
             if len(np.unique(sign[train][sign[train] != 0])) < 2:
                 return None
             learner = clone(self)
-            # clone() drops what validate_data set, and _fit_scores does not validate again.
+            # clone() drops the attribute that validate_data set, and _fit_scores does not validate
+            # again.
             learner.n_features_in_ = self.n_features_in_
             learner._fit_scores(
                 self._rows(X, used[train], used, used[train]), sign[train], weight[train]
@@ -305,7 +313,8 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
         positive = weight[sign > 0].sum()
         negative = weight[sign < 0].sum()
         slope = least
-        # Puts the mean score at the base rate: at so small a slope all rows are there.
+        # This offset gives the mean score the base rate as its probability; with so small a slope
+        # all rows are close to it.
         offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(
             np.average(scores, weights=weight)
         )
@@ -322,10 +331,13 @@ def _are_probabilities(y: NDArray[Any]) -> bool:
 
 
 def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
-    """Return how many folds can hold both classes: rows, or patients, of the rarer class."""
+    """Return the number of rows, or of patients where given, of the rarer class.
+
+    This is the largest number of folds that can all contain both classes.
+    """
     counts = []
     for value in (-1.0, 1.0):
         rows = sign == value
-        # Whole patients leave together: a fold counts them, not their regions.
+        # Folds keep patients whole, so patients are counted and not regions.
         counts.append(int(rows.sum()) if groups is None else len(np.unique(groups[rows])))
     return min(counts)

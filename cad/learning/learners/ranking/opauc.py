@@ -1,4 +1,4 @@
-"""OPAUC: one pass over the rows, square loss of all pairs from two moments (Gao et al. 2013)."""
+"""Provide OPAUC: AUC by the square loss of all pairs, in one pass over the rows (Gao et al. 2013)."""
 
 from __future__ import annotations
 
@@ -127,9 +127,10 @@ def opauc_path(
     X = np.ascontiguousarray(X, dtype=float)
     steps = np.asarray(etas, dtype=float)
     lams = np.asarray(lambdas, dtype=float)
-    # A grid point costs n d^2 by moments, n^3 by inner products: the smaller one decides.
+    # Of the two methods the one with fewer operations is used: per grid point, n d^2 by means and
+    # covariances, n^3 by inner products of rows.
     if X.shape[1] > X.shape[0]:
-        # w = X' coefficients: gradients are sums of rows, so w never leaves their span.
+        # w = X' coefficients: gradients are sums of rows, so w always is one as well.
         coefficients, diverged = _pass_factor(X @ X.T, sign, weight, steps, lams)
         return coefficients @ X, diverged
     return _pass_moments(X, sign, weight, steps, lams)
@@ -139,7 +140,11 @@ def opauc_path(
 def _pass_moments(
     X: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit all grid points in one pass; mean and covariance of both classes are shared by them."""
+    """Fit all grid points in one pass; they share the mean and covariance of both classes.
+
+    For the parameters see :func:`opauc_path`; ``steps`` and ``lams`` are its ``etas`` and
+    ``lambdas``.
+    """
     n, d = X.shape
     a = len(steps)
     b = len(lams)
@@ -153,19 +158,21 @@ def _pass_moments(
     for t in range(n):
         same = 1 if sign[t] > 0 else 0
         other_class = 1 - same
-        # The first rows of one class have no pair yet: no step, and no ridge either.
+        # The first rows, all of one class, make no pair yet: no step is made, not even for the
+        # penalty lambda.
         if total[other_class] > 0:
             for k in range(d):
                 apart[k] = X[t, k] - mean[other_class, k]
             for i in range(a):
                 for j in range(b):
-                    # Weights before the overflow are kept: a grid search then sees a bad point,
-                    # not a crash.
+                    # On overflow the weights before it are kept, so that a grid search sees a bad
+                    # point instead of an error.
                     if diverged[i, j]:
                         continue
                     v = w[i, j]
-                    # The gradient at row t is lambda w + s a + Cov w, a = x_t - mean of the other
-                    # class and s = w'a - y_t: the pairs' mean loss, expanded in two moments.
+                    # The gradient at row t is lambda w + s a + Cov w, with a = x_t - mean of the
+                    # other class and s = w'a - y_t. This is the mean loss over pairs, written by
+                    # the mean and the covariance of the other class.
                     s = -sign[t]
                     for k in range(d):
                         s += apart[k] * v[k]
@@ -183,7 +190,7 @@ def _pass_moments(
                         continue
                     for k in range(d):
                         v[k] -= gradient[k]
-        # Welford's update of the class's weighted mean and covariance, row by row.
+        # Welford's update of the weighted mean and covariance of the class, row by row.
         total[same] += weight[t]
         share = weight[t] / total[same]
         for k in range(d):
@@ -199,7 +206,11 @@ def _pass_moments(
 def _pass_factor(
     gram: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit the same with w = X' coefficients: only inner products of rows are touched."""
+    """Fit all grid points by coefficients of the rows (w = X' coefficients) instead of weights.
+
+    Only ``gram``, the inner products X X' of the rows, is used. The other parameters are as in
+    :func:`_pass_moments`.
+    """
     n = len(gram)
     a = len(steps)
     b = len(lams)
@@ -209,7 +220,8 @@ def _pass_factor(
     for i in range(a):
         for j in range(b):
             coefficient = out[i, j]
-            # With u = X w at hand a step costs n for each changed coefficient; w is never formed.
+            # u = X w is kept up to date, so a step costs n for each changed coefficient; w itself
+            # is not computed.
             u = np.zeros(n)  # w'x of every row, kept up to date instead of w
             total = np.zeros(2)
             for t in range(n):
@@ -226,8 +238,9 @@ def _pass_factor(
                     change[t] = -rate * s
                     largest = abs(change[t])
                     for k in range(t):
-                        # Cov w = sum over the other class of share (u - centre)(x - mean), and -s a
-                        # spreads over the same rows: the mean is their weighted sum.
+                        # Cov w is the sum over the other class of share (u - centre) x. In s a = s
+                        # (x_t - mean) the mean is the sum of share x over the same rows. So the
+                        # coefficient of such a row changes by share (u - centre - s).
                         change[k] = 0.0
                         if sign[k] != sign[t]:
                             change[k] = -rate * weight[k] / total_of_other * (u[k] - centre - s)
@@ -237,7 +250,7 @@ def _pass_factor(
                     if not largest < 1e100 or not abs(shrink * s) < 1e100:
                         diverged[i, j] = True
                         break
-                    # The ridge's step scales w as a whole, before the loss's rows are added.
+                    # The penalty lambda first scales all of w; then the rows of the loss are added.
                     for k in range(n):
                         u[k] *= shrink
                         coefficient[k] *= shrink

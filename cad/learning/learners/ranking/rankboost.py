@@ -1,6 +1,7 @@
-"""RankBoost for two classes with threshold stumps (Freund, Iyer, Schapire & Singer 2003).
+"""Provide RankBoost for two classes with threshold stumps (Freund, Iyer, Schapire & Singer 2003).
 
-SSRankBoost has a second, discounted set of pairs (Amini, Truong & Goutte 2008).
+SSRankBoost adds a second set of pairs, of less weight, from unlabelled rows (Amini, Truong & Goutte
+2008).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from cad.learning.learners.ranking.base import Floats, Ranker, require, require_
 from cad.learning.stored import Declared, floats, whole
 
 Ints = NDArray[np.int64]
-# The roles of rows in the boosting kernel; PSEUDO rows are unlabelled rows with a neighbour's rank.
+# Roles of rows in the function boost. A PSEUDO row is an unlabelled row that takes the class of a
+# labelled neighbour.
 POSITIVE = 0
 NEGATIVE = 1
 PSEUDO_POSITIVE = 2
@@ -60,10 +62,10 @@ class StumpRanker(Ranker):
             yield last
 
     def _boost(self, X: Floats, role: Ints, weight: Floats, discount: float) -> None:
-        # Sorted once for all rounds: boosting changes the weights of pairs, never the values.
+        # The values are sorted once for all rounds, as boosting changes only the weights of pairs.
         order = np.argsort(X, axis=0, kind="stable").T.copy()
         values = np.take_along_axis(X.T, order, axis=1)
-        # Features lie in rows, so that a stump's walk over its values reads memory in order.
+        # Each feature is a row of the array, so that a walk over its values reads memory in order.
         features, thresholds, alphas, rounds, losses = boost(
             values, order, role, weight, discount, self.n_rounds
         )
@@ -159,12 +161,13 @@ def boost(
     thresholds = np.zeros(n_rounds)
     alphas = np.zeros(n_rounds)
     losses = np.zeros(n_rounds + 1)
-    # A pair's weight is the product of its rows' weights v: no pair is ever visited.
+    # The weight of a pair is the product of the weights v of its two rows, so pairs are never
+    # listed.
     v = weight.copy()
     totals = _sums(v, role)
     share = np.zeros(2)
     share[0] = 1.0
-    # Pseudo rows of one class alone make no pair, and their share of the loss would be 0 / 0.
+    # Pseudo rows of one class alone make no pair, and their mean loss would be 0 / 0.
     if totals[2] > 0 and totals[3] > 0:
         share[1] = discount
     pairs = totals[0] * totals[1]
@@ -177,20 +180,21 @@ def boost(
         r, where, cut = _best_stump(values, order, advantage)
         if where < 0:
             break
-        # alpha = 1/2 ln((1 + r) / (1 - r)), finite for a perfect stump by one pair of smoothing;
-        # rounding may carry r past 1.
+        # alpha = 1/2 ln((1 + r) / (1 - r)). One pair of smoothing keeps it finite for a perfect
+        # stump; r is clipped because rounding may carry it past 1.
         r = min(max(r, -1.0), 1.0)
         alpha = 0.5 * np.log((1.0 + r + 1.0 / pairs) / (1.0 - r + 1.0 / pairs))
-        # Rows above the cut: a positive's weight falls by exp(-alpha), a negative's rises.
+        # For rows above the threshold, the weight of a positive falls by exp(-alpha) and that of a
+        # negative rises by exp(alpha).
         for t in range(n - 1, -1, -1):
-            # Values ascend: the first one at or below the cut ends the rows that the stump holds.
+            # Values ascend, so going down, the first value at or below the threshold ends the loop.
             if not values[where, t] > cut:
                 break
             i = order[where, t]
             if 0 <= role[i] < 4:
                 v[i] *= np.exp(-alpha) if role[i] % 2 == 0 else np.exp(alpha)
         after = _renormalise(v, role, share, totals, sums)
-        # A loss that rises is rounding at the end of what stumps can separate.
+        # If the loss rises, stumps separate no more pairs, and the rise is only rounding.
         if not (after <= losses[rounds] and after > 0.0):
             break
         features[rounds] = where
@@ -203,7 +207,7 @@ def boost(
 
 @njit(cache=True)
 def _sums(v: Floats, role: Ints) -> Floats:
-    """Return the weights' sum of every role, (4,)."""
+    """Return the sum of the weights of the rows of each role, shape (4,)."""
     sums = np.zeros(4)
     for i in range(len(v)):
         if 0 <= role[i] < 4:
@@ -215,9 +219,10 @@ def _sums(v: Floats, role: Ints) -> Floats:
 def _advantages(
     role: Ints, v: Floats, share: Floats, sums: Floats, totals: Floats, loss: float, out: Floats
 ) -> None:
-    """Write the gain of a stump by holding each row, as a share of the loss.
+    """Write to ``out`` the advantage that each row gives to a stump which is 1 for it.
 
-    A positive gains the weight of its pairs with all rivals, a negative loses it.
+    For a positive it is the weight of its pairs with all negatives, as a share of the loss. For a
+    negative it is minus the weight of its pairs with all positives.
     """
     for i in range(len(v)):
         k = role[i]
@@ -230,9 +235,10 @@ def _advantages(
 
 @njit(cache=True)
 def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, int, float]:
-    """Return the largest gain in size, its feature and its threshold; feature -1 for none.
+    """Return the advantage of the best stump, its feature and its threshold; feature -1 for none.
 
-    Every feature is walked from its largest value down, so a stump's gain is a running sum.
+    The best stump has the largest absolute advantage. Each feature is walked from its largest value
+    down, so that the advantage of a stump is a running sum.
     """
     d, n = values.shape
     best = 0.0
@@ -244,13 +250,14 @@ def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, 
             above += advantage[order[j, t]]
             low = values[j, t - 1]
             high = values[j, t]
-            # A tie up to rounding goes to the first feature and the highest threshold.
-            # Between equal values there is no threshold.
+            # Of stumps that are equal up to rounding, the first feature and its highest threshold
+            # win. Between equal values there is no threshold.
             if high > low and abs(above) > abs(best) + 1e-12:
                 best = above
                 where = j
-                # Not (low + high) / 2, which overflows; between neighbouring floats the middle
-                # rounds to high, and rows at high would fall below the cut.
+                # The midpoint is not computed as (low + high) / 2, which can overflow. Between
+                # neighbouring floats it rounds to high, and rows with the value high would then not
+                # lie above it; low is used instead.
                 cut = low + 0.5 * (high - low)
                 if cut >= high:
                     cut = low
@@ -259,18 +266,20 @@ def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, 
 
 @njit(cache=True)
 def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Floats) -> float:
-    """Return the loss and write the roles' sums; v is rescaled.
+    """Write the sum of weights of each role to ``sums``, rescale v and return the loss.
 
-    Only the product of the two sides of a pair counts, so each side is kept in range.
+    The weight of a pair is a product of two rows' weights. A factor may thus move from the
+    positives to the negatives, which keeps both in the range of floating-point numbers.
     """
-    # A slice that is assigned compiles for four seconds.
+    # A loop, because assigning a slice costs four seconds of compile time.
     for k, value in enumerate(_sums(v, role)):
         sums[k] = value
     after = 0.0
     for h in range(2):
         if share[h] > 0:
-            # Moves the factor from one side to the other: (v_p / m) (m v_q) is the pair's weight
-            # as before, and neither side under- or overflows after many rounds.
+            # Divide the weights of one class by a factor m and multiply those of the other by it:
+            # (v_p / m) (m v_q). The weights of pairs stay the same, and no weight under- or
+            # overflows after many rounds.
             mean = sums[2 * h] / totals[2 * h]
             after += share[h] * mean * sums[2 * h + 1] / totals[2 * h + 1]
             for i in range(len(v)):
@@ -360,7 +369,7 @@ class SSRankBoost(StumpRanker):
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         role = neighbour_ranks(X, sign, self.k)
-        # Rows that take no part place no thresholds either.
+        # Rows without a role are removed, so that their values give no thresholds either.
         used = role >= 0 if self.discount > 0 else sign != 0
         self._boost(X[used], role[used], weight[used], float(self.discount))
 
@@ -386,15 +395,16 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     unlabelled = np.flatnonzero(sign == 0)
     if not len(unlabelled):
         return role
-    # Neighbours are sought from the labelled rows: k l claims at most, whatever the number of
-    # unlabelled rows.
+    # Neighbours are computed from the labelled rows, so there are at most k times as many claims as
+    # labelled rows, however many rows are unlabelled.
     distance = cdist(X[labelled], X[unlabelled])
     nearest = np.argsort(distance, axis=1, kind="stable")[:, :k]
-    # Infinite where a row is not claimed, so that the nearest claimant is a plain argmin.
+    # The distance is infinite where a row is not claimed, so that argmin gives the nearest
+    # claimant.
     claimed = np.full(distance.shape, np.inf)
     rows = np.arange(len(labelled))[:, None]
     claimed[rows, nearest] = distance[rows, nearest]
-    # argmin takes the first of equal distances: the order of rows, stated above, decides ties.
+    # Of equal distances, argmin takes the first one: the order of rows decides.
     winner = claimed.argmin(axis=0)
     taken = np.isfinite(claimed.min(axis=0))
     rank = np.where(sign[labelled][winner] > 0, PSEUDO_POSITIVE, PSEUDO_NEGATIVE)

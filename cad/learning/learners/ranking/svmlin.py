@@ -1,6 +1,7 @@
-"""SVMlin: linear L2-SVMs by modified finite Newton, supervised and transductive.
+"""Provide SVMlin: linear L2-SVMs by modified finite Newton, supervised and transductive.
 
-Sindhwani & Keerthi 2006. The bias is a regularised weight of a constant feature.
+The method is that of Sindhwani & Keerthi 2006. The bias is the weight of a constant feature, and is
+regularised as all weights.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from cad.learning.learners.ranking.base import Floats, Ranker
 from cad.learning.learners.solvers.newton import MAX_NEWTON, finite_newton
 from cad.learning.stored import Declared, floats
 
-# The unlabelled loss grows from this weight, the temperature falls from this multiple of
-# lambda_u; both by a factor of two, the temperature until its share or the entropy is negligible.
+# The weight of the unlabelled loss starts at _FIRST_WEIGHT and doubles until it is lambda_u. The
+# temperature of annealing starts at _FIRST_TEMPERATURE times lambda_u and halves until its term or
+# the entropy is negligible.
 _FIRST_WEIGHT = 1e-5
 _FIRST_TEMPERATURE = 10.0
 _LAST_TEMPERATURE = 1e-6
@@ -118,11 +120,12 @@ class SVMLin(Ranker):
             X = X[sign != 0]
             weight = weight[sign != 0]
             sign = sign[sign != 0]
-        # The bias is the weight of a constant feature: Newton has one kind of variable.
+        # The bias is the weight of a constant feature, so that Newton's method has weights only.
         rows = np.column_stack([X, np.ones(len(X))])
         turn = None
         if rows.shape[1] > rows.shape[0]:
-            # n rows span at most n directions: solve there, turn the weights back.
+            # n rows lie in a subspace of at most n dimensions: solve in it, and turn the weights
+            # back.
             turn, triangle = qr(rows.T, mode="economic")
             rows = np.ascontiguousarray(triangle.T)
         labelled = sign != 0
@@ -130,7 +133,7 @@ class SVMLin(Ranker):
         cost = weight.copy()
         if self.method != "supervised":
             cost[labelled] /= weight[labelled].sum()
-            # Both transductive losses are means: lambda_u weighs them whatever l and u are.
+            # Both losses are means, so lambda_u has the same meaning whatever the numbers of rows.
             cost[unlabelled] /= max(weight[unlabelled].sum(), 1e-300)
         of_labelled = rows[labelled], sign[labelled], cost[labelled]
         w, is_finite = finite_newton(*of_labelled, float(self.lambda_), np.zeros(rows.shape[1]))
@@ -192,18 +195,20 @@ class SVMLin(Ranker):
         """
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)
-        # The fixed share excludes the trivial optimum of one label for all unlabelled rows.
+        # The share of positives is fixed: otherwise one label for all unlabelled rows would be
+        # optimal.
         guess = _top_share(free_rows @ w, share)
         both = np.vstack([rows, free_rows])
         steps: Steps = []
         is_finite = True
         level = min(_FIRST_WEIGHT, lambda_u)
         while True:
-            # The unlabelled loss enters softly, or the first guess of labels would decide.
+            # The weight of the unlabelled rows starts small, because otherwise the first guess of
+            # their labels would decide.
             costs = np.concatenate([cost, level * free_cost])
             values: list[float] = []
-            # Every exchange lowers the objective strictly, so no labelling comes back and the loop
-            # ends; the bound is for rounding.
+            # Every exchange lowers the objective, so no labelling comes back and the loop ends. The
+            # limit is for the case that rounding prevents this.
             for _ in range(_MAX_INNER * len(guess)):
                 y = np.concatenate([sign, guess])
                 w, settled = finite_newton(both, y, costs, lambda_, w)
@@ -228,18 +233,20 @@ class SVMLin(Ranker):
         share: float,
         start: Floats,
     ) -> tuple[Floats, Floats, Steps, bool]:
-        """Fit by deterministic annealing; start and answers as :func:`_multi_switch`.
+        """Fit by deterministic annealing; parameters and results are those of
+        :func:`_multi_switch`.
 
-        The objective of one temperature T is that of the expected loss plus
-        T/2 sum cost (p ln p + (1 - p) ln (1 - p)), over w and p in turn, with the mean of p fixed.
+        At a temperature T the objective is the expected loss plus T/2 sum cost (p ln p + (1 - p) ln
+        (1 - p)), with p the probabilities of the unlabelled rows. It is minimised over w and p in
+        turn, with the mean of p fixed.
         """
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)
         w: Any = start
-        # At a high temperature only the entropy counts, and this is its optimum.
+        # At a high temperature only the entropy counts; it is optimal when all p equal the share.
         p: Floats = np.full(len(free_rows), share)
-        # An unlabelled row stands twice, as +1 with cost p and as -1 with cost 1 - p: the expected
-        # loss is then an ordinary L2-SVM's.
+        # Each unlabelled row is entered twice, as +1 with cost p and as -1 with cost 1 - p. The
+        # expected loss is then that of an ordinary L2-SVM.
         stacked = np.vstack([rows, free_rows, free_rows])
         ones = np.ones(len(free_rows))
         y = np.concatenate([sign, ones, -ones])
@@ -263,7 +270,8 @@ class SVMLin(Ranker):
                 is_finite = is_finite and settled
                 values.append(total())
                 f = free_rows @ w
-                # With w held, the optimal p is a sigmoid of the difference of the two losses.
+                # For fixed w, the optimal p is a sigmoid of the difference between the two losses
+                # of a row.
                 advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
                 old = p
                 p = _balanced_sigmoid(advantage, temperature, free_cost, share)
@@ -275,7 +283,7 @@ class SVMLin(Ranker):
             if entropy <= 1e-6 or temperature <= _LAST_TEMPERATURE * lambda_u:
                 w, settled = finite_newton(stacked, y, costs(), lambda_, w)
                 return w, p, steps, is_finite and settled
-            # Each temperature starts from the last optimum, which moves little when T is halved.
+            # Each temperature starts from the optimum of the last one, which is close to its own.
             temperature *= 0.5
 
     @property
@@ -291,8 +299,8 @@ class SVMLin(Ranker):
 
 
 def _top_share(f: Floats, share: float) -> Floats:
-    """Return +1 for the given share of largest f, -1 for the rest."""
-    # Counts rows, not weights: an exchange swaps one row for one row.
+    """Return labels: +1 for the given share of rows with the largest f, -1 for all others."""
+    # The share is of rows and not of weights, because an exchange swaps one row for one row.
     count = round(share * len(f))
     guess = np.full(len(f), -1.0)
     guess[np.argsort(-f, kind="stable")[:count]] = 1.0
@@ -301,17 +309,17 @@ def _top_share(f: Floats, share: float) -> Floats:
 
 def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     """Exchange labels of (+1, -1) pairs, best first, wherever that lowers the loss."""
-    # A row costs this much more as +1 than as -1; a swap of (+1, -1) keeps the share of +1.
+    # How much more a row costs as +1 than as -1. Exchanging one +1 with one -1 keeps the share.
     price = cost * (np.maximum(0.0, 1.0 - f) ** 2 - np.maximum(0.0, 1.0 + f) ** 2)
     up = np.flatnonzero(guess > 0)
     down = np.flatnonzero(guess < 0)
     up = up[np.argsort(-price[up], kind="stable")][:most]
     down = down[np.argsort(price[down], kind="stable")][:most]
-    # Dearest +1 against cheapest -1, rank by rank: the gain falls along the pairs, so those
-    # better are a prefix.
+    # The +1 of highest price is paired with the -1 of lowest price, and so on. The gain falls from
+    # pair to pair, so that the pairs worth exchanging come first.
     pairs = min(len(up), len(down))
     gain = price[up[:pairs]] - price[down[:pairs]]
-    # Gains at rounding level would exchange a pair to and fro.
+    # Gains of rounding size do not count, or a pair would be exchanged to and fro for ever.
     better = gain > 1e-9 * np.abs(price).max(initial=0.0)
     guess[up[:pairs][better]] = -1.0
     guess[down[:pairs][better]] = 1.0
@@ -319,8 +327,8 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
 
 
 def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share: float) -> Floats:
-    """Return p = sigmoid((advantage - nu) / T), nu such that p's weighted mean is the share."""
-    # The mean of p falls as nu rises: bisect between shifts that put every p on one side.
+    """Return p = sigmoid((advantage - nu) / T), where nu makes the weighted mean of p the share."""
+    # The mean of p falls as nu rises, so nu is found by bisection.
     z = advantage / temperature
     odds = float(np.log(share / (1.0 - share)))
     low = float(z.min()) - odds - 1.0

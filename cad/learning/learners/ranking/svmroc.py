@@ -1,6 +1,6 @@
-"""SVMROC: a kernel machine whose rows are the pairs of a positive and a negative [W14 (2)].
+"""Provide SVMROC, a kernel machine on pairs of a positive and a negative row [W14 (2)].
 
-SSLROC also ranks unlabelled points, with soft labels of its own [W14 (3), (5)].
+SSLROC also ranks unlabelled points, whose soft labels it learns [W14 (3), (5)].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cad.learning.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learning.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
 from cad.learning.stored import Declared, floats, whole
 
-# A coefficient below this share of the largest is the interior point's idea of zero.
+# The interior-point method never reaches 0, so coefficients below this share of the largest are 0.
 _ZERO = 1e-8
 
 
@@ -114,10 +114,14 @@ class SVMROC(base.Ranker):
         costs: tuple[float, float],
         margin: float,
     ) -> None:
-        """Solve with costs of (labelled, other) pairs and M, and keep the support."""
+        """Solve the problem and keep the support.
+
+        ``costs`` are the cost of a pair of labelled points and of a pair with an unlabelled point;
+        ``margin`` is M of :class:`SSLROC`.
+        """
         kernel = kernels.settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
         self.gamma_ = kernel.gamma
-        # The solver's points come as positives, negatives, unlabelled.
+        # The solver expects the points in the order positives, negatives, unlabelled.
         groups = [np.flatnonzero(sign == value) for value in (1.0, -1.0, 0.0)]
         order = np.concatenate(groups)
         matrix = kernel.between(X, X)
@@ -125,14 +129,14 @@ class SVMROC(base.Ranker):
             kernels.check_precomputed(matrix)
         matrix = matrix[np.ix_(order, order)]
         base.require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
-        # The pivoted Cholesky factorisation needs a matrix that is symmetric to the last bit.
+        # The pivoted Cholesky factorisation needs a matrix that is symmetric in every bit.
         factor = kernel_factor(0.5 * (matrix + matrix.T))
         problem = PairwiseProblem(
             factor, len(groups[0]), len(groups[1]), weight[order], *costs, float(margin), self.norm
         )
         if self.solver == "cvxopt":
-            # The matrix that the factor spans, not the kernel: the reference then solves the very
-            # problem that the interior point solves.
+            # The reference gets the matrix that the factor represents and not the kernel, so that
+            # it solves exactly the same problem as the interior-point method.
             solution = solve_cvxopt(factor @ factor.T, problem.general())
         else:
             solution = solve_pairwise(problem, self.tol, self.max_iter)
@@ -144,8 +148,8 @@ class SVMROC(base.Ranker):
                 f"{solution.iterations} iterations",
                 "scale the features, lower C or raise max_iter",
             )
-        # The interior point leaves no coefficient at exactly 0: small ones would make every row a
-        # support vector.
+        # The interior-point method leaves no coefficient at exactly 0; without this cut all rows
+        # would be support vectors.
         beta = np.empty(len(order))
         beta[order] = solution.beta
         self.support_ = np.flatnonzero(np.abs(beta) > _ZERO * np.abs(beta).max(initial=0.0))
@@ -167,7 +171,8 @@ class SVMROC(base.Ranker):
         self.support_ = used[self.support_]
 
     def _scores(self, X: base.Floats) -> base.Floats:
-        # X holds the kernel to all n training points here: the support's columns count.
+        # X has the kernel values with all n training points; only the columns of the support are
+        # used.
         if self.kernel == "precomputed":
             return np.asarray(X[:, self.support_] @ self.dual_coef_[0])
         kernel = kernels.settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, X)

@@ -1,1 +1,1 @@
-"""The convex problem of every kernel learner, its kernels and its solvers."""
+"""Provide the convex problem of all kernel learners, its kernels and its solvers."""

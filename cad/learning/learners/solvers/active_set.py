@@ -1,14 +1,18 @@
-"""Primal active set for pointwise problems: the exact solution from a rough one.
+"""Solve pointwise problems exactly, from a rough solution, by a primal active-set method.
 
-Rows strictly between their bounds are free and must be tight: v_j = b (notation of
-:mod:`.rows`). With the other duals fixed, the step of the free ones, the intercept and
-the scale solve one bordered linear system; its kernel block is held as a Cholesky factor that grows
-and shrinks a row at a time. A step that meets a bound stops there and drops the row; a full step is
-followed by taking in the rows that violate most. Hard margins, where pairs crawl, cost as many
-steps as rows change state.
+A pointwise problem has rows (constraints) that are each about one training point; its notation is
+in :mod:`.rows`. A row is free when its dual lies strictly between its bounds. On a free row the
+constraint holds with equality, v_j = b.
 
-Numba kernels do all but the first factor (LAPACK's): most problems are small and many, and numpy
-takes longer to be called than to compute.
+With all other duals fixed, the step of the free duals, the intercept and the scale solves one
+linear system. Its kernel block is kept as a Cholesky factor that grows and shrinks by one row at a
+time. A step that meets a bound stops there, and the row is no longer free. After a full step, the
+rows that violate their constraint most become free. The number of steps is about the number of rows
+that change between free and bound. With hard margins (large costs) moving pairs of rows would take
+far more steps.
+
+All but the first factor (LAPACK's) is computed by numba: most problems are small, and then the
+calls of numpy take longer than the computation.
 """
 
 import numba
@@ -19,12 +23,14 @@ from scipy.linalg.lapack import dpotrf
 from cad.learning.learners.solvers.problem import Array
 from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, add_rows, inner
 
-# Added to the kernel's diagonal, relative to its largest entry: keeps dependent points (a linear
-# kernel, duplicates) factorisable. Steps are repeated until exact, so the solution has no trace.
+# Added to the diagonal of the kernel, relative to its largest entry, so that points that depend on
+# each other (linear kernel, duplicates) can be factorised. Steps are repeated until the solution is
+# exact, so this has no effect on it.
 RIDGE = 1e-11
-# Full steps after which it goes round: ten are usual, the hardest margins take some dozens.
+# Most full steps before the method gives up, since it may be going round in circles. Ten are usual;
+# the hardest margins take some dozens.
 _MOST_ROUNDS = 300
-# Sums may be taken in any order: inner products then use vector registers.
+# Numba options that let a sum be taken in any order, so that inner products use vector registers.
 _ANY_ORDER = {"reassoc", "nsz", "contract"}
 
 
@@ -87,7 +93,8 @@ def active_set(
     ([0.5, 0.5], [-1.0, 1.0], True)
     """
     ridge = RIDGE * float(store.kernel.diagonal.max())
-    # Little room at first: what the system gives and takes back is cleared, a fifth of a small fit.
+    # The factor starts with little memory and grows: getting and clearing a large array takes a
+    # fifth of the time of a small fit.
     room = min(max_free, len(rows.free(iterate.gamma)) * 5 // 4 + 50)
     L = np.empty((room, room))
     free = np.empty(max_free, dtype=np.int64)
@@ -116,7 +123,8 @@ def active_set(
         free[size:end] = new[:count]
         _append(L, size, store.block(points, rows.point[free[:end]]), ridge)
         size = end
-    # On the way s may be negative; whether the end is one without it, the caller's judge says.
+    # s may be negative during the steps; the caller checks whether s = 0 gives a solution in the
+    # end.
     iterate.u[1] = max(iterate.u[1], 0.0)
     return steps, violation
 
@@ -124,9 +132,10 @@ def active_set(
 def _start(
     store: RowStore, rows: Rows, gamma: Array, L: Array, free: NDArray[np.int64], ridge: float
 ) -> int:
-    """Factorise the kernel of the rows that are free now, one a point; return their number.
+    """Factorise the kernel block of the free rows, one row for each point; return the block's size.
 
-    It is -1 where there are too many, their kernel rows do not fit, or the block has no factor.
+    The size is -1 where too many rows are free, their kernel rows do not fit the memory, or the
+    block has no factor.
     """
     inside = rows.free(gamma)
     first = np.full(len(store.kernel.slot), -1)
@@ -139,7 +148,8 @@ def _start(
     if size:
         block = store.block(points, points)
         block.flat[:: size + 1] += ridge
-        # The lower triangle of a row-major array is the upper one of LAPACK's column-major view.
+        # dpotrf expects column-major arrays, in which the lower triangle of this array is the upper
+        # one.
         triangle, info = dpotrf(block.T, lower=0, overwrite_a=1)
         if info != 0:
             return -1
@@ -149,9 +159,9 @@ def _start(
 
 
 def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) -> None:
-    """Move row ``j`` from its bound against the free row of its point, whose coefficient stays.
+    """Move the duals of row ``j`` and of the free row of the same point, keeping its coefficient.
 
-    The row that does not meet a bound is the free one after it.
+    Both duals move until one meets a bound; the other row is the free one afterwards.
     """
     for k in np.flatnonzero((rows.point[free] == rows.point[j]) & (free != j)):
         i = free[k]
@@ -169,19 +179,21 @@ def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) ->
 
 @inner()
 def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignore[no-untyped-def]
-    """Return the largest violation, and the number of the worst rows at a bound, put in ``new``.
+    """Find the rows that violate their constraint most, and put their numbers into ``new``.
 
-    Where there are none, ``new`` begins with the worst row of a point that has a free one.
+    Return the largest violation and the number of rows in ``new``. Rows at a bound count, except
+    those of a point that has a free row. Where there are none, ``new`` begins with the worst row of
+    such a point.
     """
     for i in range(len(taken)):
         taken[i] = 0.0
     for j in range(len(bad)):
         missed = rows.r[j] + rows.q[j] * iterate.u[1] - iterate.f[rows.point[j]] - iterate.u[0]
-        # At gamma = 0 a row must keep its margin, at gamma = c it must miss it.
+        # At gamma = 0 a row must keep its margin, and at gamma = c it must miss it.
         bad[j] = missed * rows.sign[j] if iterate.gamma[j] <= 0.0 else -missed * rows.sign[j]
     for k in range(size):
         bad[free[k]] = abs(bad[free[k]])
-        # A point has one free row at most: a second one would make the block singular.
+        # A point has one free row at most, because two would make the kernel block singular.
         taken[rows.point[free[k]]] = 1.0
     violation = 0.0
     worst = 0
@@ -249,7 +261,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     balance = work[4]
     for k in range(size):
         tight[k] = iterate.f[rows.point[free[k]]]
-    # g = B'gamma of b and of s: a full step closes both, whatever the start missed.
+    # Balances of b and s, which must be 0: a full step makes them 0 even if the start missed them.
     balance[0] = unmet[0]
     balance[1] = unmet[1]
     for j in range(len(gamma)):
@@ -270,8 +282,9 @@ def _to_full_step(  # type: ignore[no-untyped-def]
             u[0] = goal[0]
             u[1] = goal[1]
             break
-        # On the way everything moves in proportion: free values towards their targets, the
-        # balances towards zero. So neither needs the kernel or all rows before the full step.
+        # In a step cut short all values move in proportion: those of free rows towards their
+        # targets, the balances towards 0. So neither kernel nor all rows are needed before the full
+        # step.
         for k in range(size):
             aim = rows.r[free[k]] + rows.q[free[k]] * goal[1] - goal[0]
             tight[k] += length * (aim - tight[k])
@@ -279,7 +292,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         u[1] += length * (goal[1] - u[1])
         balance[0] *= 1.0 - length
         balance[1] *= 1.0 - length
-        # On the bound exactly, not to rounding: free rows are told by 0 < gamma < c.
+        # The dual is set to exactly its bound, because 0 < gamma < c defines the free rows.
         j = free[blocked]
         gamma[j] = 0.0 if rows.sign[j] * step[blocked] < 0.0 else rows.c[j]
         _remove(L, size, blocked)
@@ -287,7 +300,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         for k in range(blocked, size):
             free[k] = free[k + 1]
             tight[k] = tight[k + 1]
-    # f = K A'gamma by what has changed: one product with few kernel rows.
+    # Update f = K A'gamma by the duals that changed: a product with few kernel rows.
     add_rows(kernel, change, iterate.f)
     violation, count = _violations(rows, iterate, free, size, tol, new, bad, change)
     for i in range(len(change)):
@@ -297,13 +310,13 @@ def _to_full_step(  # type: ignore[no-untyped-def]
 
 @inner()
 def _direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no-untyped-def]
-    """Solve the bordered system; return the new b and s, and whether they serve.
+    """Solve the linear system of a step; return the new b and s, and whether they can be used.
 
-    The step is written to ``work[0]``; two more rows are room.
+    The step is written to ``work[0]``; two more rows of ``work`` are scratch memory.
 
-    With L L' the free kernel block, step = (L L')^-1 (r - f + s q - b 1), where b and s are such
-    that the step closes both balances. Half-solved vectors (L^-1 r, L^-1 1, L^-1 q) are enough to
-    find b and s, so there is one backward substitution and not three.
+    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). b and s are
+    such that the step makes both balances 0. The half-solved vectors L^-1 r, L^-1 1 and L^-1 q are
+    enough to find them, so one backward substitution is needed instead of three.
     """
     b = u[0]
     s = u[1]
@@ -316,14 +329,15 @@ def _direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no
         slopes[k] = rows.q[free[k]]
     for k in range(2 + rows.learned):
         _solve_lower(L, size, work[k])
-    # 1'(LL')^-1 1 and 1'(LL')^-1 (r - f): the Schur complement of the free block for b.
+    # Products 1'(LL')^-1 1 and 1'(LL')^-1 (r - f): eliminating the free block leaves an equation
+    # for b.
     a_bb = _dot(ones, ones, size)
     a_b = _dot(ones, step, size)
     if rows.learned:
         a_bs = _dot(ones, slopes, size)
         a_ss = _dot(slopes, slopes, size)
         determinant = a_bb * a_ss - a_bs * a_bs
-        # Rows of one slope cannot tell b from s.
+        # If all rows have the same coefficient of s, b and s cannot be told apart.
         if size < 2 or determinant <= 1e-14 * a_bb * a_ss:
             return b, s, False
         right_b = a_b + balance[0]
@@ -344,7 +358,11 @@ def _direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no
 
 @inner()
 def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
-    """Return how far the step may go, at most 1, and which free row stops it (``size``: none)."""
+    """Return the share of the step that stays in bounds, at most 1, and the free row that limits
+    it.
+
+    The row's place is ``size`` where no row does.
+    """
     length = 1.0
     blocked = size
     for k in range(size):
@@ -363,14 +381,15 @@ def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _append(L, size, block, ridge):  # type: ignore[no-untyped-def]
-    """Add rows to the factor; ``block`` (new, size + new) holds their kernel values."""
+    """Add rows to the factor; ``block``, shape (new, size + new), has their kernel values."""
     for i in range(len(block)):
         place = size + i
         row = L[place]
         for k in range(place):
             row[k] = block[i, k]
         _solve_lower(L, place, row)
-        # A point that depends on the others leaves rounding: the ridge stands in for it.
+        # For a point that depends on the others the difference is only rounding; the ridge replaces
+        # it.
         row[place] = np.sqrt(max(block[i, place] + ridge - _dot(row, row, place), ridge))
 
 
@@ -414,7 +433,7 @@ def _solve_lower(L, size, x):  # type: ignore[no-untyped-def]
 
 @inner()
 def _solve_upper(L, size, x):  # type: ignore[no-untyped-def]
-    """Solve L' y = x in place, walking rows of L, which lie side by side in memory."""
+    """Solve L' y = x in place, going through L by rows, whose entries are neighbours in memory."""
     for i in range(size - 1, -1, -1):
         x[i] /= L[i, i]
         value = x[i]

@@ -1,4 +1,4 @@
-"""Solvers of pointwise problems by name; they share the problem and the solution, no code."""
+"""Choose a solver of pointwise problems by name."""
 
 from cad.learning.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learning.learners.solvers.face import settle_scalars
@@ -68,7 +68,7 @@ def solve_pointwise(
     if not 0 < tol < 1:
         raise LearnerError(f"tol = {tol!r}, must lie in (0, 1)")
     if solver == "cvxopt":
-        # No budget: the reference needs the whole matrix.
+        # There is no memory limit here: the reference needs the whole matrix.
         K = gram.kernel.between(gram.X, gram.X) if gram.matrix is None else gram.matrix
         solution = solve_cvxopt(K, problem, gap_tol=tol, kkt_tol=10 * tol)
     else:

@@ -1,7 +1,7 @@
-"""The reference: any :class:`~.problem.Problem` as a quadratic program in cvxopt.
+"""Solve any :class:`~.problem.Problem` as a quadratic program in cvxopt, as the reference.
 
-Slow and plain on purpose: every other solver is tested against it. cvxopt is GPL-3: it is the
-extra ``reference`` and is imported only when this solver is asked for.
+It is slow and simple, and all other solvers are tested against it. cvxopt is licensed by GPL-3: it
+is in the extra ``reference``, and is imported only when this solver is asked for.
 """
 
 import numpy as np
@@ -84,10 +84,10 @@ def solve_cvxopt(
     P = np.zeros((size, size))
     P[:m, :m] = A @ K @ A.T
     if problem.r == 2:
-        # The squared hinge's -sum gamma^2 / (4 c).
+        # The term -sum gamma^2 / (4 c) of the squared hinge.
         P[np.arange(m), np.arange(m)] += 1 / (2 * problem.c)
     q = np.concatenate([-problem.t, problem.upper[up], -problem.lower[low]])
-    # E x = B'gamma - p + q: the balance g of each scalar, less the parts that its box allows.
+    # E x = B'gamma - p + q: the balance g of each scalar, with the variables p and q of its bounds.
     E = np.zeros((k, size))
     E[:, :m] = B.T
     E[np.flatnonzero(up), m + np.arange(up.sum())] = -1.0

@@ -1,9 +1,10 @@
-"""Pairs of rows without the whole kernel matrix: a block of points at a time.
+"""Move pairs of rows, one block of points at a time, without the whole kernel matrix.
 
-The block holds the points whose rows violate most and those of the last block that still move. Its
-own kernel matrix is small, so pairs within it cost no more than its size; what they changed goes
-into all decision values by one matrix product. Points that are settled at a bound are left alone,
-as shrinking does. For what is too large for a store of kernel rows (:mod:`.rows`).
+It is meant for problems whose kernel rows do not fit the memory (:mod:`.rows`). A block holds the
+points whose rows violate their constraints most, and points of the last block that still move. The
+kernel matrix of the block is small, so that moving a pair in it costs little. One matrix product
+then adds all changes to the decision values. Points that stay at a bound are left out, as in
+shrinking.
 """
 
 import numpy as np
@@ -14,13 +15,13 @@ from cad.learning.learners.solvers.problem import Array
 from cad.learning.learners.solvers.rows import Iterate, KernelRows, Rows
 from cad.learning.learners.solvers.smo import between, smo
 
-# A fifth of the points, within these: larger blocks need fewer passes over all points, smaller ones
-# fewer kernel values of their own.
+# A block has a fifth of the points, within these limits. Larger blocks need fewer passes over all
+# points, smaller ones need fewer kernel values.
 _SMALLEST_BLOCK = 512
 _LARGEST_BLOCK = 4096
-# Share of the block that new violators may take.
+# Largest share of a block that new violating points may take.
 _NEW = 0.5
-# A block is solved to this share of the violation it was chosen at, or of the tolerance.
+# A block is solved until its violation is this share of that at its choice, or of the tolerance.
 _INNER = 0.1
 _INNER_LAST = 0.5
 _INNER_MOVES = 100
@@ -96,7 +97,7 @@ def smo_by_blocks(
     gamma = iterate.gamma
     c = rows.c
     block = np.zeros(0, dtype=np.int64)
-    # New memory for each block's matrix cost as much time as its values.
+    # One array for all blocks: allocating memory for each matrix took as long as computing it.
     memory = np.empty(size * size)
     place = np.full(len(iterate.f), -1, dtype=np.int64)
     moves = 0
@@ -140,14 +141,14 @@ def smo_by_blocks(
 def _choose(
     size: int, rows: Rows, gamma: Array, up: Array, down: Array, last: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the next block's points, sorted: worst violators, then the last block's."""
+    """Return the points of the next block, sorted: those that violate most, and some of the last."""
     point = rows.point
     half = max(1, int(_NEW * size) // 2) if len(last) else max(1, size // 2)
     raise_first = _first(-up, half)
     raise_first = raise_first[up[raise_first] > down.min()]
     lower_first = _first(down, half)
     lower_first = lower_first[down[lower_first] < up.max()]
-    # The two worst come first: whatever the size, they are in.
+    # The two worst rows come first, so that every block contains them.
     worst = point[np.r_[raise_first[:1], lower_first[:1]]]
     new = np.setdiff1d(point[np.r_[raise_first, lower_first]], worst)
     earlier = np.setdiff1d(last, np.r_[worst, new])
@@ -156,7 +157,7 @@ def _choose(
 
 
 def _first(value: Array, count: int) -> NDArray[np.intp]:
-    """Return the indices of the smallest ``count`` values, ascending."""
+    """Return the indices of the ``count`` smallest values, in ascending order."""
     count = min(count, len(value))
     chosen = np.argpartition(value, count - 1)[:count]
     return chosen[np.argsort(value[chosen], kind="stable")]

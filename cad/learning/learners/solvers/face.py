@@ -1,4 +1,4 @@
-"""One point of the optimal face: where intercept and learned scale are not unique."""
+"""Choose one intercept and scale where the optimal ones are not unique."""
 
 from dataclasses import replace
 from itertools import product
@@ -8,11 +8,11 @@ from scipy.optimize import linprog
 
 from cad.learning.learners.solvers.problem import Problem, Solution
 
-# A dual so near to a bound, as a share of its cost, is at the bound.
+# A dual whose distance from a bound is below this share of its cost counts as being at the bound.
 _AT_BOUND = 1e-7
-# Slack that rows may have beyond that, units of the margin.
+# Tolerance of the constraints on b and s, in units of the margin.
 _SLACK = 1e-9
-# The objective may rise by such a share, a tenth of what solvers are asked for.
+# Largest relative rise of the objective, a tenth of the tolerance of the solvers.
 _RISE = 1e-7
 
 
@@ -35,7 +35,7 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     """
     learned = len(problem.lower) == 2
     share = solution.gamma / problem.c
-    # Slack t - a'f - B u, at most 0 unless a row is at its cost, at least 0 unless it is at 0.
+    # The slack t - a'f - B u is <= 0 unless the row is at its cost, and >= 0 unless its dual is 0.
     above = share < 1 - _AT_BOUND
     below = share > _AT_BOUND
     free = above & below
@@ -46,11 +46,11 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     room = problem.slack(solution.f, np.zeros(B.shape[1]))
     G = np.vstack([-B[above], B[below]])
     h = np.concatenate([-room[above], room[below]])
-    # Rows may miss by what the solver left, so that its own answer is inside.
+    # The constraints are widened by the solver's own error, so that its solution meets them.
     h += _SLACK + max(0.0, float((G @ solution.u - h).max()))
     corner = solution.u
     if learned:
-        # The leftmost point of the polygon in s; its b is then any of an interval.
+        # Point of the polygon with the smallest s; its b may be any of an interval.
         program = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
         if program.status != 0:
             return solution
@@ -59,8 +59,9 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     low = ends[G[:, 0] < 0].max(initial=-np.inf)
     high = ends[G[:, 0] > 0].min(initial=np.inf)
     b = (low + high) / 2 if np.isfinite([low, high]).all() else corner[0]
-    # The program's own rounding may leave the face by a hair: step back towards the start. Where C
-    # is large a hair of the intercept costs too much, and the solver's own intercept stays.
+    # Rounding in the linear program may give a point slightly outside the optimal set, so it is
+    # moved back towards the solver's solution. Where C is large, even a tiny error of the intercept
+    # costs too much, and the solver's own intercept is kept.
     for intercept, back in product((b, solution.u[0]), (0.0, 1e-4, 1e-3, 1e-2)):
         u = (1 - back) * np.append(intercept, corner[1:]) + back * solution.u
         primal = problem.primal(solution.beta, solution.f, u)

@@ -1,4 +1,4 @@
-"""Kernels, and the training kernel matrix: whole, or made on demand.
+"""Provide kernels, and the training kernel matrix: whole, or its values on demand.
 
 The papers' Gaussian kernel is exp(-|u - v|^2 / (2 sigma^2)); here gamma = 1 / (2 sigma^2).
 """
@@ -22,14 +22,17 @@ KernelFunction = Callable[[Array, Array], Array]
 
 KERNELS = ("linear", "rbf", "poly", "precomputed")
 
-# A precomputed matrix up to this size is proved positive semi-definite before it is used. Of a
-# larger one so many points are, evenly spread, and after the solution its support vectors.
+# A precomputed matrix of at most this size is checked for negative eigenvalues as a whole. Of a
+# larger one this many points are checked, evenly spread, and the support vectors after the
+# solution.
 _PROOF_SIZE = 400
-# Up to this size the whole matrix costs less than asking for its rows one by one.
+# Up to this size, computing the whole matrix is faster than computing rows on demand.
 _WHOLE_SIZE = 1500
-# From so many points a dimension on, solving in the feature space costs less than any kernel.
+# With at least this many points per dimension, solving in the feature space is faster than any
+# method that uses the kernel.
 _POINTS_PER_DIMENSION = 3
-# Rows of X whose kernel values are made at once: (rows x columns) stays in the processor's cache.
+# Number of kernel values (rows x columns) that are computed together: they stay in the processor's
+# cache.
 _CACHED_VALUES = 100_000
 _BLOCK = 128
 
@@ -99,7 +102,7 @@ class Kernel:
             return product
         if self.name == "poly":
             return (self.gamma * product + self.coef0) ** self.degree
-        # Rounding may leave the exponent a little above zero.
+        # Rounding may make the exponent slightly positive.
         np.minimum(product, 0.0, out=product)
         return np.exp(product, out=product)
 
@@ -120,7 +123,8 @@ class Kernel:
         """
         which, weight = _multinomial(X.shape[1] + 1, self.degree)
         Z = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])
-        # (z'z')^degree = sum over monomials of (ways) z^m z'^m: each side takes the root of ways.
+        # (z'z')^degree is a sum over monomials of (number of ways) z^m z'^m, so each side is
+        # weighted by the square root of the number of ways.
         made = Z[:, which[0]] * weight
         for column in which[1:]:
             made *= Z[:, column]
@@ -129,7 +133,10 @@ class Kernel:
 
 @lru_cache(maxsize=8)
 def _multinomial(d: int, degree: int) -> tuple[NDArray[np.intp], Array]:
-    """Return the variables of every monomial, (degree, monomials), and the roots of its ways."""
+    """Return the variables of every monomial, shape (degree, monomials), and its weight.
+
+    The weight is the square root of the number of orders in which the variables can be multiplied.
+    """
     which = list(combinations_with_replacement(range(d), degree))
     ways = [factorial(degree) // prod(map(factorial, Counter(m).values())) for m in which]
     return np.array(which).T, np.sqrt(ways)
@@ -190,7 +197,7 @@ def _settle_gamma(gamma: str | float, X: Array, weight: Array | None) -> float:
     if gamma == "scale":
         share = np.full(len(X), 1.0 / len(X)) if weight is None else weight / weight.sum()
         variance = float(share @ np.mean((X - (share @ X.mean(axis=1))) ** 2, axis=1))
-        # Rounding gives even constant features a tiny variance; here it counts as none.
+        # Even constant features have a tiny variance by rounding, which counts as none here.
         return 1.0 / (X.shape[1] * variance) if variance > (1e-12 * np.abs(X).max()) ** 2 else 1.0
     if isinstance(gamma, str) or not np.isfinite(gamma) or gamma <= 0:
         raise ValueError(f'gamma = {gamma!r}, must be "scale", "auto" or a number > 0')
@@ -259,7 +266,8 @@ class Gram:
         L = np.zeros((n, limit), order="F")
         row = np.empty((1, n))
         for k in range(limit + 1):
-            # rest is the diagonal of K - L L': nothing larger is left anywhere in that matrix.
+            # ``remainder`` is the diagonal of K - L L'. No entry of that matrix is larger than the
+            # largest on its diagonal.
             pivot = int(np.argmax(remainder))
             if remainder[pivot] <= enough or k == n:
                 return L[:, :k]
@@ -340,7 +348,7 @@ def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Ar
     """
     if kernel.name == "precomputed":
         return X @ beta
-    if kernel.name == "linear":  # one product with the weights of the features
+    if kernel.name == "linear":  # a single product, with the weights of the features
         return X @ (support.T @ beta)
     rows = max(16, _CACHED_VALUES // max(1, len(support)))
     out = np.empty(len(X))
@@ -424,20 +432,21 @@ def check_precomputed(K: Array) -> None:
         asymmetry = _asymmetry(K)
     if asymmetry > 1e-8 * max(size, 1e-300):
         raise ValueError(f"the kernel matrix is not symmetric: entries differ by {asymmetry:.3g}")
-    # Every patient's regions lie side by side: a stride takes some of each.
+    # Regions of a patient are neighbours, so taking every k-th row takes some of each patient.
     every = -(-len(K) // _PROOF_SIZE)
     _prove_semi_definite(K[::every, ::every].copy(), size)
 
 
 def _prove_semi_definite(block: Array, size: float) -> None:
-    """Refuse a block of a kernel matrix that is not positive semi-definite, to 1e-8 of ``size``.
+    """Raise an error for a block of a kernel matrix with a negative eigenvalue, beyond 1e-8 of
+    ``size``.
 
     The upper triangle of ``block`` is overwritten by its factor.
     """
     ridge = 1e-8 * max(size, 1e-300)
     diagonal = block.diagonal().copy()
     block.flat[:: len(block) + 1] += ridge
-    # LAPACK sees the transpose: what is its lower triangle is the upper one here.
+    # LAPACK sees the transpose, whose lower triangle is the upper one here.
     if dpotrf(block.T, lower=1, clean=0, overwrite_a=1)[1] == 0:
         return
     block.flat[:: len(block) + 1] = diagonal
@@ -449,15 +458,17 @@ def _prove_semi_definite(block: Array, size: float) -> None:
 
 
 def _probed_symmetric(K: Array, tolerance: float) -> bool:
-    """Return whether K v and K' v agree to ``tolerance``, and are finite, for a random v.
+    """Return whether K v and K' v agree to ``tolerance``, and are finite, for a random vector v.
 
-    Entries of 1 to 2 and either sign: one that is mirrored wrongly shows in full, and several hide
-    each other with the probability of an accident in their last digits. NaN and infinity spread.
+    The entries of v have sizes from 1 to 2 and random signs. One wrong entry of K then shows in
+    full, and several wrong ones cancel only by an unlikely accident. NaN and infinity spread to the
+    products.
     """
     v = _probe(len(K))
     product = np.zeros(len(K))
     mirrored = np.zeros(len(K))
-    # Either order of memory will do: the question is the same of the transpose.
+    # K and its transpose are symmetric together, so the one that is contiguous in memory is
+    # checked.
     rows = np.ascontiguousarray(K.T if K.flags.f_contiguous else K)
     _add_both_products(rows, v, product, mirrored)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -467,9 +478,10 @@ def _probed_symmetric(K: Array, tolerance: float) -> bool:
 
 @numba.njit(cache=True, fastmath={"reassoc", "contract"})
 def _add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
-    """Add K v and K' v, each entry of K read from memory once: two products read it twice.
+    """Add K v to ``product`` and K' v to ``mirrored``, reading each entry of K once.
 
-    Four rows at once, as v and K' v exceed the first cache; missing ones are the last, weight 0.
+    Four rows are handled at once, because v and K' v do not fit the first cache. At the end missing
+    rows are replaced by the last row with weight 0.
     """
     n = len(v)
     for i in range(0, n, 4):
@@ -502,14 +514,14 @@ def _add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
 
 @lru_cache(maxsize=1)
 def _probe(n: int) -> Array:
-    """Return entries of 1 to 2 and either sign, shape (n,)."""
+    """Return a random vector of n entries with sizes from 1 to 2 and random signs."""
     rng = np.random.default_rng(0)
     signed: Array = rng.uniform(1.0, 2.0, n) * rng.choice([-1.0, 1.0], n)
     return signed
 
 
 def _asymmetry(K: Array) -> float:
-    """Return the largest difference of two mirrored entries, by blocks: K' is read in strides."""
+    """Return the largest difference between mirrored entries, by blocks that suit the cache."""
     largest = 0.0
     for i in range(0, len(K), _BLOCK):
         for j in range(i, len(K), _BLOCK):

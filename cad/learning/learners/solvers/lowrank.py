@@ -1,13 +1,16 @@
-"""Interior point in feature space for pointwise problems whose kernel has few dimensions.
+"""Solve pointwise problems with few feature dimensions by an interior-point method in feature
+space.
 
-With K = L L' and L of r columns (the features of a linear kernel, the monomials of a polynomial
-one) the problem has r weights w and the scalars u, however many rows it has::
+The kernel matrix is K = L L', where L has r columns: the features of a linear kernel, or the
+monomials of a polynomial one. The problem then has r weights w and the scalars u (intercept,
+scale), however many rows it has::
 
     min over w, u, xi >= 0    1/2 |w|^2 + c' xi ,    Z x - t + xi = v >= 0 ,    x = (w, u)
 
-with Z = (A L, B). Mehrotra's predictor and corrector needs some fifteen steps whatever C, and a
-step costs one product of (rows x r) matrices, where an active set of more rows than dimensions has
-no unique step and pairs crawl. Numpy throughout: there is nothing to compile.
+Z = (A L, B) are the coefficients of the constraints, t their margins, c their costs, xi their
+shortfall and v their surplus (:mod:`.problem`). Mehrotra's predictor and corrector needs about
+fifteen steps, whatever C is. The main cost of a step is a product of (rows x r) matrices. An active
+set does worse where more rows than dimensions are free, because its step is then not unique.
 """
 
 from collections.abc import Callable
@@ -20,16 +23,17 @@ from scipy.linalg.lapack import dgesv, dpotrf, dpotrs
 from cad.learning.learners.solvers.problem import Array, Problem, Solution, certify
 
 _STEPS = 100
-# Share of the way to the nearest bound that a step goes.
+# A step goes this share of the way to the nearest bound.
 _CLOSE = 0.999
-# Complementarity left, relative to the objective, at which rows are told apart: mostly the first
-# is enough, which saves the last steps; a verdict that says otherwise asks for the next.
+# Values of the remaining complementarity, relative to the objective, at which the solver decides
+# which rows are on their margin. The first is mostly exact enough, which saves the last steps; if
+# the exact solution fails, the next value is used.
 _ENOUGH = (1e-4, 1e-7, 1e-11)
-# Points whose weighted features are made at once: they stay in cache, not beside all points.
+# Number of points whose weighted features are computed together, so that they stay in the cache.
 _POINTS = 2000
-# Relative gap of a solution whose rows were told apart rightly.
+# Relative gap of the exact solution, if it was decided rightly which rows are on their margin.
 _EXACT = 1e-9
-# Residual, units of the margin, up to which the equations of the tight rows count as solved.
+# Residual, in units of the margin, up to which the equations of these rows count as solved.
 _SOLVED = 1e-9
 
 
@@ -73,7 +77,7 @@ def solve_low_rank(
     >>> solution.converged, solution.gamma.round(3).tolist()
     (True, [0.5, 0.5])
     """
-    # Column-major: products with Z and Z' are then one BLAS call without a copy.
+    # Column-major, so that products with Z and Z' are one BLAS call without a copy.
     Z = np.asfortranarray(
         np.column_stack([problem.A.data[:, None] * factor[problem.A.indices], problem.B])
     )
@@ -81,9 +85,10 @@ def solve_low_rank(
     state = _start(Z, problem)
 
     def system(give: Array) -> Array:
-        """Return the lower triangle of Z' diag(give) Z; rows of one point share a product."""
+        """Return the lower triangle of Z' diag(give) Z; all rows of one point are added together."""
         made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
-        # sum_j give_j l_i l_i' over the rows j of point i: (+-1)^2 = 1, so signs drop out.
+        # sum_j give_j l_i l_i' over the rows j of point i: their signs are squared, so they drop
+        # out.
         shares = np.sqrt(np.bincount(problem.A.indices, give, n))[:, None]
         for chunk in (slice(start, start + _POINTS) for start in range(0, n, _POINTS)):
             weighted = np.multiply(factor[chunk], shares[chunk], order="F")
@@ -115,11 +120,13 @@ def solve_low_rank(
 
 @dataclass
 class _State:
-    """Hold weights and scalars x; duals gamma and c - gamma, surplus v and shortfall xi, all > 0.
+    """Hold the state of the interior-point method: x, gamma, c - gamma, v and xi.
 
-    c - gamma is a variable of its own: near the bound the difference would be rounding. ``price``
-    is the multiplier of s >= 0, None without s. ``left`` is the complementarity relative to the
-    objective before the last step; 0 when no further step is possible.
+    x are weights and scalars, gamma the duals, v the surplus and xi the shortfall of the rows; all
+    but x are > 0. c - gamma (``back``) is a variable of its own, because near the bound the
+    difference would be only rounding. ``price`` is the multiplier of s >= 0, None without s.
+    ``left`` is the complementarity relative to the objective before the last step; 0 when no
+    further step is possible.
     """
 
     x: Array
@@ -134,13 +141,14 @@ class _State:
 
 
 def _start(Z: Array, problem: Problem) -> _State:
-    """Return a start in the middle of every box, one margin away from every bound."""
+    """Return a start with duals in the middle of their bounds, and surpluses of about one margin."""
     c = problem.c
     k = len(problem.lower)
     quadratic = np.ones(Z.shape[1])
-    quadratic[-k:] = 0.0  # the scalars u have no part in |w|^2 / 2
+    quadratic[-k:] = 0.0  # the scalars u are not part of |w|^2 / 2
     x = np.zeros(Z.shape[1])
-    # From below, s is found in fewer steps: a large one leaves every row short at first.
+    # s starts small: with a large s all rows would miss their margin at first, and more steps be
+    # needed.
     x[-1] = 0.05 if k == 2 else 0.0
     short = problem.t - Z @ x
     return _State(
@@ -156,7 +164,7 @@ def _start(Z: Array, problem: Problem) -> _State:
 
 @dataclass
 class _Change:
-    """Hold a step of the state, and what scales it."""
+    """Hold a change of the state."""
 
     x: Array
     gamma: Array
@@ -165,7 +173,7 @@ class _Change:
     price: float
 
     def reach(self, state: _State) -> float:
-        """Return how far the state may go along before a bound is met, at most 1."""
+        """Return the share of the change, at most 1, after which the state meets a bound."""
         worst = max(
             -(self.gamma / state.gamma).min(),
             (self.gamma / state.back).max(),
@@ -178,7 +186,9 @@ class _Change:
         return float(1.0 / worst)
 
     def complementarity(self, state: _State, length: float) -> float:
-        """Return gamma'v + (c - gamma)'xi + s price after so long a step."""
+        """Return the complementarity gamma'v + (c - gamma)'xi + s price after a step of this
+        length.
+        """
         total = (state.gamma + length * self.gamma) @ (state.v + length * self.v)
         total += (state.back - length * self.gamma) @ (state.xi + length * self.xi)
         if state.price is not None:
@@ -186,7 +196,7 @@ class _Change:
         return float(total)
 
     def apply(self, state: _State, length: float) -> None:
-        """Move the state."""
+        """Move the state by a step of this length."""
         state.x += length * self.x
         state.gamma += length * self.gamma
         state.back -= length * self.gamma
@@ -210,11 +220,12 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     objective = float(0.5 * (state.quadratic * state.x) @ state.x + c @ xi)
     state.left = mu * count / max(objective, 1e-300)
     state.steps = state.steps + 1
-    # Residuals of the rows and of the stationarity of x: nothing after the first full step.
+    # Residuals of the rows' equations and of the gradient by x; both are 0 after the first full
+    # step.
     off_rows = t - Z @ state.x - xi + v
     off_x = Z.T @ gamma - state.quadratic * state.x
     off_x[-1] += price
-    # The rows' equations, eliminated: (I + Z' give Z) dx = right.
+    # With the rows' equations eliminated, dx solves (I + Z' give Z) dx = right.
     give = 1.0 / (xi / back + v / gamma)
     system = system_of(give)
     system.flat[:: len(system) + 1] += state.quadratic
@@ -225,7 +236,7 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         return
 
     def solve(to_v: Array, to_xi: Array, to_s: float) -> _Change:
-        """Return the step that changes the three complementarities by the given amounts."""
+        """Return the step that changes the three kinds of products by the given amounts."""
         h = off_rows - to_xi / back + to_v / gamma
         right = off_x + Z.T @ (give * h)
         right[-1] += to_s / s
@@ -235,11 +246,11 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         dxi = (to_xi + xi * dg) / back
         return _Change(dx, dg, dv, dxi, (to_s - price * dx[-1]) / s)
 
-    # The predictor aims at products of zero; how far it gets tells how much centring is needed.
+    # The predictor tries to make all products 0; how far it gets tells how much centring is needed.
     ahead = solve(-gamma * v, -back * xi, -s * price)
     remaining = ahead.complementarity(state, ahead.reach(state)) / count
     centre = mu * (max(remaining, 0.0) / mu) ** 3
-    # The corrector takes off the second-order products that the predictor's step would leave.
+    # The corrector subtracts the second-order products that the predictor step would leave.
     change = solve(
         centre - gamma * v - ahead.gamma * ahead.v,
         centre - back * xi + ahead.gamma * ahead.xi,
@@ -253,15 +264,15 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
 
 
 def _vertex(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
-    """Return (gamma, u) with settled rows at their bounds and the others solved to be tight.
+    """Return (gamma, u), where rows are either at a bound or exactly on their margin.
 
-    A row is settled at 0 where its surplus exceeds its share of the cost, at c where its shortfall
-    exceeds what is left of it. The tight rows' equations are solved for the smallest change of the
-    interior point's duals where dependent rows leave them open.
+    A row is put at 0 where its surplus exceeds its share of the cost, and at c where its shortfall
+    exceeds the rest of the cost. All other rows are solved to lie on their margin. Where their
+    equations depend on each other, gamma changes as little as possible.
     """
     c = problem.c
     k = len(problem.lower)
-    # Of a strictly complementary pair one side goes to zero and the other stays.
+    # Of a variable and its dual, one goes to 0 and the other does not.
     low = state.v > state.gamma / c
     high = state.xi > state.back / c
     gamma = np.where(low, 0.0, np.where(high, c, state.gamma))
@@ -269,7 +280,7 @@ def _vertex(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
     W = Z[:, :-k]
     B = Z[:, -k:]
     if state.price is not None and state.x[-1] <= state.price:
-        B = B[:, :1]  # s is at its bound: only b is left to balance
+        B = B[:, :1]  # s is at its bound, so only the balance of b is left
     size = len(tight)
     free = B.shape[1]
     system = np.zeros((size + free, size + free))
@@ -277,7 +288,8 @@ def _vertex(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
     system[:size, size:] = B[tight]
     system[size:, :size] = B[tight].T
     right = np.concatenate([problem.t[tight] - W[tight] @ (W.T @ gamma), -(B.T @ gamma)])
-    # [[W W', B], [B', 0]] (change of gamma, u) = right: tight rows on the margin, balances closed.
+    # Linear system [[W W', B], [B', 0]] (change of gamma, u) = right: the remaining rows get on
+    # their margin, and the balances become 0.
     change = dgesv(system, right)[2]
     if not np.abs(system @ change - right).max(initial=0.0) <= _SOLVED:
         change = np.linalg.lstsq(system, right, rcond=1e-12)[0]

@@ -1,7 +1,8 @@
-"""Modified finite Newton for linear L2-SVMs (Sindhwani and Keerthi 2006), in numba.
+"""Minimise linear L2-SVMs by modified finite Newton (Sindhwani and Keerthi 2006), in numba.
 
-The objective is a quadratic for as long as the same rows miss their margin. A step solves that
-quadratic exactly and goes along it to the exact minimum; when the rows repeat, it is the solution.
+As long as the same rows miss their margin, the objective is a quadratic function. A step computes
+the minimum of this quadratic, and then the exact minimum of the objective on the line to it. When
+the rows that miss their margin stay the same, this is the solution.
 """
 
 from typing import Any
@@ -42,7 +43,8 @@ def finite_newton(
     for _ in range(MAX_NEWTON):
         aim = _aim(rows, y, cost, lambda_, f, chosen)
         f_aim = rows @ aim
-        # The minimiser violates the very margins that its quadratic assumes: it is the solution.
+        # At its minimum the same rows miss their margin as the quadratic assumes: this is the
+        # solution.
         if _same_violations(y, cost, f, f_aim):
             return aim, True
         step = _exact_step(y, cost, lambda_, w, aim, f, f_aim)
@@ -53,9 +55,9 @@ def finite_newton(
             change = max(change, abs(move))
             size = max(size, abs(w[k]))
             w[k] += move
-        # Afresh, not updated along the step: rounding would accumulate.
+        # f is computed anew and not updated, because rounding errors would accumulate.
         f = rows @ w
-        # A step of rounding size cannot change the set of violations any more.
+        # A step of rounding size no longer changes which rows miss their margin.
         if change <= 1e-14 * size:
             return w, True
     return w, False
@@ -78,7 +80,7 @@ def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chose
                 chosen[count, k] = root * rows[i, k]
                 right[k] += cost[i] * y[i] * rows[i, k]
             count += 1
-    # Second derivative lambda I + sum over violators of c x x', exact while they are the same.
+    # Second derivative lambda I + sum of cost x x' over the rows that miss their margin.
     violators = chosen[:count]
     hessian = violators.T @ violators
     for k in range(d):
@@ -88,11 +90,14 @@ def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chose
 
 @njit(cache=True)
 def _same_violations(y: Floats, cost: Floats, f: Floats, f_aim: Floats) -> bool:
-    """Return whether the same rows miss their margin at both; rows on it count as either."""
+    """Return whether the same rows miss their margin at ``f`` and ``f_aim``.
+
+    Rows exactly on their margin count as either.
+    """
     for i in range(len(y)):
         if cost[i] > 0.0:
             margin = 1.0 - y[i] * f_aim[i]
-            # On the margin itself the loss and its slope are zero on either side.
+            # Exactly on the margin, the loss and its slope are 0 on both sides.
             active = y[i] * f[i] < 1.0
             if (active and margin < -1e-10) or (not active and margin > 1e-10):
                 return False
@@ -103,13 +108,15 @@ def _same_violations(y: Floats, cost: Floats, f: Floats, f_aim: Floats) -> bool:
 def _exact_step(
     y: Floats, cost: Floats, lambda_: float, w: Floats, aim: Floats, f: Floats, f_aim: Floats
 ) -> float:
-    """Return the minimiser along w -> aim: the root of a piecewise linear derivative.
+    """Return t such that w + t (aim - w) is the minimum on the line from ``w`` through ``aim``.
 
-    The derivative rises; its slope changes where a row's margin is met. Those places are walked in
-    order until it would cross zero.
+    The derivative along the line is piecewise linear and rises; its slope changes where a row meets
+    its margin. These places are gone through in order, up to the one where the derivative crosses
+    0.
     """
     n = len(y)
-    # Derivative along w + t step: value at t = 0, slope its own derivative until the next break.
+    # Derivative of the objective along w + t step: ``value`` at t = 0, and its ``slope`` up to the
+    # next change.
     step = aim - w
     slope = lambda_ * np.dot(step, step)
     value = lambda_ * np.dot(w, step)
@@ -124,7 +131,8 @@ def _exact_step(
         if margin > 0.0:
             value += cost[i] * margin * rate
             slope += cost[i] * rate * rate
-        # A row changes sides where margin + t rate = 0: leaving if it violates, else entering.
+        # A row meets its margin where margin + t rate = 0. If it misses its margin before, its term
+        # ends there; otherwise it begins there.
         if (margin > 0.0 and rate < 0.0) or (margin <= 0.0 and rate > 0.0):
             where[count] = -margin / rate
             which[count] = i
@@ -135,7 +143,7 @@ def _exact_step(
         t = where[order[k]]
         if value + slope * (t - reached) >= 0.0:
             break
-        # No root before the break: carry the derivative there and change its slope.
+        # No zero before this place: compute the derivative there and change its slope.
         value += slope * (t - reached)
         reached = t
         i = which[order[k]]

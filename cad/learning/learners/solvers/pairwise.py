@@ -1,16 +1,17 @@
-"""Pairwise hinge problems: thousands of pair rows that live on about a hundred points.
+"""Solve pairwise hinge problems: thousands of rows, each about a pair of some hundred points.
 
-Positives p, negatives q and unlabelled points m give the rows of docs/methods.md 2,
+Positives p, negatives q and unlabelled points m give these rows (docs/methods.md 2), where f are
+scores, d soft labels and M the margin of unlabelled points:
 
-    f_p - f_q >= 1,    f_m - f_q - M d_m >= 1 - M,    f_p - f_m + M d_m >= 1,    0 <= d <= 1,
+    f_p - f_q >= 1,    f_m - f_q - M d_m >= 1 - M,    f_p - f_m + M d_m >= 1,    0 <= d <= 1.
 
-and a primal-dual interior point (Mehrotra's predictor and corrector) solves them all at once. A
-row touches two points and at most one d, so the normal equations of the rows are one weighted
-graph over the points: its matrix is written down from row sums, d is eliminated by its diagonal,
-and each step costs O(pairs + n^3) with n the number of *points*. No matrix over pairs exists.
+A primal-dual interior-point method (Mehrotra's predictor and corrector) solves them. A row is about
+two points and at most one d. So the normal equations are a weighted graph over the points: their
+matrix is computed from sums over rows, and d is eliminated by its diagonal. A step costs O(pairs +
+n^3), n the number of points; no matrix over pairs is made.
 
-Sums over the rows of a point are numba kernels, which never write down which rows those are;
-everything else is numpy and LAPACK, and one Cholesky factor serves predictor and corrector.
+Numba functions compute the sums over the rows of a point without a list of these rows. All else is
+numpy and LAPACK, and predictor and corrector share one Cholesky factor.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
 from cad.learning.learners.solvers.problem import Problem, Solution
 
 Floats = NDArray[np.float64]
-# Share of the gap asked for that the products of an iterate aim at.
+# Steps aim at products whose sum is this share of the gap that is asked for.
 _AIM = 0.01
 _CAREFUL_AFTER = 20
-# Where multipliers start, as a share of the most they can be, and slacks, in units of the margin.
+# Multipliers start at this share of the most they can be, and slacks at this many margins.
 _FIRST = 0.3
 _ROOM = 0.5
-# Share of the way to the nearest bound that a step goes.
+# A step goes this share of the way to the nearest bound.
 _CLOSE = 0.999
 _SHORTEST = 1e-10
-# Least product of a pair, relative to the mean.
+# Least product of a variable and its multiplier, relative to the mean product.
 _LEAST = 0.1
-# Shares of the diagonal to add, one after another, until rounding leaves the equations definite.
+# Shares of the diagonal that are added, one after another, until the equations are positive
+# definite in spite of rounding.
 _RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
 
 
@@ -114,13 +116,15 @@ class PairwiseProblem:
 
     @cached_property
     def pull(self) -> Floats:
-        """Return the largest pull of its rows on each soft label: margin times all costs."""
+        """Return the largest pull of all rows on each soft label: ``margin`` times their costs."""
         _, of_negative, of_positive = self.blocks(self.cost)
         total: Floats = of_negative.sum(axis=1) + of_positive.sum(axis=0)
         return self.margin * total
 
     def blocks(self, value: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return numbers of the rows as three matrices, one for each kind of :attr:`sizes`."""
+        """Return a vector over the rows as three matrices, one for each kind of row in
+        :attr:`sizes`.
+        """
         p = self.n_positive
         q = self.n_negative
         m = self.n_unlabelled
@@ -139,7 +143,8 @@ class PairwiseProblem:
         of_m = p + q + np.arange(m)
         plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])
         minus = np.concatenate([np.tile(of_q, p), np.tile(of_q, m), np.tile(of_m, p)])
-        # The unlabelled point of a row, if it has one, comes last in the order of points.
+        # Unlabelled points come last, so the larger number of a pair is its unlabelled point, if
+        # any.
         soft = np.maximum(plus, minus) - (p + q)
         pull = np.repeat([0.0, -self.margin, self.margin], self.sizes)
         row = np.arange(len(plus))
@@ -189,13 +194,15 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
     best: Solution | None = None
     for iteration in range(max_iter + 1):
         solution = _certified(problem, state, iteration, tol)
-        # Round-off can spoil the last steps of an ill-conditioned problem: keep the best.
+        # In ill-conditioned problems rounding can spoil the last steps, so the best iterate is
+        # kept.
         if best is None or _merit(solution) < _merit(best):
             best = solution
         if solution.converged or iteration == max_iter:
             break
         try:
-            # Stiffer equations than the gap needs spoil it, because multipliers take up rounding.
+            # Products smaller than the gap needs make the equations ill-conditioned, and rounding
+            # enters the multipliers.
             smallest = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
             length = _step(problem, state, smallest, iteration >= _CAREFUL_AFTER)
         except np.linalg.LinAlgError:
@@ -211,13 +218,17 @@ def _merit(solution: Solution) -> float:
 
 @dataclass
 class _State:
-    """Hold the interior point: weights w, and x and y, whose products one by one must vanish.
+    """Hold the state of the interior-point method: w, x and y.
 
-    x is [s, lower, upper, xi]: slacks of the rows, multipliers of 0 <= d <= 1, and what the rows
-    miss. y is [gamma, d, room, nu]: multipliers of the rows, soft labels, 1 - d, which near 1 d
-    itself cannot tell, and multipliers of xi >= 0. For the squared hinge xi = gamma / (2 cost), and
-    neither has a fourth part. w comes to L'A'gamma and is kept all the same: computed from gamma,
-    whose steps round more, it ended 101 of 5,400 larger problems above the gap instead of 1.
+    w are the weights. Each entry of x times the same entry of y must become 0.
+
+    x is [s, lower, upper, xi]: slacks of the rows, multipliers of 0 <= d <= 1, and the shortfall of
+    the rows. y is [gamma, d, room, nu]: multipliers of the rows, soft labels, room = 1 - d (kept
+    because d near 1 is too coarse), and multipliers of xi >= 0. For the squared hinge xi = gamma /
+    (2 cost), and x and y have no fourth part.
+
+    In the end w = L'A'gamma, but w is kept as a variable. Computed from gamma, whose steps have
+    larger rounding errors, it left 101 of 5,400 larger problems above the gap instead of 1.
     """
 
     w: Floats
@@ -228,7 +239,7 @@ class _State:
 def _constraint_values(
     problem: PairwiseProblem, value: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the four parts of x or y of a :class:`_State`, as views."""
+    """Return the four parts of the x or y of a :class:`_State`, as views."""
     rows = len(problem.cost)
     m = problem.n_unlabelled
     box = value[rows : rows + m], value[rows + m : rows + 2 * m]
@@ -236,7 +247,10 @@ def _constraint_values(
 
 
 def _start(problem: PairwiseProblem) -> _State:
-    """Return a start inside every box; the bounds of d push on it as much as its rows can pull."""
+    """Return a start inside all bounds.
+
+    The multipliers of 0 <= d <= 1 are a fixed share of the largest pull of the rows on d.
+    """
     n = len(problem.factor)
     cost = problem.cost
     d = np.full(problem.n_unlabelled, 0.5)
@@ -252,16 +266,16 @@ def _start(problem: PairwiseProblem) -> _State:
     return _State(np.zeros(problem.factor.shape[1]), x[:used], y[:used])
 
 
-# Rows come in three blocks (positive, negative), (unlabelled, negative), (positive, unlabelled);
-# walking them block by block keeps every inner loop contiguous.
+# Rows come in three blocks: (positive, negative), (unlabelled, negative), (positive, unlabelled).
+# Loops go through one block at a time, so that inner loops are contiguous in memory.
 
 
 @numba.njit(cache=True, error_model="numpy")
 def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
     """Return A' value, shape (n,), and B' value, shape (n - p - q,).
 
-    ``value`` holds one number for each row; A and B are the rows over the scores f and the soft
-    labels d.
+    ``value`` has a number for each row. A and B are the coefficients of the rows for the scores f
+    and the soft labels d; p and q are the numbers of positives and negatives.
     """
     m = n - p - q
     points = np.zeros(n)
@@ -295,10 +309,14 @@ def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, error_model="numpy")
 def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
-    """Return A f + B d, the left side of every row; f (n,) scores, d (n - p - q,) soft labels."""
+    """Return the left sides A f + B d of all rows.
+
+    ``f``, shape (n,), are scores and ``d``, shape (n - p - q,), soft labels; p and q are the
+    numbers of positives and negatives.
+    """
     m = len(d)
     out = np.empty(p * q + m * q + p * m)
-    # An unlabelled point enters every row as f_m - M d_m.
+    # An unlabelled point enters all its rows as f_m - M d_m.
     moved = f[p + q :] - margin * d
     first = 0
     for i in range(p):
@@ -319,21 +337,21 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
 def _factorise(
     problem: PairwiseProblem, stiffness: Floats, theta: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the Cholesky factor of I + L' S L, S the rows' graph after eliminating d.
+    """Return the Cholesky factor of I + L' S L, cross terms, and the diagonal of d.
 
-    A row joins two points by a spring, so without d the rows are the Laplacian of a weighted graph.
-    An unlabelled point's rows do not join it but a node at f_i - M d_i, which a spring of theta /
-    M^2 joins to the point. Eliminating that node leaves a graph again (the star-mesh transform),
-    whose weights are sums and products of positive numbers: nothing cancels.
-
-    Beside it the cross terms A' W B divided by d's diagonal, and that diagonal.
+    S is the matrix of all rows after d is eliminated. A row acts as a spring between two points, so
+    without d the rows form the Laplacian of a weighted graph. The rows of an unlabelled point are
+    not joined to it but to a node at f_i - M d_i, which a spring of theta / M^2 joins to the point.
+    Eliminating this node gives a graph again (the star-mesh transform). Its weights are sums and
+    products of positive numbers, so there is no cancellation. The cross terms are A' W B, divided
+    by the diagonal of d.
     """
     n = len(problem.factor)
     p = problem.n_positive
     margin = problem.margin
     labelled = p + problem.n_negative
     of_labelled, of_negative, of_positive = problem.blocks(stiffness)
-    # Column i: the springs between the node of unlabelled i and the positives, the negatives.
+    # Column i: the springs from the node of unlabelled point i to the positives and the negatives.
     star = np.concatenate([of_positive, of_negative.T])
     diagonal = theta / margin**2
     total = star.sum(axis=0)
@@ -345,7 +363,7 @@ def _factorise(
     weight[:labelled, labelled:] = share * diagonal
     weight[labelled:, :labelled] = weight[:labelled, labelled:].T
     np.fill_diagonal(weight, 0.0)
-    # With minus their sums on the diagonal the weights are -S.
+    # With minus their sums on the diagonal, the weights are the matrix -S.
     np.fill_diagonal(weight, -weight.sum(axis=0))
     system = -(problem.factor.T @ weight @ problem.factor)
     lean = np.concatenate([share, np.diag(-total / (total + diagonal))]) / margin
@@ -353,16 +371,17 @@ def _factorise(
 
 
 def _cholesky(system: Floats) -> Floats:
-    """Return the Cholesky factor of I + ``system``, or of a little more: ``system`` is changed.
+    """Return the Cholesky factor of I + ``system``, with a ridge if needed; ``system`` is changed.
 
-    Steps from a slightly stiffer matrix still close the gap, as each starts from what is missed.
+    A small ridge makes steps less exact, but each step corrects the error of the last, so the gap
+    still closes.
     """
     diagonal = np.einsum("ii->i", system)
     diagonal += 1.0
     for ridge in _RIDGES:
         diagonal *= 1.0 + ridge
         chol: Floats
-        # The transpose of the symmetric matrix lies as LAPACK wants it.
+        # The matrix is symmetric; its transpose has the memory order that LAPACK wants.
         chol, info = dpotrf(system.T, lower=1, clean=0)
         if info == 0:
             return chol
@@ -392,13 +411,13 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
     """
     count = len(state.x)
     inverse = 1.0 / state.y
-    # Products near zero make equations that rounding spoils: lift x, the next step closes the gap.
+    # Products near 0 make equations that rounding spoils, so x is raised; the next step reduces it.
     np.maximum(
         state.x, (max(smallest, _LEAST * float(state.x @ state.y)) / count) * inverse, out=state.x
     )
     towards = _equations(problem, state, inverse)
     mean = float(state.x @ state.y) / count
-    # The predictor, then the corrector (Mehrotra).
+    # First the predictor, then the corrector (Mehrotra).
     ahead = towards(0.0)
     reach = _reach(state, ahead)
     bent = ahead.x * ahead.y
@@ -417,7 +436,10 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
 def _equations(
     problem: PairwiseProblem, state: _State, inverse: Floats
 ) -> Callable[[Floats | float], _State]:
-    """Return a function from the wanted products to the change of state; ``inverse`` is 1 / y."""
+    """Return a function that computes the change of state from the wanted products x y.
+
+    ``inverse`` is 1 / y.
+    """
     p = problem.n_positive
     q = problem.n_negative
     margin = problem.margin
@@ -427,7 +449,7 @@ def _equations(
     ratio = state.x * inverse
     gamma, d, _, _ = _constraint_values(problem, state.y)
     missing = problem.target - _sides(factor @ state.w, d, p, q, margin)
-    # Without its slacks each row is (ease + give) dgamma = asked - _sides(df, dd).
+    # Without its slacks, each row is the equation (ease + give) dgamma = asked - _sides(df, dd).
     ease, low, high, give = _constraint_values(problem, ratio)
     if not hinge:
         give = 0.5 / problem.cost
@@ -435,7 +457,7 @@ def _equations(
     stiffness = 1.0 / (ease + give)
     chol, lean, big = _factorise(problem, stiffness, low + high)
     points, onto_d = _onto(gamma, p, q, margin, n)
-    # Stationarity of w = L'A'gamma: what the state misses.
+    # How much the state misses w = L'A'gamma.
     left_w = factor.T @ points - state.w
 
     def towards(products: Floats | float) -> _State:
@@ -443,7 +465,7 @@ def _equations(
         to_s, to_lower, to_upper, to_xi = _constraint_values(problem, target)
         right = missing + to_s - to_xi if hinge else missing + to_s
         points, more_d = _onto(stiffness * right, p, q, margin, n)
-        # That of d = B'gamma - upper + lower holds with the new multipliers.
+        # The condition d = B'gamma - upper + lower holds with the new multipliers.
         rest_d = onto_d + more_d + to_lower - to_upper
         dw = dpotrs(chol, left_w + factor.T @ (points - lean @ rest_d), lower=1)[0]
         df = factor @ dw
@@ -456,16 +478,16 @@ def _equations(
 
 
 def _reach(state: _State, change: _State) -> float:
-    """Return how far the state may move along a change before a bound is met, at most 1."""
+    """Return the share of a change, at most 1, after which the state meets a bound."""
     return 1.0 / max(
         1.0, -min(float((change.x / state.x).min()), float((change.y / state.y).min()))
     )
 
 
 def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: float) -> Solution:
-    """Return (gamma, d) with objectives and KKT violation, nothing taken from the iteration.
+    """Return the state as a solution, with objectives and KKT violation computed from (gamma, d).
 
-    The balance of each d counts relative to all that its rows could pull.
+    The violation of the balance of each d is relative to the largest pull of its rows.
     """
     p = problem.n_positive
     q = problem.n_negative
@@ -482,8 +504,8 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
     dual = float(problem.target @ gamma) - norm2 - float(np.maximum(balance, 0.0).sum())
     if problem.hinge:
         primal = norm2 + float(cost @ missed)
-        # gamma = c where the margin is missed, 0 where it is kept: a step along t - A f - B d,
-        # clipped to the box, must not move gamma.
+        # At the optimum gamma = c where the margin is missed, and 0 where it is kept. So a step
+        # along t - A f - B d, clipped to these bounds, must not change gamma.
         off = np.clip(share + short, 0.0, 1.0) - share
     else:
         primal = norm2 + float(cost @ missed**2)

@@ -1,11 +1,12 @@
-"""The fast solver of pointwise problems: pairs of rows first, then an exact active set.
+"""Solve pointwise problems fast: moves of pairs of rows first, then an exact active set.
 
-SMO finds out cheaply which rows matter; the active set turns its rough answer into the exact one
-(or fails, and SMO goes on with a tenth of the tolerance). Kernel rows are made when they are first
-needed. Where they no longer fit the memory, pairs are moved by blocks and the active set works on
-the points that may still change. Kernels of few dimensions are solved in their feature space: at
-once where they are known to have few, or when the active set has failed on them. So are problems of
-few points on which pairs crawl.
+Moves of pairs (SMO) show cheaply which rows matter; the active set makes the rough solution exact.
+If it fails, SMO goes on with a tenth of the tolerance. Kernel rows are computed when first needed.
+If they do not fit the memory, pairs are moved by blocks, and the active set works on the points
+that may still change.
+
+Kernels of few dimensions are solved in their feature space: at once where the dimensions are known,
+else after the active set has failed. So are problems of few points that pairs solve too slowly.
 """
 
 from dataclasses import dataclass, field
@@ -21,30 +22,31 @@ from cad.learning.learners.solvers.problem import Array, Problem, Solution, cert
 from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, as_rows
 from cad.learning.learners.solvers.smo import smo
 
-# Violation that pairs leave to the active set: less would cost more passes over all rows than the
-# active set saves steps.
+# Violation at which the first moves of pairs stop: a smaller one would cost more passes over all
+# rows than it saves steps of the active set.
 _FIRST_EPS = 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
-# Rounds after which an active set that still fails asks for another method.
+# If the active set still fails after this many rounds, another method is tried.
 _CRAWLING = 8
-# Most dimensions that are looked for then.
+# Most dimensions for the method in feature space in that case.
 _MOST_DIMENSIONS = 500
 _ROUNDS = 40
-# Largest Cholesky factor of the active set.
+# Most free rows of the active set, the size of its Cholesky factor.
 _MAX_FREE = 3000
-# By blocks: pairs to this tolerance, then the active set on the unsettled points.
+# When pairs are moved by blocks: tolerance at which the active set follows, on the points that may
+# still change.
 _PART_EPS = 0.05
 _PART_ROUNDS = 8
 _MAX_PART = 8500
-# Strength of the proximal term on the scale, kernel units per squared logit: about the curvature
-# that a pair of rows has anyway, so that pairs stay well conditioned.
+# Weight of the proximal term on the scale, in kernel units per squared logit. It is about the
+# curvature of a pair of rows, so that moves of pairs stay well conditioned.
 _RHO = 0.3
 _LARGEST_RHO = 1e3
-# Rows of a large kernel that are made together.
+# Number of rows of a large kernel that are computed together.
 _ROWS_AT_ONCE = 31
 _FIRST_SCALE = 0.5
-# Violation that the active set leaves, units of the margin.
+# Violation at which the active set stops, in units of the margin.
 _EXACT = 1e-10
 
 
@@ -105,7 +107,7 @@ def solve_hybrid(
 
 @dataclass
 class _Work:
-    """Hold the work of one solve: what it is given, and where it stands."""
+    """Hold the inputs and the current state of one solve."""
 
     gram: Gram
     problem: Problem
@@ -114,9 +116,10 @@ class _Work:
     start: Array | None
     rows: Rows = field(init=False)
     iterate: Iterate = field(init=False)
-    # None when the rows that are needed do not fit.
+    # None when the kernel rows that are needed do not fit the memory.
     store: RowStore | None = field(init=False)
-    # Anchor, strength of the proximal term, sum_j w_j gamma_j (:func:`.smo.smo`).
+    # Three numbers: anchor and weight of the proximal term, and sum_j w_j gamma_j (see
+    # :func:`.smo.smo`).
     scale: Array = field(init=False)
     iterations: int = 0
     best: Solution | None = None
@@ -135,7 +138,7 @@ class _Work:
         self.scale = np.array([_FIRST_SCALE, rho, 0.0])
 
     def pairs(self, eps: float, limit: int) -> float:
-        """Move pairs until the violation is below ``eps``; return the violation left."""
+        """Move pairs until the violation is below ``eps``; return the remaining violation."""
         moves = 0
         while self.store is not None:
             made, violation, unfetched = smo(
@@ -155,7 +158,11 @@ class _Work:
         return violation
 
     def _with_next(self, unfetched: int) -> NDArray[np.intp]:
-        """Return a point whose row is missing, with those that violate most: they come next."""
+        """Return point ``unfetched``, whose kernel row is missing, with points that are likely to
+        be next.
+
+        These are the points that violate their constraints most.
+        """
         assert self.store is not None  # noqa: S101 (the caller's)
         point = self.rows.point
         slack = self.rows.slack(self.iterate)
@@ -166,7 +173,9 @@ class _Work:
         return np.append(point[worst[violation[worst] > 0]], unfetched)
 
     def finish(self, start: Iterate) -> Solution | None:
-        """Return the exact solution from the active set, or None; ``start`` stays as it is."""
+        """Return the exact solution by the active set, or None if it fails; ``start`` is not
+        changed.
+        """
         assert self.store is not None  # noqa: S101 (the caller's)
         rows = self.rows
         trial = start.copy()
@@ -189,7 +198,10 @@ class _Work:
         return solution if solution.converged else None
 
     def in_feature_space(self, limit: int) -> Solution | None:
-        """Return the solution by the interior point, or None: too many dimensions, or it failed."""
+        """Return the solution by the interior-point method in feature space.
+
+        It is None where there are more than ``limit`` dimensions or the method fails.
+        """
         factor = self.gram.factor(min(_MOST_DIMENSIONS, limit))
         if factor is None:
             return None
@@ -199,10 +211,11 @@ class _Work:
         return solution if solution.converged else None
 
     def finish_part(self, eps: float) -> Solution | None:
-        """Return the exact solution through the points that may still change, others held fixed.
+        """Return the exact solution by an active set on the points that may still change.
 
-        Their kernel is small enough to hold. Points outside that turn out to violate are taken in,
-        and it is solved again; None when there are too many or the active set gives up.
+        The kernel of these points is small enough for the memory; all other points keep their
+        duals. If other points turn out to violate their constraints, they are added and the set is
+        solved again. None when the points are too many or the active set fails.
         """
         points = np.zeros(0, dtype=np.int64)
         trial = self.iterate.copy()
@@ -222,7 +235,7 @@ class _Work:
         return None
 
     def judged(self, iterate: Iterate, solver: str) -> Solution:
-        """Return the solution as it stands; f is made afresh, in ``iterate`` too."""
+        """Return an iterate as a solution, with f computed anew; ``iterate`` gets this f, too."""
         problem = self.problem
         iterate.f[:] = (self.store or self.gram).times(problem.coefficients(iterate.gamma))
         return certify(
@@ -237,7 +250,7 @@ class _Work:
         )
 
     def keep_best(self) -> Solution:
-        """Judge where the pairs stand; return that, or the better one so far."""
+        """Return the better one of the current state and the best solution so far."""
         solution = self.judged(self.iterate, "smo")
         if self.best is None or solution.converged or not self.best.gap < solution.gap:
             self.best = solution
@@ -245,14 +258,15 @@ class _Work:
 
 
 def _alternate(work: _Work, polish: bool) -> Solution:
-    """Move pairs to a tolerance that falls by tenths, each followed by a try of the active set."""
+    """Move pairs until a violation that falls tenfold each round, then try the active set."""
     _balance(work.rows, work.iterate.gamma)
     if work.iterate.gamma.any():
         work.iterate.f[:] = work.gram.times(work.problem.coefficients(work.iterate.gamma))
     n_rows = len(work.rows.point)
     scale = work.scale
     softest = scale[1]
-    # Pairs get few moves before the active set has its first try: hard margins make them crawl.
+    # Few moves of pairs before the first active set, because with hard margins they progress
+    # slowly.
     limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
     eps = _FIRST_EPS
     imbalance = np.inf
@@ -267,8 +281,9 @@ def _alternate(work: _Work, polish: bool) -> Solution:
         solution = None
         if polish and work.store is not None:
             solution = work.finish(work.iterate)
-            # Steps of two variables converge slowly where a given matrix has a low rank, as one of
-            # a linear kernel, and where soft labels cost 10^4 times the certain ones.
+            # Moves of pairs converge slowly where a precomputed matrix has low rank (that of a
+            # linear kernel, for example), and where soft labels cost 10^4 times as much as certain
+            # ones.
             crawl = violation > eps or round_number >= _CRAWLING
             if solution is None and crawl and not failed and work.gram.matrix is not None:
                 failed = True
@@ -281,18 +296,19 @@ def _alternate(work: _Work, polish: bool) -> Solution:
             limit = min(4 * limit, 300 * (n_rows + 300))
             continue
         if work.rows.learned:
-            # The anchor has moved: go on at this eps until the scale balances about as well, and
-            # stiffen the proximal term only where moving the anchor does not get there.
+            # The anchor has moved: stay at this eps until the condition of the scale holds about as
+            # well. The weight of the proximal term rises only where moving the anchor is not
+            # enough.
             last = imbalance
             imbalance = _scale_imbalance(work.rows, work.iterate)
             if imbalance > max(work.tol, eps):
-                # Small costs make small duals, which need a softer anchor to move the scale.
+                # Small costs mean small duals, which need a softer proximal term to move the scale.
                 stiffest = _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(work.rows.c)))
                 if imbalance > 0.3 * last and scale[1] < stiffest:
                     scale[1] *= 10
                     continue
                 if moved:
-                    continue  # else no pair answers to the anchor: only a smaller eps makes one
+                    continue  # otherwise no pair reacts to the anchor, and only a smaller eps helps
         if eps <= 2e-4 or not polish:
             best = work.keep_best()
             if best.converged:
@@ -336,7 +352,8 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
     point = problem.A.indices
     sign = problem.A.data
     order = np.lexsort((-problem.t, point))
-    # A row's turn among those of its point: rows of one turn are of different points.
+    # Position of a row among the rows of its point; rows of equal position belong to different
+    # points.
     turn = np.arange(len(order)) - np.searchsorted(point[order], point[order])
     for k in range(int(turn.max(initial=-1)) + 1):
         rows = order[turn == k]
@@ -348,7 +365,7 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
 
 
 def _balance(rows: Rows, gamma: Array) -> None:
-    """Make sum sign gamma = 0 by lowering rows of the heavier sign, free ones first."""
+    """Make sum sign gamma = 0 by lowering duals of the sign with the larger sum, free ones first."""
     excess = float(rows.sign @ gamma)
     if excess == 0.0:
         return
@@ -364,9 +381,9 @@ def _balance(rows: Rows, gamma: Array) -> None:
 
 
 def _scale_imbalance(rows: Rows, iterate: Iterate) -> float:
-    """Return how far sum w gamma is from what s asks, relative to its terms.
+    """Return the error in the optimality condition of the scale, relative to the terms of its sum.
 
-    It must be 0, or at most 0 where s = 0.
+    The condition is that sum w gamma is 0, or at most 0 where s = 0.
     """
     terms = -rows.q * rows.sign * iterate.gamma
     total = float(terms.sum())
@@ -379,9 +396,10 @@ def _scale_imbalance(rows: Rows, iterate: Iterate) -> float:
 def _unsettled(
     rows: Rows, iterate: Iterate, points: NDArray[np.int64], reach: float, eps: float
 ) -> tuple[NDArray[np.int64], float]:
-    """Return the points of ``part`` and those whose rows are within reach of changing.
+    """Return ``points`` and the points of rows that may still change, and the reach that was used.
 
-    Reach shrinks, down to ``eps``, until they are few enough.
+    A row may change if its violation is within ``reach``. The reach is lowered, down to ``eps``,
+    until the points are few enough.
     """
     slack = rows.slack(iterate)
     while True:
@@ -397,7 +415,7 @@ def _unsettled(
 def _solve_part(
     gram: Gram, rows: Rows, trial: Iterate, chosen: NDArray[np.int64]
 ) -> tuple[int, float]:
-    """Run the active set on the chosen points; f of the others is left to the judge."""
+    """Run the active set on the chosen points; the caller computes f of the others."""
     place = np.full(len(trial.f), -1, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
     within = place[rows.point] >= 0

@@ -1,16 +1,18 @@
-"""The convex problem behind every kernel learner, and a solution that judges itself.
+"""Define the convex problem of all kernel learners, and solutions that measure their own error.
 
-Training points x_1..x_n with kernel matrix K, f = K beta, and extra scalars u (intercept, sigmoid
-scale, soft labels), each free or boxed (docs/methods.md 2)::
+Training points x_1..x_n with kernel matrix K have decision values f = K beta. Extra scalars u are
+the intercept, the sigmoid's scale or soft labels; each is free or has bounds. Row j is a constraint
+with coefficients a_j and b_j, margin t_j and cost c_j (docs/methods.md 2)::
 
     min over beta, u   1/2 beta' K beta + sum_j c_j max(0, t_j - a_j' f - b_j' u)^r
 
-Its dual has one variable gamma_j in [0, c_j] per row (r = 1; no upper bound for r = 2)::
+Its dual has one variable gamma_j in [0, c_j] per row (for r = 1; no upper bound for r = 2)::
 
     max over gamma     t' gamma - 1/2 beta' K beta - sum_k max(lower_k g_k, upper_k g_k)
                        [ - sum_j gamma_j^2 / (4 c_j)  for r = 2 ]
 
-with beta = A' gamma and g = B' gamma. A free u_k leaves g_k = 0, u_k >= 0 leaves g_k <= 0.
+Here beta = A' gamma and g = B' gamma, with the rows' coefficients in A and B; lower and upper are
+the bounds of u. A free u_k requires g_k = 0, and u_k >= 0 requires g_k <= 0.
 """
 
 from dataclasses import dataclass
@@ -23,9 +25,10 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# Share of the costs below which an objective or a balance is rounding.
+# An objective or balance below this share of the sum of costs is only rounding.
 _FLOOR = 1e-9
-# Share of the largest dual below which a cost cannot be told from rounding in a KKT violation.
+# Where a cost is below this share of the largest dual, KKT violations are measured relative to the
+# latter: rounding would dominate otherwise.
 _UNSEEN = 1e-5
 
 
@@ -110,7 +113,7 @@ class Problem:
 
         ``gamma`` has shape (m,), one for each row (constraint) of the problem.
         """
-        if self.A.nnz == self.n_rows:  # one point a row: no need to transpose
+        if self.A.nnz == self.n_rows:  # one point per row, so no transposed matrix is needed
             return np.bincount(self.A.indices, self.A.data * gamma, self.n_points).astype(float)
         coefficients: Array = self.A.T @ gamma
         return coefficients
@@ -131,7 +134,7 @@ class Problem:
         -------
         ndarray, shape (m,)
         """
-        single = self.A.nnz == self.n_rows  # one point a row: no need of a sparse product
+        single = self.A.nnz == self.n_rows  # one point per row, so no sparse product is needed
         at_points = self.A.data * f[self.A.indices] if single else self.A @ f
         slack: Array = self.t - at_points - self.B @ u
         return slack
@@ -238,7 +241,8 @@ def certify(
     if problem.r == 1:
         gamma = np.minimum(gamma, problem.c)
     u = np.minimum(np.maximum(u, problem.lower), problem.upper)
-    # Clipped first, so that the dual objective is one of a feasible point: a true lower bound.
+    # Values are clipped first, so that the dual objective belongs to a feasible point and is a true
+    # lower bound.
     beta = problem.coefficients(gamma)
     slack = problem.slack(f, u)
     half_norm = float(0.5 * beta @ f)
@@ -249,7 +253,8 @@ def certify(
         missed *= missed
         dual -= float(np.sum(gamma**2 / (4 * problem.c)))
     primal = half_norm + float(problem.c @ missed)
-    # An optimum of zero has no relative gap: what every cost could add is its floor.
+    # If the optimum is 0 there is no relative gap, so the gap is divided by at least a share of the
+    # sum of costs.
     gap = (primal - dual) / max(abs(primal), abs(dual), _FLOOR * float(problem.c.sum()), 1e-300)
     kkt = max(_row_violation(problem, slack, gamma), _balance_violation(problem, gamma, g, u))
     converged = bool(abs(gap) <= gap_tol and kkt <= kkt_tol)
@@ -257,9 +262,10 @@ def certify(
 
 
 def _box_term(problem: Problem, g: Array, u: Array) -> float:
-    """Return sum max(lower g, upper g).
+    """Return sum max(lower g, upper g) over the extra scalars.
 
-    Where rounding makes g pull at an infinite bound, u stands in for the bound.
+    Where a bound is infinite and rounding gives g the sign that would select it, u replaces the
+    bound.
     """
     bound = np.where(g > 0, problem.upper, problem.lower)
     return float(np.where(np.isfinite(bound), bound, u) @ g)
@@ -269,7 +275,7 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
     if not problem.n_rows:
         return 0.0
     if problem.r == 2:
-        # Stationarity of the squared hinge: gamma = 2 c max(0, slack).
+        # Optimality for the squared hinge: gamma = 2 c max(0, slack).
         return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
     # The dual of a row that misses its margin is its cost; of a row beyond its margin it is 0.
     # A dual is exact only to the rounding of the largest dual. A cost far below that rounding
@@ -280,12 +286,13 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
 
 
 def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
-    """Return by how much the balance g of a scalar u is missed.
+    """Return the largest violation of the balance g of an extra scalar u.
 
-    A free u_k asks for g_k = 0 inside its box, g_k >= 0 at the upper and <= 0 at the lower bound.
+    A u_k inside its bounds needs g_k = 0; at its upper bound g_k >= 0, at its lower bound g_k <= 0.
 
-    Relative to the terms that balance; for a u_k boxed on both sides relative to all that its rows
-    could add, because there the gap sees what is missing, and its rows may all be nearly inactive.
+    The violation is relative to the terms of the sum g_k. For a u_k with two bounds it is relative
+    to the most that its rows could add: there the gap contains the error already, and nearly all
+    terms may be 0.
     """
     if not len(g):
         return 0.0

@@ -1,11 +1,13 @@
-"""Arrays that the numba kernels of pointwise problems share, and their notation.
+"""Define the arrays of pointwise problems that numba functions share, and their notation.
 
-Row j looks at one point i = point_j and asks sign_j (f_i + b) + w_j s >= t_j at cost c_j. Divided
-by its sign it is an equation of f_i + b alone, with target
+Row j is about one point i = point_j: sign_j (f_i + b) + w_j s >= t_j, at cost c_j. Here f_i is the
+decision value, b the intercept, s the scale and t_j the margin. Divided by its sign, the row
+compares b with the value
 
     v_j = r_j + q_j s - f_i,    r_j = sign_j t_j,    q_j = -sign_j w_j,
 
-so that v_j = b where the row is tight. Named tuples, because numba reads their fields by name.
+so v_j = b on the margin of the row. The classes are named tuples, because numba can read their
+fields by name.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from cad.learning.learners.solvers.kernels import Gram
 from cad.learning.learners.solvers.problem import Array, Problem
 
 Ints = NDArray[np.int64]
-# For functions that only compiled ones call: a way in from Python is a third of their compilation.
+# For functions called by compiled ones only: leaving out the interface to Python saves a third of
+# the compile time.
 inner = partial(numba.njit, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
@@ -179,7 +182,7 @@ class RowStore:
             slot = np.arange(n)
             self._used = n
         else:
-            # Pages of an empty array take no memory until they are written.
+            # Pages of an empty array use no memory until something is written to them.
             values = np.empty((min(n, int(1e6 * budget_mb / (8 * n))), n))
             slot = np.full(n, -1)
             self._used = 0
@@ -200,10 +203,10 @@ class RowStore:
         missing = points[slot[points] < 0]
         if not len(missing):
             return True
-        if len(missing) > 1:  # pairs ask for one row, thousands of times
+        if len(missing) > 1:  # moves of pairs ask for one row at a time, thousands of times
             missing = np.unique(missing)
         end = self._used + len(missing)
-        # Nothing is thrown out: support vectors, once needed, are needed to the end.
+        # No row is ever dropped: a support vector's row is needed until the end.
         if end > len(values):
             return False
         self._gram.rows(missing, out=values[self._used : end])
@@ -219,7 +222,7 @@ class RowStore:
     def times(self, beta: Array) -> Array:
         """Return the kernel matrix times ``beta``, shape (n,); its rows need not be in memory."""
         values, slot, _ = self.kernel
-        # K beta over the support alone, whose rows are at hand: K is symmetric.
+        # K is symmetric, so K beta is a sum of the kernel rows of the support, which are in memory.
         if (slot[beta != 0] < 0).any():
             return self._gram.times(beta)
         out = np.zeros(values.shape[1])
@@ -229,7 +232,7 @@ class RowStore:
 
 @numba.njit(cache=True, fastmath={"contract"})
 def add_rows(kernel, weight, out):  # type: ignore[no-untyped-def]
-    """Add kernel rows to ``out``, weighted; numpy would copy them out of the store first.
+    """Add kernel rows to ``out``, each times its weight; unlike numpy, without copying them first.
 
     Parameters
     ----------

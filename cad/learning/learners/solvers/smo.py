@@ -1,12 +1,14 @@
-"""Sequential minimal optimisation for pointwise problems: two rows at a time, in numba.
+"""Solve pointwise problems by sequential minimal optimisation: two rows at a time, in numba.
 
-In the notation of :mod:`.rows`: a row that can push its point's coefficient up needs
-v_j <= b, one that can push it down v_j >= b; the pair that violates this most is moved
-(second-order choice, Fan, Chen and Lin 2005). The intercept's equality is kept exactly.
+The notation is that of :mod:`.rows`. A row whose dual can raise the coefficient of its point needs
+v_j <= b, and one that can lower it needs v_j >= b. In each move, the pair of rows that violates
+this most is changed (second-order choice, Fan, Chen and Lin 2005). A move keeps the balance of the
+intercept exactly.
 
-The scale has a second (in)equality, sum_j w_j gamma_j <= 0. It is carried by a proximal term
-(s - anchor)^2 / (2 rho) that the caller moves until it vanishes (method of multipliers): then
-s = max(0, anchor + rho sum_j w_j gamma_j), known at every step, and pairs remain enough.
+A learned scale has another condition, sum_j w_j gamma_j <= 0. It is met by a proximal term (s -
+anchor)^2 / (2 rho), whose anchor the caller moves until the term vanishes (method of multipliers).
+Then s = max(0, anchor + rho sum_j w_j gamma_j) is known at every step, and moves of pairs are
+sufficient.
 """
 
 import numba
@@ -14,7 +16,8 @@ import numpy as np
 
 from cad.learning.learners.solvers.rows import inner
 
-# Comparisons of numbers that are never NaN, which lets loops over all rows use vector registers.
+# Numba options for comparisons of numbers that are never NaN: loops over all rows then use vector
+# registers.
 _NO_NAN = {"nnan", "nsz"}
 
 
@@ -67,8 +70,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     v = np.empty(m)
     gain = np.empty(m)
     bend = np.empty(m)
-    # A row at its bound cannot go on: an infinite penalty keeps it out of the choice without a
-    # branch, so the loops below stay vectorisable.
+    # A row at its bound cannot move further. An infinite penalty excludes it without a branch, so
+    # that the loops below can be vectorised.
     raising = np.empty(m)
     lowering = np.empty(m)
     for j in range(m):
@@ -77,10 +80,10 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     moves = 0
     unfetched = -1
     while True:
-        # The scale that the proximal term asks for at these duals; s >= 0 is its own box.
+        # Scale that the proximal term gives for these duals, at least 0.
         s = max(0.0, anchor + rho * total)
-        # best = max v_j over rows that may raise, lowest = min v_j over rows that may lower: no b
-        # lies between them while best > lowest.
+        # best = max v_j over rows that may raise, lowest = min v_j over rows that may lower. While
+        # best > lowest, no intercept b lies between them.
         best = -np.inf
         lowest = np.inf
         for j in range(m):
@@ -92,21 +95,21 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         iterate.u[1] = s
         if not violation > eps or moves >= limit:
             break
-        # One pass for the maximum and a second for where it is: the first vectorises.
+        # The maximum and its place are found in two passes, because the first one vectorises.
         i = _first_equal(v, raising, best)
         a = point[i]
         if slot[a] < 0:
             unfetched = a
             break
         column_a = values[slot[a]]
-        # Moving the pair gains difference^2 / curvature.
+        # The objective gains difference^2 / curvature when this pair is moved.
         k_aa = bend[i]
         q_i = q[i]
         most_gain = 0.0
         for j in range(m):
             difference = max(0.0, best - v[j] - lowering[j])
-            # Second derivative of the dual along the pair: |phi_i - phi_j|^2 of the kernel, and
-            # what the proximal term adds because moving the pair moves s.
+            # Second derivative of the dual along the pair: |phi_i - phi_j|^2 of the kernel, plus a
+            # term of the proximal term, because moving the pair moves s.
             step_q = q_i - q[j]
             curvature = k_aa + bend[j] - 2.0 * column_a[point[j]] + rho * step_q * step_q
             gain[j] = difference * difference / max(curvature, 1e-12)
@@ -126,13 +129,14 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         delta = (best - v[partner]) / max(curvature, 1e-12)
         room_i = c[i] - gamma[i] if sign[i] > 0 else gamma[i]
         room_o = gamma[partner] if sign[partner] > 0 else c[partner] - gamma[partner]
-        # Both coefficients move by the same amount, so B'gamma = 0 for the intercept stays exact.
+        # Both coefficients move by the same amount, so the balance B'gamma = 0 of the intercept is
+        # kept exactly.
         delta = min(delta, room_i, room_o)
         _move(gamma, c, i, sign[i] * delta, delta >= room_i)
         _move(gamma, c, partner, -sign[partner] * delta, delta >= room_o)
         _set_penalties(raising, lowering, i, sign[i], gamma[i], c[i])
         _set_penalties(raising, lowering, partner, sign[partner], gamma[partner], c[partner])
-        # f follows by one axpy; two rows of one point cancel in it.
+        # Update f by the kernel columns of both points; two rows of the same point cancel.
         if a != o:
             for k in range(n):
                 f[k] += delta * (column_a[k] - column_o[k])
@@ -144,7 +148,7 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
 
 @inner()
 def _set_penalties(raising, lowering, j, sign, gamma, c):  # type: ignore[no-untyped-def]
-    """Write 0 where row j may push its point up (down), -inf (inf) where it may not."""
+    """Write the penalties of row j: 0 where its dual may raise (lower) its point, else -inf (inf)."""
     up = gamma < c if sign > 0 else gamma > 0
     down = gamma > 0 if sign > 0 else gamma < c
     raising[j] = 0.0 if up else -np.inf
@@ -153,7 +157,7 @@ def _set_penalties(raising, lowering, j, sign, gamma, c):  # type: ignore[no-unt
 
 @inner()
 def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
-    """Return the first row whose penalised v is the value."""
+    """Return the first row whose v plus penalty equals ``value``."""
     for j in range(len(v)):
         if v[j] + penalty[j] == value:
             return j
@@ -176,7 +180,7 @@ def between(best, lowest):  # type: ignore[no-untyped-def]
 
 @inner()
 def _move(gamma, c, j, step, to_bound):  # type: ignore[no-untyped-def]
-    """Add a step; one that uses all the room lands on the bound exactly."""
+    """Add ``step`` to the dual of row j; set it to exactly its bound where ``to_bound`` is true."""
     gamma[j] += step
     if to_bound:
         gamma[j] = c[j] if step > 0 else 0.0
