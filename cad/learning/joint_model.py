@@ -1,20 +1,25 @@
-"""Regions and their man in one model: what histology would find, given what is believed.
+"""Model regions and their man together: the probability of cancer, given beliefs and readers.
 
-For region i of man m, with belief b_i (what readers would say) and readers' mean s_i,
+Region i belongs to man m. It has a belief b_i (the probability that readers would call it
+malignant) and a readers' mean s_i::
 
     logit r_i(t) = a + b logit b_i + c s_i + d density + e age + t,    t ~ N(0, tau^2) of the man,
     r_i = integral of r_i(t),
     P(man) = 1 - integral of (1 - u(t)) prod_i (1 - r_i(t)),
     logit u(t) = f + g density + t,
 
-density the logarithm of PSA density and age in decades, both around their training mean; u is
-cancer outside the outlined regions and exists only where men's truth is known beyond their regions.
-The integrals are sums over 15 Gauss-Hermite nodes, in the fit as in a prediction, so that
-max r_i <= P(man) <= u + sum r_i holds at every node and thereby always. The parameters maximise the
-marginal likelihood times normal priors (docs/methods.md 9).
+r_i is the probability of cancer in region i, and t an effect that all regions of a man share.
+``density`` is the logarithm of PSA density and ``age`` is in decades, both minus their training
+mean. u, the leak, is the probability of cancer outside the outlined regions. It is in the model
+only where the truth of men is known beyond their regions.
 
-There are two sets of parameters: one from images alone, and one with readers' scores. A region
-with a readers' mean is judged by the second, any other by the first; a man's effect is shared.
+The integrals are sums over 15 Gauss-Hermite nodes, in the fit as in predictions. So max r_i <=
+P(man) <= u + sum r_i holds at every node, and hence always. The parameters maximise the marginal
+likelihood times normal priors (docs/methods.md 9).
+
+There are two sets of parameters: one for images alone, and one with readers' scores. The second is
+used for a region with a readers' mean, the first for any other region. Both use the same t of a
+man.
 """
 
 from __future__ import annotations
@@ -45,36 +50,39 @@ TERMS = (
     "leak density",
     "log effect",
 )
-"""Names of the parameters of a set, in their order: ``log effect`` is log tau, ``leak`` is f."""
+"""Names of the parameters of a set, in order: ``leak`` is f and ``log effect`` is log tau."""
 INTERCEPT, BELIEF, READERS, DENSITY, AGE, NO_DENSITY, NO_AGE, LEAK, LEAK_DENSITY, EFFECT = range(10)
 PRIOR_MEAN = np.array([0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, -3.0, 0.0, -0.5])
 PRIOR_SD = np.array([1.5, 0.35, 0.5, 1.0, 0.5, 0.5, 0.5, 1.5, 0.5, 1.0])
-"""Of the set from images alone. What readers add takes its weight from the belief's."""
+"""Standard deviations of the priors of the set from images alone. The other set has the same ones,
+except for :data:`WITH_READERS_SD`.
+"""
 WITH_READERS_MEAN = (0.6, 0.3)
 WITH_READERS_SD = (0.5, 0.5)
-"""Prior of the weights of belief and readers' mean where both are given."""
+"""Standard deviations of the priors of the weights of belief and readers' mean in the other set."""
 SITE_MEAN = np.array([0.0, 1.0, 0.0, 0.0])
 SITE_SD = np.array([1.0, 0.35, 0.5, 0.5])
-"""Prior of what a site moves: intercept, slope, leak beyond the intercept, log effect."""
+"""Standard deviations of the priors of a site's four changes: intercept, slope, leak, log effect.
+"""
 LEVEL = 0.95
-"""Of the ranges."""
+"""Probability of the ranges (intervals) of the probabilities."""
 LEAST_DEGREES = 2.0
-"""Of freedom of the ranges' quantile, where there are hardly any men."""
+"""Least degrees of freedom of the quantile that makes a range, for very few men."""
 CLIP = 1e-6
-"""Beliefs enter a logarithm no closer to 0 and 1 than this."""
+"""Beliefs are clipped to this distance from 0 and 1 before logarithms."""
 READERS_CLIP = 0.05
-"""A readers' mean of 0 or 1 becomes a logit as if it were this far inside."""
+"""A readers' mean of 0 or 1 is moved to this distance from it before its logit is taken."""
 LEAST_SITE_MEN = 30
-"""Men with truth below whom a site moves nothing."""
+"""Least number of men with truth for a recalibration to a site."""
 WHOLE = 100
-"""Men up to whom each is left out alone."""
+"""Up to this number of men, each man is left out alone."""
 BLOCKS = 20
-"""Parts into which more men are dealt."""
+"""Number of groups that are left out in turn, if there are more men."""
 
 _POINTS, _MASS = hermegauss(15)
 _WEIGHT = _MASS / _MASS.sum()
 _STEP = 1e-5
-"""Of the central differences that say how a site's optimum moves with the model."""
+"""Step of the central differences that show how a site's optimum changes with the model."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +312,7 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
     if not np.isfinite(centre).all():
         raise CadError("the base log-odds of a fold is no number")
     odds = logit(np.clip(np.asarray(belief, dtype=float), CLIP, 1 - CLIP))
-    # The common base: every fold's model was trained on most of the same rows.
+    # All folds get one common base, because each fold's model was trained on most of the same rows.
     common = centre[np.unique(index)].mean() if len(index) > 0 else 0.0
     return np.asarray(expit(odds - centre[index] + common))
 
@@ -562,8 +570,8 @@ class JointModel:
             by_move[values, of_move] = _by_site_move(self.estimate[row])
             by_model[values, values] = _by_model(move.value)
             move_by_model[of_move, source] = move.by_model
-        # Two uncertainties add up: of the move, which the site's men leave open, and of the model
-        # as far as they have not corrected it. They have moved an intercept that was off back.
+        # Two uncertainties add up: that of the site's changes, and that of the model as far as the
+        # site's men have not corrected it. For example, they correct an intercept that was wrong.
         remaining = by_model + by_move @ move_by_model
         covariance = by_move @ _covariance([move.solution for move in moves]) @ by_move.T
         covariance += remaining @ self.covariance @ remaining.T
@@ -600,7 +608,7 @@ class JointModel:
         }
 
     def _moved(self, shift: float) -> JointModel:
-        """Return the model with a number added to the log-odds of regions and leak."""
+        """Return the model with a number added to the log-odds of regions and of the leak."""
         estimate = self.estimate.copy()
         estimate[:, INTERCEPT] += shift * self.free[:, INTERCEPT]
         estimate[:, LEAK] += shift * self.free[:, LEAK]
@@ -615,7 +623,7 @@ class JointModel:
         """
         judged = np.isfinite(data.belief)
         row = with_readers.astype(int)
-        # Readers' scores of a region that is judged by images meet a weight of 0.
+        # Where a region is judged by images alone, the weight of readers' scores is 0.
         design = _by_row(_region_columns(data, self.centre), row)
         effect = self.effect[row][:, None] * _POINTS
         odds = (design @ self.estimate.ravel())[:, None] + effect
@@ -626,7 +634,7 @@ class JointModel:
         gradient += _by_row(_effect_column((spread * effect).sum(axis=1)), row)
         gradient /= (probability * (1 - probability))[:, None]
 
-        # A man none of whose regions is judged has an empty product, 1.
+        # If no region of a man is judged, the product is empty, which is 1.
         belongs = _belongs(data.man, judged, data.men)
         log_free = belongs @ log_expit(-odds)
         of_man = np.zeros(data.men, dtype=int)
@@ -641,7 +649,7 @@ class JointModel:
         free = np.exp(log_free) * _WEIGHT
         leak = leak_risk @ _WEIGHT
         total = 1 - free.sum(axis=1)
-        # By construction already; this is for the last digit.
+        # This holds by construction; it is repeated for the last digit.
         at_least = np.zeros(data.men)
         np.maximum.at(at_least, data.man[judged], probability[judged])
         at_most = leak + belongs @ np.where(judged, probability, 0.0)
@@ -660,10 +668,10 @@ class JointModel:
         return probability, gradient, total, of_total, leak
 
     def _range(self, value: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Wald range on the logit scale, which contains the value.
+        """Return the range of a value by Wald's method on the logit scale; it contains the value.
 
-        The quantile is Student's, of the effective number of men: a sandwich of few of them is
-        too narrow, the more where one man has many of the regions.
+        The quantile is Student's, with the effective number of men as degrees of freedom. With few
+        men a sandwich covariance is too small, even more so if one man has many of the regions.
         """
         variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient)
         degrees = max(self.taught.effective_men - 1, LEAST_DEGREES)
@@ -675,7 +683,7 @@ class JointModel:
         return low, high
 
     def _lacking(self, data: MenAndRegions, judged: np.ndarray) -> tuple[str, ...]:
-        """Say for each man what the model would use and does not have of him."""
+        """Return for each man a text on the facts that the model would use, but that he lacks."""
         regions = np.bincount(data.man, minlength=data.men)
         unjudged = np.bincount(data.man[~judged], minlength=data.men)
         lacking = []
@@ -693,14 +701,16 @@ class JointModel:
         return tuple(lacking)
 
     def _site_move(self, data: MenAndRegions, row: int) -> _SiteMove:
-        """Fit what a site moves of one set, and how that depends on the set."""
+        """Fit the changes of one set at a site, and their derivatives by the parameters of the
+        set.
+        """
         theta = self.estimate[row]
         free = np.array([True, True, self.has_leak, True])
         problem = self._site_problem(data, row, theta, free)
         solution = _maximised(problem, SITE_MEAN[free], SITE_SD[free] ** -2, SITE_MEAN[free])
         value = np.array([0.0, 1.0, 0.0, 0.0])
         value[free] = solution.value
-        # The site's optimum moves with the model: d value = -H^-1 d(gradient).
+        # The site's optimum changes with the model: d value = -H^-1 d(gradient).
         by_model = np.zeros((4, 10))
         for term in np.flatnonzero(self.free[row]):
             ends = []
@@ -716,7 +726,11 @@ class JointModel:
     def _site_problem(
         self, data: MenAndRegions, row: int, theta: np.ndarray, free: np.ndarray
     ) -> _Problem:
-        """Return the fit of a, c, l and d to a site's men, given a set's parameters."""
+        """Return the optimisation problem of a, c, l and d for a site's men, given the set's
+        parameters.
+
+        The letters are those of :meth:`recalibrated`.
+        """
         has_belief = np.isfinite(data.belief)
         if row == 1:
             has_belief &= np.isfinite(data.readers)
@@ -995,17 +1009,20 @@ def from_dict(content: dict[str, Any]) -> JointModel:
 
 @dataclass(frozen=True)
 class _Solution:
-    """Hold the mode of a posterior and what its covariance is made of."""
+    """Hold the mode of a posterior, and the values from which its covariance is computed."""
 
     value: np.ndarray
     inverse_hessian: np.ndarray
-    scores: np.ndarray  # (m, p), of the likelihood
+    scores: np.ndarray  # (m, p), gradients of the likelihood by man
     precision: np.ndarray  # of the prior
 
 
 @dataclass(frozen=True)
 class _SiteMove:
-    """Hold a, c, l, d of a site for the set ``row``, and their derivatives by the set."""
+    """Hold the changes a, c, l, d of a site for the set ``row``, and their derivatives by the set.
+
+    The letters are those of :meth:`JointModel.recalibrated`.
+    """
 
     row: int
     value: np.ndarray
@@ -1015,9 +1032,9 @@ class _SiteMove:
 
 @dataclass(frozen=True)
 class _Problem:
-    """Hold the data of the likelihood, integrated over the effect that a man's regions share.
+    """Hold the data of the likelihood, which is integrated over a man's shared effect.
 
-    The last parameter is the logarithm of that effect's standard deviation.
+    The last parameter is the logarithm of the standard deviation of this effect.
     """
 
     design: np.ndarray  # (n, p)
@@ -1027,8 +1044,10 @@ class _Problem:
     leak_design: np.ndarray  # (m, p)
     leak_offset: np.ndarray  # (m,)
     log_effect: float  # added to the last parameter
-    free_men: np.ndarray  # (m,) no cancer anywhere, by what is known beyond the regions
-    leaking_men: np.ndarray  # (m,) cancer somewhere, and in no region of known truth
+    # (m,) whether a man is known to be free of cancer, also outside his regions
+    free_men: np.ndarray
+    # (m,) whether a man has cancer, and none of his regions is known to be malignant
+    leaking_men: np.ndarray
 
     @staticmethod
     def of(
@@ -1039,14 +1058,16 @@ class _Problem:
         leak_offset: np.ndarray,
         log_effect: float = 0.0,
     ) -> _Problem:
-        """Return the likelihood of the regions in use; without a leak men's truth is not used."""
+        """Return the problem for the regions in use; without a leak the truth of men is not
+        used.
+        """
         free_men = np.zeros(data.men, dtype=bool)
         leaking_men = np.zeros(data.men, dtype=bool)
         if leak_design is None:
             leak_design = np.zeros((data.men, design.shape[1]))
         else:
             malignant = np.bincount(data.man[data.truth == 1], minlength=data.men) > 0
-            # Cancer may be in a region that nobody judged: then it tells nothing of the leak.
+            # If a region was not judged, the cancer may be in it, and tells nothing about the leak.
             unjudged = np.bincount(data.man[~use & np.isnan(data.truth)], minlength=data.men)
             complete = unjudged == 0
             free_men = complete & (data.truth_of_man == 0)
@@ -1077,26 +1098,27 @@ class _Problem:
     def hessian(self, value: np.ndarray) -> np.ndarray:
         """Return the Hessian of minus the log-likelihood, shape (p, p) (Louis 1982).
 
-        It is the mean of what it were if the men's effects were known, minus the spread of the
-        gradient over what they may be.
+        It is the expectation of the Hessian for known effects of the men, minus the covariance of
+        the gradient under the distribution of these effects.
         """
         nodes = self._at_nodes(value)
         size = self.design.shape[1]
-        # Every man's gradient at every node.
+        # Gradient for every man at every node.
         gradient = self._summed(nodes.slope, nodes.leak_slope, nodes.effect)
         mean = np.einsum("mk,mkp->mp", nodes.posterior, gradient)
         weighted = nodes.posterior[:, :, None] * gradient
         spread = weighted.reshape(-1, size).T @ gradient.reshape(-1, size) - mean.T @ mean
-        # Each region's curvature in its log-odds, and each man's in those of his leak.
+        # Second derivatives by the log-odds of each region and of each man's leak.
         hessian = _outer_sum(self.design, nodes.posterior[self.man] * nodes.curvature, nodes.effect)
         hessian += _outer_sum(
             self.leak_design, nodes.posterior * nodes.leak_curvature, nodes.effect
         )
-        # The effect is the exponential of its parameter, which has a second derivative, too.
+        # The effect is the exponential of its parameter, which adds a second derivative.
         by_effect = self.belongs @ nodes.slope + nodes.leak_slope
         hessian[-1, -1] -= float((nodes.posterior * nodes.effect * by_effect).sum())
         if self.leaking_men.any():
-            # Cancer in any of several places: they are tied at a node as well.
+            # A man's cancer may be in any of several places, which makes these depend on each other
+            # at a node.
             places = np.isnan(self.truth)[:, None] * nodes.risk
             tied = self._summed(places, nodes.leak_risk, nodes.effect)
             times = np.where(self.leaking_men[:, None], nodes.odds * (1 + nodes.odds), 0.0)
@@ -1105,7 +1127,10 @@ class _Problem:
         return np.asarray(hessian - spread)
 
     def _summed(self, slope: np.ndarray, leak_slope: np.ndarray, effect: np.ndarray) -> np.ndarray:
-        """Return sums over a man's places of slope times design, shape (m, nodes, p)."""
+        """Return, for each man and node, the sum of slope times design over regions and leak.
+
+        The shape is (m, nodes, p).
+        """
         size = self.design.shape[1]
         of_regions = slope[:, :, None] * self.design[:, None, :]
         total = self.belongs @ of_regions.reshape(len(slope), -1)
@@ -1123,7 +1148,7 @@ class _Problem:
         unknown = np.isnan(self.truth)[:, None]
         cells = np.where((self.truth == 1)[:, None], log_expit(odds), benign)
         at_nodes = np.log(_WEIGHT) + self.belongs @ np.where(unknown, 0.0, cells)
-        # Derivatives by each region's log-odds, and by those of the leak.
+        # Derivatives by the log-odds of each region and of the leak.
         slope = np.where(unknown, 0.0, (self.truth == 1)[:, None] - risk)
         curvature = np.where(unknown, 0.0, risk * (1 - risk))
         leak_risk = np.zeros_like(at_nodes)
@@ -1158,22 +1183,26 @@ class _Problem:
 
 @dataclass(frozen=True)
 class _AtNodes:
-    """Hold a marginal likelihood's pieces: of men (m,), or of men and regions at every node."""
+    """Hold the terms of the marginal likelihood: by man, (m,), or by man or region at every
+    node.
+    """
 
     likelihood: np.ndarray  # (m,), its logarithm
-    posterior: np.ndarray  # (m, nodes) of the man's effect
+    posterior: np.ndarray  # (m, nodes), posterior weight of each node of the man's effect
     effect: np.ndarray  # (nodes,)
     risk: np.ndarray  # (n, nodes)
     slope: np.ndarray  # (n, nodes), first derivative by the region's log-odds
-    curvature: np.ndarray  # (n, nodes), minus the second, but for what ties places
+    # (n, nodes), minus the second derivative, without the terms of several possible places
+    curvature: np.ndarray
     leak_risk: np.ndarray  # (m, nodes)
     leak_slope: np.ndarray  # (m, nodes)
     leak_curvature: np.ndarray  # (m, nodes)
-    odds: np.ndarray  # (m, nodes), of no cancer anywhere, of men whose cancer is somewhere
+    # (m, nodes), odds of no cancer anywhere, for men who have cancer in an unknown place
+    odds: np.ndarray
 
 
 def _outer_sum(design: np.ndarray, weight: np.ndarray, effect: np.ndarray) -> np.ndarray:
-    """Return the sum over rows and nodes of weight times the outer square of design and effect."""
+    """Return the sum over rows and nodes of weight times the outer product of (design, effect)."""
     total = design.T @ (design * weight.sum(axis=1)[:, None])
     crossed = design.T @ (weight @ effect)
     total[:, -1] += crossed
@@ -1185,7 +1214,7 @@ def _outer_sum(design: np.ndarray, weight: np.ndarray, effect: np.ndarray) -> np
 def _maximised(
     problem: _Problem, mean: np.ndarray, precision: np.ndarray, start: np.ndarray
 ) -> _Solution:
-    """Return the posterior's mode by Newton steps, halved where the posterior would fall."""
+    """Return the mode of the posterior, by Newton steps that are halved where it would decrease."""
 
     def loss(value: np.ndarray) -> tuple[float, np.ndarray]:
         of_men, gradients = problem.scores(value)
@@ -1198,7 +1227,7 @@ def _maximised(
     for _ in range(100):
         hessian = _convex(problem.hessian(value) + np.diag(precision))
         step = np.linalg.solve(hessian, gradient)
-        # A long first step would leave where the quadratic holds.
+        # A long first step would leave the range in which the quadratic approximation holds.
         step *= min(1.0, 2.0 / float(np.abs(step).max(initial=1e-300)))
         length = 1.0
         near, near_gradient = loss(value - step)
@@ -1218,14 +1247,16 @@ def _maximised(
 
 
 def _convex(hessian: np.ndarray) -> np.ndarray:
-    """Return a Hessian made positive definite: far from a mode it need not be."""
+    """Return a Hessian made positive definite, which it need not be far from a mode."""
     values, vectors = np.linalg.eigh((hessian + hessian.T) / 2)
     values = np.maximum(np.abs(values), 1e-3)
     return np.asarray((vectors * values) @ vectors.T)
 
 
 def _fit(data: MenAndRegions, near: JointModel | None) -> JointModel:
-    """Fit both sets, starting at a model that is near, or at the priors."""
+    """Fit both sets, starting at the parameters of the model ``near``, or else at the priors'
+    means.
+    """
     judged = np.isfinite(data.belief)
     taught = _taught(data)
     if taught.regions == 0:
@@ -1277,17 +1308,18 @@ def _fit(data: MenAndRegions, near: JointModel | None) -> JointModel:
 
 
 def _covariance(solutions: list[_Solution]) -> np.ndarray:
-    """Return the covariance of several modes after each other, clustered by man.
+    """Return the joint covariance of several modes, clustered by man.
 
-    The meat of the sandwich is the sum of the men's squared scores, and the precision of the
-    priors, which are observations, too: of a right model it is then the Hessian itself.
+    It is a sandwich. Its middle term is the sum of the men's squared gradients and of the precision
+    of the priors, which count as observations. If the model is right, this sum is the Hessian
+    itself.
     """
     influences = []
     for solution in solutions:
         influences.append(solution.scores @ solution.inverse_hessian)
     influence = np.hstack(influences)
     men = int(np.count_nonzero(influence.any(axis=1)))
-    # With few men their mean score takes one of them away.
+    # Correction for few men, as in a sample variance.
     covariance = influence.T @ influence * (men / max(men - 1, 1))
     begin = 0
     for solution in solutions:
@@ -1299,7 +1331,7 @@ def _covariance(solutions: list[_Solution]) -> np.ndarray:
 
 
 def _widened(solution: _Solution, free: np.ndarray) -> _Solution:
-    """Return a solution with zeros for the parameters that were not free."""
+    """Return a solution with zeros added for the parameters that were not fitted."""
     value = np.zeros(len(free))
     value[free] = solution.value
     inverse = np.zeros((len(free), len(free)))
@@ -1312,7 +1344,7 @@ def _widened(solution: _Solution, free: np.ndarray) -> _Solution:
 
 
 def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
-    """Return a set's parameters after a site's a, c, l and d."""
+    """Return the parameters of a set after the changes a, c, l and d of a site."""
     intercept, slope, leak, effect = move
     moved = theta * slope
     moved[INTERCEPT] += intercept
@@ -1323,7 +1355,7 @@ def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
 
 
 def _by_site_move(theta: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's moved parameters by a, c, l and d, shape (10, 4)."""
+    """Return the derivatives of a set's changed parameters by a, c, l and d, shape (10, 4)."""
     jacobian = np.zeros((len(theta), 4))
     jacobian[:, 1] = theta
     jacobian[[LEAK, LEAK_DENSITY, EFFECT], 1] = 0.0
@@ -1334,19 +1366,21 @@ def _by_site_move(theta: np.ndarray) -> np.ndarray:
 
 
 def _by_model(move: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's moved parameters by those before, shape (10, 10)."""
+    """Return the derivatives of a set's changed parameters by those before, shape (10, 10)."""
     diagonal = np.full(len(TERMS), move[1])
     diagonal[[LEAK, LEAK_DENSITY, EFFECT]] = 1.0
     return np.diag(diagonal)
 
 
 def _region_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
-    """Return the factor of each parameter in a region's log-odds, shape (n, 10); no NaN."""
+    """Return the columns that the parameters multiply in a region's log-odds, shape (n, 10), no
+    NaN.
+    """
     columns = np.zeros((len(data.belief), len(TERMS)))
     columns[:, INTERCEPT] = 1.0
     columns[:, BELIEF] = np.nan_to_num(logit(np.clip(data.belief, CLIP, 1 - CLIP)))
     columns[:, READERS] = np.nan_to_num(data.readers)
-    # Unknown is the mean man, moved by what not knowing meant among the training men.
+    # An unknown value is replaced by the mean, and a column for "unknown" has its own parameter.
     columns[:, DENSITY] = np.nan_to_num(data.density - centre[0])[data.man]
     columns[:, AGE] = np.nan_to_num(data.age - centre[1])[data.man]
     columns[:, NO_DENSITY] = np.isnan(data.density)[data.man]
@@ -1355,7 +1389,9 @@ def _region_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
-    """Return the factor of each parameter in the leak's log-odds, shape (m, 10); no NaN."""
+    """Return the columns that the parameters multiply in the leak's log-odds, shape (m, 10), no
+    NaN.
+    """
     columns = np.zeros((data.men, len(TERMS)))
     columns[:, LEAK] = 1.0
     columns[:, LEAK_DENSITY] = np.nan_to_num(data.density - centre[0])
@@ -1363,36 +1399,38 @@ def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Return columns of one set as columns of both, zero where the other one is meant."""
+    """Return columns for both sets together, with zeros for the set that is not used in a row."""
     return np.hstack([columns * (row == 0)[:, None], columns * (row == 1)[:, None]])
 
 
 def _effect_column(values: np.ndarray) -> np.ndarray:
-    """Return columns of one set that are zero but for that of the effect."""
+    """Return the columns of one set, all 0 except that of the effect."""
     columns = np.zeros((len(values), len(TERMS)))
     columns[:, EFFECT] = values
     return columns
 
 
 def _belongs(man: np.ndarray, use: np.ndarray, men: int) -> sparse.csr_array:
-    """Return the matrix, shape (men, n), that sums a value of the regions in use by man."""
+    """Return the matrix, shape (men, n), that sums values of the regions in use by man."""
     regions = np.flatnonzero(use)
     ones = np.ones(len(regions))
     return sparse.csr_array((ones, (man[regions], regions)), shape=(men, len(man)))
 
 
 def _informative_men(data: MenAndRegions) -> np.ndarray:
-    """Return which men teach anything: by a region with belief and truth, or by their own."""
+    """Return which men the model can learn from: by a region with belief and truth, or a truth of
+    men.
+    """
     taught = np.isfinite(data.truth) & np.isfinite(data.belief)
     by_region = np.bincount(data.man[taught], minlength=data.men) > 0
     return np.asarray(by_region | np.isfinite(data.truth_of_man))
 
 
 def _taught(data: MenAndRegions) -> Taught:
-    """Count the men and regions that teach a model."""
+    """Count the men and regions that the model learns from."""
     has_both = np.isfinite(data.truth) & np.isfinite(data.belief)
     counts = np.bincount(data.man[has_both], minlength=data.men).astype(float)
-    # Men without a region teach, where they do, by themselves.
+    # A man without such a region counts as one region, if his own truth is known.
     counts[(counts == 0) & np.isfinite(data.truth_of_man)] = 1.0
     return Taught(
         int(_informative_men(data).sum()),
@@ -1405,7 +1443,9 @@ def _taught(data: MenAndRegions) -> Taught:
 
 
 def _notes(data: MenAndRegions, taught: Taught) -> tuple[str, ...]:
-    """Name the facts that a training lacks, for readers of its numbers."""
+    """Return sentences on the facts that the training lacked, for those who use the
+    probabilities.
+    """
     notes = []
     if taught.men < LEAST_SITE_MEN:
         notes.append(f"histology of {taught.men} men: the priors carry much of the model")
@@ -1426,7 +1466,7 @@ def _notes(data: MenAndRegions, taught: Taught) -> tuple[str, ...]:
 def _column(
     name: str, values: ArrayLike | None, size: int, limits: tuple[float, float] | None = None
 ) -> np.ndarray:
-    """Return one column as floats, NaN where nothing is given, or refuse it."""
+    """Return a column as floats, NaN where it is not given; raise an error for invalid values."""
     if values is None:
         return np.full(size, np.nan)
     column = np.asarray(values, dtype=float)
@@ -1444,7 +1484,7 @@ def _column(
 
 
 def _mean(values: np.ndarray, nothing: float = 0.0) -> float:
-    """Return the mean of what is known."""
+    """Return the mean of the values that are not NaN; ``nothing`` where there are none."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) > 0 else nothing
 

@@ -1,7 +1,7 @@
-"""The one logistic regression of the project, with a normal prior or without.
+"""Fit logistic regressions, with a normal prior or without.
 
-Calibration, Platt's sigmoid, the readers' weights and what a reader adds to the tool are fits of
-it.
+All others use this one: calibration, Platt's sigmoid, weights of readers, and the combination of a
+reader with the tool.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from scipy.special import expit
 
-# Below this share of its diagonal's product a determinant of 2 x 2 is rounding.
+# A 2 x 2 determinant below this share of the product of its diagonal is only rounding.
 _SINGULAR = 1e-10
 _HALVINGS = 27
 
@@ -57,7 +57,8 @@ def fit_logistic(
     beta = np.tile(np.where(prior > 0, centre, 0.0), (len(times), 1))
 
     def loss(b: np.ndarray, z: np.ndarray, w: np.ndarray) -> np.ndarray:
-        softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))  # a sixth of logaddexp's time
+        # takes a sixth of the time of logaddexp
+        softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
         return _sum(w, softplus - y * z) + _sum(prior, (b - centre) ** 2) / 2
 
     going = np.arange(len(times))
@@ -71,7 +72,8 @@ def fit_logistic(
         curved = design.T * (w * (fitted * (1 - fitted)))[:, None, :]
         step = _newton_steps(curved @ design + np.diag(prior), gradient)
         more = _sum(gradient, step) / 2 > 1e-12 * np.maximum(1.0, np.abs(current))
-        beta[going] = b - step  # the last step is a whole one: it squares an error that is tiny
+        # the last step is made in full: near the optimum it squares the error
+        beta[going] = b - step
         if not more.any():
             break
         going = going[more]
@@ -90,7 +92,7 @@ def _halved(
     start: tuple[np.ndarray, np.ndarray],
     step: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return b, z and loss after a step, which is halved where the loss would rise."""
+    """Return b, z and the loss after a step, which is halved as long as the loss would rise."""
     length = np.ones((len(current), 1))
     for _ in range(_HALVINGS):
         b, z = (before - length * turn for before, turn in zip(start, step, strict=True))
@@ -107,14 +109,14 @@ def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _newton_steps(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Return the solutions, shape (draws, k); the shortest where a Hessian is singular."""
+    """Return the solutions of the Newton equations, shape (draws, k); the shortest if singular."""
     k = gradient.shape[1]
     step = np.empty_like(gradient)
     is_solved = np.zeros(len(gradient), dtype=bool)
     if k == 1:
         is_solved = hessian[:, 0, 0] > 0
         step[is_solved] = gradient[is_solved] / hessian[is_solved, 0]
-    elif k == 2:  # by hand: resamples ask for thousands
+    elif k == 2:  # solved by formula, because resampling needs thousands of them
         a = hessian[:, 0, 0]
         b = hessian[:, 0, 1]
         d = hessian[:, 1, 1]

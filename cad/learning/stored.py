@@ -1,9 +1,10 @@
-"""What a stored estimator must hold: declared by its class, and proved before anybody asks it.
+"""Check stored estimators: each class declares its attributes, and they are checked before use.
 
-A bundle's hashes prove that its files did not change, not that they hold a model: whoever changes
-an array can write the hashes anew. So each class declares its fitted attributes in ``stored``:
-their kinds, their shapes in letters that mean the same length everywhere in the object, and their
-ranges. Compiled code then reads no place outside its arrays, and every loop ends.
+The hashes of a bundle prove that its files did not change. They do not prove that the files contain
+a valid model, because whoever changes an array can write new hashes. So each class declares its
+fitted attributes in ``stored``: kinds, shapes and ranges. Shapes are given by letters; a letter is
+the same length everywhere in an object. After the check, compiled code reads nothing outside its
+arrays, and all loops end.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import numpy as np
 from cad.base.errors import CadError
 
 COLUMNS = "d"
-"""The length that is the estimator's number of features, ``n_features_in_``."""
+"""Letter for the length that is the number of features, ``n_features_in_``."""
 SMALLEST = float(np.finfo(float).tiny)
-"""Of a number that something is divided by."""
+"""Least value of a number that is used as a divisor."""
 _MOST_COLUMNS = 1_000_000
 _MOST_DEEP = 20
 
@@ -129,7 +130,7 @@ def words(*shape: int | str) -> Numbers:
 
 
 def declared_by(cls: type) -> Declared | None:
-    """Return the declarations in ``stored`` of a class and its bases; None where there are none.
+    """Return what a class and its bases declare in ``stored``; None where nothing is declared.
 
     Parameters
     ----------
@@ -192,7 +193,7 @@ def check_declared(
             _check_plain(f"{name}.{key}", attributes[key], 0)
         if key in attributes and isinstance(rule, Numbers):
             _check_shape(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
-    # Once all lengths are known.
+    # Shapes are checked only when all lengths are known.
     for key, rule in declared.items():
         if key in attributes and isinstance(rule, Numbers):
             _check_values(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
@@ -201,7 +202,7 @@ def check_declared(
 
 def _check_shape(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str, int]) -> None:
     wide = rule.bits and array.dtype.itemsize * 8 != rule.bits
-    # Compiled code is made for the machine's own order of bytes.
+    # Compiled code needs the byte order of the machine.
     if array.dtype.kind not in rule.kind or wide or not array.dtype.isnative:
         raise CadError(f"{where} holds {array.dtype}, declared are {_kinds(rule)}")
     if array.ndim != len(rule.shape):
@@ -261,10 +262,11 @@ def _shape(rule: Numbers) -> str:
 def check_trees(
     roots: np.ndarray, left: np.ndarray, right: np.ndarray, name: str = "the trees"
 ) -> None:
-    """Prove that a walk from every root ends at a leaf, inside the arrays.
+    """Check that every walk through trees ends at a leaf and stays inside the arrays.
 
-    A node's children stand behind it, so that a walk only goes forward; a leaf names itself twice.
-    Together with indices below the number of nodes this bounds every read.
+    Both next nodes of an inner node come after it, so that a walk only goes forward. Both next
+    nodes of a leaf are the leaf itself. With node numbers below the number of nodes, no read is out
+    of bounds.
 
     Parameters
     ----------

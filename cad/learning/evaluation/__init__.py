@@ -1,4 +1,6 @@
-"""Measures, leave-one-patient-out, intervals and tests, readers, decisions."""
+"""Provide measures, folds of whole patients, intervals, tests, and what readers and decisions
+do.
+"""
 
 from cad.learning.evaluation.folds.crossval import OutOfFold, out_of_fold
 from cad.learning.evaluation.measures.scorers import kl, soft_brier, soft_log_loss

@@ -1,4 +1,4 @@
-"""Everything a run says about its own predictions: what becomes ``metrics.json``."""
+"""Measure the predictions of a run: the content of ``metrics.json``."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ class _Known:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> _Known:
-        """Take them from a frame's columns."""
+        """Take the values from the columns of a frame."""
         return cls(
             frame["truth"].to_numpy(dtype=float),
             frame["p"].to_numpy(dtype=float),
@@ -374,17 +374,18 @@ _CENTRED = "centred"
 
 @dataclass(frozen=True)
 class _Score:
-    """Hold one number of every region, and what regions of different folds are ranked by."""
+    """Hold one number per region, and the values that rank regions of different folds."""
 
     value: np.ndarray
     centred: np.ndarray | None
 
     @classmethod
     def of(cls, frame: pd.DataFrame, name: str) -> _Score:
-        """Take one of the three numbers from a frame; the probability where it has no other."""
+        """Take one of three numbers from a frame; the probability where the frame lacks it."""
         column = name if name in frame else "probability"
         value = frame[column].to_numpy(dtype=float)
-        # Discrimination can be measured on any score; what needs a probability is left out.
+        # Discrimination can be measured on any score, so a decision value is used; measures of a
+        # probability are then left out.
         if np.isnan(value).all() and "decision_value" in frame:
             value = frame["decision_value"].to_numpy(dtype=float)
         centred = _CENTRED
@@ -396,7 +397,7 @@ class _Score:
 
     @property
     def ranking(self) -> np.ndarray:
-        """Return the values that rank regions, NaN where there is no number."""
+        """Return the values that rank regions; NaN where there is none."""
         if self.centred is None:
             return self.value
         return np.where(np.isfinite(self.value), self.centred, np.nan)
@@ -405,13 +406,15 @@ class _Score:
     def on_common_base(self) -> np.ndarray:
         """Return the probability on the scale of a model that leaves nobody out.
 
-        The models for new cases are fitted to these.
+        Models for new cases are fitted to these values.
         """
         return self.value if self.centred is None else np.asarray(expit(self.ranking))
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return a dataclass's fields, not copied and not turned into dicts."""
+    """Return a dataclass's fields by name; unlike ``asdict``, without copying or converting
+    them.
+    """
     return dict(vars(value))
 
 
@@ -423,7 +426,9 @@ def _tool(
     given: Given | None,
     resampling: dict[str, int],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the measures that need a probability: readers with the tool, and their ceiling."""
+    """Return the measures that need a probability: readers with the tool, and the readers'
+    ceiling.
+    """
     measures: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     measures["assisted_note"] = "no readers" if wide is None else ""
     if not is_probability(images.value[np.isfinite(images.value)]):
@@ -465,12 +470,16 @@ def _sizes(columns: _Known, score: np.ndarray) -> Sizes:
 def _conformal(
     columns: _Known, ranking: np.ndarray, given: Given | None
 ) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
-    """Measure the sets where both classes are known; return the p-values, NaN elsewhere, too."""
+    """Measure conformal sets where both classes are known, and return p-values.
+
+    The measures are None, and the p-values NaN, where they are not.
+    """
     truths = columns.truth[np.isfinite(columns.truth) & np.isfinite(ranking)]
     if not ((truths == 1).any() and (truths == 0).any()):
         return None, (np.full(len(ranking), np.nan), np.full(len(ranking), np.nan))
     if given is None:
-        # A validation calibrates on its other patients; a prediction brings its training's.
+        # A validation calibrates on its other patients; a prediction uses the p-values of its
+        # models.
         p_values = leave_patient_out_p_values(columns.truth, ranking, columns.patients)
     else:
         p_values = given.p_benign, given.p_malignant

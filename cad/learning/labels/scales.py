@@ -1,4 +1,6 @@
-"""Define readers' scales: their possible scores, and the probability of malignancy of each score."""
+"""Define readers' scales: their possible scores, and the probability of malignancy of each
+score.
+"""
 
 import difflib
 from collections.abc import Mapping

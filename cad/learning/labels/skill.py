@@ -154,7 +154,9 @@ def _others(grades: Array, reader: int) -> Array:
 
 
 def _share(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]:
-    """Return the share of hits with its 95 % interval (Student's t on the logit scale, by patient)."""
+    """Return the share of hits with its 95 % interval (Student's t on the logit scale, by
+    patient).
+    """
     n = len(hits)
     if n == 0:
         return {name: np.nan, f"{name}_lower": np.nan, f"{name}_upper": np.nan}

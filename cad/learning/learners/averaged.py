@@ -480,7 +480,9 @@ class AveragedProbabilisticSVC(KernelMachine):
     def _weigh(
         self, task: _Task, points: list[Point], owner: NDArray[Any]
     ) -> tuple[Array, Array, Array]:
-        """Return weight and mean cross-entropy of every setting, and the log-odds of their average."""
+        """Return weight and mean cross-entropy of every setting, and the log-odds of their
+        average.
+        """
         patient = np.unique(owner, return_inverse=True)[1]
         n_patients = int(patient.max()) + 1
         if n_patients < 2:

@@ -716,7 +716,9 @@ class _Coordinator:
         self.rounds: list[FederatedRound] = []
 
     def run(self, tol: float) -> str:
-        """Make steps until the gap is within ``tol``; return the reason if a site refuses, else ""."""
+        """Make steps until the gap is within ``tol``; return the reason if a site refuses, else
+        "".
+        """
         best_gap = np.inf
         best_x = self.x
         length = 0.0
@@ -804,7 +806,9 @@ class _Coordinator:
         return length
 
     def _longest(self, blocked: NDArray[np.float64], dx: Array, d_price: float) -> float:
-        """Return the longest of :data:`LENGTHS` that no row and not the scale forbids; 0 if none."""
+        """Return the longest of :data:`LENGTHS` that no row and not the scale forbids; 0 if
+        none.
+        """
         free = blocked == 0
         if self.learned:
             worst = max(-dx[-1] / self.x[-1], -d_price / self.price)

@@ -364,7 +364,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
     def _accept(
         self, solution: Solution, labels: SoftLabels, weight: Array, scale: float | None
     ) -> float:
-        """Return s of a solution; warn if it missed its tolerance, raise an error if s collapsed."""
+        """Return s of a solution; warn if it missed its tolerance, raise an error if s
+        collapsed.
+        """
         base.warn_unless_converged(solution, type(self).__name__)
         s = float(solution.u[1]) if scale is None else float(scale)
         # Only a learned scale can collapse, so a given one is replaced by infinity in this check.
@@ -458,7 +460,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
 
 
 def _warn_unscaled(rows: Array, names: Any) -> None:
-    """Warn where one feature's standard deviation is so large that kernels ignore another feature."""
+    """Warn where one feature's standard deviation is so large that kernels ignore another
+    feature.
+    """
     spread = rows.std(axis=0)
     # A constant column has a standard deviation of rounding size, which does not count.
     varying = np.flatnonzero(spread > 1e-12 * np.abs(rows).max(axis=0))
@@ -543,7 +547,9 @@ def margin_scale(precision: float) -> float:
 
 
 def _rank(C: Any) -> float:
-    """Return the sort key of a cost; one that is no number gets a key, and its own fit refuses it."""
+    """Return the sort key of a cost; one that is no number gets a key, and its own fit refuses
+    it.
+    """
     return float(C) if isinstance(C, (int, float, np.number)) else np.inf
 
 

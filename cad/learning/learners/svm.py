@@ -108,7 +108,9 @@ class _PlattMachine(base.PointwiseMachine):
         return self
 
     def _out_of_fold(self, X: Array, p: Array, weight: Array, groups: ArrayLike | None) -> Array:
-        """Return the decision value of every sample by a machine that was not trained on its group."""
+        """Return the decision value of every sample by a machine that was not trained on its
+        group.
+        """
         hard = (p > 0.5).astype(int)
         kind = StratifiedKFold if groups is None else StratifiedGroupKFold
         splitter = kind(self.calibration_folds)

@@ -1,1 +1,1 @@
-"""Decisions: thresholds, costs, rejects, patients."""
+"""Provide decisions from probabilities: thresholds, costs, referring, and decisions on patients."""

@@ -1,10 +1,11 @@
-"""Class-conditional conformal p-values, calibrated by patient.
+"""Compute conformal p-values of each class, calibrated by patient.
 
-Libraries (crepes, MAPIE) make classes conditional but take every calibration point as exchangeable
-with the new one; ROIs of one patient are not. Here patients are exchangeable: each calibration
-patient that has ROIs of the class counts once, shared equally among those ROIs (hierarchical
-conformal prediction; Dunn, Wasserman & Ramdas 2023, Lee, Barber & Willett 2023). The promise: for
-a ROI drawn at random from those of its class in a new patient, P(p-value <= a) <= a.
+Libraries (crepes, MAPIE) condition on the class as well. But they assume that every calibration
+region is exchangeable with the new one, which regions of one patient are not. Here patients are
+exchangeable. Each calibration patient with regions of the class counts once, shared equally among
+these regions (hierarchical conformal prediction; Dunn, Wasserman & Ramdas 2023, Lee, Barber &
+Willett 2023). For a region drawn at random from those of its class in a new patient, this
+guarantees P(p-value <= a) <= a.
 """
 
 from dataclasses import dataclass
@@ -39,8 +40,8 @@ def conformal_p_values(
     label : {0, 1}
         The class whose p-values are computed.
     of : array, shape (m,), optional
-        Patients of the new regions, where these are calibration regions too: a patient's regions
-        are then calibrated on the other patients only.
+        Patients of the new regions, if the new regions are themselves calibration regions. Then
+        each region is calibrated on the other patients only.
 
     Returns
     -------
@@ -63,7 +64,7 @@ def conformal_p_values(
     s = np.asarray(score, float)
     g = np.asarray(groups)
     calibrating = (y == label) & np.isfinite(s)
-    # Atypical of malignant is a low score, of benign a high one.
+    # A low score is atypical of malignant, a high one of benign.
     sign = 1.0 if label == 1 else -1.0
     typical = sign * s[calibrating]
     new = sign * np.asarray(new_score, dtype=float)
@@ -73,23 +74,25 @@ def conformal_p_values(
     equal = own_size = np.zeros(len(new), int)
     if of is not None:
         equal, own_size = _equal_in_patient(typical, g[calibrating], new, np.asarray(of))
-    # Counts are whole and divided once per size: 1/size added ROI by ROI rounds past 1.
+    # Regions are counted in whole numbers for each patient size, and divided once: adding 1/size
+    # for each region could round to more than 1.
     below = sum(
         (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - equal * (own_size == n)) / n
         for n in np.unique(size)
     )
-    # The 1 is the new patient, who is exchangeable with those of the calibration.
+    # The added 1 is the new patient, who is exchangeable with the calibration patients.
     return np.where(np.isnan(new), np.nan, (1 + below) / (1 + len(size) - (own_size > 0)))
 
 
 def _equal_in_patient(
     typical: np.ndarray, groups: np.ndarray, new: np.ndarray, of: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many ROIs of each new ROI's patient look no more typical, and how many there are.
+    """Count, within each new region's patient, the calibration regions that look no more typical.
 
-    They are ranked patient after patient, so that one search counts within each.
+    Return these numbers, and the numbers of calibration regions of these patients. All scores are
+    ranked patient after patient, so that one search counts within each.
     """
-    # Whole ranks: patient * n + rank orders patients first without losing a digit of a score.
+    # Ranks are integers: patient * n + rank orders by patient first and loses no digit of a score.
     rank = np.unique(np.r_[typical, new], return_inverse=True)[1]
     code = np.unique(np.r_[groups, of], return_inverse=True)[1] * len(rank)
     n = len(typical)

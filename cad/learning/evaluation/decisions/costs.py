@@ -1,4 +1,4 @@
-"""What a run decided, and what its decisions and referrals cost."""
+"""Measure the decisions of a run, and what its errors and referrals cost."""
 
 from dataclasses import dataclass
 
@@ -168,11 +168,14 @@ def measure_decisions(
 def _predictive_value(
     word: str, label: int, words: np.ndarray, truth: np.ndarray, patients: np.ndarray
 ) -> Interval | None:
-    """Return the share of one decision's regions that histology confirms; None without any."""
+    """Return the share of regions with decision ``word`` that histology confirms; None without
+    any.
+    """
     called = words == word
     if not called.any():
         return None
-    # Of all known regions and not of this decision's: a few of them would estimate it badly.
+    # The design effect is estimated from all regions with histology: those with this decision alone
+    # may be too few.
     effect = share_design_effect(truth, patients)
     return clustered_share(truth[called] == label, patients[called], design_effect=effect)
 

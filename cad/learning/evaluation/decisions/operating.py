@@ -1,14 +1,17 @@
-"""Thresholds with an aim, promise first: as many regions as a predictive value can be promised for.
+"""Choose thresholds for which a predictive value can be promised, for as many regions as possible.
 
-"Benign below the largest threshold for which a negative predictive value of .95 can be promised",
-and likewise for malignant (docs/methods.md 8). The regions are taken in twenty equal shares, the
-safest first. For each share the one-sided lower 95 % bound of its predictive value, clustered by
-patient, is held against the aim; the first share that fails ends the sequence (learn then test:
-Angelopoulos, Bates, Candes, Jordan & Lei 2021). So a predictive value below the aim is promised in
-at most 5 % of cohorts, however many shares were looked at. The sequence begins at the first share
-whose bound could reach the aim with one error in it (with none, where no share is as large), which
-depends on numbers of regions and not on which of them are malignant. Where it fails at once nothing
-is decided, and the result says how many decisions without an error it would have taken.
+Benign is below the largest threshold for which a negative predictive value of, say, .95 can be
+promised; malignant likewise (docs/methods.md 8). The regions are ordered, those decided most surely
+first, and divided into twenty equal shares. Share by share, the one-sided lower 95 % bound of the
+predictive value of all regions so far is compared with the aim. The bound treats patients as
+clusters. The first share that fails ends the sequence (learn then test: Angelopoulos, Bates,
+Candes, Jordan & Lei 2021). So in at most 5 % of cohorts a value is promised that does not hold,
+however many shares were tested.
+
+The sequence begins at the first share whose bound could reach the aim with one error in it (or with
+none, if no share is large enough). This depends on the numbers of regions, but not on which of them
+are malignant. If the first test fails, nothing is decided, and the result says how many decisions
+without an error would have been needed.
 """
 
 from dataclasses import asdict, dataclass
@@ -32,11 +35,13 @@ from cad.learning.logistic import fit_logistic
 
 COSTS_INSTEAD = "thresholds are those of the costs, not of the aim"
 SHARES = 20
-"""Equal shares of the regions, in which the sequence goes on."""
+"""Number of equal shares into which the regions are divided."""
 ERRORS_AT_START = 1
-"""The sequence begins where this many errors could still be borne."""
+"""The tests begin at the first share that could still pass with this many errors."""
 INTERCEPT_SD, SLOPE_SD = 1.5, 0.35
-"""Prior of the calibration whose residuals say how alike the regions of one patient are."""
+"""Standard deviations of the prior of a calibration, whose residuals show how alike the regions of
+one patient are.
+"""
 
 
 @dataclass(frozen=True)
@@ -205,7 +210,8 @@ def choose_operating_point(
     if settings.aim_ppv is not None:
         promised[1] = promised_cut(y, 1 - p, group, settings.aim_ppv)
         upper = 1 - promised[1].cut
-    # Sides that overlap leave nobody to refer, and a region may not be called both.
+    # If both decisions are promised for the same regions, no region is referred, and these are
+    # benign.
     upper = max(lower, upper)
     decided = decide(p, lower, upper)
     effect = share_design_effect(y, group)
@@ -266,7 +272,8 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
     correct = right[order]
     group = groups[order]
     n = len(value)
-    # How alike one patient's regions are is asked of all of them: the safest hold few errors.
+    # The correlation within patients is estimated from all regions, because the most certain ones
+    # contain few errors.
     correlation = _correlation(1 - correct, value, group)
     needed = int(np.ceil(np.log(1 - LEVEL) / np.log(aim) * _effect(group, correlation) - 1e-9))
     sizes = _sizes(value)
@@ -291,7 +298,8 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
         return Promised(0.0, bound, needed, note)
     cut = 1.0
     if size < n:
-        # Between the two values: on either of them rounding would decide for the next patient.
+        # The cut lies halfway between two values: at one of them, rounding would decide for a new
+        # patient.
         cut = float((value[size - 1] + value[size]) / 2)
     return Promised(cut, bound, needed, "")
 
@@ -330,7 +338,9 @@ def choose_thresholds(
 
 
 def _sizes(value: np.ndarray) -> np.ndarray:
-    """Return how many of the sorted rows each share holds; equal values stay together."""
+    """Return how many of the sorted regions each share has; regions of equal value stay
+    together.
+    """
     n = len(value)
     whole = np.flatnonzero(np.append(np.diff(value) > 0, True)) + 1
     targets = np.ceil(n * np.arange(1, SHARES + 1) / SHARES).astype(int)
@@ -338,7 +348,9 @@ def _sizes(value: np.ndarray) -> np.ndarray:
 
 
 def _start(sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float) -> int:
-    """Return the place of the first share that could pass; their number where none could."""
+    """Return the number of the first share that could pass its test; that of all shares if none
+    could.
+    """
     for errors in reversed(range(ERRORS_AT_START + 1)):
         for place, size in enumerate(sizes):
             correct = np.ones(size)
@@ -349,28 +361,31 @@ def _start(sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float)
 
 
 def _bound(correct: np.ndarray, group: np.ndarray, correlation: float) -> float:
-    """Return the one-sided lower bound of the share that is correct."""
+    """Return the one-sided lower 95 % bound of the share of correct decisions."""
     if len(correct) == 0:
         return float("nan")
     return share_lower_bound(correct, group, _effect(group, correlation))
 
 
 def _effect(group: np.ndarray, correlation: float) -> float:
-    """Return the design effect of regions of some patients: 1 + (their mean number - 1) times rho.
+    """Return the design effect of regions of some patients: 1 + (n - 1) rho.
 
-    The mean number is as regions see it, sum n_i^2 / sum n_i.
+    n is the mean number of regions per patient, averaged over regions: sum n_i^2 / sum n_i. rho is
+    the correlation of two regions of one patient.
     """
     counts = np.unique(group, return_counts=True)[1].astype(float)
     return float(1 + ((counts @ counts) / counts.sum() - 1) * correlation)
 
 
 def _correlation(truth: np.ndarray, q: np.ndarray, group: np.ndarray) -> float:
-    """Return how alike the outcomes of one patient's regions are, beyond what q says of them.
+    """Return how alike the outcomes of regions of one patient are, beyond what q predicts, in [0,
+    1].
 
-    It is the correlation of the residuals of a calibration of q in pairs of regions of one patient,
-    one standard error above the estimate, since a promise rests on it: once with every pair alike,
-    once with every patient by his number of further regions, so that neither one patient of many
-    regions nor many of two decide alone; the larger of the two, 0 to 1.
+    It is the correlation, over pairs of regions of one patient, of the residuals of a calibration
+    of q. One standard error is added to the estimate, since a promise depends on it. It is computed
+    with two weightings: every pair counts the same, or every patient counts by his number of
+    further regions. Neither one patient with many regions nor many with two then decide alone. The
+    larger value is returned.
     """
     odds = logit(clipped(q))
     design = np.column_stack([np.ones(len(q)), odds])

@@ -1,4 +1,4 @@
-"""The man, not only the region: his truth, and how good the probabilities of men are."""
+"""Measure how good the probabilities of men are, and derive a man's truth from his regions."""
 
 from __future__ import annotations
 

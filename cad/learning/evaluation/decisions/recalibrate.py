@@ -1,4 +1,6 @@
-"""Fit a model's probabilities to a site: intercept and slope with a prior (docs/methods.md 8)."""
+"""Fit a model's probabilities to a site by an intercept and a slope with a prior (docs/methods.md
+8).
+"""
 
 from dataclasses import dataclass
 
@@ -12,10 +14,10 @@ from cad.learning.evaluation.measures.metrics import CLIP
 from cad.learning.logistic import fit_logistic
 
 LEAST = 30
-"""Men with histology below whom nothing is fitted."""
+"""Least number of men with histology; with fewer nothing is fitted."""
 INTERCEPT_SD = 1.0
 SLOPE_SD = 0.35
-"""Of the normal prior around 0 and 1."""
+"""Standard deviation of the normal prior of the slope, whose mean is 1."""
 
 
 @dataclass(frozen=True)

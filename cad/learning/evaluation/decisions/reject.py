@@ -1,4 +1,6 @@
-"""Deciding, or referring to somebody else: error, reject rate, cost ([A14], docs/methods.md 3)."""
+"""Decide, or refer to somebody else: error rate, reject rate and cost ([A14], docs/methods.md
+3).
+"""
 
 from dataclasses import dataclass
 
@@ -24,7 +26,7 @@ class RejectPoint:
         TP / (TP + FN) and TP / (TP + FP) among the decided regions; NaN where the denominator is 0.
     tp, fp, tn, fn, referred_malignant, referred_benign : int
         Numbers of regions: true and false positives, true and false negatives, and the malignant
-        and benign among the referred.
+        and benign regions that are referred.
     """
 
     reject_rate: float
@@ -168,7 +170,8 @@ def reject_curve(
     curve: dict[str, list[float]] = {
         k: [] for k in ("scale", "lower", "upper", *names, "error_reject_ratio")
     }
-    # At the scale where referring no longer lowers the cost, both thresholds are C_n / (C_n + C_p).
+    # The largest scale: referring no longer lowers the cost, and both thresholds are C_n / (C_n +
+    # C_p).
     single = costs.false_positive / (costs.false_positive + costs.false_negative)
     q = np.asarray(probability, dtype=float)
     base = reject_point(truth, (q > single).astype(float), costs)

@@ -1,7 +1,7 @@
-"""Truth where somebody looked: what the regions without histology may hide.
+"""Bound the effect of regions without histology on measures that use histology.
 
-Histology exists for regions that were biopsied or removed. Measures on them say nothing of the
-others, most of which nobody suspected. One bound is easy: count all of them as benign.
+Histology exists for regions that were biopsied or removed. Measures on these regions tell nothing
+about the others, most of which nobody suspected. One bound is simple: count all of them as benign.
 """
 
 from dataclasses import dataclass

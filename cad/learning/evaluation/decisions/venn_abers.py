@@ -1,10 +1,10 @@
-"""Venn-Abers intervals of a probability, calibrated by patient.
+"""Compute Venn-Abers intervals of a probability, calibrated by patient.
 
-Between the two values that isotonic regression gives a score when its own region is added to the
-calibration as benign and as malignant (Vovk & Petej 2014, section 4). There regions are
-exchangeable; here patients are: each calibration patient counts once, shared equally among the
-regions, and so does the new one, whose regions may all err together. Packages (venn-abers) count
-every region for one.
+The new region is added to the calibration regions, once as benign and once as malignant. Isotonic
+regression gives its score a value each time; these are the ends of the interval (Vovk & Petej 2014,
+section 4). There, regions are exchangeable. Here, patients are: each calibration patient counts
+once, shared equally among his regions. The new patient also counts once, as his regions may all err
+together. Packages such as venn-abers count every region once.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike
 from sklearn.isotonic import isotonic_regression
 
 MOST_CHECKED = 1000
-"""Regions whose intervals are checked: a share of so many is known to .03, and time grows with
-the square."""
+"""Most regions whose intervals are checked. A share of so many is known to .03, and the time of the
+check grows with the square of their number.
+"""
 
 
 def venn_abers(
@@ -57,13 +58,14 @@ def venn_abers(
     if not len(y) or np.ptp(y) == 0:
         return ends[0], ends[1]
     _, code, size = np.unique(np.asarray(groups)[has_both], return_inverse=True, return_counts=True)
-    # Isotonic regression sees levels only: ties must have one value.
+    # Isotonic regression needs distinct scores, so regions of equal score are added together.
     levels, level = np.unique(s, return_inverse=True)
     weight, malignant = np.bincount(level, 1 / size[code]), np.bincount(level, y / size[code])
-    # Between two levels every new score has the same ends; one that equals a level joins it.
+    # All new scores between the same two calibration scores have the same interval; a new score
+    # that equals a calibration score is added to it.
     scored = np.isfinite(new)
     place, tied = np.searchsorted(levels, new), np.isin(new, levels)
-    # At most 2 k + 1 places for k levels, however many new scores there are.
+    # k distinct scores make at most 2 k + 1 cases, however many new scores there are.
     for position, tie in sorted({*zip(place[scored].tolist(), tied[scored].tolist(), strict=True)}):
         sums = (weight, malignant) if tie else np.insert([weight, malignant], position, 0.0, axis=1)
         heavier, more = sums
@@ -182,7 +184,7 @@ def check_venn_abers(
     scored = np.isfinite(low) & np.isfinite(q)
     if not scored.any():
         return None
-    # The intervals are shares of a finite calibration: rounding may put an end on the number.
+    # The ends are shares of a finite calibration, so a probability may equal an end up to rounding.
     inside = (q[scored] >= low[scored] - 1e-12) & (q[scored] <= high[scored] + 1e-12)
     share = float(inside.mean())
     width = float((high - low)[scored].mean())

@@ -1,1 +1,1 @@
-"""Folds that keep patients whole: validation, selection, comparison, permutation."""
+"""Make folds that keep patients whole: validation, selection, comparison, permutation."""

@@ -1,7 +1,8 @@
-"""Ask a fitted estimator: the one door of validation, prediction, explanation and maps.
+"""Ask fitted estimators for predictions; validation, prediction, explanations and maps all use
+this.
 
-A learner warns of rows unlike its training rows. Whoever asks through this module has its own words
-for that, with the names of the features, or asks about rows that no patient has.
+A learner warns of rows unlike its training rows. These warnings are switched off here: callers have
+their own warnings, with the names of the features, or ask about rows that belong to no patient.
 """
 
 import warnings
@@ -14,7 +15,7 @@ from cad.learning.learners.base import RangeWarning
 
 
 def positive_probability(estimator: Any, X: Any) -> np.ndarray:
-    """Return a fitted estimator's probability of malignancy of every row; no other number leaves.
+    """Return a fitted estimator's probability of malignancy of every row, checked to be in [0, 1].
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RangeWarning)
         probability = np.asarray(estimator.predict_proba(X), dtype=float)
-    # The last class, as scikit-learn sorts them: the malignant one, or the larger label.
+    # The last class: scikit-learn sorts classes, so it is malignant, or the larger label.
     malignant = probability[:, -1]
     wrong = np.flatnonzero(~((malignant >= 0) & (malignant <= 1)))
     if len(wrong):

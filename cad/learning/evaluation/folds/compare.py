@@ -1,7 +1,8 @@
-"""Are two learners different, on the same patients and the same folds?
+"""Test whether learners differ, on the same patients and the same folds.
 
-The patient is resampled, or swapped, as a whole. DeLong is there for comparison and labelled
-ROI-level; [N14]'s bootstrap sign test is there to reproduce its tables and for nothing else.
+Patients are resampled or exchanged as a whole. DeLong's test is included for comparison, and is
+labelled as being on the level of regions. The bootstrap sign test of [N14] serves only to reproduce
+the tables of that paper.
 """
 
 from collections.abc import Callable, Mapping
@@ -101,7 +102,7 @@ def _on_common_rows(
     centred: Mapping[str, ArrayLike],
     measures: tuple[str, ...],
 ) -> dict[str, Cases]:
-    """Return every learner's cases on the rows that all of them predicted."""
+    """Return, for each learner, the regions that all learners predicted."""
     if len(probabilities) < 2:
         raise CadError("a comparison needs two learners or more")
     unknown = [m for m in measures if m not in MEASURES]
@@ -204,7 +205,7 @@ def paper_sign_test(
 def _compare(
     measure: Measure, names: tuple[str, str], table: dict[str, Cases], resamples: int, seed: int
 ) -> dict[str, Any]:
-    """Return one row of :func:`compare_learners`, but for the corrected p-values."""
+    """Return one row of :func:`compare_learners`, without the corrected p-values."""
     first, second = (table[name] for name in names)
     group = first.patients
     patients = len(np.unique(group))
@@ -244,9 +245,13 @@ def _compare(
 def _permutation_p(
     measure: Measure, first: Cases, second: Cases, permutations: int, seed: int
 ) -> float:
-    """Swap the learners in random patients; exchangeable when they do not differ."""
+    """Return the p-value of exchanging the two learners in random patients.
+
+    If the learners do not differ, exchanging their values changes nothing on average.
+    """
     if measure.needs == "score":
-        # Scores of two learners share no unit, their ranks do (Bandos et al. 2005).
+        # Scores of two learners may have different units, so their ranks are exchanged (Bandos et
+        # al. 2005).
         first = replace(first, score=rankdata(first.ranking), centred=None)
         second = replace(second, score=rankdata(second.ranking), centred=None)
     rng = np.random.default_rng([seed, 1])
@@ -263,7 +268,7 @@ def _permutation_p(
 
 
 def _exchanged(cases: Cases, other: Cases, swap: np.ndarray) -> Cases:
-    """Return the first learner's cases with the scores of the other where ``swap`` says so."""
+    """Return the cases of one learner, with the other's scores where ``swap`` is true."""
     centred = None
     if cases.centred is not None or other.centred is not None:
         centred = np.where(swap, _log_odds(other), _log_odds(cases))
@@ -293,7 +298,8 @@ def _two_sided(draws: np.ndarray) -> float:
 def _stepwise(p: np.ndarray, down: bool) -> np.ndarray:
     finite = np.flatnonzero(np.isfinite(p))
     order = finite[np.argsort(p[finite], kind="stable")]
-    # The k-th smallest of m p-values counts m - k + 1 times; stepping keeps them in order.
+    # The k-th smallest of m p-values is multiplied by m - k + 1; the running maximum (or minimum)
+    # keeps adjusted values in order.
     scaled = p[order] * np.arange(len(order), 0, -1)
     adjusted = np.maximum.accumulate(scaled) if down else np.minimum.accumulate(scaled[::-1])[::-1]
     out = np.full(len(p), np.nan)

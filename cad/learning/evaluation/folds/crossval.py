@@ -1,8 +1,8 @@
-"""Out-of-fold probabilities: everything that is fitted is fitted without the left-out patient.
+"""Compute out-of-fold probabilities: nothing is fitted on the patient who is left out.
 
-Learners are seen through scikit-learn's interface only: an unfitted estimator or pipeline that is
-cloned for every fold. What ``fit`` declares by name is passed on: ``eta`` to learners, ``groups``
-to whatever splits patients inside the fold.
+Learners are used through scikit-learn's interface only: as an unfitted estimator or pipeline, which
+is cloned for every fold. ``eta`` and ``groups`` are passed on to a ``fit`` that has a parameter of
+that name: ``eta`` to learners, ``groups`` to what splits patients inside the fold.
 """
 
 import math
@@ -38,9 +38,10 @@ _UNVALIDATED = (
     "and `cad table train` for a table"
 )
 
-# Seconds of a process before its first piece: scikit-learn and the compiled kernels are loaded.
+# Seconds that a new process needs before its first piece of work, to load scikit-learn and the
+# compiled kernels.
 START_SECONDS = 2.5
-# Seconds that the first piece may take for the same reason, in this process.
+# Seconds that the first piece of work may take longer in this process, for the same reason.
 FIRST_USE_SECONDS = 1.5
 
 
@@ -63,7 +64,8 @@ def each_piece(
         Number of processes, with joblib's meaning: -1 is one for each core.
     """
     waiting = list(pieces)
-    # A cluster's cores, whatever n_jobs says, where joblib's loops are sent to one.
+    # Where joblib's loops are sent to a cluster, this is the number of its cores, whatever n_jobs
+    # is.
     workers = get_active_backend()[0].effective_n_jobs(n_jobs)
     allowed = FIRST_USE_SECONDS
     each = math.inf if get_start_method() else 0.0
@@ -157,14 +159,16 @@ class OutOfFold:
         return np.where(np.isfinite(self.probability), expit(self.centred), np.nan)
 
 
-# A fit on some fold's rows may raise these without costing the other folds.
+# A fit that raises one of these fails its fold, and no other fold.
 FIT_ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError)
 
 Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]
 
 
 class _Table(NamedTuple):
-    """Hold the data of all folds; shapes (n,) beside ``X``, as :func:`out_of_fold` is given it."""
+    """Hold the data of all folds, as :func:`out_of_fold` gets them; all but ``X`` have shape
+    (n,).
+    """
 
     X: Any
     y: np.ndarray
@@ -182,11 +186,11 @@ def _read(
     groups: ArrayLike,
     patients: ArrayLike | None,
 ) -> tuple[_Table, np.ndarray]:
-    """Return the table, and the names of all that is left out in turn, sorted."""
+    """Return the table, and the sorted names of the groups that are left out in turn."""
     labels = np.asarray(y, dtype=float)
     spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
     group = np.asarray(groups).astype(str)
-    # Sorted: results do not depend on the order of the rows in the cohort.
+    # The names are sorted, so that results do not depend on the order of rows in the cohort.
     names = np.unique(group)
     if len(group) != len(labels):
         raise CadError(f"{len(labels)} labels but {len(group)} groups")
@@ -297,7 +301,7 @@ def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
             f"{folds} folds of {len(names)} patients: there must be 2 to {len(names)}",
             hint="leave folds out to leave out one patient at a time",
         )
-    # Sizes of folds differ by one patient at most, whatever their number of regions.
+    # The numbers of patients of two folds differ by one at most, whatever their numbers of regions.
     turn = np.random.default_rng(seed).permutation(len(names)) % folds
     return np.array([f"fold {k + 1:0{len(str(folds))}d}" for k in turn])[code]
 
@@ -364,7 +368,7 @@ def centred_scores(
 
 
 def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
-    """Return what a fitted estimator would say of any region if features told it nothing.
+    """Return the prediction of a fitted estimator for a region whose features tell it nothing.
 
     Parameters
     ----------
@@ -443,8 +447,8 @@ def fit_keywords(
 def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     """Fit a clone of an estimator without one group, and predict that group.
 
-    The fold has the error instead of predictions where the fit failed. The parts of the table are
-    arguments of their own, since Dask sends a large argument once for all folds.
+    Where the fit fails, the fold has the error instead of predictions. The parts of the table are
+    separate arguments, because Dask then sends each large array once for all folds.
     """
     X, y, spread, relabel, group, patient = table
     rows = np.flatnonzero(group == name)
@@ -452,28 +456,29 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     read = ~np.isnan(y)
     labelled = np.flatnonzero(training & read)
     nothing = np.full(len(rows), np.nan)
-    # A fold must not start from the fit of an earlier one.
+    # A clone, so that no fold starts from the fit of an earlier one.
     fitted = clone(estimator)
     if relabel is not None:
         y, spread = relabel(labelled)
-    # Without a label a row trains only those learners that know what to do with it.
+    # Rows without a label are training rows of semi-supervised learners only.
     labels = labels_told(estimator, np.where(read, y, np.nan))
     train = np.flatnonzero(training & ~np.isnan(labels))
     keywords = fit_keywords(fitted, None if spread is None else spread[train], patient[train])
-    # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
+    # One BLAS thread: the matrices are small, and results must not depend on the machine's number
+    # of cores in any bit.
     with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            # Made from the labelled rows: unread regions must not move a scale that read ones are
-            # on.
+            # X is made from the labelled rows: rows that nobody read must not change how the others
+            # are scaled.
             made = X(labelled) if callable(X) else X
             fitted.fit(_safe_indexing(made, train), labels[train], **keywords)
             test = _safe_indexing(made, rows)
-            last, test = _before_last(fitted, test)  # transformed once for both
+            last, test = _before_last(fitted, test)  # the rows are transformed once for both
             probability = positive_probability(last, test)
             decision = decision_value(last, test)
             base = base_of(fitted, _safe_indexing(made, labelled), y[labelled])
-            # Of a search around the pipeline, or of a learner that searches by itself.
+            # From a search around the pipeline, or from a learner that searches itself.
             chosen = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
         except FIT_ERRORS as error:
             return Fold(name, rows, len(labelled), nothing, nothing, error=str(error))
@@ -493,7 +498,9 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
 
 
 def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
-    """Return the last step of a fitted pipeline and the rows as it sees them."""
+    """Return the last step of a fitted pipeline, and the rows as transformed by the steps before
+    it.
+    """
     if not isinstance(fitted, Pipeline):
         return fitted, X
     for _, step in fitted.steps[:-1]:
@@ -509,7 +516,7 @@ def blas_threads() -> ThreadpoolController:
 
 
 def _kept_features(fitted: Any) -> list[int] | None:
-    """Return the columns of X that every selecting step kept; None when nothing was dropped."""
+    """Return the columns of X that all selecting steps kept; None when no column was dropped."""
     best = getattr(fitted, "best_estimator_", fitted)
     if not isinstance(best, Pipeline):
         return None
@@ -517,10 +524,12 @@ def _kept_features(fitted: Any) -> list[int] | None:
     for _, stage in best.steps:
         if not hasattr(stage, "get_support"):
             continue
-        # Imputers and scalers keep all columns; several selectors may follow each other.
+        # Imputers and scalers keep all columns; only steps with get_support select, and there may
+        # be several.
         support = np.asarray(stage.get_support())
         if len(support) != len(columns):
-            return None  # a step in between changed the columns: they have no names any more
+            # a step in between changed the number of columns, so they no longer have names
+            return None
         columns = columns[support]
     return [int(i) for i in columns] if len(columns) < best.n_features_in_ else None
 

@@ -1,9 +1,9 @@
-"""Does the readers' disagreement help? The spread of each region, against that of another region.
+"""Test whether the readers' disagreement helps: the spread of each region against that of another.
 
-A learner that weighs the spread on inner folds gives it weight whether it helps or not: an eta of
-zeros keeps two thirds of the weight of the adaptive one (docs/methods.md 8). The evidence is a
-permutation: the same spreads, dealt to other regions. What no longer loses by that is no use of
-disagreement.
+A learner that weighs the spread by inner folds gives it weight whether it helps or not. An eta of
+zeros keeps two thirds of the weight of the adaptive eta (docs/methods.md 8). The evidence is
+therefore a permutation: the same spreads are given to other regions. If the loss does not rise, the
+learner makes no use of disagreement.
 """
 
 import warnings
@@ -30,9 +30,9 @@ from cad.learning.learners.base import cross_entropies
 Array = NDArray[np.float64]
 
 DRAWS = 20
-"""Permutations of the spread."""
+"""Number of permutations of the spread."""
 MOST_ROWS = 5000
-"""Labelled regions beyond which nothing is permuted: the fits take matrices of all pairs."""
+"""With more labelled regions than this nothing is permuted: the fits need matrices of all pairs."""
 _FOLDS = 5
 
 
@@ -73,13 +73,13 @@ class Disagreement:
     draws: int
 
     def sentence(self) -> str:
-        """Say in one line whether disagreement helps, harms, or may do either."""
+        """Say in one sentence whether disagreement helps, harms, or could do either."""
         verdict = "It is not known whether disagreement helps"
         if self.lower > 0:
             verdict = "Disagreement helps"
         if self.upper < 0:
             verdict = "Disagreement harms"
-        # A gain makes the divergence smaller.
+        # A negative gain means that the spread makes the divergence larger.
         change = f"{-self.gain:+.1f} % [{-self.upper:+.1f}, {-self.lower:+.1f}]"
         without = 100 * (self.kl / self.kl_without - 1)
         return (
@@ -180,7 +180,7 @@ def _predicted(
     train: NDArray[np.intp],
     test: NDArray[np.intp],
 ) -> Array:
-    """Return the probabilities of a fold's left-out rows under every spread."""
+    """Return the probabilities of a fold's left-out rows for each version of the spread."""
     table = X(train) if callable(X) else X
     inside = _safe_indexing(table, train)
     new = _safe_indexing(table, test)
@@ -190,7 +190,8 @@ def _predicted(
         if isinstance(estimator, Pipeline):
             learner = estimator.steps[-1][1]
             front = clone(Pipeline(estimator.steps[:-1]))
-            # The steps before the learner see no spread, which would differ from draw to draw.
+            # Steps before the learner get no eta, because it would differ from permutation to
+            # permutation.
             keywords = fit_keywords(front, None, owner[train])
             inside = front.fit_transform(inside, p[train], **keywords)
             new = front.transform(new)
@@ -199,7 +200,10 @@ def _predicted(
 
 
 def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement | None:
-    """Return the losses under all spreads, the first of them the regions' own, the last none."""
+    """Return the result from the predictions for all versions of the spread.
+
+    The first version is the regions' own spreads, the last none; those between are permutations.
+    """
     if not np.isfinite(probability).all():
         return None
     entropy = -(xlogy(p, p) + xlogy(1 - p, 1 - p))
@@ -208,11 +212,11 @@ def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement 
     permuted = losses[1:-1].mean(axis=0)
     code = np.unique(owner, return_inverse=True)[1]
     m = int(code.max()) + 1
-    # Per patient: what the own spread saves, and what is lost with another's.
+    # For each patient: the loss saved by the true spread, and the loss with a permuted one.
     saved = np.bincount(code, permuted - losses[0], m)
     whole = np.bincount(code, permuted, m)
     ratio = float(saved.sum() / whole.sum())
-    # The linearised ratio of two sums over patients.
+    # Linearised variance of a ratio of two sums over patients.
     residual = saved - ratio * whole
     deviation = float(np.sqrt(m / (m - 1) * (residual @ residual))) / float(whole.sum())
     half = float(student.ppf(0.975, m - 1)) * deviation

@@ -1,4 +1,4 @@
-"""Hyper-parameters chosen inside a fold, by inner folds that keep patients whole."""
+"""Choose hyper-parameters inside a fold, by inner folds that keep patients whole."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.points_ = [
             dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())
         ]
-        # The same folds for every point of the grid, so that their losses are paired.
+        # All grid points use the same folds, so that their losses are paired.
         splits = GroupKFold(min(self.n_folds, n_patients)).split(labels, groups=owner)
         losses = [
             _fold_losses(self, X, labels, spread, owner, train, test) for train, test in splits
         ]
         table = np.array(losses)
-        # A fold that cannot be measured (AUC of one class) says nothing about any point.
+        # A fold in which the loss cannot be computed (AUC of one class) is left out for all points.
         table = table[~np.isnan(table).any(axis=1)]
         if len(table) == 0 or not np.isfinite(table.mean(axis=0)).any():
             raise ValueError(
@@ -162,7 +162,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(soft_log_loss(self.best_estimator_, X, y, sample_weight=sample_weight))
 
     def _checked(self, X: Any) -> Any:
-        """Return X as it is indexed and counted; what its values may be, the estimator knows."""
+        """Return X in a form that can be indexed and counted; the estimator checks its values."""
         if hasattr(X, "iloc"):
             return validate_data(self, X, skip_check_array=True)
         return validate_data(self, X, dtype=None, ensure_all_finite=False, ensure_min_samples=2)
@@ -203,8 +203,11 @@ def _fold_losses(
     train: np.ndarray,
     test: np.ndarray,
 ) -> list[float]:
-    """Return the loss of every grid point in one inner fold; a fixed front is fitted once."""
-    # Unread rows may be learned of, but there is nothing to measure them against.
+    """Return the loss of every grid point in one inner fold.
+
+    Steps before the last that no parameter of the grid changes are fitted once for all points.
+    """
+    # Unlabelled rows can be trained on, but there is no label to compare their prediction with.
     test = test[np.ravel(y)[test] != UNLABELLED]
     X_train = _safe_indexing(X, train)
     X_test = _safe_indexing(X, test)
@@ -213,10 +216,11 @@ def _fold_losses(
     learner = search.estimator
     points = search.points_
     try:
-        # Imputation, scaling and selection do not know the grid of the last step: once a fold.
+        # The grid changes parameters of the last step only, so imputation, scaling and selection
+        # are fitted once per fold.
         if isinstance(learner, Pipeline) and len(learner.steps) > 1 and _only_last(learner, points):
             front = Pipeline(clone(learner).steps[:-1])
-            # As outside: steps before the learner are fitted to rows with a label.
+            # As in the outer folds, steps before the learner are fitted to labelled rows.
             labelled = np.flatnonzero(np.ravel(y)[train] != UNLABELLED)
             keywords = crossval.fit_keywords(
                 front, None if inner_eta is None else inner_eta[labelled], owner[train][labelled]
@@ -229,12 +233,13 @@ def _fold_losses(
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
     except crossval.FIT_ERRORS:
         return [float("inf")] * len(points)
-    if hasattr(learner, "predict_grid"):  # what the points share is made once
+    if hasattr(learner, "predict_grid"):  # grid points share part of their work
         try:
             rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
         except crossval.FIT_ERRORS:
             return [float("inf")] * len(points)
-        # A point that fails in one fold is out: a mean over fewer folds would be of easier ones.
+        # A point that fails in one fold gets an infinite loss: a mean over the other folds could be
+        # of easier ones.
         return [float("inf") if np.isnan(q).any() else loss(y[test], q) for q in rows]
     out = []
     for point in points:
@@ -242,7 +247,7 @@ def _fold_losses(
         try:
             fitted.fit(X_train, y[train], **crossval.fit_keywords(fitted, inner_eta, owner[train]))
             q = ask.positive_probability(fitted, X_test)
-            # The other criteria compare with a probability, which a decision value is not.
+            # Only the AUC can use decision values; the other criteria need probabilities.
             if np.isnan(q).all() and search.criterion == "auc":
                 q = ask.decision_value(fitted, X_test)
             out.append(loss(y[test], q))
@@ -254,7 +259,7 @@ def _fold_losses(
 def _reason(
     search: PatientGridSearch, X: Any, y: np.ndarray, eta: np.ndarray | None, owner: np.ndarray
 ) -> str:
-    """Return why the first grid point cannot be fitted to all rows; empty where it can."""
+    """Return the error of fitting the first grid point to all rows; empty where there is none."""
     first = with_params(search.estimator, search.points_[0])
     try:
         first.fit(X, y, **crossval.fit_keywords(first, eta, owner))

@@ -1,8 +1,8 @@
-"""The whole validation loop when labels say nothing about images (docs/methods.md 6).
+"""Repeat the whole validation under labels that have no relation to the images (docs/methods.md 6).
 
-Labels change from one labelling to the next, features do not. So what a fold makes of features
-alone (imputation, ranks, scaling; a kernel, where the learner can fit many labellings on one) is
-made once a fold and not once a labelling. Steps that look at labels are fitted for each.
+Permuting changes the labels but not the features. So whatever a fold computes from features alone
+is computed once per fold and not once per permutation: imputation, ranks, scaling, and the kernel
+if the learner can fit many labellings with it. Steps that use labels are fitted each time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from cad.learning.evaluation.measures.centring import base_log_odds
 from cad.learning.evaluation.measures.metrics import auc, consensus_truth
 from cad.learning.learners.scaling import ClippedScaler, RankScaler
 
-# Steps that never look at labels. A list, because scikit-learn's tags say whether labels are
-# needed, not whether they are used.
+# Steps that never use labels. They are listed here, because scikit-learn's tags tell whether a step
+# requires labels and not whether it uses them.
 LABEL_FREE = (
     SimpleImputer,
     VarianceThreshold,
@@ -45,7 +45,7 @@ LABEL_FREE = (
     preprocessing.MinMaxScaler,
     preprocessing.MaxAbsScaler,
 )
-# Labellings that are fitted together: what is kept of one is as long as its rows.
+# Number of labellings that are fitted together; each needs memory for a value per row.
 _TOGETHER = 500
 
 
@@ -100,7 +100,7 @@ class SharedFolds:
         front = estimator.steps[:-1]
         learner = estimator.steps[-1][1]
         steps = [step for _, step in front if step is not None and step != "passthrough"]
-        # The very type: a subclass may have begun to look at labels.
+        # The class must match exactly, because a subclass may use labels.
         if not all(type(step) in LABEL_FREE for step in steps) or not hasattr(learner, "fit"):
             return None
         return cls(Pipeline(front) if steps else None, learner, X, groups.astype(str), patients)
@@ -134,7 +134,8 @@ class SharedFolds:
             chunk = slice(begin, begin + _TOGETHER)
             y = labels[chunk]
             eta = None if etas is None else etas[chunk]
-            # A labelling's fit to all rows is near its fit to all but one patient.
+            # For each labelling, a fit to all rows is a good start for the fits without one
+            # patient.
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
             whole = np.full(y.shape, np.nan)
@@ -142,11 +143,14 @@ class SharedFolds:
             for k, (rows, scores) in enumerate(folds, start=1):
                 whole[:, rows] = scores
                 n_done = begin + len(y) * k // len(names)
-                # Rows of one fold alone make no AUC: scores are whole with the last fold.
+                # An AUC needs the rows of all folds, so scores are complete with the last fold
+                # only.
                 yield n_done, whole if k == len(names) else whole[:0]
 
     def _starts(self, labels: np.ndarray, etas: np.ndarray | None) -> np.ndarray | None:
-        """Return coefficients of fits to all rows, which folds start from; None without such."""
+        """Return coefficients of fits to all rows, from which folds start; None if the learner has
+        none.
+        """
         if not hasattr(self.learner, "predict_labellings"):
             return None
         with crossval.blas_threads().limit(limits=1), warnings.catch_warnings():
@@ -154,8 +158,8 @@ class SharedFolds:
             try:
                 everything = np.arange(len(self.groups))
                 X, new = self._features(everything, everything[:1])
-                # One new row is asked for, whose answer nobody reads: the coefficients are
-                # wanted.
+                # Only the coefficients are needed; the prediction of the single new row is not
+                # used.
                 predict = clone(self.learner).predict_labellings
                 coefficients: np.ndarray = predict(X, labels, new, etas)[2]
             except crossval.FIT_ERRORS:
@@ -163,7 +167,7 @@ class SharedFolds:
         return coefficients
 
     def _features(self, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any]:
-        """Return training and left-out rows as the learner sees them."""
+        """Return training rows and left-out rows, transformed by the steps before the learner."""
         table = self.X(train) if callable(self.X) else self.X
         X = _safe_indexing(table, train)
         new = _safe_indexing(table, test)
@@ -175,7 +179,9 @@ class SharedFolds:
     def _fold(
         self, name: str, labels: np.ndarray, etas: np.ndarray | None, starts: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of one group and their centred scores, shape (k, rows)."""
+        """Return the rows of one group and their centred scores under k labellings, shape (k,
+        rows).
+        """
         test = np.flatnonzero(self.groups == name)
         train = np.flatnonzero(self.groups != name)
         y = labels[:, train]
@@ -238,10 +244,11 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     order = np.argsort(code, kind="stable")
     blocks = np.split(order, np.cumsum(np.bincount(code))[:-1])
-    # Shuffling rows would break up labels that come together in a patient, and narrow the null.
+    # Shuffling single rows would separate equal labels of one patient, and make the null
+    # distribution too narrow.
     line = np.concatenate([blocks[i] for i in rng.permutation(len(blocks))])
     source = np.empty(len(code), dtype=int)
-    # Without the rotation a patient at the start could only receive whole first blocks.
+    # Without the rotation, patients at the start would get only the first rows of another patient.
     source[order] = np.roll(line, int(rng.integers(len(line))))
     return source
 
@@ -405,7 +412,7 @@ def permutation_null(
     classes = np.asarray(truth, dtype=float)
     against = "histology" if np.isfinite(classes).any() else "labels"
     if against == "labels":
-        # No histology: what the learner is told is then all that an AUC can be measured against.
+        # Without histology the AUC can only be measured against the labels.
         classes = consensus_truth(labels)[0]
     if not ((classes == 1).any() and (classes == 0).any()):
         raise CadError("the truth has one class only: there is no AUC to permute")
@@ -419,14 +426,15 @@ def permutation_null(
         (observed,) = _aucs(loop(np.arange(len(labels))), classes[None])
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
-    # A stream of its own for each permutation: k is the same whatever n, order and processes.
+    # Each permutation has its own random generator: permutation k does not depend on n, order or
+    # number of processes.
     permutations = []
     for number, scheme in enumerate(schemes):
         for k in range(n):
             rng = np.random.default_rng([seed, number, k])
             permutations.append(_PERMUTE[scheme](owner, rng))
     sources = np.array(permutations)
-    # None where a step looks at labels, or fits otherwise share nothing.
+    # None where a step uses labels, or where fits cannot share work for another reason.
     shared = SharedFolds.of(estimator, X, labels, group, owner.astype(str))
     batches: Iterable[tuple[int, np.ndarray]]
     if shared is None:
@@ -455,7 +463,9 @@ def _loop(
     eta: np.ndarray | None,
     patients: np.ndarray,
 ) -> np.ndarray:
-    """Return the loop's scores, shape (1, n), when row i has the labels of row ``source[i]``."""
+    """Return the scores of the validation, shape (1, n), when row i has the labels of
+    ``source[i]``.
+    """
     spread = None if eta is None else eta[source]
     try:
         done = crossval.out_of_fold(
@@ -467,7 +477,7 @@ def _loop(
 
 
 def _aucs(scores: np.ndarray, truth: np.ndarray) -> list[float]:
-    """Return the AUC of every labelling; NaN where its loop failed."""
+    """Return the AUC of every labelling; NaN where its validation failed."""
     areas = []
     for score, classes in zip(scores, truth, strict=True):
         usable = np.isfinite(score) & np.isfinite(classes)
@@ -478,7 +488,8 @@ def _aucs(scores: np.ndarray, truth: np.ndarray) -> list[float]:
 def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
     usable = aucs[np.isfinite(aucs)]
     failed = len(aucs) - len(usable)
-    # A loop that failed counts against: the true labels might have failed there, too.
+    # A failed permutation counts as one at or above the observed AUC: the true labels might have
+    # failed there, too.
     p = (1 + int(np.sum(usable >= observed)) + failed) / (1 + len(aucs))
     lower, upper = np.quantile(usable, [0.025, 0.975]) if len(usable) else (np.nan, np.nan)
     evidence = "evidence" if p < SIGNIFICANT else "no evidence"

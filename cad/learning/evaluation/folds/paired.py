@@ -1,9 +1,9 @@
-"""Which learner is best, and is it more than chance? Learners beside each other on the same folds.
+"""Compare learners on the same folds: which is best, and is the difference more than chance?
 
-Differences are paired and the patient is the unit: a loss is summed per patient, and the interval
-is Student's over patients (linearised for means), which holds at twenty patients where the
-percentile bootstrap falls short. The AUC's leaves each patient out in turn, and adds the chance
-of training where the predictions are out of fold.
+Differences are paired, and the unit is the patient. A loss is summed by patient, and its interval
+is Student's over patients (linearised for means). With twenty patients it holds, where that of the
+percentile bootstrap is too narrow. The interval of an AUC difference leaves out each patient in
+turn. It also contains the chance of training where predictions are out of fold.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ MEASURED = {
     "brier": metrics.brier,
     "calibration_slope": metrics.calibration_slope,
 }
-# By what the sentence judges: the issue with readers is the probability, with histology too.
+# Measure by which the sentence chooses the best learner, by truth: both judge the probability.
 _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 
 
@@ -231,7 +231,9 @@ def compare_with_rivals(
 
 
 def _predicted(folds: list[Fold], n: int) -> tuple[OutOfFold | None, str]:
-    """Return a rival's out-of-fold predictions, None where all failed, and a note on its folds."""
+    """Return a rival's out-of-fold predictions (None where all folds failed) and a note on its
+    folds.
+    """
     try:
         return put_together(folds, n), _fold_note(folds)
     except CadError as error:
@@ -304,7 +306,7 @@ def compare_probabilities(
         aim = np.asarray(goal, dtype=float)
         if np.isfinite(aim).any():
             for learner in arrays:
-                # The readers' mean is what it would be measured against.
+                # The readers' mean is not compared with itself.
                 if not (against == "readers" and learner == READERS):
                     rows += _rows(against, learner, reference, arrays, order, aim, code, n_folds)
     if not rows:
@@ -335,10 +337,12 @@ def _rows(
     rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
-            continue  # of a certain truth it is the cross-entropy, whose clip would decide
+            # with a certain truth KL is the cross-entropy, whose value would depend on the clipping
+            continue
         if measure in ("auc", "calibration_slope") and learner == CONSTANT:
-            continue  # it only ranks folds, against their own patients
-        # A measure that ranks regions of several folds, or fits a slope, takes comparable values.
+            continue  # its ranking only compares folds, which leans against the patients left out
+        # Measures that rank regions of several folds, or fit a slope, take scores that can be
+        # compared between folds.
         scores = order if measure in ("auc", "calibration_slope") else arrays
         q = scores[learner]
         base = scores[reference]
@@ -374,7 +378,7 @@ def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
 
 
 def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return one loss per region."""
+    """Return the loss of every region."""
     if measure == "brier":
         return np.asarray((aim - q) ** 2)
     return metrics.divergences(aim, q)
@@ -388,7 +392,9 @@ def _difference(
     code: np.ndarray,
     n_folds: int | None,
 ) -> tuple[float, float, float]:
-    """Return learner minus reference with its 95 % interval over patients."""
+    """Return the measure of a learner minus that of the reference, and its 95 % interval over
+    patients.
+    """
     patient = np.unique(code, return_inverse=True)[1]
     n = int(patient.max()) + 1
     if measure == "auc":
@@ -414,7 +420,7 @@ def _difference(
 def _auc_difference(
     y: np.ndarray, q: np.ndarray, base: np.ndarray, patient: np.ndarray
 ) -> tuple[float, float]:
-    """Return the difference of two AUCs and its variance, each patient left out in turn."""
+    """Return the difference of two AUCs and its variance, by leaving out each patient in turn."""
     if y.all() or not y.any():
         return float("nan"), float("nan")
     value, without, _ = auc_without_each_patient(y, q, patient)
@@ -431,7 +437,7 @@ def _auc_difference(
 def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
     measure = _JUDGED_BY[against]
     rows = table[(table["against"] == against) & (table["measure"] == measure)]
-    # Who predicted fewer regions would win a sum by staying silent.
+    # Only learners that predicted all regions take part: a sum over fewer regions is smaller.
     rows = rows[np.isfinite(rows["value"]) & (rows["n"] == rows["n"].max())]
     if rows.empty or reference not in set(rows["learner"]):
         return ""
@@ -458,7 +464,7 @@ def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
 
 
 def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Return for every region the mean label of the other groups."""
+    """Return for every region the mean label of the regions of all other groups."""
     code = np.unique(group, return_inverse=True)[1]
     read = np.isfinite(p)
     sums = np.bincount(code, np.where(read, p, 0.0))
@@ -471,7 +477,7 @@ def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _fold_note(folds: list[Fold]) -> str:
-    """Return the errors of a rival's folds, empty without one."""
+    """Return the errors of a rival's folds as a note; empty where there are none."""
     failed = [fold for fold in folds if fold.error]
     warned = [fold for fold in folds if fold.warnings]
     notes = []

@@ -1,9 +1,10 @@
-"""The AUC of left-out patients without bias: pairs of patients are left out together.
+"""Compute an AUC without bias from folds, by leaving out patients in pairs.
 
-A malignant and a benign region of two patients are compared by one model that saw neither patient,
-so that no comparison is between folds (Airola et al., Comput. Stat. Data Anal. 55 (2011) 1828).
-With P patients it takes P (P - 1) / 2 fits: the reference for few patients, and the way out for a
-learner that memorises its training rows, whose centred AUC keeps some bias (docs/methods.md 6).
+A malignant and a benign region of two patients are compared by a model that was trained on neither
+patient. So no comparison is between models of two folds (Airola et al., Comput. Stat. Data Anal. 55
+(2011) 1828). P patients need P (P - 1) / 2 fits. It is the reference for few patients. It is also
+the method for a learner that memorises its training rows, whose centred AUC keeps some bias
+(docs/methods.md 6).
 """
 
 from itertools import combinations
@@ -97,7 +98,7 @@ def pairs_left_out_auc(
 def _compared(
     classes: np.ndarray, owner: np.ndarray, first: str, second: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of the malignant and of the benign region of every comparison of two men."""
+    """Return the rows of the malignant and of the benign region of all comparisons of two men."""
     malignant = []
     benign = []
     for patient, other in dict.fromkeys([(first, second), (second, first)]):

@@ -1,6 +1,7 @@
-"""Feature selection as scikit-learn transformers, to stand inside a pipeline and so inside a fold.
+"""Select features by scikit-learn transformers, which stand in a pipeline and so inside a fold.
 
-All take soft labels: a ROI counts as malignant when y > .5, a tie as benign (docs/methods.md 6).
+They accept soft labels: a region counts as malignant when y > .5, and as benign at .5 or below
+(docs/methods.md 6).
 """
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
     variance = a.var(axis=0, ddof=1) / len(a) + b.var(axis=0, ddof=1) / len(b)
     difference = np.abs(a.mean(axis=0) - b.mean(axis=0))
     scale = np.abs(X).max(axis=0, initial=0.0)
-    usable = np.sqrt(variance) > 1e-12 * scale  # a constant column has rounding noise only
+    usable = np.sqrt(variance) > 1e-12 * scale  # a constant column varies by rounding only
     statistic: np.ndarray = np.divide(
         difference, np.sqrt(variance), out=np.zeros(X.shape[1]), where=usable
     )

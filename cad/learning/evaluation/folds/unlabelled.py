@@ -1,4 +1,4 @@
-"""Rows without a label: the steps before the learner see labelled rows, the learner sees all."""
+"""Handle rows without a label: steps before the learner get labelled rows, the learner all rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
 UNLABELLED = -1.0
-"""The label of a row without one, as scikit-learn's semi-supervised learners take it."""
+"""Label of a row without a label, as in scikit-learn's semi-supervised learners."""
 
 
 class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
@@ -67,5 +67,5 @@ def labels_told(estimator: Any, y: np.ndarray) -> np.ndarray:
     >>> labels_told(pipeline, np.array([0.0, 1.0, np.nan])).tolist()
     [0.0, 1.0, -1.0]
     """
-    pipeline = getattr(estimator, "estimator", estimator)  # that of a search
+    pipeline = getattr(estimator, "estimator", estimator)  # the pipeline inside a search
     return np.nan_to_num(y, nan=UNLABELLED) if isinstance(pipeline, SemiSupervisedPipeline) else y

@@ -1,1 +1,1 @@
-"""Measures of probabilities and rankings, and their intervals."""
+"""Measure probabilities and rankings, with intervals."""

@@ -1,20 +1,22 @@
-"""Intervals of a mean difference that hold at every look, however often it is looked.
+"""Compute intervals of a mean difference that hold at every look, however often one looks.
 
-An interval of 95 % holds at one look that was planned. Who looks every night and stops when it
-excludes zero is wrong far more often. A confidence sequence holds at all looks together: with
-probability 95 % every one of its intervals contains the mean of the patients up to it
-(Howard, Ramdas, McAuliffe and Sekhon, Annals of Statistics 2021).
+A 95 % interval holds at one planned look. Somebody who looks every night, and stops when the
+interval excludes 0, is wrong far more often than in 5 % of cases. A confidence sequence holds at
+all looks together. With probability 95 %, each of its intervals contains the mean of the patients
+so far (Howard, Ramdas, McAuliffe and Sekhon, Annals of Statistics 2021).
 
-A patient is one number d_i, with the ends lo_i <= d_i <= hi_i that were known before his truth was
-(both models' probabilities are). Let m_i be its expectation before it was known. For every rate l,
+Patient i has one number d_i. It lies between lo_i and hi_i, which are known before his truth is,
+because the probabilities of both models are. Let m_i be the expectation of d_i at that time. For
+every rate l,
 
     exp( sum_i  l (d_i - m_i) - cost_i(l) )
 
-is a supermartingale with cost_i(l) = l^2 (hi_i - lo_i)^2 / 8 (Hoeffding), and, where
-l (hi_i - lo_i) < 1, with psi(l) (d_i - g_i)^2 and g_i any guess made before d_i is known
-(empirical Bernstein; Howard et al., theorem 4). So is the average over rates; it exceeds 2 / alpha
-with probability alpha / 2 at most, ever (Ville 1939). The m_i may change from patient to patient:
-the interval is one of their mean so far (Choe and Ramdas, Operations Research 2024).
+is a supermartingale for two costs. Hoeffding's is cost_i(l) = l^2 (hi_i - lo_i)^2 / 8. Where l
+(hi_i - lo_i) < 1, another is psi(l) (d_i - g_i)^2, with any guess g_i made before d_i is known
+(empirical Bernstein; Howard et al., theorem 4). The average over rates is a supermartingale, too.
+It ever exceeds 2 / alpha with probability alpha / 2 at most (Ville 1939). The m_i may change from
+patient to patient: the interval is one of their mean so far (Choe and Ramdas, Operations Research
+2024).
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# Rates that are averaged over, alike on a logarithmic scale: between them lie the best rates of
-# a few patients who differ by much, and of thousands who differ by little.
+# Rates to average over, evenly spaced on a logarithmic scale. They include the best rate for a few
+# patients with large differences and that for thousands with small ones.
 RATES = np.geomspace(0.02, 50.0, 60)
-# Share of the largest rate of the empirical Bernstein cost at which Hoeffding's takes over.
+# Up to this share of its largest rate the empirical Bernstein cost is used, above it Hoeffding's.
 _BERNSTEIN = 0.9
 _NEAR = 1e-5
 _NEWTON = 60
@@ -96,8 +98,8 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     """
     log_weights = np.log(weights)
     aim = np.log(threshold)
-    # At the least of these one rate alone reaches the threshold. The logarithm of the sum is
-    # convex in s, so that Newton's steps from there come down to the root and never pass it.
+    # At the smallest of these values, one rate alone reaches the threshold. The logarithm of the
+    # sum is convex in s, so Newton's steps come down to the root from there and never pass it.
     s = ((aim - log_weights + cost) / rates).min(axis=1)
     for _ in range(_NEWTON):
         exponents = log_weights + rates * s[:, None] - cost
@@ -156,12 +158,12 @@ def confidence_sequence(
         )
     count = np.arange(1, len(d) + 1)
     mean = d.cumsum() / count
-    # The guess of a patient is the mean of those before him.
+    # The guess for a patient is the mean of the patients before him.
     guess = np.clip(np.concatenate([[0.0], mean[:-1]])[: len(d)], low, high)
     cost = _costs(d - guess, high - low).cumsum(axis=0)
     weights = np.full(len(RATES), 1.0 / len(RATES))
     radius = mixture_bound(cost, RATES, weights, 2.0 / (1.0 - level)) / count
-    # An expectation lies between the ends that its number has to lie between.
+    # The mean of the expectations lies between the means of the lower and of the upper ends.
     mean_low = low.cumsum() / count
     mean_high = high.cumsum() / count
     return Anytime(
@@ -174,7 +176,8 @@ def _costs(residual: Array, width: Array) -> Array:
     share = width[:, None] * RATES
     hoeffding = share**2 / 8
     bernstein = share < _BERNSTEIN
-    # psi(l) = (-log(1 - c l) - c l) / c^2 with c the width. Near 0 the difference is rounding.
+    # psi(l) = (-log(1 - c l) - c l) / c^2, with c the width. Near 0 the difference would be only
+    # rounding.
     near = share < _NEAR
     within = np.where(bernstein & ~near, share, 0.5)
     ratio = np.where(near, 0.5 + share / 3, (-np.log1p(-within) - within) / within**2)

@@ -1,21 +1,23 @@
-"""What makes scores of different folds comparable: each model's base log-odds are taken away.
+"""Make scores of different folds comparable, by subtracting each model's base log-odds.
 
-A model from which a malignant patient was left out has seen fewer malignant regions. All its
-log-odds are lower for that, those of the left-out patient too. Pooled over folds, probabilities
-order patients against the truth, the more the more the learner draws towards its mean: on pure
-noise the AUC of left-out patients is far below one half (docs/methods.md 6, with the derivation).
+A model that leaves out a malignant patient is trained on fewer malignant regions. All its log-odds
+are therefore lower, also those of the patient left out. Pooled over folds, probabilities thus order
+patients against the truth, the more the learner draws predictions towards its mean. On pure noise
+the AUC of left-out patients is far below one half (docs/methods.md 6 has the derivation).
 
-Within one fold nothing is wrong, and probabilities themselves stay as they are. Whatever *ranks*
-regions of different folds, or fits a slope to them, takes the centred log-odds of this module.
+Within one fold nothing is wrong, and probabilities stay as they are. Only what *ranks* regions of
+different folds, or fits a slope to them, uses the centred log-odds of this module.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logit
 
-# Not the clip of the measures: equal values at its edge would be ordered by their folds' bases.
+# Much smaller than the clip of the measures: values clipped to the same number would be ordered by
+# the bases of their folds.
 _NEAREST = 1e-15
-# Log-odds of what a model is certain of, whatever its base: beyond all that are centred.
+# Log-odds that stand for a probability of 0 or 1, whatever the base: larger than all centred
+# log-odds.
 _CERTAIN = 100.0
 _DIGITS = 10
 
@@ -52,8 +54,8 @@ def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.
     base : array, shape (n,), or float
         Base log-odds of each row's model (:func:`base_log_odds`).
     common : float
-        Added to all: with the base log-odds of all rows the result is on the scale of a model that
-        leaves nobody out.
+        Added to all results. With the base log-odds of all rows, the result is on the scale of a
+        model that leaves nobody out.
 
     Examples
     --------
@@ -63,7 +65,8 @@ def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.
     [0.0, 0.0]
     """
     q = np.asarray(probability, dtype=float)
-    # Rounded: models that say their base rates are equal, and must not be ordered by last bits.
+    # Rounded, because models that predict exactly their base rate are equal and must not be ordered
+    # by rounding errors.
     odds = np.round(logit(np.clip(q, _NEAREST, 1 - _NEAREST)) - base, _DIGITS) + common
     odds = np.where(q <= _NEAREST, -_CERTAIN, odds)
     return np.where(q >= 1 - _NEAREST, _CERTAIN, odds)
@@ -91,6 +94,6 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     [0.25, 0.625, 0.75]
     """
     line = np.sort(others[np.isfinite(others)])
-    # Ties count half, as in the AUC.
+    # Ties count one half, as in the AUC.
     below = np.searchsorted(line, values) + np.searchsorted(line, values, "right")
     return np.where(np.isnan(values), np.nan, below / (2 * max(len(line), 1)))

@@ -1,4 +1,4 @@
-"""Predictions against one truth: every measure with its interval, rates at thresholds, curves."""
+"""Compare predictions with one truth: all measures with intervals, rates at thresholds, curves."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ from cad.learning.evaluation.measures import intervals, metrics
 from cad.learning.evaluation.measures.intervals import Interval
 from cad.learning.evaluation.measures.table import MEASURES, Cases, measure_values
 
-FEW_PATIENTS = 10  # below, an interval over patients is too wide to mean anything
-CLASS_PATIENTS = 2  # patients that must have regions of each class before a curve is drawn
+FEW_PATIENTS = 10  # with fewer, an interval over patients is too wide to be useful
+CLASS_PATIENTS = 2  # patients that must have regions of each class for a curve to be drawn
 
 
 class OperatingPoint(TypedDict):
@@ -205,7 +205,7 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _roc(cases: Cases) -> dict[str, np.ndarray]:
-    """Return the ROC curve; thresholds of a probability are probabilities."""
+    """Return the ROC curve; thresholds of probabilities are given as probabilities."""
     points = roc_points(cases.truth, cases.ranking)
     if cases.centred is not None and cases.is_probability:
         finite = np.isfinite(points["threshold"])
@@ -214,7 +214,7 @@ def _roc(cases: Cases) -> dict[str, np.ndarray]:
 
 
 def _precision_recall(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
-    """Return precision and recall from the highest threshold down; precision starts at 1."""
+    """Return precision and recall from the highest threshold down; the first precision is 1."""
     precision, recall, _ = precision_recall_curve(truth, score)
     return {"precision": precision[::-1], "recall": recall[::-1]}
 
@@ -268,7 +268,7 @@ def _cases(
 
 
 def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
-    """Return every measure by name, with intervals from resampled patients."""
+    """Return every measure by its name, with an interval from resampled patients."""
     names = measure_values(cases, np.ones((1, len(cases.truth))))
     resampled = intervals.bootstrap_intervals(
         lambda weight: np.stack([*measure_values(cases, weight).values()], axis=1),
@@ -280,7 +280,9 @@ def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
 
 
 def _operating_point(cases: Cases, threshold: float) -> OperatingPoint:
-    """Count at a threshold; above it is called malignant. Intervals are those of decisions."""
+    """Count regions above a threshold, which are called malignant, and return the rates with
+    intervals.
+    """
     sick = cases.truth == 1
     called = cases.score > threshold
     patients = cases.patients

@@ -1,14 +1,16 @@
-"""Has something changed? Charts whose average run length without a change is stated beforehand.
+"""Watch for changes by charts whose average run length without a change is known beforehand.
 
-A limit from a hundred men before is as wrong as they are unlike the rest, and one in standard
-deviations as wrong as values are not normal. Ranks are neither. Where men are exchangeable, the
-rank of each man among all men before him is uniform and independent of the ranks before, whatever
-is measured (Vovk 2021). A night's ranks, as normal scores, added up and divided by the root of
-their number, are then one standard normal number a night, exactly, and a cumulative sum of such
-numbers (Page 1954) has an average run length that can be computed (Goel and Wu 1971).
+A limit from a hundred earlier men is wrong as far as these men differ from later ones. A limit in
+standard deviations is wrong as far as values are not normal. Ranks avoid both. Where men are
+exchangeable, the rank of each man among all men before him is uniform and independent of earlier
+ranks, whatever is measured (Vovk 2021).
 
-Several charts watch at once: each gets so high a limit that all together raise a false alarm less
-than once in the nights that were asked for.
+The ranks of a night are turned into normal scores, added, and divided by the root of their number.
+This gives one standard normal number per night, exactly. The cumulative sum of such numbers (Page
+1954) has an average run length that can be computed (Goel and Wu 1971).
+
+Several charts watch at once. The limit of each is so high that all together raise less than one
+false alarm in the stated number of nights.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# Half of the shift, in standard deviations of a night, that a chart is quickest to see.
+# A chart detects fastest a shift of twice this, in standard deviations of a night's number.
 ALLOWANCE = 0.5
-# Nights without a change between false alarms, on average, of all charts together.
+# Average number of nights between false alarms of all charts together, without a change.
 NIGHTS = 365.0
 _NODES = 80
 
@@ -63,7 +65,8 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     centre = limit * (nodes + 1) / 2
     weight = limit * node_weights / 2
     move = shift - allowance
-    # L(s) = 1 + L(0) P(s + z - k <= 0) + integral of L(u) times the density of s + z - k at u.
+    # Integral equation: L(s) = 1 + L(0) P(s + z - k <= 0) + integral of L(u) times the density of s
+    # + z - k at u.
     start = np.append(centre, 0.0)
     matrix = np.zeros((_NODES + 1, _NODES + 1))
     matrix[:, :_NODES] = norm.pdf(centre[None, :] - start[:, None] - move) * weight[None, :]
@@ -107,7 +110,7 @@ def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: 
     strata : array of str, shape (n,)
         The group within which he is compared, such as the scanner's maker.
     baseline : int
-        So many men of a stratum come before the first who is ranked.
+        Number of men of a stratum before the first man who is ranked.
     seed : int
         Seed of the places of men with equal values, which are drawn.
 
@@ -318,7 +321,7 @@ def common_limit(charts: int, run_length: float = NIGHTS) -> float:
 
 
 def first_alarm(charts: Mapping[str, Chart], after: int = 0) -> tuple[int, Sequence[str]]:
-    """Return the first night from ``after`` on which any chart raises an alarm, and which do.
+    """Return the first night, ``after`` or later, of an alarm, and the charts that raise it.
 
     Returns
     -------

@@ -1,9 +1,10 @@
-"""How uncertain an AUC is, when the ROIs of one patient resemble each other.
+"""Compute how uncertain an AUC is when the regions of one patient resemble each other.
 
-The unit of the data is the patient. ``groups`` names the patient of every ROI; with every ROI its
-own group Obuchowski's covariance is DeLong's (1988), which is too sure of itself on such data. Both
-are normal approximations that cover too rarely with 20 patients, so that intervals are jackknifed
-(docs/evidence.md has the coverage of each); tests between learners use the covariance.
+The unit of the data is the patient, and ``groups`` has the patient of every region. Obuchowski's
+covariance uses it; with a group for every region it is DeLong's (1988), which is too small on such
+data. Both are normal approximations, and with 20 patients their intervals are too narrow. Intervals
+are therefore jackknifed (docs/evidence.md has the coverage of each). Tests between learners use the
+covariance.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from scipy.stats import beta, norm, rankdata
 from scipy.stats import t as t_distribution
 
 LEVEL = 0.95  # of confidence
-_ENTRIES = 2**17  # numbers that an array of resamples holds: they stay in cache
+_ENTRIES = 2**17  # numbers in an array of resamples: few enough to stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def clustered_auc(
         return Interval(none, none, none, method)
     value, without, pairs = auc_without_each_patient(y, s, code)
     too_rare = min(len(np.unique(code[y])), len(np.unique(code[~y]))) < 2
-    if too_rare or value in (0.0, 1.0):  # a perfect AUC has no variance to estimate
+    if too_rare or value in (0.0, 1.0):  # a perfect AUC has no variance that could be estimated
         return Interval(value, none, none, method)
     without = without[pairs > 0]
     pairs = pairs[pairs > 0]
@@ -214,10 +215,12 @@ def auc_without_each_patient(
     clusters = int(code.max()) + 1
     own_m = np.bincount(code[y], minlength=clusters)
     own_n = np.bincount(code[~y], minlength=clusters)
-    # Pairs won: all, less the patient's positives', less their negatives', their own pairs once.
+    # Pairs won: of all, subtract those of the patient's positives and of his negatives, and add
+    # those between his own regions, which were subtracted twice.
     lost = n * np.bincount(code[y], weights=positive, minlength=clusters)
     lost += m * np.bincount(code[~y], weights=negative, minlength=clusters)
-    # Ranked patient after patient, a positive wins over earlier patients' negatives and its own's.
+    # Scores are ranked patient after patient: a positive then wins over all negatives of earlier
+    # patients, and over some of its own patient's.
     ranked = code * len(s) + rankdata(s, "dense")
     won_over = n * np.bincount(
         code[y], weights=_placements(y, ranked[None, :])[0][0], minlength=clusters
@@ -252,7 +255,8 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
     theta = float(aucs[0])
     variance = cov[0, 0]
     method = "ROI-level (DeLong)"
-    # Perfect separation has no variance to estimate; an interval of width 0 would be a lie.
+    # Perfect separation has no variance that could be estimated, and an interval of width 0 would
+    # mislead.
     if not np.isfinite(variance) or theta in (0.0, 1.0):
         return Interval(theta, float("nan"), float("nan"), method)
     half = norm.ppf((1 + LEVEL) / 2) * np.sqrt(max(variance, 0.0)) / (theta * (1 - theta))
@@ -336,7 +340,9 @@ def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: floa
 
 
 def _effective_number(n: int, patients: int, effect: float, tail: float) -> float:
-    """Return the number of independent regions that n regions of some patients are worth."""
+    """Return the number of independent regions that contain as much information as ``n``
+    regions.
+    """
     ratio = t_distribution.ppf(tail, n - 1) / t_distribution.ppf(tail, patients - 1)
     return float(n / effect * ratio**2)
 
@@ -440,7 +446,7 @@ def bootstrap(
     tail = (1 - LEVEL) / 2
     for j, column in enumerate(draws.T):
         usable = column[np.isfinite(column)]
-        if len(usable) * 2 > n and np.ptp(usable) > 1e-12:  # rounding is no spread
+        if len(usable) * 2 > n and np.ptp(usable) > 1e-12:  # a width of rounding size counts as 0
             ends[j] = np.quantile(usable, [tail, 1 - tail])
     return ends
 
@@ -483,7 +489,11 @@ def bootstrap_intervals(
 
 
 def _placements(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares of negatives below a positive and positives above a negative; ties half."""
+    """Return two arrays of shares; ties count one half.
+
+    The first has, for every positive, the share of negatives below it. The second has, for every
+    negative, the share of positives above it.
+    """
     m = int(y.sum())
     n = int((~y).sum())
     overall = rankdata(s, axis=1)

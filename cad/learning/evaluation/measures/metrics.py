@@ -1,12 +1,12 @@
-"""Measures of discrimination and of probability, each a function (docs/methods.md 6).
+"""Measure discrimination and probabilities, each measure by one function (docs/methods.md 6).
 
-Arrays are one value per ROI. ``truth`` is 0 or 1; ``target`` is a probability in [0, 1] (what
-readers believed, or a certain 0 or 1); ``probability`` is what a learner says.
+Arrays have one value per region. ``truth`` is 0 or 1. ``target`` is a probability in [0, 1]: the
+readers' mean, or a certain 0 or 1. ``probability`` is the prediction of a learner.
 
-A measure called with arrays counts every ROI once and returns a float. With ``weight``, shape
-(draws, n), which says how often each ROI counts in each draw of a resampling, it returns shape
-(draws,); arrays are then taken as they are: ``truth`` bool, nothing unknown. NaN where a measure is
-not defined.
+A measure called with these arrays counts every region once and returns a float. With ``weight``,
+shape (draws, n), it returns a value for each draw of a resampling, shape (draws,). The weights are
+how often each region counts in each draw. Then arrays are not checked: ``truth`` must be bool and
+nothing unknown. The result is NaN where a measure is not defined.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from scipy.stats import binomtest
 
 from cad.learning.logistic import fit_logistic
 
-CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
+CLIP = 1e-6  # probabilities are clipped to this distance from 0 and 1 before logarithms
 
 
 class Measured(Protocol):
@@ -43,7 +43,10 @@ class Measured(Protocol):
 def _measure(
     read: Callable[[ArrayLike, ArrayLike], tuple[np.ndarray, np.ndarray]],
 ) -> Callable[[Callable[..., np.ndarray]], Measured]:
-    """Return a decorator: without ``weight`` read two arrays and count every ROI once."""
+    """Return a decorator for measures, which makes ``weight`` optional.
+
+    Without ``weight`` the two arrays are checked by ``read``, and every region counts once.
+    """
 
     def decorate(draws: Callable[..., np.ndarray]) -> Measured:
         @wraps(draws)
@@ -111,7 +114,7 @@ def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.nda
     y = y[order]
     s = s[order]
     weight = weight[:, order]
-    # Regions of equal score are called together: no threshold parts them.
+    # Regions of equal score are counted together, since no threshold separates them.
     last = np.append(np.flatnonzero(np.diff(s)), len(s) - 1) if len(s) else np.array([], int)
     none = np.zeros((len(weight), 1))
     true = np.hstack([none, np.cumsum(weight * y, axis=1)[:, last]])
@@ -159,7 +162,7 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
     """
     true, false = cumulative(y, s, weight)
     called = true + false
-    # Precision is 1 by convention where nothing is called yet.
+    # Where no region is called malignant yet, the precision is 1 by convention.
     precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
     steps: np.ndarray = np.sum(np.diff(_share(true, true[:, -1:])) * precision[:, 1:], axis=1)
     return np.where(true[:, -1] > 0, steps, np.nan)
@@ -233,7 +236,7 @@ def partial_auc(
     height = _share(true, true[:, -1:])
     width = np.diff(x)
     rise = np.diff(height)
-    # A piece counts up to max_fpr; what it has risen by there is interpolated.
+    # A step of the curve counts up to max_fpr; its height there is interpolated.
     inside = np.clip(max_fpr - x[:, :-1], 0, width)
     share = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
     area: np.ndarray = np.sum(inside * (height[:, :-1] + share * rise / 2), axis=1)
@@ -286,7 +289,7 @@ def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     >>> accuracy([0, 0, 1, 1], [0.1, 0.6, 0.7, 0.8])
     0.75
     """
-    # .5 itself is called benign, as a consensus of .5 is.
+    # A probability of exactly .5 counts as benign, as a consensus of .5 does.
     return _share(weight @ ((q > 0.5) == y), weight.sum(axis=1))
 
 
@@ -329,7 +332,7 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     >>> round(kl([0.5, 1.0], [0.5, 0.5]), 3)
     0.693
     """
-    # A sum, as in [N14]: it grows with the number of regions.
+    # A sum and not a mean, as in [N14]: it grows with the number of regions.
     return _sum(weight, divergences(t, q))
 
 
@@ -480,9 +483,11 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
     1.0
     """
     x = logit(clipped(q))
-    # Round-off alone tells closer probabilities apart, and a slope on it would be noise.
+    # Probabilities that are closer to each other differ by rounding only, and have no meaningful
+    # slope.
     usable = (_spread(t, weight) > 0) & (_spread(x, weight) >= 1e-9)
-    # Only hard classes can be separated; one soft target keeps the slope finite.
+    # Only hard classes can be separated by the probability; a single soft target keeps the slope
+    # finite.
     hard = ~((weight > 0) & (t > 0) & (t < 1)).any(axis=1)
     lowest, highest = _ends(x, weight * (t == 1))
     below, above = _ends(x, weight * (t == 0))
@@ -527,7 +532,7 @@ def calibration_curve(
     curve: dict[str, list[float]] = {name: [] for name in columns}
     if len(y) == 0:
         return curve
-    # Edges are probabilities that occur, so that equal ones stay in one group.
+    # The edges are probabilities of regions, so that equal ones stay in one group.
     edges = np.unique(np.quantile(q, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
     group = np.searchsorted(edges, q, side="left")
     for g in np.unique(group):
@@ -591,7 +596,9 @@ def clipped(values: np.ndarray) -> np.ndarray:
 
 
 def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return weighted sums; numpy's, which do not depend on the number of threads."""
+    """Return weighted sums, computed by numpy so that they do not depend on the number of
+    threads.
+    """
     return np.asarray((weight * values).sum(axis=1))
 
 
@@ -601,13 +608,15 @@ def _share(share: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and the largest value that counts; inf and -inf where none does."""
+    """Return the smallest and largest value with weight > 0; inf and -inf where there is none."""
     counts = weight > 0
     low = np.where(counts, values, np.inf).min(axis=1, initial=np.inf)
     return low, np.where(counts, values, -np.inf).max(axis=1, initial=-np.inf)
 
 
 def _spread(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return largest minus smallest value; 0 or less where none counts."""
+    """Return the largest minus the smallest value with weight > 0; 0 or less where there is
+    none.
+    """
     low, high = _ends(values, weight)
     return np.where(high >= low, high - low, 0.0)

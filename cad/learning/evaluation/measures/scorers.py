@@ -1,4 +1,4 @@
-"""Scores of probabilities against soft labels, for whatever in scikit-learn takes ``scoring``."""
+"""Provide scores of probabilities against soft labels, for ``scoring`` in scikit-learn."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def _scorer(loss: Any) -> Any:
 
 
 soft_log_loss = _scorer(metrics.cross_entropy)
-"""Minus the mean cross-entropy: what a learner's own ``score`` is."""
+"""Minus the mean cross-entropy, as returned by the learners' own ``score``."""
 soft_brier = _scorer(metrics.brier)
 """Minus the mean squared difference."""
 kl = _scorer(mean_kl)

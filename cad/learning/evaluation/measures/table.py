@@ -1,8 +1,8 @@
-"""The functions of the measures, and what each needs; their words are in
+"""Connect the measures with their functions and needs; their texts are in
 :mod:`cad.base.terms.measures`.
 
-Whatever computes or compares a measure looks it up here by name. To add one, add a row to both and,
-where there is none yet, its function in :mod:`cad.learning.evaluation.measures.metrics`.
+Code that computes or compares a measure finds it here by name. To add one, add a row to both
+modules and, if needed, its function to :mod:`cad.learning.evaluation.measures.metrics`.
 """
 
 from collections.abc import Callable
@@ -60,8 +60,10 @@ class Cases:
 
 _Needs = Literal["score", "probability"]
 Function = Callable[[Cases, np.ndarray], np.ndarray]
-"""From :class:`Cases`, and how often each region counts in each draw, shape (draws, n), to an
-ndarray of shape (draws,); NaN where it is not defined."""
+"""Computes a measure from the regions (:class:`Cases`) and how often each counts, shape (draws, n).
+
+It returns an array of shape (draws,); NaN where the measure is not defined.
+"""
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,12 @@ class Measure(MeasureWords):
 
 
 def _ranked(measure: metrics.Measured, *others: float) -> tuple[_Needs, Function]:
-    """Return the row of a measure of any score against the truth."""
+    """Return needs and function of a measure that compares any score with the truth."""
     return "score", lambda c, w: measure(c.truth == 1, c.ranking, *others, weight=w)
 
 
 def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
-    """Return the row of a measure of a probability against the target."""
+    """Return needs and function of a measure that compares a probability with the target."""
     return "probability", lambda c, w: measure(c.target, c.score, weight=w)
 
 
@@ -133,7 +135,8 @@ _TABLE: dict[str, tuple[_Needs, Function]] = {
     "cross_entropy": _soft(metrics.cross_entropy),
     "brier": _soft(metrics.brier),
     "calibration_intercept": _soft(metrics.calibration_intercept),
-    # The intercept is judged on the model's own scale, the slope across folds.
+    # The intercept is measured on the model's own scale, the slope on log-odds comparable across
+    # folds.
     "calibration_slope": (
         "probability",
         lambda c, w: metrics.calibration_slope(c.target, c.sloped, weight=w),

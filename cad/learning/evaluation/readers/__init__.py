@@ -1,1 +1,1 @@
-"""Readers: agreement, skill against histology, and reading with the tool."""
+"""Measure readers: agreement, skill against histology, and reading with the tool."""

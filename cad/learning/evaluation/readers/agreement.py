@@ -1,4 +1,4 @@
-"""How readers agree with each other."""
+"""Measure how well readers agree with each other."""
 
 from itertools import combinations
 from typing import TypedDict
@@ -119,7 +119,8 @@ def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     if len(x) == 0:
         return float("nan")
     observed = np.mean((x - z) ** 2)
-    # Expected squared distance of independent draws from the two readers' own distributions.
+    # Expected squared difference of independent draws from the two readers' distributions of
+    # values.
     expected = x.var() + z.var() + (x.mean() - z.mean()) ** 2
     return float(1 - observed / expected) if expected > 0 else float("nan")
 
@@ -207,7 +208,8 @@ def _distances(values: np.ndarray, total: np.ndarray, level: str) -> np.ndarray:
     if level == "interval":
         return np.asarray((values[:, None] - values[None, :]) ** 2)
     if level == "ordinal":
-        # Values that lie between two, the two themselves counted half.
+        # Distance of two values: the number of values between them, with the two themselves counted
+        # half.
         position = np.cumsum(total) - total / 2
         return (position[:, None] - position[None, :]) ** 2
     raise ValueError(f"level {level!r} is none of nominal, ordinal, interval")

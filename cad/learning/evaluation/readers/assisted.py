@@ -1,20 +1,21 @@
-"""A reader with the tool: the probability of malignancy given a reader's score and the classifier.
+"""Combine a reader's score with the classifier into a probability of malignancy (the "tool").
 
 For reader r with score s and classifier's probability q (docs/methods.md 8),
 
-    logit P(malignant | s, q) = a_r + b_r s + c logit q,
+    logit P(malignant | s, q) = a_r + b_r s + c logit q.
 
-a_r and b_r the readers' common values plus the reader's own deviations, which a normal prior pulls
-towards nothing: partial pooling, so that a reader with few scored regions is taken for an average
-one. c has a prior around 1, plain addition of log-odds. Weights are fitted on regions with
-histology; a region's probability comes from weights fitted without its patient, and beyond 100
-patients without a hundredth of all patients, its own among them.
+a_r and b_r are values common to all readers plus deviations of reader r. A normal prior draws these
+deviations to 0 (partial pooling), so that a reader with few regions counts as an average one. The
+prior of c has mean 1, which is plain addition of log-odds. The weights are fitted on regions with
+histology. The probability of a region uses weights fitted without its patient. With more than 100
+patients, a hundredth of all patients is left out together with him.
 
-Two things keep a useless tool from looking harmful. c is at least a small positive number: around 0
-the weight's sign would turn with the patient left out, against that patient. And AUCs rank each
-region among the other patients' regions under the same weights, because the probabilities of
-different folds do not share a scale: leaving a malignant patient out lowers the intercept, and a
-reader's many equal scores leave the order to it (docs/evidence.md has what each costs).
+Two measures keep a useless tool from looking harmful. First, c is at least a small positive number.
+Near 0 its sign would depend on the patient left out, against that patient. Second, AUCs rank each
+region among the regions of other patients under the same weights. The reason is that probabilities
+of different folds have different scales: leaving out a malignant patient lowers the intercept. A
+reader gives many equal scores, so that the intercept would decide their order (docs/evidence.md has
+the effect of each).
 """
 
 from dataclasses import dataclass
@@ -30,10 +31,12 @@ from cad.learning.evaluation.measures.metrics import CLIP
 from cad.learning.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.learning.logistic import fit_logistic
 
-FEW = 5  # regions of each class with histology, below which nothing is fitted
-LEAST_TOOL = 0.02  # smallest weight of the classifier: it still orders regions scored alike
-MOST_FITS = 100  # beyond, patients are left out together: time grows with n, not its square
-# Standard deviations of the prior, on scores and log-odds scaled to standard deviation 1.
+FEW = 5  # least number of regions with histology in each class; with fewer nothing is fitted
+# smallest weight of the classifier, which then still orders regions of equal score
+LEAST_TOOL = 0.02
+# with more patients several are left out together, so that time grows with n and not its square
+MOST_FITS = 100
+# Standard deviations of the priors, for scores and log-odds that have standard deviation 1.
 COMMON_SD = 3.0
 OWN_SD = 0.5
 TOOL_SD = 1.0
@@ -229,11 +232,12 @@ def assist(
         out = fit == left_out
         combination = fit_combinations(truth[~out], table[:, ~out], classifier[~out], names)
         for j, name in enumerate(names):
-            # Of all rows: the others are needed too, to be ranked among under the same weights.
+            # The probability of all rows is needed: left-out rows are ranked among the others under
+            # the same weights.
             values = combination.readers[name].probability(table[j], classifier)
             probability[j, out] = values[out]
-            # Without truth or without the tool a row ranks all the same; the tests choose their
-            # rows.
+            # Rows without truth or tool are ranked as well; the tests select the rows that they
+            # use.
             rank[j, out] = ranked(values[out], values[~out])
     return _assisted(truth, table, probability, rank, patients, names, combinations)
 
@@ -247,9 +251,10 @@ def _assisted(
     names: list[str],
     combinations: Combinations | None,
 ) -> tuple[Assisted, dict[str, np.ndarray]]:
-    """Measure each reader alone, by his scores, and with the tool, by the combined ranks.
+    """Measure each reader without and with the tool.
 
-    ``table`` holds the scores alone; ``rank`` the order of the regions by score and tool.
+    ``table`` has the scores, by which a reader is measured without the tool. ``rank`` has the order
+    of the regions by score and tool.
     """
     if not (np.isfinite(rank) & np.isfinite(truth)).any():
         raise CadError("no region has histology, a reader's score and a probability with the tool")
@@ -266,7 +271,8 @@ def _assisted(
     test = None
     note = ""
     try:
-        # Both treatments on the same cases, or the difference would be between cases.
+        # Both treatments need the same cases; otherwise their difference would contain that of the
+        # cases.
         alone = np.where(np.isfinite(rank), table, np.nan)
         test = obuchowski_rockette(truth, np.stack([alone, rank]), patients)
     except CadError as error:
@@ -308,7 +314,7 @@ def fit_combinations(
     """
     reader, row = np.nonzero(np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier))
     y = truth[row]
-    # Regions, not readings: four scores of one region are one truth.
+    # Regions are counted and not readings: four scores of one region give one truth.
     rows_by_class = [len(np.unique(row[y == label])) for label in (0, 1)]
     if min(rows_by_class) < FEW:
         raise CadError(
@@ -320,13 +326,14 @@ def fit_combinations(
     middle = _scale(s)
     scale = _scale(z)
     both = np.column_stack([np.ones(len(y)), (s - middle[0]) / middle[1]])
-    # A reader's two deviations have columns of their own, zero in the others' rows.
+    # Each reader has two columns for his deviations, with 0 in the rows of other readers.
     deviating = np.zeros((len(y), len(names), 2))
     deviating[np.arange(len(y)), reader] = both
     design = np.hstack([both, deviating.reshape(len(y), -1)])
     precision = np.r_[1e-4, COMMON_SD**-2, np.full(2 * len(names), OWN_SD**-2)]
     centred = z - scale[0]
-    # c is fitted on the log-odds in standard deviations; its prior is 1 on the log-odds themselves.
+    # c is fitted on log-odds divided by their standard deviation, but its prior mean of 1 is for
+    # the log-odds themselves.
     beta = fit_logistic(
         np.column_stack([design, centred / scale[1]]),
         y,
@@ -334,7 +341,7 @@ def fit_combinations(
         precision=np.r_[precision, TOOL_SD**-2],
     )
     tool = beta[-1] / scale[1]
-    # Fitted again with c held: the readers' own weights belong to the c that is used.
+    # c was raised, so the readers' weights are fitted again with this c.
     if tool < LEAST_TOOL:
         tool = LEAST_TOOL
         beta = fit_logistic(design, y, offset=tool * centred, precision=precision)
@@ -342,7 +349,7 @@ def fit_combinations(
 
     def combination(weights: np.ndarray, of: np.ndarray) -> Combination:
         b = weights[1] / middle[1]
-        # Back from standardised scores: the weights take scores and log-odds as they are.
+        # Turn weights of standardised scores into weights of the scores themselves.
         a = weights[0] - b * middle[0] - tool * scale[0]
         return Combination(float(a), float(b), float(tool), len(of), int(of.sum()))
 
@@ -353,5 +360,5 @@ def fit_combinations(
 
 
 def _scale(values: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation, 1 where there is no variation."""
+    """Return mean and standard deviation; the latter is 1 where all values are equal."""
     return float(values.mean()), float(values.std()) or 1.0

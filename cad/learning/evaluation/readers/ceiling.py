@@ -1,8 +1,8 @@
-"""What the readers allow: how well they know the truth, and each other.
+"""Measure the limit that readers set: how well they predict the truth and each other.
 
-Nobody learns from readers to be right where they scatter. Their ceiling is three things: how well
-their mean predicts histology, how well one reader predicts the others, and how much of the
-classifier's distance to their mean is their own scatter (docs/methods.md 8).
+No learner from readers' scores can follow them where they scatter. Three numbers describe this
+limit: how well their mean predicts histology, how well one reader predicts the others, and which
+part of the classifier's distance to their mean is their own scatter (docs/methods.md 8).
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Several readers, several cases: Obuchowski & Rockette (1995) with jackknifed patients.
+"""Compare readings of several readers and cases: Obuchowski & Rockette (1995), jackknifed patients.
 
-Degrees of freedom after Hillis, Stat. Med. 26 (2007) 596. Readers and patients are both random:
-the answer holds for other readers and other patients like these.
+Degrees of freedom are those of Hillis, Stat. Med. 26 (2007) 596. Readers and patients are both
+random samples, so that the result holds for other readers and patients like these.
 """
 
 from dataclasses import dataclass
@@ -147,11 +147,12 @@ def obuchowski_rockette(
     ms_treatment = float(r * np.sum((treatment - aucs.mean()) ** 2) / (t - 1))
     residual = aucs - treatment[:, None] - reader[None, :] + aucs.mean()
     ms_interaction = float(np.sum(residual**2) / ((t - 1) * (r - 1)))
-    # cov2 >= cov3 in truth; an estimate the other way round would shrink the error (Hillis).
+    # The true cov2 is at least cov3; where the estimates are reversed, the difference counts as 0,
+    # or the error would be too small (Hillis).
     denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
     f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
     difference = float(treatment[-1] - treatment[0])
-    # Var(difference of two treatment means) = 2/r (MS(T*R) + r (cov2 - cov3)).
+    # Variance of the difference of two treatment means: 2/r (MS(T*R) + r (cov2 - cov3)).
     error = float(np.sqrt(2 / r * denominator))
     half = float(t_distribution.ppf(0.975, df2) * error)
     return MRMC(
@@ -220,7 +221,8 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     read = []
     won = []
     for wins in table:
-        # Readers x malignant x benign; NaN, and so no pair, where one of the two was not read.
+        # Shape (readers, malignant, benign). NaN where one of the two cases was not read: there is
+        # no pair.
         gap = wins[:, y == 1][:, :, None] - wins[:, y == 0][:, None, :]
         read.append(np.isfinite(gap) * 1.0)
         won.append(np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0)))
@@ -233,20 +235,24 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
         hits = _shared(won[i], won[j])
         both = _shared(read[i], read[j])
         moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
-        # Moments weighed by how often each kind of shared index occurs, less the squared mean.
+        # Moments, weighted by how often pairs share each kind of index, minus the squared mean.
         cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
-    # Unbiased, and therefore below 0 now and then: the root is taken of what is left.
+    # The estimate is unbiased and may hence be negative; then the variance is 0.
     variance = cov[0, 0] + cov[1, 1] - cov[0, 1] - cov[1, 0]
     return aucs, float(aucs[1] - aucs[0]), float(np.sqrt(max(variance, 0.0)))
 
 
 def _shared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return sums of a * b over pairs of entries, by which of the three axes agree (0 or 1)."""
+    """Return sums of a * b over pairs of entries, separately for pairs with equal or other indices.
+
+    The result has shape (2, 2, 2): for each of the three axes, index 0 for other and 1 for equal.
+    """
     total = np.zeros((2, 2, 2))
     for same in product((0, 1), repeat=3):
         summed_axes = tuple(axis for axis in range(3) if not same[axis])
         total[same] = np.sum(a.sum(axis=summed_axes) * b.sum(axis=summed_axes))
-    for axis in range(3):  # from "whatever that axis" to "different there"
+    # subtract pairs of equal index from all pairs, which leaves those of other index
+    for axis in range(3):
         total[(slice(None),) * axis + (0,)] -= total[(slice(None),) * axis + (1,)]
     return total
 
@@ -293,7 +299,7 @@ def against_readers(
     y, flat, group, omitted = _complete(truth, rows, groups)
     aucs = _aucs(y, flat)
     r = len(table)
-    # psi_r = AUC(CAD) - AUC(reader r): the system is in each, which correlates them.
+    # psi_r = AUC(CAD) - AUC(reader r): the system's AUC is in each psi_r, which correlates them.
     contrast = np.hstack([np.ones((r, 1)), -np.eye(r)])
     psi = contrast @ aucs
     cov = contrast @ _jackknife_covariance(y, flat, group) @ contrast.T
@@ -346,12 +352,14 @@ def _jackknife_covariance(y: np.ndarray, scores: np.ndarray, group: np.ndarray) 
     code = np.unique(group, return_inverse=True)[1]
     left_out = [auc_without_each_patient(y == 1, row, code)[1] for row in scores]
     n = int(code.max()) + 1
-    # Pseudovalues are n A - (n - 1) A_(-i): their covariance is (n - 1)^2 that of A_(-i).
+    # Pseudovalues are n A - (n - 1) A_(-i), so their covariance is (n - 1)^2 times that of A_(-i).
     return np.atleast_2d(np.cov(left_out, ddof=1)) * (n - 1) ** 2 / n
 
 
 def _components(cov: np.ndarray) -> tuple[float, float, float, float]:
-    """Return the mean covariance by kind of pair, from cov of shape (t, r, t, r)."""
+    """Return four means of ``cov``, of shape (t, r, t, r): the variance, and cov1, cov2, cov3
+    (MRMC).
+    """
     t, r = cov.shape[:2]
     same_t = np.eye(t, dtype=bool)[:, None, :, None]
     same_r = np.eye(r, dtype=bool)[None, :, None, :]
@@ -370,5 +378,6 @@ def _f_test(
     else:
         df2 = (denominator / ms_interaction) ** 2 * (t - 1) * (r - 1)
     f = ms_treatment / denominator
-    # The F distribution is not defined at infinity; at 1e9 it is the chi-squared to all digits.
+    # The F distribution is not defined for infinite degrees of freedom; at 1e9 it equals
+    # chi-squared in all digits.
     return f, df2, float(f_distribution.sf(f, t - 1, min(df2, 1e9)))

@@ -1,4 +1,4 @@
-"""Every reader against histology and against the others, with the classifier beside them."""
+"""Measure every reader against histology and against the other readers, beside the classifier."""
 
 from dataclasses import dataclass
 from typing import Any, TypedDict

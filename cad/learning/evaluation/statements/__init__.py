@@ -1,1 +1,1 @@
-"""Statements for reviewers: checklists answered from what a run recorded."""
+"""Make statements for reviewers: checklists that are answered from the record of a run."""

@@ -1,8 +1,8 @@
-"""``validation.md``: what a run can answer of four checklists, and what only a person can.
+"""Write ``validation.md``: four checklists, with answers from a run or left for a person.
 
-Items, weights and the words around each answer are data (``checklists.yaml``). Every sentence about
-the run is made by a function of :mod:`cad.learning.evaluation.statements.sentences`, and what
-proves an item of METRICS by one of :mod:`cad.learning.evaluation.statements.proofs`.
+The items, their weights and the texts around each answer are in ``checklists.yaml``. Every sentence
+about the run comes from a function of :mod:`cad.learning.evaluation.statements.sentences`. Whether
+an item of METRICS is fulfilled is decided by :mod:`cad.learning.evaluation.statements.proofs`.
 """
 
 import re
@@ -65,7 +65,7 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
     answered = {}
     for number, item in items(name).items():
         if _of_nobody(name, number, facts):
-            if name == "metrics":  # each of its items has a reason
+            if name == "metrics":  # each item of METRICS needs a reason
                 answered[number] = OF_A_TABLE
         elif "answer" in item:
             answered[number] = re.sub(r"\{(\w+)\}", sentence, item["answer"])
@@ -73,7 +73,7 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
 
 
 def _of_nobody(name: str, number: str, facts: RunFacts) -> bool:
-    """Tell whether an item asks how images were measured, and the run measured none."""
+    """Tell whether an item asks how images were measured, while the run measured none."""
     return not facts.pictured and number in table_beside(__file__)["of_images"][name]
 
 
@@ -190,7 +190,7 @@ def _results(metrics: Summary) -> list[str]:
 
 
 def _results_column(comparison: Comparison | None) -> dict[str, str]:
-    """Return the sentences on a comparison with one truth, by title; dashes without one."""
+    """Return sentences on the comparison with one truth, by title; dashes where there is none."""
     measured = {name: measure for name, measure in MEASURES.items() if name != "auc"}
     titles = ["ROIs (patients)", "malignant", "ties at .5"]
     titles += ["AUC, patient-clustered", "AUC, ROI-level"]
@@ -206,7 +206,7 @@ def _results_column(comparison: Comparison | None) -> dict[str, str]:
 
 
 def _warnings(of_measures: list[str], of_run: list[str]) -> list[str]:
-    """Return the warnings of measures and run, each sentence once, under its own title."""
+    """Return warnings of the measures and of the run, each once, under a title of their own."""
     distinct = dict.fromkeys([*of_measures, *of_run])
     if not distinct:
         return []

@@ -1,4 +1,4 @@
-"""Say where the data break what intervals and slopes promise."""
+"""State where the data violate the assumptions of intervals and slopes."""
 
 import numpy as np
 import pandas as pd
@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 from cad.learning.joint_model import effective_number
 
-# docs/probability.md has the measurements at these limits.
+# docs/probability.md has the measurements behind these limits.
 _LARGEST_SHARE = 0.3
 _RAREST = 0.05
 
@@ -71,7 +71,7 @@ def broken_promises(
         )
     outcome = np.asarray(truth, dtype=float)
     if not np.isfinite(outcome).any():
-        # Nobody has tissue: how rare cancer is can only be judged by the readers.
+        # Without any histology, only the readers can show how rare cancer is.
         outcome = np.where(np.isnan(p), np.nan, np.asarray(p, dtype=float) >= 0.5)
     prevalence = float(np.nanmean(outcome)) if np.isfinite(outcome).any() else np.nan
     if min(prevalence, 1 - prevalence) < _RAREST:
@@ -97,11 +97,11 @@ def broken_promises(
 
 
 def _slopes(comparison: pd.DataFrame | None) -> str:
-    """Return the calibration slopes that this cohort shows, in words; empty without any."""
+    """Return the calibration slopes of this cohort in words; empty where there are none."""
     if comparison is None or "value" not in comparison:
         return ""
     slopes = comparison[comparison["measure"] == "calibration_slope"]
-    # The first learner of the table is the validated one.
+    # The first learner in the table is the one that was validated.
     slopes = slopes[slopes["learner"] == comparison["learner"].iloc[0]].dropna(subset="value")
     if slopes.empty:
         return ""

@@ -1,4 +1,4 @@
-"""What proves an item of METRICS: True or False of a run, None where the run does not tell."""
+"""Decide whether a run fulfils items of METRICS: True, False, or None where the run cannot tell."""
 
 from collections.abc import Callable
 from math import isnan
@@ -95,4 +95,4 @@ PROOFS: dict[str, Callable[[RunFacts], bool | None]] = {
     "26": _validated,
     "27": _external,
 }
-"""By the item's number; the other items have the same state for every run."""
+"""Functions that decide an item, by its number; other items have the same state for every run."""

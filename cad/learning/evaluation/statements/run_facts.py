@@ -1,4 +1,4 @@
-"""What a run recorded of itself, as the checklists of reviewers ask for it."""
+"""Read facts from the record of a run, as reviewers' checklists ask for them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,9 @@ class RunFacts:
 
     @property
     def pictured(self) -> bool:
-        """Tell whether the run measured images; what a table holds, its owner measured."""
+        """Tell whether the run measured images; it did not if its features come from a user's
+        table.
+        """
         return self.settings("features").get("modalities") != []
 
     @property
@@ -48,7 +50,7 @@ class RunFacts:
 
     @property
     def fitted(self) -> Json:
-        """Return the fitted estimator's description; empty where it was not recorded."""
+        """Return the description of the fitted estimator; empty where it was not recorded."""
         return self.run.get("estimator") or {}
 
     @property
@@ -59,12 +61,12 @@ class RunFacts:
 
     @property
     def weights(self) -> Json:
-        """Return, for an averaged learner, how much each value of each parameter weighs."""
+        """Return, for an averaged learner, the weight of each value of each parameter."""
         return self.fitted.get("weights") or {}
 
     @property
     def steps(self) -> dict[str, Json]:
-        """Return the steps before the learner by class; of several of a class the first."""
+        """Return the steps before the learner by class; of several of one class, the first."""
         by_name: dict[str, Json] = {}
         for step in self.fitted.get("steps") or []:
             by_name.setdefault(step["name"], step)
@@ -95,27 +97,29 @@ class RunFacts:
 
     @property
     def external(self) -> bool:
-        """Tell whether no patient of a prediction was in the training."""
+        """Tell whether a prediction shares no patient with the training of its models."""
         return self.predicted and self.patients_of_training == 0
 
     @property
     def validated(self) -> bool:
-        """Tell whether the run fitted and left patients out."""
+        """Tell whether the run fitted models and left patients out."""
         return not self.predicted and self.settings("validate").get("scheme", "none") != "none"
 
     @property
     def held_out(self) -> bool:
-        """Tell whether whoever was predicted had no part in the fit."""
+        """Tell whether the predicted patients took no part in the fit."""
         return self.external or self.validated
 
     @property
     def comparison(self) -> Comparison | None:
-        """Return the measures against tissue where it is known, else against the readers."""
+        """Return the measures against histology where it is known, else those against the
+        readers.
+        """
         return self.metrics.histology or self.metrics.consensus
 
     @property
     def rarer(self) -> int:
-        """Return the number of regions of the rarer class; 0 where nothing is known."""
+        """Return the number of regions of the rarer class; 0 where no truth is known."""
         comparison = self.comparison
         if comparison is None:
             return 0
@@ -123,7 +127,7 @@ class RunFacts:
 
     @property
     def kappas(self) -> list[float]:
-        """Return the weighted kappa of each pair of readers for which there is one."""
+        """Return the weighted kappas of all pairs of readers that have one."""
         if self.metrics.agreement is None:
             return []
         values = [pair["value"] for pair in self.metrics.agreement["kappa"]]
@@ -143,7 +147,9 @@ class RunFacts:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Return the costs that decide; aims are no costs and have a sentence of their own."""
+        """Return the costs behind the decisions, without aims, which have a sentence of their
+        own.
+        """
         return {
             name: value
             for name, value in self.settings("decision").items()

@@ -1,4 +1,4 @@
-"""Sentences about one run, each by the name that ``checklists.yaml`` uses for it."""
+"""Make the sentences about one run, each by the name that ``checklists.yaml`` uses for it."""
 
 from collections.abc import Callable
 from math import isnan
@@ -211,7 +211,7 @@ def _tuning(facts: RunFacts) -> str:
     learner = facts.settings("learner")
     grid = fitted.get("grid")
     if not grid and facts.predicted:
-        # A bundle keeps the best point of a search; what was searched stands in its settings.
+        # A bundle keeps the best point of a search; the grid is in its settings.
         grid = learner.get("grid")
     if not grid and not facts.weights:
         if fitted.get("members"):
@@ -311,7 +311,7 @@ def _failures(facts: RunFacts) -> str:
     ]
     histology = facts.metrics.histology
     if histology is not None and histology.operating_points:
-        # The points are P-, .5 and P+, in this order.
+        # The points have the thresholds P-, .5 and P+, in this order.
         middle = histology.operating_points[1]
         sentences.append(f"At .5: {middle['fp']} false positives, {middle['fn']} false negatives.")
     if facts.pictured:
@@ -511,4 +511,4 @@ SENTENCES: dict[str, Callable[[RunFacts], str]] = {
     "variability": _variability,
     "version": _version,
 }
-"""The sentence of each name in braces, such as ``{missing}``."""
+"""Functions that make the sentence for each name in braces, such as ``{missing}``."""

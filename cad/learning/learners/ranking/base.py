@@ -180,7 +180,9 @@ class Ranker(BinaryLearner):
         return getattr(self, "kernel", None) == "precomputed"
 
     def _widen(self, used: NDArray[np.intp], n: int) -> None:
-        """Renumber the support of a fit to the rows ``used`` of a precomputed kernel to all n rows."""
+        """Renumber the support of a fit to the rows ``used`` of a precomputed kernel to all n
+        rows.
+        """
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
         y = column_or_1d(raw, warn=True)

@@ -1,4 +1,6 @@
-"""Provide OPAUC: AUC by the square loss of all pairs, in one pass over the rows (Gao et al. 2013)."""
+"""Provide OPAUC: AUC by the square loss of all pairs, in one pass over the rows (Gao et al.
+2013).
+"""
 
 from __future__ import annotations
 

@@ -141,7 +141,9 @@ def smo_by_blocks(
 def _choose(
     size: int, rows: Rows, gamma: Array, up: Array, down: Array, last: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the points of the next block, sorted: those that violate most, and some of the last."""
+    """Return the points of the next block, sorted: those that violate most, and some of the
+    last.
+    """
     point = rows.point
     half = max(1, int(_NEW * size) // 2) if len(last) else max(1, size // 2)
     raise_first = _first(-up, half)

@@ -85,7 +85,9 @@ def solve_low_rank(
     state = _start(Z, problem)
 
     def system(give: Array) -> Array:
-        """Return the lower triangle of Z' diag(give) Z; all rows of one point are added together."""
+        """Return the lower triangle of Z' diag(give) Z; all rows of one point are added
+        together.
+        """
         made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
         # sum_j give_j l_i l_i' over the rows j of point i: their signs are squared, so they drop
         # out.
@@ -141,7 +143,9 @@ class _State:
 
 
 def _start(Z: Array, problem: Problem) -> _State:
-    """Return a start with duals in the middle of their bounds, and surpluses of about one margin."""
+    """Return a start with duals in the middle of their bounds, and surpluses of about one
+    margin.
+    """
     c = problem.c
     k = len(problem.lower)
     quadratic = np.ones(Z.shape[1])

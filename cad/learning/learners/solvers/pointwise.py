@@ -365,7 +365,9 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
 
 
 def _balance(rows: Rows, gamma: Array) -> None:
-    """Make sum sign gamma = 0 by lowering duals of the sign with the larger sum, free ones first."""
+    """Make sum sign gamma = 0 by lowering duals of the sign with the larger sum, free ones
+    first.
+    """
     excess = float(rows.sign @ gamma)
     if excess == 0.0:
         return

@@ -148,7 +148,9 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
 
 @inner()
 def _set_penalties(raising, lowering, j, sign, gamma, c):  # type: ignore[no-untyped-def]
-    """Write the penalties of row j: 0 where its dual may raise (lower) its point, else -inf (inf)."""
+    """Write the penalties of row j: 0 where its dual may raise (lower) its point, else -inf
+    (inf).
+    """
     up = gamma < c if sign > 0 else gamma > 0
     down = gamma > 0 if sign > 0 else gamma < c
     raising[j] = 0.0 if up else -np.inf
