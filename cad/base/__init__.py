@@ -1,1 +1,1 @@
-"""Words, errors, files, processes and settings: what every floor above stands on."""
+"""Provide terms, errors, files, processes and settings, on which all other packages build."""

@@ -1,8 +1,8 @@
-"""The doors in the wall: every function that reads bytes of others, or writes where a user says.
+"""Register every function that reads foreign bytes, or writes where a user says.
 
-A function that calls a parser, opens a file or puts one into place declares itself here, once; the
-build fails where one does so and is not declared (``tests/layers/test_doors.py``), and where a door
-through which strangers' bytes come has no case in the fuzz matrix, which is made of this table.
+Such a function is a door. A function that calls a parser, opens a file or moves one into place
+declares itself by :func:`door`. A test (``tests/layers/test_doors.py``) fails if one does not. The
+fuzz tests are made from this table; a test also fails if a door for foreign bytes has no fuzz case.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORMS = (
     "lines",
     "any",
 )
-"""Kinds of strangers' bytes; each can be damaged in ways of its own."""
+"""Kinds of foreign bytes; each can be damaged in its own ways."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Door:
 
 
 DOORS: dict[str, Door] = {}
-"""Every door of the modules that are loaded, by the function's full name."""
+"""All doors of the loaded modules, by the full name of the function."""
 
 
 def door(

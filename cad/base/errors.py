@@ -1,4 +1,4 @@
-"""The one exception a user sees: what was found, which rule it broke, where, and the way out."""
+"""Define the exception that users see: the problem, the broken rule, the place and the way out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class CadError(Exception):
         return f"{text} ({self.hint})" if self.hint else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Keyword-only arguments are lost by the default reduction, and errors cross processes.
+        # The default pickling loses keyword-only arguments, and errors are sent between processes.
         fields = (self.problem, self.hint, self.file, self.patient, self.roi, self.place)
         return (_rebuild, (type(self), *fields))
 

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 PART_SUFFIX = ".part"
 _WRITTEN = "user.prostate-cad.sha256"
 JsonObject = dict[str, Any]
-"""Content of a JSON file, or what becomes one: where types end."""
+"""Content of a JSON file; its values have no declared types."""
 Made = TypeVar("Made")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Control characters, line separators, and what turns the direction of writing around."""
-# A cell that a spreadsheet takes as a formula, also behind blanks; numbers are none.
+"""Control characters, line separators, and characters that reverse the direction of writing."""
+# Matches a cell that a spreadsheet takes as a formula, even after blanks; numbers are excluded.
 _FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
 
@@ -59,7 +59,7 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     """
     make_folder(path.parent)
     name = path.with_name(f".{os.urandom(4).hex()}{PART_SUFFIX}")
-    # The system applies the user's mask. Reading it would mean setting it, for every thread.
+    # The system applies the user's mask. Reading the mask would mean setting it, for all threads.
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -99,7 +99,7 @@ def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool
     if os.path.lexists(path):
         _check_replaceable(path, inputs, force)
     write_atomic(path, content)
-    # A file system without attributes asks for `force` each time, and loses nothing.
+    # On a file system without attributes, `force` is needed every time; no file is lost by that.
     with suppress(OSError, AttributeError):
         os.setxattr(path, _WRITTEN, hashlib.sha256(content).hexdigest().encode())
 
@@ -147,7 +147,7 @@ def state_of(path: Path) -> tuple[int, int]:
         The file.
     """
     status = path.stat()
-    return status.st_size, status.st_mtime_ns % 2**63  # a database holds no more, in any year
+    return status.st_size, status.st_mtime_ns % 2**63  # a database stores no more than 63 bits
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
@@ -170,7 +170,9 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-"""Of a flush: what was written is not on the disk; other errors say that nothing can be flushed."""
+"""Errors of a flush which mean that data are not on the disk; others mean that the file system
+cannot flush.
+"""
 
 
 @door("own", "entries of a folder")
@@ -263,14 +265,14 @@ def _typed(kind: Any, content: Any) -> Any:
         return {key: _typed(element_types[1], item) for key, item in content.items()}
     fields = _types(kind)
     if fields:
-        # A TypedDict is called as a dataclass is.
+        # A TypedDict is created in the same way as a dataclass.
         return kind(**{k: _typed(fields[k], v) for k, v in content.items() if k in fields})
     return content
 
 
 @cache
 def _types(kind: Any) -> dict[str, Any]:
-    """Return the type of every field of a dataclass or TypedDict; of anything else nothing."""
+    """Return the types of the fields of a dataclass or TypedDict; empty for any other type."""
     return typing.get_type_hints(kind) if is_dataclass(kind) or typing.is_typeddict(kind) else {}
 
 
@@ -331,7 +333,7 @@ def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame
     changed = {}
     for name in table.columns:
         column = table[name]
-        if column.dtype.kind not in "biufc":  # numbers are no text
+        if column.dtype.kind not in "biufc":  # numeric columns contain no text
             cells = [change(cell) for cell in column]
             if any(new is not old for new, old in zip(cells, column, strict=True)):
                 changed[name] = pd.Series(cells, column.index, column.dtype)

@@ -33,25 +33,28 @@ MIB = 2**20
 MAX_JSON = 32 * MIB
 MAX_YAML = MIB // 4
 MAX_DEPTH, MAX_BRACKETS = 100, 2_000_000
-"""Brackets within brackets in JSON and YAML; lists and objects of a JSON text."""
+"""Largest depth of nested brackets in JSON and YAML, and largest number of lists and objects in
+JSON.
+"""
 MAX_TABLE = 64 * MIB
 MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 1_000_000, 2_000, 20_000_000
 MAX_NAME = 500
-"""Characters of a column's name."""
-_LONGEST_LINE = 100_000  # cells, of which quotes may make fewer
+"""Most characters of the name of a column."""
+# separators in a line; the number of cells may be smaller because of quotes
+_LONGEST_LINE = 100_000
 MAX_IMAGE = 2048 * MIB
-"""Bytes of one image or DICOM file in memory."""
+"""Most bytes of one image or DICOM file in memory."""
 MAX_ARRAYS = 512 * MIB
-"""Bytes of all arrays of one npz file, or of a parquet table, in memory."""
+"""Most bytes of all arrays of one npz file, or of a parquet table, in memory."""
 _PARQUET_SECONDS, _PARQUET_GIGABYTES, _PARQUET = 60.0, 2.0, "pandas pyarrow.parquet"
-"""Limits of the process that reads a parquet table, and the libraries that it imports.
+"""Limits of the process that reads a parquet table, and the libraries that it loads.
 
 The memory is four times the largest size of a table.
 """
 MAX_RATIO, SMALL = 100, 256 * MIB
 """Contents larger than SMALL may be at most MAX_RATIO times as large as on the disk."""
 
-# The machine's troubles, which say nothing about the file; all others a damaged file can cause.
+# Errors of the machine, which tell nothing about the file; all others can come from a damaged file.
 _MACHINE = {
     errno.EACCES,
     errno.EPERM,
@@ -67,7 +70,7 @@ _MACHINE = {
     errno.EINTR,
     errno.ETIMEDOUT,
 }
-# The text of such an exception is no sentence without the exception's name.
+# The text of these exceptions is understood only with the name of the exception.
 _CURT = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _MESSAGE = 300
 _KINDS = {
@@ -114,10 +117,12 @@ def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iter
 
 
 def _words(error: Exception) -> str:
-    """Return an exception's text: one line without control characters, its name if need be."""
+    """Return the text of an exception in one line, without control characters, with its name if
+    needed.
+    """
     try:
         text = " ".join(str(error).split())
-    except Exception:  # the __str__ of an exception may itself raise
+    except Exception:  # the exception's own __str__ may raise an error
         text = ""
     text = "".join(c if c.isprintable() else "?" for c in text)[:_MESSAGE]
     name = type(error).__name__
@@ -221,7 +226,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     """
     check_file(path, limit)
     with path.open("rb") as stream:
-        content = stream.read(limit + 1)  # it may grow meanwhile
+        content = stream.read(limit + 1)  # the file may grow while it is read
     if len(content) > limit:
         raise CadError(f"more than {_size(limit)}", file=path)
     return content
@@ -326,7 +331,7 @@ def table_text(path: Path, separator: str) -> str:
     """
     text = read_bytes(path, MAX_TABLE).decode("utf-8-sig")
     rows, cells = text.count("\n"), text.count(separator)
-    # Nothing is split into cells before it is counted.
+    # Cells are counted before the text is split.
     head = text.lstrip("\r\n").partition("\n")[0]
     columns = head.count(separator) + 1
     if rows > MAX_ROWS or columns > MAX_COLUMNS or cells + rows > MAX_CELLS:
@@ -375,10 +380,10 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _rows(text: str, separator: str, quoting: Any = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
-    """Yield the head and the rows of a table without blank lines, each with the head's width.
+    """Yield the first row and all further rows of a table, without blank lines.
 
-    A row of another width was cut off, or a cell of it holds a separator, as a decimal comma is:
-    its cells are not those of the columns above them.
+    A row with more or fewer cells than the first raises an error. It was cut off, or a cell
+    contains a separator (such as a decimal comma), so that its cells belong to other columns.
     """
     if "\0" in text:
         raise CadError("a cell holds a NUL character")
@@ -492,7 +497,7 @@ def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
 
     if isinstance(source, Path):
         check_file(source, MAX_ARRAYS)
-    # numpy alone would leave a damaged file open.
+    # numpy alone would not close a damaged file.
     with source.open("rb") if isinstance(source, Path) else io.BytesIO(source) as stream:
         with zipfile.ZipFile(stream) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
@@ -520,8 +525,8 @@ def read_array(source: Path | bytes) -> Any:
 def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Read a parquet file, or the bytes of one; call it inside :func:`reading`.
 
-    The library reads it in a child process with limits of memory and time: what a page of a
-    parquet file unpacks to stands in no place that could be checked before.
+    The library reads it in a child process with limits of memory and time, because a parquet file
+    does not state how large its pages are when unpacked.
 
     Parameters
     ----------
@@ -572,7 +577,8 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     texts = [field.name for field in schema if _is_text(field.type)]
-    # Words are kept once each until their number is known: a million rows may share a long one.
+    # Each distinct text is kept once until their number is known, as a million rows may share a
+    # long text.
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
     widths = [_width(field) for field in schema]
     check_inflation(len(content), file.metadata.num_rows * sum(widths), MAX_ARRAYS, "table")
@@ -592,7 +598,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _width(field: Any) -> int:
-    """Return the bytes of a cell; texts are counted later, by what they say."""
+    """Return the bytes of a cell; those of texts are counted later."""
     from pyarrow import types
 
     if _is_text(field.type) or types.is_null(field.type):
@@ -606,7 +612,7 @@ def _width(field: Any) -> int:
 
 
 def _text_bytes(chunk: Any) -> int:
-    """Return the bytes of all cells of a column that keeps its words once each."""
+    """Return the bytes of all cells of a column that stores each distinct text once."""
     import numpy as np
     import pyarrow.compute as pc
 

@@ -27,7 +27,7 @@ from cad.base.errors import CadError
 from cad.base.reading import MAX_YAML, check_depth, read_bytes, reading
 from cad.base.terms.features import FAMILY_NAMES, MAPS, SERIES_IMAGES
 
-# A key on its own line, and the indented words below it.
+# A key on its own line, and the indented lines below it.
 _KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
 
 
@@ -447,7 +447,9 @@ class DecisionSettings(Section):
     @field_validator("prevalence", mode="before")
     @classmethod
     def _a_share_of_men(cls, value: Any) -> Any:
-        """Refuse a value that is no share: 28 would be meant as per cent, and true as 1."""
+        """Raise an error for a value that is no share: 28 could mean per cent, and true would count
+        as 1.
+        """
         if value is None:
             return None
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -461,7 +463,7 @@ class DecisionSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _without_retired(cls, content: Any) -> Any:
-        """Take out ``man_ppv``, which settings of earlier models state as empty."""
+        """Remove ``man_ppv``, an empty setting in the pipelines of older models."""
         if isinstance(content, dict) and "man_ppv" in content:
             if content["man_ppv"] is not None:
                 raise ValueError(
@@ -473,9 +475,9 @@ class DecisionSettings(Section):
 
     @property
     def of_men(self) -> Self | None:
-        """Return these settings with the aim for men in the place of those for regions.
+        """Return these settings with the aim for men in place of those for regions.
 
-        None where no aim for men is set: costs then give a man's limit.
+        None where there is no aim for men; a man's limit then comes from the costs.
         """
         if self.man_npv is None:
             return None
@@ -530,7 +532,7 @@ class PipelineSettings(Section):
 
 
 class _Plain(yaml.SafeLoader):
-    """Read safe YAML without aliases: a few nested ones would unfold to a billion values."""
+    """Read safe YAML without aliases: a few nested aliases could expand to a billion values."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -553,7 +555,7 @@ def read_settings(kind: type[T], path: Path) -> T:
         raise CadError("no such settings file", file=path)
     with reading(path, "not valid YAML"):
         text = read_bytes(path, MAX_YAML).decode("utf-8-sig")
-        # _Plain is a SafeLoader, which the linters cannot see.
+        # _Plain is a SafeLoader, but linters cannot see this.
         content = yaml.load(text, _Plain)  # noqa: S506
         check_depth(content)
     if not isinstance(content, dict):
@@ -575,7 +577,7 @@ def _explain(kind: type[Section], error: Any) -> str:
     where = ".".join(path)
     if error["type"] != "extra_forbidden":
         rule = str(error["msg"]).removeprefix("Value error, ")
-        if not where:  # a rule about several keys names them itself
+        if not where:  # a rule about several keys names these keys itself
             return rule
         return f"{where}: {rule}, found {reprlib.repr(error['input'])}"
     closest = difflib.get_close_matches(path[-1], _keys(kind, path[:-1]), n=1, cutoff=0.4)
@@ -583,7 +585,7 @@ def _explain(kind: type[Section], error: Any) -> str:
 
 
 def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
-    """Return the keys that may stand at a path; list indices and choices of types are passed."""
+    """Return the keys that are allowed at a path; list indices and choices of types are skipped."""
     for key in path:
         if key.isdigit():
             continue

@@ -1,4 +1,4 @@
-"""Where the pipelines, configurations, released models and sample data lie."""
+"""Find the pipelines, configurations, released models and sample data of the project."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""The two folders on disk that other people's scripts rely on: a cohort and a run."""
+"""Read and write the two folders that users' scripts depend on: a cohort and a run."""

@@ -1,9 +1,9 @@
 """Start, limit and end child processes; a child never outlives the process that started it.
 
-A fork server starts them: a process that has loaded their libraries and runs nothing, so that a
-child costs milliseconds and not a second. It loads them itself, or it is a copy of a command that
-has. One function also changes how this process collects garbage, because loaded modules are a
-million objects that stay.
+A fork server starts them. This is a process that has loaded the libraries of the children and runs
+nothing else, so that a child starts in milliseconds instead of a second. It loads the libraries
+itself, or is a copy of a process that has loaded them. :func:`collect_rarely` also makes garbage
+collection less frequent, because loaded modules are a million objects that never become garbage.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from typing import Any, NoReturn
 from cad.base.doors import door
 from cad.base.errors import MachineError
 
-# Python's own 700 make it look through all modules again and again while they are loaded, a fifth
-# of that time. Cycles hold a few megabytes until then.
+# With Python's default of 700 the collector would search all modules again and again while they are
+# loaded, which takes a fifth of that time. Cyclic garbage takes a few megabytes until it is
+# collected.
 _THRESHOLDS = (50_000, 20, 100)
 _silent = threading.Event()
 _ONE_THREAD = dict.fromkeys(
@@ -45,7 +46,7 @@ _ONE_THREAD = dict.fromkeys(
 )
 _SERVE = f"import sys; from {__name__} import serve; serve(int(sys.argv[1]))"
 _lock = threading.Lock()
-# The fork server of this process; of another process, which this one was forked from, it is not.
+# Fork server by the process that uses it: a process forked from that one must not use it.
 _servers: dict[int, tuple[int, socket.socket]] = {}
 
 
@@ -77,7 +78,8 @@ class Child:
 
     def __init__(self, module: str, needs: str = "", *, quiet: bool = False) -> None:
         self.connection, theirs = Pipe()
-        life, self._life = os.pipe()  # never written: the child ends itself when it closes
+        # nothing is ever written here: the child ends itself when this pipe closes
+        life, self._life = os.pipe()
         self._status, status = os.pipe()
         try:
             errors = [] if quiet or _silent.is_set() or sys.stderr is None else [2]
@@ -93,13 +95,13 @@ class Child:
             theirs.close()
         self._code: int | None = None
         self._line = _command_line(self.pid)
-        with suppress(BrokenPipeError):  # it has died since; wait() will say so
+        with suppress(BrokenPipeError):  # the child has died already; wait() will report it
             self.connection.send((sys.path, os.getcwd(), {**os.environ, **_ONE_THREAD}))
 
     def wait(self) -> int:
         """Wait until the process has ended, and return its exit code; minus the signal's number."""
         if self._code is None:
-            # Its fork server tells; where that has been killed, too, nobody knows better.
+            # The fork server sends the code. If it was killed, too, the code is unknown.
             self._code = int(os.read(self._status, 8) or -signal.SIGKILL)
         return self._code
 
@@ -107,7 +109,8 @@ class Child:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
         if self._life < 0:
             return
-        # The number of one that has ended may be another program's by now.
+        # The process may have ended, and its number now be another program's; the command line
+        # shows this.
         if self._line and _command_line(self.pid) == self._line:
             os.kill(self.pid, signal.SIGKILL)
         os.close(self._life)
@@ -129,13 +132,13 @@ def _server() -> socket.socket:
         ours, theirs = _pair()
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with theirs:
-            # Fixed arguments, and no user's string among them.
+            # The arguments are fixed and contain no text from a user.
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", "-c", _SERVE, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
             )
-        # It is ended by its process number: with a code set, Popen neither waits nor warns.
+        # The process is ended by its number; with a return code set, Popen neither waits nor warns.
         process.returncode = 0
         _servers[os.getpid()] = process.pid, ours
     return _servers[os.getpid()][1]
@@ -143,7 +146,7 @@ def _server() -> socket.socket:
 
 def _pair() -> tuple[socket.socket, socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.settimeout(300.0)  # for loading libraries, too
+    ours.settimeout(300.0)  # a generous limit, because the server may be loading libraries
     return ours, theirs
 
 
@@ -152,8 +155,9 @@ def _end_server() -> None:
     pid, server = _servers.pop(os.getpid(), (0, None))
     if server:
         server.close()
-        with suppress(ProcessLookupError, ChildProcessError):  # where SIGCHLD is ignored
-            os.kill(pid, signal.SIGKILL)  # it may still be loading libraries, which takes a second
+        # where SIGCHLD is ignored, the process is already gone
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)  # it may still be loading libraries, for a second
             os.waitpid(pid, 0)
 
 
@@ -179,17 +183,17 @@ def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
     if not hasattr(os, "fork") or threading.active_count() > threads or os.getpid() in _servers:
         return False
     ours, theirs = _pair()
-    with suppress(OSError), theirs:  # without memory or processes it is tried again when needed
+    with suppress(OSError), theirs:  # without enough memory or processes, a later call tries again
         _servers[os.getpid()] = _copy([theirs.fileno()], serve, theirs.fileno()), ours
         return loops and _share_with_loops()
     return False
 
 
 def _share_with_loops() -> bool:
-    resource_tracker.ensure_running()  # which is started in the same way, and is no copy
+    resource_tracker.ensure_running()  # it is started in the same way, but is not a copy
 
     def start(path: Any, args: Any, passfds: Sequence[int]) -> int:
-        if len(passfds) != 2:  # a Python whose fork server takes other arguments
+        if len(passfds) != 2:  # another version of Python whose fork server takes other arguments
             return usual(path, args, passfds)
         return _copy(passfds, forkserver.main, *passfds, [])
 
@@ -202,15 +206,17 @@ def _share_with_loops() -> bool:
 
 
 def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object) -> int:
-    """Fork this process; the copy keeps these handles alone and runs a function to its end."""
-    gc.freeze()  # the collector leaves alone, and so shares, what is here
+    """Fork this process; the copy keeps only the given handles, runs a function and ends."""
+    # the garbage collector then ignores all present objects, so that their memory stays shared
+    gc.freeze()
     for stream in filter(None, (sys.stdout, sys.stderr)):
         with suppress(OSError, ValueError):
-            stream.flush()  # else a copy would print it again
-    # In the copy for good: an interrupt is for the parent, which ends the copy.
+            stream.flush()  # otherwise the copy would print the same text again
+    # The copy ignores interrupts permanently; the parent gets them and ends the copy.
     pid, heard = -1, signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        # Python warns of threads: those of libraries, which know how to be forked, are left.
+        # Python warns of forking with threads. The remaining threads belong to libraries that can
+        # be forked.
         with warnings.catch_warnings(action="ignore"):
             pid = os.fork()
     finally:
@@ -221,7 +227,8 @@ def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object
     try:
         from threadpoolctl import threadpool_limits
 
-        threadpool_limits(1)  # libraries that were loaded before they were told
+        # for libraries that were loaded before the environment variable was set
+        threadpool_limits(1)
         for low, high in pairwise(sorted([2, *handles, os.sysconf("SC_OPEN_MAX")])):
             os.closerange(low + 1, high)
         run(*arguments)
@@ -230,9 +237,9 @@ def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object
 
 
 def _fork(order: str, handles: list[int]) -> int:
-    """Let this process's fork server start a child; return its number."""
+    """Ask the fork server to start a child; return the child's process number."""
     with _lock:
-        for _ in range(2):  # a server that has been killed is replaced once
+        for _ in range(2):  # a server that was killed is started again, once
             server = _server()
             try:
                 socket.send_fds(server, [order.encode()], handles)
@@ -240,7 +247,8 @@ def _fork(order: str, handles: list[int]) -> int:
                     return int(number)
             except OSError:
                 pass
-            except BaseException:  # an interrupt: the number that still comes is no other child's
+            # an interrupt: the number that is still to come must not be taken for another child's
+            except BaseException:
                 _end_server()
                 raise
             _end_server()
@@ -257,9 +265,10 @@ def serve(number: int) -> None:
     number : int
         Handle of the socket to the parent process.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    # Ctrl-C is for the parent, which then ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for handle in range(3):  # what libraries print must not mix with our results
+    for handle in range(3):  # what libraries print must not mix with the results
         os.dup2(nothing, handle)
     collect_rarely()
     orders, statuses = socket.socket(fileno=number), dict[int, int]()
@@ -277,9 +286,10 @@ def serve(number: int) -> None:
             return
         module, _, needs = order.decode().partition(" ")
         for name in (module, *needs.split()):
-            with suppress(Exception):  # the child will say why
+            with suppress(Exception):  # if a module cannot be loaded, the child will report it
                 import_module(name)
-        gc.freeze()  # a child's collector leaves alone, and so shares, what is here
+        # the child's collector then ignores all present objects, so that their memory stays shared
+        gc.freeze()
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         try:
             pid = os.fork()
@@ -295,7 +305,7 @@ def serve(number: int) -> None:
 
 
 def _run(module: str, handles: list[int]) -> NoReturn:
-    """Be a child: call the module's ``serve`` with the pipe to the parent process."""
+    """Run as a child process: call the module's ``serve`` with the pipe to the parent process."""
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -303,7 +313,7 @@ def _run(module: str, handles: list[int]) -> NoReturn:
         theirs, life, _, *errors = handles
         os.dup2(life, 0)
         os.dup2(errors[0] if errors else 1, 2)
-        os.closerange(3, theirs)  # other children's pipes are among them
+        os.closerange(3, theirs)  # closes the pipes of other children, which were inherited
         os.closerange(theirs + 1, os.sysconf("SC_OPEN_MAX"))
         connection: Connection[Any, Any] = Connection(theirs)
         sys.path[:], folder, environment = connection.recv()
@@ -316,18 +326,18 @@ def _run(module: str, handles: list[int]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(code)  # nothing of the server's is done at the end
+        os._exit(code)  # skips the exit functions of the server
 
 
 def _end_with_parent() -> None:
-    os.read(0, 1)  # returns when the pipe closes; nobody writes
-    os._exit(1)  # the parent is gone, even by kill -9: write nothing more
+    os.read(0, 1)  # nobody writes to this pipe: the call returns when it closes
+    os._exit(1)  # the parent is gone, even if it was killed: nothing more is written
 
 
 def silence_children() -> None:
-    """Let nothing come out that children print, started by whom they may be, from now on.
+    """Discard the output of all children from now on, whoever starts them.
 
-    Libraries in any language quote what they read: a header, a name.
+    Libraries quote what they read, such as a header or a name, and this must not be shown.
     """
     _silent.set()
 
@@ -349,7 +359,7 @@ def limit_memory(gigabytes: float) -> None:
         Limit of data memory (RLIMIT_DATA) in units of 1e9 bytes; a lower limit of the system
         stays in force.
     """
-    import resource  # absent on Windows, where no study is measured
+    import resource  # does not exist on Windows, where no study is measured
 
     ceiling, hard = int(gigabytes * 1e9), resource.getrlimit(resource.RLIMIT_DATA)[1]
     if hard != resource.RLIM_INFINITY:

@@ -1,9 +1,9 @@
-"""Let a process open files below some folders only, for good: Landlock, where the kernel has it.
+"""Restrict a process to files below some folders, permanently, by Landlock of the Linux kernel.
 
-A parser that a crafted file has fooled, be it in C, then reads nothing of anybody else's and writes
-nowhere else. Four system calls, made through ctypes: the bindings on the package index are of other
-interpreters' releases, and this is a page. A restriction holds for the calling thread and what it
-starts, and cannot be taken back: call it in a child process.
+If a crafted file takes over a parser, even one in C, it can then read and write nothing else. Four
+system calls are made through ctypes; existing Python packages for them support other Python
+versions. The restriction applies to the calling thread and to processes that it starts, and cannot
+be undone. It is therefore meant for child processes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 
 from cad.base.doors import door
 
-# Numbers of the system calls, the same on every processor that Linux supports since 5.1.
+# Numbers of the system calls, which are the same on all processors supported by Linux.
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _ASK_VERSION, _BELOW = 1, 1
 _NO_NEW_PRIVILEGES = 38
-# The rights that may be restricted, by the interface's version (linux/landlock.h).
+# Rights that can be restricted, by version of the interface (linux/landlock.h).
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
-_DEVICES = 1 << 15  # ioctl on devices, from version 5 on
+_DEVICES = 1 << 15  # ioctl calls on devices, from version 5 of the interface on
 _OF_FILES = _EXECUTE | _WRITE | _READ | 1 << 14 | _DEVICES
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys/devices/system", "/sys/fs/cgroup")
 _DEVICE_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
@@ -85,14 +85,14 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
     try:
         for path in (*_program_folders(), *map(Path, read)):
             _allow(ruleset, path, look & everything)
-        # A process that this one starts finds the package by its folder's list of names.
+        # A process started from here finds the package through the list of names in its folder.
         _allow(ruleset, Path(__file__).resolve().parents[3], _LIST)
         for device in map(Path, _DEVICE_FILES):
             _allow(ruleset, device, (_READ | _WRITE) & everything)
         for path in map(Path, write):
             _allow(ruleset, path, everything)
         libc = ctypes.CDLL(None, use_errno=True)
-        # Without it a program that runs as its owner could be started out of the restriction.
+        # Without this, a program that runs as its owner could be started without the restriction.
         libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         _call(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:
@@ -101,9 +101,9 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
 
 
 def _program_folders() -> list[Path]:
-    """Return where the interpreter, its packages and this program lie, and the system's libraries.
+    """Return the folders of the interpreter, its packages, this program and the system's libraries.
 
-    Not all of ``sys.path``, which may name the folder that a command was started in.
+    ``sys.path`` is not used as a whole, as it may contain the folder that a command was started in.
     """
     folders = {Path(path) for path in sysconfig.get_paths().values()}
     folders |= {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
@@ -114,7 +114,7 @@ def _program_folders() -> list[Path]:
 
 @door("own", "process")
 def _allow(ruleset: int, path: Path, rights: int) -> None:
-    """Allow rights below a path; one that is not there needs none."""
+    """Allow rights below a path; nothing happens if the path does not exist."""
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,8 @@
-"""Call a function on what strangers made, in a child process with limits of time and memory.
+"""Call a function on foreign data in a child process with limits of time and memory.
 
-A library's fault ends the child and not the program; what a small file would fill is the child's
-memory. The child can be given the folders that it may open (:mod:`cad.base.processes.landlock`).
+A crash in a library then ends the child and not the program, and a small file that unpacks to a
+huge one fills only the child's memory. The child can also be restricted to some folders
+(:mod:`cad.base.processes.landlock`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cad.base.processes.landlock import confine
 Returned = TypeVar("Returned")
 
 _START_SECONDS = 300.0
-# Whether this process is such a child: its own calls need no further child.
+# True in a child with limits, whose own calls need no further child.
 _state = {"limited": False}
 
 
@@ -81,7 +82,7 @@ def call_limited(
 
 
 def _ended(code: int, seconds: float, gigabytes: float) -> str:
-    """Name the limit or signal that ended a child."""
+    """Return which limit or signal ended a child, in words."""
     if code == -signal.SIGPROF:
         return f"its process took more than {seconds:g} s of processor time, and was ended"
     if code == -signal.SIGKILL:

@@ -1,1 +1,3 @@
-"""The words of the field: modalities, sectors, text of results. Nothing is computed here."""
+"""Define the terms of the field: modalities, sectors, texts of results. Nothing is computed
+here.
+"""

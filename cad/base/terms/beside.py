@@ -1,4 +1,4 @@
-"""Read the YAML tables and page templates that lie beside a module of the same name."""
+"""Read the YAML table or page template that lies beside a module of the same name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def table_beside(module: str) -> Any:
     module : str
         The module's ``__file__``.
     """
-    # libyaml reads ten times as fast; every worker that starts reads these tables.
+    # libyaml is ten times as fast, and every worker process reads these tables when it starts.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = Path(module).with_suffix(".yaml").read_text(encoding="utf-8")
     return yaml.load(text, loader)  # noqa: S506 - both loaders are safe

@@ -1,8 +1,8 @@
-"""The words of the features: what each statistic, texture, map and filter is.
+"""Define the terms of the features: each statistic, texture, map and filter.
 
-The tables lie in ``features.yaml`` beside this file. Keys are the words that columns' names are put
-together from (:mod:`cad.mri.columns`), in the order in which columns are stored. Nothing here
-computes; the kernels' own modules do.
+The tables are in ``features.yaml`` beside this file. Their keys are the parts of column names
+(:mod:`cad.mri.columns`), in the order in which columns are stored. The values of features are
+computed elsewhere.
 """
 
 from dataclasses import dataclass
@@ -115,40 +115,42 @@ def _families() -> dict[str, Family]:
 
 STATISTICS = _statistics("statistics")
 FAMILIES = _families()
-"""Families of statistics of whole regions."""
+"""Families of statistics of whole regions, by name."""
 HISTOGRAM = FAMILIES["histogram"].statistics
 HARALICK = FAMILIES["haralick"].statistics
 _FIRST_FAMILIES = ("intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic")
 FAMILY_NAMES = tuple(dict.fromkeys((*_FIRST_FAMILIES, "size", "position", *FAMILIES)))
-"""Every family that the settings may name."""
+"""All families that the settings may name."""
 LEVELS: tuple[str, ...] = tuple(_TABLES["levels"])
 SPREADS: tuple[str, ...] = tuple(_TABLES["spreads"])
 RATIOS: tuple[str, ...] = tuple(_TABLES["ratios"])
-"""Statistics that move with an image as a whole, of how far voxels differ, and to the mean."""
+"""Statistics that scale with the image, that measure how far voxels differ, and that relate to the
+mean.
+"""
 COUNTING: dict[str, list[str]] = _TABLES["counting"]
-"""By family: statistics that tell a region's size under another name."""
+"""By family: statistics that depend on the region's size although their names do not show it."""
 IMAGES = _channels("images")
 GRADIENTS = _channels("gradients")
 FILTERS = _channels("filters")
 DCE_IMAGES = _channels("dce_images")
-"""Images of the dynamic series that are no maps."""
+"""Images of the dynamic series that are not maps."""
 SIZE: dict[str, list[str]] = _TABLES["size"]
 POSITION: dict[str, list[str]] = _TABLES["position"]
 """Both: name -> (definition, unit, IBSI tag)."""
 SHAPE_UNITS: dict[str, str] = _TABLES["shape_units"]
-"""Of pyradiomics' features of a shape; the others are lengths in mm."""
+"""Units of pyradiomics' shape features that are not lengths in mm."""
 RADIOMICS: dict[str, tuple[Channel, tuple[str, ...]]] = {
     name: (Channel(**made["part"]), tuple(made["names"]))
     for name, made in _TABLES["radiomics"].items()
 }
-"""By class of pyradiomics: what a page calls it, and pyradiomics' names of its features."""
+"""By class of pyradiomics: its description on a page, and pyradiomics' names of its features."""
 
 
 def _model(model: str, title: str, unit: str, source: str, parameters: list[str]) -> dict[str, Any]:
-    """Describe the maps of a kinetic model: its parameters, then how well it fits."""
+    """Describe the maps of a kinetic model: first its parameters, then the quality of its fit."""
     maps = {}
     for name in parameters:
-        # Brix' rate constant is another one under the same name: its words go before.
+        # Brix' rate constant has the same name as another one, so its own description has priority.
         words = _TABLES["parameters"].get(f"{model}_{name}") or _TABLES["parameters"][name]
         maps[name] = {**words, "role": "parameter"}
     for role, words in _TABLES["quality"].items():
@@ -167,8 +169,8 @@ def _model(model: str, title: str, unit: str, source: str, parameters: list[str]
 
 _MADE = [_model(name, **words) for name, words in _TABLES["models"].items()]
 MAPS: dict[str, PerfusionMap] = {}
-"""Every map of a dynamic series, in the order of storage; names follow OSIPI's lexicon."""
+"""All maps of a dynamic series, in the order of storage; names follow OSIPI's lexicon."""
 for _table in (_TABLES["maps"], *_MADE):
     MAPS.update({name: PerfusionMap(**words) for name, words in _table.items()})
 SERIES_IMAGES: tuple[str, ...] = (*DCE_IMAGES, *MAPS)
-"""Images of a dynamic series on which gradients and co-occurrence may be measured."""
+"""Images of a dynamic series on which gradients and co-occurrence can be measured."""

@@ -1,8 +1,8 @@
-"""ISUP grade groups as a table states them: one grade, or the range in which it lies.
+"""Read ISUP grade groups from tables: a single grade, or a range that contains it.
 
 A biopsy gives a grade. A challenge often gives less: "clinically significant" is grade 2 or more,
-"not significant" is grade 1 or no cancer. Both are known truths of a definition of cancer that
-begins at grade 2, and neither is a grade.
+and "not significant" is grade 1 or no cancer. Neither is a grade. But both tell the truth if cancer
+is defined as grade 2 or more.
 """
 
 import re
@@ -12,7 +12,7 @@ from cad.base.errors import CadError
 LOWEST, HIGHEST = 0, 5
 """Grade 0 is tissue without cancer; 1 to 5 are the grade groups."""
 SIGNIFICANT, NOT_SIGNIFICANT = ">=2", "<=1"
-"""Grades that "clinically significant" and its opposite stand for."""
+"""Ranges of grades that "clinically significant" and "not significant" stand for."""
 _GRADE = re.compile(r"(>=|<=|)\s*([0-5])(?:\.0+)?")
 
 

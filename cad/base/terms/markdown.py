@@ -1,4 +1,4 @@
-"""Text of others in Markdown: shown, and never markup."""
+"""Write foreign text into Markdown so that it is shown and never becomes markup."""
 
 import re
 from typing import Any

@@ -1,6 +1,6 @@
-"""What each measure is called and how it is read: ``measures.yaml``, in the order of tables.
+"""Define the names and properties of the measures: ``measures.yaml``, in the order of tables.
 
-:mod:`cad.learning.evaluation.measures.table` has the function of each.
+:mod:`cad.learning.evaluation.measures.table` has the function of each measure.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""The one table of modalities: what an image of a study is called, where it lies, what it measures.
+"""Define the modalities in one table: names, places in a cohort, units and meaning of the values.
 
-Every loop over T2, ADC and DCE goes over :data:`MODALITIES`. A further modality is a row here, a
-field of :class:`cad.mri.imaging.study.Study`, its features and its tests.
+Every loop over T2, ADC and DCE uses :data:`MODALITIES`. A new modality needs a row here, a field of
+:class:`cad.mri.imaging.study.Study`, its features and its tests.
 """
 
 from dataclasses import dataclass
@@ -47,9 +47,10 @@ class Modality:
 T2W = Modality("t2w", "T2-weighted image", "T2", "anat", "T2w")
 ADC = Modality("adc", "ADC map", "ADC", "dwi", "ADC", "1e-6 mm2/s")
 DCE = Modality("dce", "dynamic series", "DCE", "perf", "dce", dynamic=True)
-# The name differs from the b-values that a study brings (``acq-b<b>_dwi``): this is one image.
+# This image is named differently from the b-value images that a study contains (``acq-b<b>_dwi``).
 HBV = Modality("hbv", "high-b diffusion image", "high-b DWI", "dwi", "acq-highb_dwi", optional=True)
-# Made elsewhere, of a dynamic series that the study need not have: read as it is, not fitted here.
+# It is computed elsewhere from a dynamic series that the study may lack. It is read as it is and
+# not fitted here.
 KTRANS = Modality(
     "ktrans", "Ktrans map", "Ktrans map", "perf", "Ktrans", "1/min", decimals=2, optional=True
 )

@@ -20,14 +20,15 @@ SECTOR_NAMES = frozenset(
 WORDS: dict[str, str] = _TABLES["words"]
 """Sectors and zones as a report says them."""
 
-# Of the gland's box on a slice: u runs from 0 in the middle to 1 at the side, v from 0 at the front
-# to 1 at the back. The transition zone is the inner ellipse, the central zone lies behind it.
+# Positions in the bounding box of the gland on a slice. u runs from 0 in the middle to 1 at the
+# side, v from 0 at the front to 1 at the back. The transition zone is the inner ellipse, and the
+# central zone lies behind it.
 _TZ_CENTRE = 0.42
 _TZ_HALF = (0.66, 0.38)
 _AFS = (0.30, 0.20)
 _CZ = (0.42, 0.60, 0.86)
-_MIDDLE = 0.42  # u between the posteromedial and the posterolateral peripheral zone
-_FRONT = 0.50  # v between the anterior and the posterior sectors
+_MIDDLE = 0.42  # value of u between the posteromedial and the posterolateral peripheral zone
+_FRONT = 0.50  # value of v between the anterior and the posterior sectors
 
 
 def sector_at(u: float, v: float, level: str, zone: str = "") -> str:

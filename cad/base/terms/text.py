@@ -1,4 +1,4 @@
-"""Text of results: a table as Markdown, an interval in a line."""
+"""Write results as text: a table as Markdown, an interval in a line."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -60,8 +60,8 @@ def side_of_half(mean: float) -> str:
 
 
 def _cell(value: object) -> str:
-    """Return a number with three significant digits, whole numbers whole, NaN as a dash."""
-    if not isinstance(value, float):  # numpy's double is one
+    """Return a number with three significant digits, a whole number in full, and NaN as a dash."""
+    if not isinstance(value, float):  # numpy's float64 is a float, too
         return "–" if value is None else str(value)
     if not np.isfinite(value):
         return "–"

@@ -1,12 +1,12 @@
-"""Change a folder by one commit: build aside, decide by one rename, carry out what was decided.
+"""Change a folder by one commit: build aside, decide by one rename, then carry it out.
 
 A change of a cohort, a model or a run is built in a hidden folder inside it (``.stage-…``), where
-nothing of it counts. One rename of what was built to ``.commit`` decides; from then on it counts,
-and what lies there is moved into place, file by file and folder by folder, as ``journal.json`` in
-it lists. A process may be killed at any moment: the next one that opens the folder carries out what
-was decided, as often as it takes, and removes what was not.
+it does not count yet. Then this folder is renamed to ``.commit``, and from this moment the change
+counts. Its files and folders are moved into place one by one, as ``journal.json`` in it lists. A
+process may be killed at any time. The next process that opens the folder completes a decided
+change, again if needed, and removes an undecided one.
 
-A command keeps out of a folder that is not of its own kind: nothing there is touched.
+A command changes nothing in a folder that is not of its own kind.
 """
 
 import os
@@ -28,10 +28,10 @@ from cad.base.transactions.lock import LOCK, locked
 COMMIT = ".commit"
 _JOURNAL, _NEW = "journal.json", "new"
 _STAGE = ".stage-"
-# Eight characters are tempfile's; earlier versions built in .import- and .fetch-.
+# tempfile adds eight characters to a name; earlier versions built in .import- and .fetch-.
 _STAGES = re.compile(r"\.(stage|import|fetch)-[a-z0-9_]{8}")
 _PART = re.compile(r"\.[a-z0-9_]{8}" + re.escape(PART_SUFFIX))
-_PATIENCE = 10.0  # seconds for another process to carry out what it has decided
+_PATIENCE = 10.0  # seconds to wait for another process to complete its change
 
 
 def is_ours(name: str) -> bool:
@@ -111,7 +111,7 @@ def commit(folder: Path, new: Mapping[str, Path], removed: Collection[str] = ())
             os.rename(built, target)
         write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(removed)})
         for inner, _, names in os.walk(change):
-            for name in names:  # also what a library wrote, which flushes nothing
+            for name in names:  # also files that a library wrote without flushing them
                 flush(Path(inner, name))
             flush_names(Path(inner))
         os.rename(change, folder / COMMIT)
@@ -171,7 +171,7 @@ def keep(source: str | Path, target: str | Path) -> None:
 
 @door("out", "folder", owner="a folder that is claimed")
 def _carry_out(folder: Path) -> None:
-    """Move committed files into place; every step may have been done before."""
+    """Move committed files into place; a step that was done before is skipped."""
     change = folder / COMMIT
     if pending(folder):
         new, removed = _read(folder, change / _JOURNAL)
@@ -185,14 +185,14 @@ def _carry_out(folder: Path) -> None:
                 make_folder(target.parent)
                 os.replace(built, target)
                 flush_names(target.parent)
-        (change / _JOURNAL).unlink()  # from here on it is done
+        (change / _JOURNAL).unlink()  # from here on the change is complete
     if change.exists():
         shutil.rmtree(change)
         flush_names(folder)
 
 
 def _read(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
-    """Return the places that a journal names; none may lead out of the folder."""
+    """Return the paths that a journal lists; one that leads out of the folder raises an error."""
     with reading(journal, "no journal of a change"):
         content = read_json(journal)
         new, removed = ([str(place) for place in content[key]] for key in ("new", "gone"))
@@ -206,9 +206,9 @@ def _read(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the unfinished files of killed processes: none of them counts.
+    """Remove the unfinished files of processes that were killed.
 
-    Folders in the folder belong to it, but for those that another process has locked.
+    Folders inside the folder are searched as well, except those that another process has locked.
     """
     inner = [p for p in folder.glob(f"*/.*{PART_SUFFIX}") if not (p.parent / LOCK).exists()]
     for path in [*folder.iterdir(), *inner]:
@@ -219,7 +219,7 @@ def _sweep(folder: Path) -> None:
 
 
 MARK = ".cad-kind"
-_LONGEST = 100  # bytes of a mark
+_LONGEST = 100  # largest size of a mark in bytes
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
     if not folder.is_dir():
         raise CadError("a folder is needed, this is a file", file=folder, hint="name another")
     names = sorted(p.name for p in folder.iterdir() if not is_ours(p.name) and p.name != MARK)
-    if not names or pending(folder):  # a change of ours was decided there
+    if not names or pending(folder):  # a change by this program was decided there
         return
     mark = _mark(folder)
     if any(mark == kind.name or (not mark and kind.holds(folder)) for kind in kinds):
@@ -277,7 +277,7 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
 
 
 def _mark(folder: Path) -> str:
-    """Return the name that a folder's mark says; empty without one."""
+    """Return the name in a folder's mark; empty where there is no mark."""
     mark = folder / MARK
     return read_bytes(mark, _LONGEST).decode(errors="replace").strip() if mark.is_file() else ""
 
@@ -300,7 +300,7 @@ def claimed(folder: Path, kind: Kind) -> Iterator[None]:
     """
     require_kind(folder, kind)
     with owned(folder):
-        require_kind(folder, kind)  # what a killed process had decided there is in place now
+        require_kind(folder, kind)  # a change that a killed process had decided is complete now
         if kind.marked and _mark(folder) != kind.name:
             write_atomic(folder / MARK, f"{kind.name}\n".encode())
         yield

@@ -14,7 +14,7 @@ from cad.base.files import make_folder
 
 try:
     import fcntl
-except ImportError:  # Windows: tables can be learned from, cohorts are not measured there.
+except ImportError:  # on Windows, where models can be trained on tables but no cohort is measured
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
@@ -49,7 +49,8 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)  # while it is held: nobody else's is taken away
+            # removed while it is still locked, so that no other process's lock file is removed
+            path.unlink(missing_ok=True)
 
 
 @door("own", "lock")
@@ -63,12 +64,12 @@ def _taken(path: Path) -> TextIO:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                # A network file system without locks: believe what the file says.
+                # On a network file system without locks, the process number in the file decides.
                 if error.errno not in _NO_LOCKS or _alive(holder):
                     raise _refusal(path, holder) from error
             if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
                 return stream
-            stream.close()  # its holder has just ended and taken this file away
+            stream.close()  # the process that held the lock has just ended and removed this file
         except BaseException:
             stream.close()
             raise
@@ -84,7 +85,7 @@ def _refusal(path: Path, holder: str) -> CadError:
 
 
 def _alive(holder: str) -> bool:
-    """Tell whether the process that a lock names may still be there; another machine's may be."""
+    """Tell whether the process named in a lock may still run; on another machine it always may."""
     words = holder.split()
     if len(words) != 4:
         return bool(holder)

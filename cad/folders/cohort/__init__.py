@@ -1,8 +1,8 @@
-"""A cohort folder: who was examined, which regions, what the readers said, what histology found.
+"""Read, check and write a cohort folder: patients, regions, readers' scores and histology.
 
-A cohort is BIDS where BIDS speaks. Five tables carry everything that is not an image; this module
-reads them, checks every rule at the door and writes them back. A problem that concerns one patient
-excludes that patient and is kept in :attr:`Cohort.problems`; a problem of the whole is raised.
+Images follow BIDS where BIDS covers them; everything else is in five tables. A problem that
+concerns one patient excludes this patient and is kept in :attr:`Cohort.problems`. A problem of the
+whole cohort raises an error.
 """
 
 import csv
@@ -43,18 +43,20 @@ COLUMNS = {
     "rois": ("participant_id", "roi_id", "label", "zone", "histology", "isup"),
     "scores": ("participant_id", "roi_id", "reader_id", "scale", "score"),
 }
-"""Columns that every table must have, in their order."""
+"""Columns that each table must have, in their order."""
 _NEEDED = {**COLUMNS, "sessions": ("participant_id", "session_id")}
-"""The same with the table that a cohort may lack."""
+"""The same, with ``sessions.tsv``, which a cohort may lack."""
 _TRIES = 50
 _READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
 
 
 def _is_cohort(root: Path) -> bool:
-    """Tell a cohort from another dataset; of an import without any study there is less."""
+    """Tell whether a folder is a cohort; also one whose import was stopped before the first
+    study.
+    """
     if (root / "dataset_description.json").is_file():
         return (root / "rois.tsv").is_file()
-    begun = root / Path(KEY_FILE).parent  # made before the first file is in it
+    begun = root / Path(KEY_FILE).parent  # this folder is made before the first file of a cohort
     if begun.is_dir() and all(is_ours(path.name) for path in begun.iterdir()):
         return True
     return any((root / name).is_file() for name in (CHECK_FILE, KEY_FILE, RANGES_FILE))
@@ -62,8 +64,9 @@ def _is_cohort(root: Path) -> bool:
 
 COHORT = Kind("cohort", _is_cohort, marked=False)
 _DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
-# BIDS has no datatype for dynamic MRI, no region tables and no image of "high" b; its validator
-# must skip them. A pattern that ends in a slash does not skip a folder it knows no name for.
+# BIDS has no datatype for dynamic MRI, region tables or calculated high-b images, so its validator
+# must skip them. A pattern with a slash at its end does not skip a folder whose name the validator
+# does not know.
 _BIDSIGNORE = (
     "perf\nmasks\ndicom\n*acq-highb_dwi*\nrois.tsv\nscores.tsv\nreaders.tsv\nplausible.json\n"
 )
@@ -102,7 +105,7 @@ class StudyRef:
         return self.table.iloc[self.rows].reset_index(drop=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker needs this study's rows, not the cohort's.
+        # A worker process gets the rows of this study only, and not the table of the cohort.
         return {**vars(self), "table": self.rois, "rows": np.arange(len(self.rows))}
 
 
@@ -202,8 +205,8 @@ def read_cohort(root: Path) -> Cohort:
     """
     if not root.is_dir():
         raise CadError("no such cohort folder", file=root)
-    # An import may put new tables into place meanwhile: what was read counts only if nothing
-    # changed from before to after.
+    # An import may replace the tables while they are read. What was read counts only if the tables
+    # are the same before and after.
     for _ in range(_TRIES):
         settle(root)
         before = _digest(root)
@@ -221,7 +224,7 @@ def read_cohort(root: Path) -> Cohort:
 
 
 def _digest(root: Path) -> str:
-    """Return a mark that tells the tables of one commit from those of another."""
+    """Return a hash that changes whenever an import replaces the tables."""
     files = [path for path in sorted([*root.glob("*.tsv"), *root.glob("*.json")]) if path.is_file()]
     digests = [hashlib.sha256(read_bytes(path, MAX_TABLE)).hexdigest() for path in files]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
@@ -321,7 +324,7 @@ def write_tables(
     write_atomic(root / ".bidsignore", _BIDSIGNORE.encode())
     tables = {"participants": participants, "readers": readers, "rois": rois, "scores": scores}
     for table_name, table in tables.items():
-        # A spreadsheet would carry out a cell that begins like a formula.
+        # A spreadsheet would run a cell that begins like a formula.
         text = each_cell(table, harmless).to_csv(
             sep="\t", index=False, na_rep=MISSING, lineterminator="\n", quoting=csv.QUOTE_NONE
         )
@@ -369,7 +372,9 @@ def _read(root: Path, name: str) -> pd.DataFrame:
 
 
 def _refuse_control_characters(table: pd.DataFrame, path: Path) -> None:
-    """Refuse cells that would act on a terminal, or end a line of a table."""
+    """Raise an error for cells with control characters, which act on a terminal or break a
+    table.
+    """
     for column in table.columns:
         for line, cell in enumerate(table[column], start=2):
             if isinstance(cell, str) and CONTROL.search(cell):
@@ -390,7 +395,7 @@ def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _graded(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
-    """Return a table with one spelling of every grade; what is none becomes a problem."""
+    """Return a table with one spelling for every grade; an invalid grade becomes a problem."""
     grades = []
     for row in table.to_dict("records"):
         grade = grade_text(row["isup"])

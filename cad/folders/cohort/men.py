@@ -1,4 +1,4 @@
-"""What a cohort states of its men beside their images: age, PSA, its density, and their truth."""
+"""Derive what a cohort states about its men besides images: age, PSA, PSA density and truth."""
 
 import numpy as np
 import pandas as pd
@@ -41,7 +41,7 @@ def men_stated(participants: pd.DataFrame, isup_min: int) -> pd.DataFrame:
         if name in people:
             values = pd.to_numeric(people[name], errors="coerce").astype(float)
             stated[name] = values.where(values > 0)
-    # ng/mL over mL; a density that the table states goes first.
+    # PSA in ng/mL divided by volume in mL; a density that the table states has priority.
     derived = stated["psa"] / stated["prostate_volume"]
     stated["psa_density"] = stated["psa_density"].fillna(derived)
     stated["man_truth"] = np.nan

@@ -16,7 +16,7 @@ from cad.base.transactions import keep
 
 FIRST_SESSION = "ses-01"
 KEY_FILE = "sourcedata/pseudonym.key"
-CHECK_FILE = f"{KEY_FILE}.sha256"  # tells an exchanged key from the one that was made here
+CHECK_FILE = f"{KEY_FILE}.sha256"  # hash of the key, which shows whether somebody exchanged it
 SECRET = re.compile(rb"[0-9a-f]{32}")
 _HEX = 10
 PSEUDONYM = re.compile(rf"sub-P[0-9a-f]{{{_HEX}}}")
@@ -78,7 +78,9 @@ def _pseudonym(key: bytes, patient_id: str) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Hold where a study lies: patient, session (None without sessions) and the images' folder."""
+    """Hold where a study lies: patient, session (None without sessions) and folder of the
+    images.
+    """
 
     participant_id: str
     session_id: str | None
@@ -118,7 +120,7 @@ class Patients:
             p for p in root.glob("sub-*") if p.name in participant_ids and p.is_dir()
         ):
             self.sources[folder.name] = None
-            # Without sessions the images lie in the patient's folder itself.
+            # Without sessions, the images are in the patient's own folder.
             for home in sorted(p for p in folder.glob("ses-*") if p.is_dir()) or [folder]:
                 self._remember(folder.name, home)
 
@@ -199,11 +201,11 @@ class Patients:
         """
         home = self.root / participant
         taken = self.of(participant)
-        # A man's only study lies without a session, as BIDS allows.
+        # The only study of a man is stored without a session, as BIDS allows.
         if not taken and not several:
             return Place(participant, None, home)
         numbers = [int(p.session_id.removeprefix("ses-")) for p in taken if p.session_id]
-        # A study that lies without a session is the first and becomes ses-01.
+        # An existing study without a session is the first one, and becomes ses-01.
         session = f"ses-{max(numbers, default=1 if taken else 0) + 1:02d}"
         return Place(participant, session, home / session)
 
@@ -264,7 +266,8 @@ class Patients:
         """
         path = self.root / KEY_FILE
         check = self.root / CHECK_FILE
-        # A new key would make the same man another patient: one in training, one in test.
+        # With a new key, the same man would become another patient, perhaps one in training and one
+        # in test.
         otherwise = "the next study of one of them would become another patient"
         hint = "bring the key back from a backup, import into another cohort, remove by sub-P…"
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""What the tables of a cohort must hold, row by row."""
+"""Check the rows of a cohort's tables."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,9 @@ _MALE = ("m", "male", "o", "n/a")
 _LARGEST_LABEL = 2**31 - 1
 _STRANGER = "the patient is not in participants.tsv"
 _Rule = tuple[pd.Series, str]
-"""The rows that break a rule, and what is said of one; in braces the row's own cells."""
+"""Marks the rows that break a rule, with a message; names in braces are replaced by the row's
+cells.
+"""
 
 
 def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
@@ -45,7 +47,8 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
     """
     path = root / "participants.tsv"
     for patient in table["participant_id"]:
-        # A label is the name of a folder: one with a slash or dots would lead out of the cohort.
+        # A label becomes the name of a folder, and one with a slash or dots could lead out of the
+        # cohort.
         if not _PARTICIPANT.fullmatch(patient):
             raise CadError(
                 f"participant_id {patient!r} is not sub- and letters or digits", file=path
@@ -64,7 +67,7 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
 
 
 def _check_plausible(path: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
-    """Collect the numbers that no man has: age, PSA, its density, volume of the prostate."""
+    """Collect impossible values of age, PSA, PSA density and prostate volume."""
     for column, (low, high) in _PLAUSIBLE.items():
         cells = table[column].dropna() if column in table else pd.Series(dtype=object)
         for i in cells.index[~pd.to_numeric(cells, errors="coerce").between(low, high)]:
@@ -109,7 +112,8 @@ def check_sessions(
 
 
 DENSITY_OFF, DENSITY_ROUNDED = 0.25, 0.02
-"""A stated density may differ from PSA / volume by this share, or by rounding (ng/mL2)."""
+"""Allowed differences of a stated PSA density from PSA / volume: relative, and absolute (ng/mL2).
+"""
 
 
 def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
@@ -133,7 +137,9 @@ def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
 
 
 def _typed_men(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
-    """Return a table with numbers; a PSA density that contradicts them becomes a problem."""
+    """Return a table with numbers; a PSA density that contradicts PSA and volume becomes a
+    problem.
+    """
     out = table.copy()
     for name in _PLAUSIBLE.keys() & set(table.columns):
         values = pd.to_numeric(table[name], errors="coerce").astype(float)
@@ -175,11 +181,12 @@ def check_rois(
     session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
     session = session.fillna("")
     sector = rois["sector"] if "sector" in rois else pd.Series(None, index=rois.index, dtype=object)
-    # 'left mid PZpl' lies in PZ; CZ and AFS are zones themselves.
+    # The sector 'left mid PZpl' lies in the zone PZ; CZ and AFS are both sector and zone.
     zone_of_sector = sector.astype("string").str.split(" ").str[-1].str.slice(0, 3)
     zone_of_sector = zone_of_sector.where(zone_of_sector == "AFS", zone_of_sector.str.slice(0, 2))
     label = rois["label"]
-    # Ids are unique within a man, labels within a study: every session has its own label map.
+    # Ids are unique within a man, and labels within a study, because each session has its own label
+    # map.
     same_id = rois.duplicated(["participant_id", "roi_id"])
     same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
     ranges = [grade_range(grade_text(cell)) for cell in rois["isup"]]
@@ -206,7 +213,7 @@ def check_rois(
             rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
             "histology {histology!r} is none of malignant benign n/a",
         ),
-        # Grade 0 is tissue without cancer; grade 1 is cancer, significant or not.
+        # Grade 0 is tissue without cancer; grade 1 is cancer, which may count as not significant.
         (
             (lowest >= 1) & (rois["histology"] == "benign"),
             "histology benign contradicts isup {isup}",
@@ -315,7 +322,7 @@ def _score_problem(scale: object, score: float) -> str:
 
 
 def _apply(rules: list[_Rule], table: pd.DataFrame, path: Path, problems: list[CadError]) -> None:
-    """Add one problem per row that breaks a rule; only those rows are visited."""
+    """Add a problem for each row that breaks a rule."""
     for broken, message in rules:
         for _, row in table[broken].iterrows():
             problem = message.format_map(row)

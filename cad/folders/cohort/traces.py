@@ -1,4 +1,4 @@
-"""What names a patient, and which files of a folder bear one of these names."""
+"""Collect the names of a patient, and find the files of a folder that contain one of them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ from cad.base.transactions import is_ours
 from cad.base.transactions.lock import LOCK
 from cad.mri.imaging.elements import TooManyElements, data_set, elements
 
-_PIXELS = (".nii.gz", ".png")  # judged by name: what a picture shows is no text
+# only their names are searched, because text in a picture cannot be found
+_PIXELS = (".nii.gz", ".png")
 _LABEL = re.compile("sub-[A-Za-z0-9]+")
-_TAR = 257  # where a tar file says that it is one
+_TAR = 257  # position of the mark of a tar file
 _UNKNOWN = b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"  # packed otherwise
 _NO_IDENTITY = "SOPClassUID"
-_LEAST = 512  # bytes that a packed file counts for, or millions of empty ones take minutes
-_SHORTEST = 5  # a shorter PatientID would be found in any number
-_DICOM = 128  # where a DICOM file says that it is one
+# least number of bytes that a packed file counts for, since millions of empty ones would take
+# minutes
+_LEAST = 512
+# least length of a PatientID to search for; a shorter one would be found in many numbers
+_SHORTEST = 5
+_DICOM = 128  # position of the mark of a DICOM file
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -48,7 +52,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _LOOKED_AT, _MOSTLY = 4096, 0.7
-# Which of four bytes in a row are zero, in text without a mark.
+# Which of four bytes in a row are zero, by encoding, for text without a byte order mark.
 _BY_ZEROS: dict[tuple[bool, ...], str] = {
     (False, True, False, True): "utf-16-le",
     (True, False, True, False): "utf-16-be",
@@ -97,24 +101,24 @@ class Names:
         for path in sorted((root / participant).rglob("*.json")):
             try:
                 entries = read_json(path)
-            except CadError:  # it goes with the patient, whatever it says
+            except CadError:  # the file is deleted with the patient, whatever its content
                 continue
             for key, value in entries.items():
                 texts = {str(item) for item in (value if isinstance(value, list) else [value])}
                 if key.endswith("PatientID"):
                     ids |= {text.strip() for text in texts} - {"", "None"}
-                # The class of an object is the same for everybody's images.
+                # The class of an object is the same for all patients.
                 elif key.rstrip("s").endswith("UID") and key != _NO_IDENTITY:
                     uids |= texts
         return cls(participant, frozenset(ids), frozenset(uids), given)
 
     def bears(self, name: str) -> bool:
-        """Tell whether the name of a file or folder says that it is the patient's: it may go."""
+        """Tell whether the name of a file or folder is the patient's, so that it may be deleted."""
         label = self.participant
         return name == label or name.startswith((f"{label}_", f"{label}."))
 
     def hints(self, name: str) -> bool:
-        """Tell whether a name may mean the patient: letters may follow the label, ``sub-01seg``."""
+        """Tell whether a name may mean the patient, such as ``sub-01seg`` for ``sub-01``."""
         label = rf"(?<![A-Za-z0-9]){re.escape(self.participant)}(?![0-9])"
         return bool(re.search(label, name)) or self.within(name.encode(errors="replace"))
 
@@ -199,18 +203,22 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
 
 
 Spend = Callable[..., None]
-"""Take the size of a packed file and those of its contents from what may be unpacked."""
+"""Subtracts the size of unpacked contents from what may be unpacked, given the packed size as well.
+"""
 
 
 def _budget(whole: int) -> Spend:
-    """Return the limit on the bytes unpacked of one file of a size, at all depths together."""
+    """Return a function that limits how many bytes may be unpacked of a file, at all depths
+    together.
+    """
     total = 0
 
     def spend(packed: int, *sizes: int) -> None:
         nonlocal total
         check_inflation(packed, sum(sizes), MAX_ARRAYS)
         total += sum(max(size, _LEAST) for size in sizes)
-        check_inflation(whole, total // 2, MAX_ARRAYS)  # a packed tar is one content at two depths
+        # the content of a packed tar is counted at two depths
+        check_inflation(whole, total // 2, MAX_ARRAYS)
 
     return spend
 
@@ -240,7 +248,8 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
     if name.endswith(_PIXELS):
         yield name, b""
     elif content[:2] == b"\x1f\x8b":
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:  # of one member or of several
+        # the gzip file may have one or several members
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             inner = stream.read(MAX_ARRAYS + 1)
         spend(len(content), len(inner))
         yield from members(name.removesuffix(".gz"), inner, spend)
@@ -279,25 +288,29 @@ def _words(content: bytes, spend: Spend) -> bytes:
     if content[:4] == b"PAR1":
         table = read_parquet(content)
         numbers = table.select_dtypes("floating")
-        # Fractions are no ids, and the text of measurements would fill the memory.
+        # Columns with fractions contain no ids, and their text would fill the memory.
         without_numbers = table.drop(columns=numbers.columns[(numbers % 1 > 0).any()])
         text: str = without_numbers.to_csv(index=not isinstance(table.index, pd.RangeIndex))
-        spend(MAX_ARRAYS, table.size * 8, len(text))  # its own size was compared when it was read
+        # the size of the table itself was checked when it was read
+        spend(MAX_ARRAYS, table.size * 8, len(text))
         footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
-        # Notes on columns are packed in the footer once more.
+        # The footer also contains the notes on columns, packed a second time.
         return text.encode() + footer + parquet_notes(content)
     if content[_DICOM : _DICOM + 4] == b"DICM":
         _check_whole(content)
         return content
     if encoding := _wide(content):
         return content + content.decode(encoding, errors="replace").encode()
-    if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):  # four bytes a letter
+    # such an array has four bytes per letter
+    if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):
         return "\n".join(map(str, read_array(content).ravel())).encode(errors="replace")
     return content + _ESCAPED.sub(_spelled, content) if b"\\u" in content else content
 
 
 def _check_whole(content: bytes) -> None:
-    """Refuse a DICOM file in which a name may stand where nobody sees it: deflated, or cut off."""
+    """Raise an error for a DICOM file that cannot be searched, because it is deflated or cut
+    off.
+    """
 
     def read(offset: int, count: int) -> bytes:
         return content[offset : offset + count]
@@ -311,7 +324,9 @@ def _check_whole(content: bytes) -> None:
 
 
 def _wide(content: bytes) -> str:
-    """Return the encoding of text of two or four bytes a letter; empty for any other content."""
+    """Return the encoding of text with two or four bytes per letter; empty for any other
+    content.
+    """
     for mark, encoding in _MARKS:
         if content.startswith(mark):
             return encoding
@@ -319,11 +334,11 @@ def _wide(content: bytes) -> str:
     start = start[: len(start) // 4 * 4]
     if not start:
         return ""
-    # All bytes of a Latin letter but one are zero, in the same places for every letter.
+    # In Latin text all bytes but one of each letter are zero, always in the same places.
     zero = [start[place::4].count(0) * 4 / len(start) > _MOSTLY for place in range(4)]
     return _BY_ZEROS.get(tuple(zero), "")
 
 
 def _spelled(match: re.Match[bytes]) -> bytes:
-    """Return the letter that JSON spells by its number."""
+    """Return the letter that an escape by number in JSON stands for."""
     return chr(int(match[1], 16)).encode("utf-8", errors="replace")

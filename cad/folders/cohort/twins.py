@@ -1,4 +1,4 @@
-"""One man under two ids: equal voxels in studies of different patients."""
+"""Find one man under two ids, by equal voxels in studies of different patients."""
 
 from collections import defaultdict
 from collections.abc import Iterable

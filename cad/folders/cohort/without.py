@@ -1,4 +1,4 @@
-"""Leave patients out of a cohort that stays as it is on the disk."""
+"""Leave patients out of a cohort; its files do not change."""
 
 import hashlib
 from collections.abc import Collection
@@ -60,7 +60,7 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
     def others_of(table: pd.DataFrame) -> pd.DataFrame:
         return table[~table["participant_id"].isin(patients)].reset_index(drop=True)
 
-    # Another digest, or a run that is resumed would keep results made with these patients.
+    # The digest changes as well, or a resumed run would keep results made with these patients.
     return replace(
         cohort,
         participants=others_of(cohort.participants),

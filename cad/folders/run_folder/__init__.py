@@ -1,4 +1,4 @@
-"""The one door to a run on disk: every artefact's path, and its typed writing and reading."""
+"""Read and write a run folder: the path of every file, and typed reading and writing."""
 
 from cad.folders.run_folder.folder import COMPARISON, RUNS, RunFolder
 

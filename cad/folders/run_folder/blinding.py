@@ -1,7 +1,7 @@
-"""Hold back what a run says of men whom no reader has scored, where the site wants it so.
+"""Hold back the results of men whom no reader has scored, if the site wants this.
 
-``decision.blinded`` is the site's setting. The tables of the run keep every number, for programs;
-whatever a person reads goes through this module: pages, terminal, JSON and DICOM.
+The site's setting is ``decision.blinded``. The tables of the run contain all numbers, for programs.
+Pages, terminal, JSON and DICOM get their content through this module.
 """
 
 from __future__ import annotations

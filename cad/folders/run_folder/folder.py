@@ -1,4 +1,4 @@
-"""Name every file of a run folder once, and the one module that writes it."""
+"""Name every file of a run folder, with the one module that writes it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from cad.base.transactions.lock import LOCK
 
 
 class _File:
-    """Give the path of a file that every run folder has at most one of."""
+    """Give the path of a file of which a run folder has at most one."""
 
     def __init__(self, name: str, writer: str, always: bool = True) -> None:
         self.name, self.writer, self.always = name, writer, always
@@ -121,7 +121,7 @@ WRITERS = {
     "page": "cad.run.reports.pages",
     "figure": "cad.run.reports.pages",
 }
-"""Attribute of :class:`RunFolder` to the module that alone writes such a file."""
+"""Name of the module that writes each file, by the attribute of :class:`RunFolder`."""
 
 
 def of_every_run(folder: RunFolder) -> list[Path]:
@@ -140,7 +140,10 @@ def of_every_run(folder: RunFolder) -> list[Path]:
 
 
 def _is_result(command: str) -> Callable[[Path], bool]:
-    """Recognise a run that an earlier version wrote; before its end it does not say of what."""
+    """Return a function that recognises a run of an earlier version by the command in its record.
+
+    Such a run has no record before it is finished.
+    """
 
     def holds(root: Path) -> bool:
         folder = RunFolder(root)

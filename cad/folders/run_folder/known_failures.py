@@ -1,9 +1,9 @@
-"""Which failures of a run are new, which were there before, and which somebody has acknowledged.
+"""Sort the failures of a run into new, known and acknowledged ones.
 
-A run into the same folder night after night finds the same study wanting each time. A failure is
-known where ``told.csv`` has it, with the same reason: an earlier command ended and told of it. (A
-run that is killed before its end has told nobody.) It is acknowledged where ``acknowledged.csv``
-has it. Another reason of the same study is another failure.
+A run into the same folder every night meets the same failing study each time. A failure is known if
+``told.csv`` has it with the same reason: an earlier command has printed it at its end. (A run that
+is killed before its end has printed nothing.) A failure is acknowledged if ``acknowledged.csv`` has
+it. The same study with another reason is another failure.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
             hint=f"failed have {', '.join(listed[:10])}" if listed else "nothing failed",
         )
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    # Alone: of two commands at once the later would lose what the earlier had written.
+    # The folder is locked: of two commands at once, the later would overwrite what the other wrote.
     with owned(root):
         rows = _acknowledged(root)
         settled = {tuple(row[key] for key in _KEY) for row in rows}

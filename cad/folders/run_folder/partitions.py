@@ -1,4 +1,4 @@
-"""Read the tables of several run folders as one, such as a hospital's runs month by month."""
+"""Join the tables of several run folders, such as a hospital's runs of each month."""
 
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,16 @@ from cad.folders.run_folder.tables import KEYS
 from cad.mri.columns import columns_stated
 
 LABELS = ["y", "eta", "p", "truth", "label_kind"]
-"""Columns of the joined table that are no features.
+"""Columns of the joined table that are not features.
 
-:data:`cad.folders.run_folder.tables.KEYS` are none either.
+Those of :data:`cad.folders.run_folder.tables.KEYS` are not features either.
 """
-# Two runs must share these settings for a number of theirs to mean the same.
+# Sections of the settings that must be equal in all runs, so that numbers have the same meaning.
 _SHARED = ("images", "features", "labels")
-# Settings whose outcome depends on all patients of a run, and the values that do not.
+# Settings whose effect may depend on all patients of a run, with the values for which it does not.
 _OF_ALL = {
     ("images", "t2_standardisation"): ("none", "zscore", "reference"),
-    # A reader's agreement with the others is his own, and every run measures the same of him.
+    # Agreement of a reader with the others belongs to this reader, so every run estimates the same.
     ("labels", "consensus"): ("mean", "agreement"),
 }
 
@@ -74,12 +74,15 @@ def read_partitions(root: Path) -> pd.DataFrame:
         tables.append(features.merge(labels, on=region, how="left"))
     order = [*(name for name in columns if any(name in table for table in tables)), *LABELS]
     joined = pd.concat(tables, ignore_index=True)[order]
-    pa.default_memory_pool().release_unused()  # it keeps as much as the joined table takes
+    pa.default_memory_pool().release_unused()  # it holds as much memory as the joined table needs
     return joined
 
 
 def _runs(root: Path) -> list[RunFolder]:
-    """Return the finished runs in a folder, or the folder itself; refuse one that is not whole."""
+    """Return the finished runs in a folder, or the folder itself if it is a run.
+
+    An unfinished run raises an error.
+    """
     folders = [RunFolder(path) for path in (root, *sorted(root.iterdir()))]
     runs = [folder for folder in folders if folder.features.is_file()]
     if not runs:
@@ -98,7 +101,9 @@ def _runs(root: Path) -> list[RunFolder]:
 
 
 def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
-    """Return the settings of all runs; refuse those that make one column mean two things."""
+    """Return the settings of all runs; raise an error if a column has different meanings in
+    them.
+    """
     first, *other_folders = folders
     settings: dict[str, Any] = read_record(first)["settings"]
     if other_folders:

@@ -1,4 +1,4 @@
-"""Read a run folder as its pages see it: typed rows, nothing recomputed."""
+"""Read a run folder as pages need it: typed rows, with nothing computed again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -284,7 +284,7 @@ class Results:
         where the run states neither.
         """
         with reading(self.folder.record, "thresholds are two numbers"):
-            # Several models may have scored one run, each with thresholds of its own.
+            # Several models may have scored one run, each with its own thresholds.
             models = (self.run.get("model") or {}).get("models") or {}
             stated = (models.get(region.model) or {}).get("thresholds")
             return (float(stated[0]), float(stated[1])) if stated else self.thresholds
@@ -314,7 +314,7 @@ def read_results(root: Path) -> Results:
     run = read_record(folder)
     metrics = read_metrics(folder)
     rows = _table(folder.probabilities, needed=True)
-    # A table without rows has nothing that a page could state wrongly.
+    # A table without rows contains no decisions that could have another meaning.
     refuse_earlier(rows[0] if rows else ("decision_model",), folder.probabilities)
     return Results(
         folder=folder,
@@ -354,14 +354,16 @@ def as_belief(row: dict[str, str]) -> dict[str, str]:
     probability = row.get("probability", "")
     earlier = {**row, "belief": probability, "probability_images": probability}
     earlier["probability_of"] = READERS if probability else ""
-    # Its range was one of histology, and the man's probability came from another model.
+    # The range was one for histology, and the man's probability came from another model.
     for name in (*RANGE, "patient_probability"):
         earlier[name] = ""
     return earlier
 
 
 def _men(path: Path) -> dict[str, Man]:
-    """Return the rows of ``patients.csv``; of an earlier version without their probabilities."""
+    """Return the rows of ``patients.csv``; without probabilities where an earlier version wrote
+    it.
+    """
     men = {}
     for row in _table(path):
         if "probability_of" not in row:
@@ -388,7 +390,9 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
 
 
 def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
-    """Return a row; a value not given is read from the cell of its name, by the field's type."""
+    """Return a row as an object; each value not given is read from the cell with its field's
+    name.
+    """
     cells = {
         column.name: _CELLS[column.type](row.get(column.name))
         for column in fields(kind)
@@ -414,8 +418,8 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
         isup=grade_text(row.get("isup")),
         plausible=[w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
         scales=dict(_scores(row.get("scales"))),
-        # Empty in the file means that nobody compared, LIKE that the comparison showed nothing:
-        # compared keeps them apart.
+        # An empty cell means that the region was not compared, LIKE that nothing differs.
+        # ``compared`` tells the two apart.
         unlike=unlike if unlike != LIKE else "",
         compared=bool(unlike),
         probability_range=_ends(row, *RANGE),
@@ -462,7 +466,7 @@ _CELLS: dict[Any, Callable[[str | None], Any]] = {
     list[tuple[str, str]]: _scores,
     list[tuple[str, float]]: _values,
 }
-"""How a cell is read, by the type of the field that it becomes."""
+"""Functions that read a cell, by the type of its field."""
 
 
 def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:

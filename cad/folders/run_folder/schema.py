@@ -1,7 +1,7 @@
-"""What a run's tables hold: every column with its type, unit, meaning and maker.
+"""Define the columns of a run's tables: type, unit, meaning, and the function that makes each.
 
 Tables, pages, reports for the archive, ``--json`` and the reference page are made from these
-records. A column that is not here is not written.
+definitions. A column without a definition is not written.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ Kind = Literal["text", "whole", "number", "share", "truth", "list", "pairs"]
 """How a cell is read. ``share``: a number from 0 to 1. ``truth``: 1, 0 or empty. ``list``: texts
 with ``;`` between them. ``pairs``: ``r1=3; r2=4``, a reader and a value."""
 HISTOLOGY, READERS = "histology", "readers"
-"""What a ``probability`` is of (``probability_of``): of cancer, learned from histology; or, where
-the training had none, of what readers would say: then it is the belief."""
+"""Values of ``probability_of``: the probability is one of cancer, learned from histology, or,
+without histology in the training, the belief (that readers would call the region malignant).
+"""
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ REGION_COLUMNS = (
 DETECTOR_COLUMNS = (
     ResultColumn("confidence", "share", "confidence of the detector that outlined the region"),
 )
-"""Stand in ``probabilities.csv`` where software outlined regions."""
+"""Columns that ``probabilities.csv`` also has where software outlined regions."""
 
 _OUTLINES = "run/workflows/outline_spread.py::spread_of"
 OUTLINE_RESULT_COLUMNS = (
@@ -231,7 +232,8 @@ OUTLINE_RESULT_COLUMNS = (
     ResultColumn("outline_high", "share", "highest belief over several outlines", _OUTLINES),
     ResultColumn("outlines", "text", "which outlines: 20 redrawn, or readers", _OUTLINES),
 )
-"""Stand in ``probabilities.csv`` where a prediction was asked how far outlines move it."""
+"""Columns that ``probabilities.csv`` also has where a prediction tried several outlines per region.
+"""
 
 _DECIDE_MEN = "run/stages/decide.py::decide_men"
 _MEN = f"{_RISK}::predicted_risk"
@@ -325,10 +327,10 @@ EXPLANATION_RESULT_COLUMNS = (
 """Columns of ``explanations.csv``."""
 
 NEAR_MM = 10.0
-"""Largest distance (mm) between the centres of two regions that are called near each other.
+"""Largest distance (mm) between the centres of two regions that count as near each other.
 
-A lesion of 0.5 mL, the size from which PI-RADS and histology count one as significant, is a ball of
-10 mm diameter: two such balls whose centres lie farther apart share nothing.
+A lesion of 0.5 mL, the size from which PI-RADS and histology call one significant, is a ball with a
+diameter of 10 mm. Two such balls do not touch if their centres are farther apart.
 """
 
 _EARLIER = "run/stages/earlier.py::compare_earlier"

@@ -1,4 +1,4 @@
-"""Write and read one study's file: features, what the page shows, and what folds need."""
+"""Write and read the file of one study: features, values for its page, and input for folds."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from cad.base.reading import open_arrays, parse_json, reading
 from cad.folders.run_folder.folder import RunFolder
 from cad.folders.run_folder.tables import Failure
 
-# Level 3 takes less than half the time of the default 6 for 1.4 % more bytes.
+# Compression level 3 takes less than half the time of the default 6, for 1.4 % more bytes.
 _LEVEL = 3
 
 
@@ -163,7 +163,7 @@ def study_gaps(folder: RunFolder, study_id: str) -> dict[str, dict[str, str]]:
         The reason by ROI id and image; empty where the study has no file.
     """
     path = folder.study(study_id)
-    if not path.is_file():  # of an earlier model's training table
+    if not path.is_file():  # a study from the training table of an earlier model has no file
         return {}
     with open_study(path) as archive:
         gaps = parse_json(str(archive["record"])).get("gaps", {})
@@ -241,7 +241,7 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
             record = parse_json(str(archive["record"]))
             blocks.append(archive["features"])
             names = tuple(archive["feature_names"].tolist())
-            # One tuple for all studies of the same columns: ten thousand copies would fill the
+            # Studies with the same columns share one tuple, as ten thousand copies would fill the
             # memory.
             columns.append(groups.setdefault(names, names))
             rois = archive["roi_ids"].tolist()
@@ -254,7 +254,7 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
         places[group] = np.array([every.index(name) for name in group], dtype=int)
     values = np.full((len(keys["roi_id"]), len(every)), np.nan)
     last = len(values)
-    while blocks:  # from the end, so that each block is given back as soon as it is copied
+    while blocks:  # blocks are taken from the end, so that each is freed as soon as it is copied
         block, group = blocks.pop(), columns.pop()
         values[last - len(block) : last, places[group]] = block
         last -= len(block)
@@ -331,7 +331,7 @@ def read_map_display(folder: RunFolder, study_id: str) -> np.ndarray | None:
 
 @door("own", "arrays")
 def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return the bytes of ``numpy.savez_compressed``, made in half the time."""
+    """Return the bytes of ``numpy.savez_compressed``, in half its time."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
         for name, array in arrays.items():

@@ -27,13 +27,15 @@ KEYS = ["participant_id", "study_id", "roi_id"]
 """Columns that name a region."""
 
 LIKE = "like"
-"""Stands in the column ``unlike`` of a region that was compared and is like the training."""
+"""Value of the column ``unlike`` for a region that was compared with the training and is like it.
+"""
 NEITHER = "neither"
-"""Stands in the column ``plausible`` of a region that fits no class at 90 % confidence."""
+"""Value of the column ``plausible`` for a region that fits no class at 90 % confidence."""
 
 RANGE = ("probability_low", "probability_high")
-"""Of many regions or men so judged, the share with cancer lies between these (95 %); empty where
-the probability is of what readers would say."""
+"""Columns of the range: of many regions or men judged alike, the share with cancer lies in it (95
+%). They are empty where the probability is a belief.
+"""
 
 PROBABILITY_COLUMNS = names_of(REGION_COLUMNS)
 PATIENT_COLUMNS = names_of(MAN_COLUMNS)
@@ -186,7 +188,7 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     table = read_frame(folder.probabilities, dtype=dict.fromkeys(text, str))
     refuse_earlier(table.columns, folder.probabilities)
     if "probability_of" not in table:
-        # Before there were two numbers, the learner's own was called the probability.
+        # In earlier versions the learner's own number was called the probability.
         table = table.drop(columns=[name for name in RANGE if name in table])
         table["belief"] = table["probability"]
         table["probability_of"] = READERS

@@ -1,1 +1,1 @@
-"""What is trained and kept: the estimator, what is fitted in folds, explanations, bundles."""
+"""Make estimators, fit steps in folds, explain predictions, and keep models as bundles."""

@@ -1,9 +1,9 @@
-"""Trained models on disk: plain arrays and JSON, a hash for every file, no pickle.
+"""Store trained models as plain arrays and JSON, with a hash for every file and without pickle.
 
-A bundle is a folder: ``weights.npz`` (every fitted array), ``metadata.json`` (what the model is,
-how it was trained and validated, and the fitted object's structure), ``reference.npz`` (inputs and
-the predictions they gave), ``training.parquet`` (feature rows and labels, for retraining),
-``README.md`` (the card) and ``hashes.json`` (SHA-256 of the others).
+A bundle is a folder with these files. ``weights.npz`` has all fitted arrays. ``metadata.json`` says
+what the model is, how it was trained and validated, and has the structure of the fitted object.
+``reference.npz`` has some inputs and their predictions. ``training.parquet`` has feature rows and
+labels, for retraining. ``README.md`` is the card. ``hashes.json`` has the SHA-256 of the others.
 """
 
 import hashlib
@@ -44,8 +44,9 @@ FILES = ("weights.npz", "metadata.json", "reference.npz", "training.parquet", "R
 HASHES = "hashes.json"
 REPRODUCTION_TOLERANCE = 1e-8
 LARGEST = 1e100
-"""A feature's largest size: learners square differences, and 1e200 is a number still."""
-# Limits of computing the reference predictions, compiling included, and its libraries.
+"""Largest absolute value of a feature: learners square differences, and 1e200 is still finite."""
+# Limits of time and memory for the process that recomputes the reference predictions, and the
+# libraries that it loads.
 _SECONDS, _GIGABYTES = 120.0, 4.0
 _NEEDS = "cad.learning.learners.rivals cad.learning.learners.ranking.rankboost pyarrow.parquet"
 
@@ -205,10 +206,10 @@ def save_bundle(
     (['reference.npz', 'weights.npz'], True)
     """
     structure, arrays = dump_state(estimator)
-    # A model that could not be loaded is not written.
+    # Check first that the model can be loaded again; otherwise nothing is written.
     check_stored(load_state(structure, arrays), len(metadata["features"]))
     probability = positive_probability(estimator, reference_X)
-    # Keys sorted and no time of writing: equal models are equal files, and a hash names a model.
+    # Keys are sorted and no time is stored, so equal models give equal files and the same hash.
     text = json.dumps(
         {**metadata, "schema_version": SCHEMA_VERSION, "structure": structure},
         indent=1,
@@ -264,7 +265,7 @@ def load_bundle(folder: Path) -> Bundle:
             hint="use the release of cad that wrote it, or train again",
         )
     problem = "the bundle's content is not a model"
-    # Hashes may be right, yet someone may have written anything.
+    # The hashes are right, but the files may still have been written by anybody.
     try:
         with reading(folder, problem):
             gap, training = call_limited(
@@ -325,7 +326,7 @@ def prove(contents: dict[str, bytes]) -> tuple[float, pd.DataFrame]:
 def _restored(
     metadata: JsonObject, contents: dict[str, bytes]
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the estimator and the references of a bundle, each proved to be as declared."""
+    """Return the estimator and the reference arrays of a bundle, after checking both."""
     features = metadata["features"]
     if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
         raise CadError("`features` must be a list of names")
@@ -345,7 +346,7 @@ def _restored(
 
 
 def _check_training(training: pd.DataFrame, features: list[str]) -> None:
-    """Refuse a training table without the model's columns, or with words among their numbers."""
+    """Raise an error for a training table without the model's columns, or with text in them."""
     absent = [name for name in features if name not in training.columns]
     if absent:
         raise CadError(f"the training table has no column {absent[0][:80]!r}")
@@ -391,7 +392,7 @@ def verify_bundle(folder: Path) -> float:
 
 
 def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
-    """Return a bundle's files, and the hash of their hashes: of the bytes that were read."""
+    """Return the contents of a bundle's files, and the hash of ``hashes.json``."""
     if not folder.is_dir():
         raise CadError(
             "no such model folder",
@@ -428,7 +429,9 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
 
 @door("own", "arrays")
 def _npz(arrays: dict[str, np.ndarray]) -> bytes:
-    """Return arrays as npz bytes; numpy stamps members 1980, so equal arrays give equal bytes."""
+    """Return the bytes of an npz file; numpy gives all members the same date, so equal arrays give
+    equal bytes.
+    """
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
     return stream.getvalue()

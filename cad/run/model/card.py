@@ -1,4 +1,4 @@
-"""What a model says about itself: metadata for programs, a card for people."""
+"""Describe a model: metadata for programs, and a card for people."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Two models on the same regions: what differs, and where a decision changes."""
+"""Compare two models on the same regions: measures, and regions whose decision changes."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Ask fitted estimators what they are, for cards, pages and checklists."""
+"""Describe fitted estimators, for cards, pages and checklists."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -67,7 +67,7 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
 
 
 def _learner_of(estimator: Any) -> Any:
-    """Return the learner at the end of a pipeline; of a recalibrated one, the one within."""
+    """Return the learner at the end of a pipeline; for a recalibrated learner, the one it wraps."""
     learner = estimator
     if isinstance(estimator, Pipeline):
         learner = estimator.steps[-1][1]
@@ -85,7 +85,7 @@ def _steps_before(estimator: Any) -> list[JsonObject]:
 
 
 def _parameters(step: Any) -> JsonObject:
-    """Return the parameters that an estimator has; one of an older bundle lacks newer ones."""
+    """Return the parameters that an estimator has; one from an older bundle may lack new ones."""
     parameters = {}
     for name, value in vars(step).items():
         if not name.startswith("_") and not name.endswith("_"):
@@ -94,7 +94,7 @@ def _parameters(step: Any) -> JsonObject:
 
 
 def _weights(learners: Sequence[Any]) -> JsonObject | None:
-    """Return the weight of every value of every setting, mean over fits; None without weights."""
+    """Return the weight of each value of each setting, averaged over fits; None without weights."""
     if not all(hasattr(learner, "points_") for learner in learners):
         return None
     weights: dict[str, dict[str, float]] = {name: {} for name in _WEIGHED}
@@ -125,7 +125,9 @@ def _trees(learner: Any) -> int | None:
 
 
 def _start(learner: Any) -> str | None:
-    """Name the start of a fit: a convex problem has one minimum, trees are drawn."""
+    """Return what a fit starts from: "convex", where the start does not matter, or the trees'
+    seed.
+    """
     if isinstance(learner, ProbabilisticEnsemble):
         return f"convex; trees of seed {learner.trees_.seed}"
     if isinstance(learner, SoftExtraTrees):
@@ -136,10 +138,10 @@ def _start(learner: Any) -> str | None:
 
 
 def _weights_sentence(weights: JsonObject | None) -> str:
-    """Say how much eta0 and the scalings count; empty where nothing was weighed.
+    """Say how much weight the values of eta0 and of the scaling have; empty without weights.
 
-    Not kappa, whose weight is no evidence: see
-    :mod:`cad.learning.evaluation.folds.disagreement`.
+    kappa is left out, because its weight is no evidence that it helps
+    (:mod:`cad.learning.evaluation.folds.disagreement`).
     """
     if not weights:
         return ""

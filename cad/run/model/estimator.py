@@ -1,4 +1,4 @@
-"""The estimator of a pipeline, unfitted, and what a bundle may keep of its training rows."""
+"""Make the unfitted estimator of a pipeline, and decide which training rows a bundle may keep."""
 
 import reprlib
 import warnings
@@ -38,8 +38,8 @@ def make_estimator(settings: PipelineSettings) -> Any:
         value of the wrong type.
     """
     learner = _learner(settings.learner, settings.labels)
-    # The steps before a semi-supervised learner are fitted to labelled rows alone, or who joined
-    # without a label would move everybody's features.
+    # For a semi-supervised learner, the steps before it are fitted to labelled rows only. Otherwise
+    # a new row without a label would change the features of all rows.
     kind = SemiSupervisedPipeline if getattr(learner, "semi_supervised", False) else Pipeline
     pipeline = kind([*front_steps(settings).steps, ("learner", learner)])
     search = settings.learner
@@ -57,8 +57,8 @@ def front_steps(settings: PipelineSettings) -> Pipeline:
         ``learner.scaling``, ``selection`` and ``n_features``.
     """
     steps: list[tuple[str, Any]] = [
-        # In this order: a column that is empty in a fold is kept, becomes constant and goes;
-        # scaling would divide it by zero.
+        # In this order: a column that is empty in a fold becomes constant and is dropped. Scaling
+        # would divide it by zero.
         ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
         ("constant", VarianceThreshold()),
     ]
@@ -105,7 +105,7 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         eta0, kappa = labels.precision
         require_value_kind("labels.eta0", parameters["eta0"], eta0)
         require_value_kind("labels.kappa", parameters["kappa"], kappa)
-        # Parameters that the learner is given by name go before the settings of labels.
+        # Parameters given to the learner replace the settings of labels.
         params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
 
@@ -133,7 +133,7 @@ def require_value_kind(where: str, default: Any, value: Any) -> None:
         )
     word = any(isinstance(item, str) for item in (default if several else [default]))
     for item in value if isinstance(value, list | tuple) else [value]:
-        # Python counts True as 1: "C: yes" in YAML would be a cost of 1.
+        # In Python True is the number 1, so "C: yes" in YAML would be a cost of 1.
         number = isinstance(item, Real) and (default is None or not isinstance(item, bool))
         if not (number or (word and isinstance(item, str)) or (item is None and default is None)):
             raise CadError(
@@ -163,9 +163,10 @@ def require_storable(estimator: Any, settings: LearnerSettings) -> None:
     p = np.arange(24) % 2
     with suppress(CadError, ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        learner.fit(rows, p)  # one that this table does not suit is judged when it is trained
+        # a learner that cannot be fitted to this table is checked when it is trained
+        learner.fit(rows, p)
     dump_state(learner)
-    if "gamma" in pipeline[-1].get_params():  # what has a kernel keeps rows
+    if "gamma" in pipeline[-1].get_params():  # a learner with a kernel keeps training rows
         _refuse_to_drop(settings)
 
 

@@ -1,4 +1,4 @@
-"""Say which features, and which families of them, moved a region's probability."""
+"""Find the features, and families of features, that moved a region's probability."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cad.learning.evaluation.folds.null import LABEL_FREE
 from cad.mri.columns import Column, units_of
 
 TOP = 10
-"""Features that are kept of every region."""
+"""Number of features that are kept for every region."""
 MOST_EXPLAINED = 5000
-"""Regions of a table that are explained; no page shows one of them alone."""
+"""Most regions of a table that are explained; a table has no page for a single region."""
 ORDERS = 4
-_CLIP = 1e-9  # a probability of 0 or 1 has no odds
+_CLIP = 1e-9  # distance from 0 and 1, where odds are not finite
 
 
 def explanation_rows(
@@ -105,10 +105,10 @@ def explanation_rows(
 def _spokesmen(
     entries: Sequence[Explanation], group_of: Mapping[str, str], effect_of: Mapping[str, float]
 ) -> dict[str, str]:
-    """Return for each family the feature that speaks for it.
+    """Return the feature that is shown for each family.
 
-    It is the one with the largest effect among those that move the region as the whole family does.
-    A family may move a region against all of its features; then its first feature speaks.
+    It is the one with the largest effect among those that move the region in the direction of the
+    whole family. If no feature does, it is the first feature of the family.
     """
     spokesman: dict[str, str] = {}
     for entry in entries:
@@ -173,12 +173,13 @@ def contributions(
         order = rng.permutation(len(titles))
         orders.append(order)
         orders.append(order[::-1])
-    # Row k of an order: its first k families have the region's values, the others the median's.
+    # In row k of an order, the first k families have the region's values and the others the
+    # medians.
     states = []
     for order in orders:
         turn = np.argsort(order)
         states += [turn >= k for k in range(len(titles) + 1)]
-    # Many orders pass through the same states: the learner is asked once for each.
+    # Many orders contain the same states, so the learner predicts each distinct state once.
     distinct, place = np.unique(np.array(states), axis=0, return_inverse=True)
     mixtures = _Mixtures(estimator, rows, _medians(training))
     effects = np.zeros((len(rows), len(titles)))
@@ -260,10 +261,11 @@ def explain(
 
 
 class _Mixtures:
-    """Ask an estimator about rows in which some features stand at the training median.
+    """Ask an estimator about rows in which some features are replaced by the training median.
 
-    Steps of :data:`LABEL_FREE` treat every column by itself. Behind them a changed feature is still
-    one changed number, so that rows and median pass them once, not once for each feature.
+    Steps of :data:`LABEL_FREE` handle every column by itself, so a changed feature is still one
+    changed number after them. Rows and median are therefore transformed once, and not once for each
+    feature.
 
     Parameters
     ----------
@@ -279,7 +281,7 @@ class _Mixtures:
         self.learner = estimator
         self.rows = rows
         self.median = median
-        # The feature that each column of the rows is made from.
+        # For each column of the transformed rows, the number of the feature that it comes from.
         self.source = np.arange(len(median))
         fitted = getattr(estimator, "best_estimator_", estimator)
         if not isinstance(fitted, Pipeline) or len(fitted) < 2:
@@ -289,7 +291,7 @@ class _Mixtures:
         if not steps or not all(type(step) in LABEL_FREE for step in steps):
             return
         names = front.get_feature_names_out([str(i) for i in self.source])
-        # An imputer may add columns that say what was missing: no feature's own.
+        # An imputer may add columns that mark missing values; they belong to no single feature.
         if not all(str(name).isdigit() for name in names):
             return
         prepared = np.asarray(front.transform(np.vstack([rows, median])), float)
@@ -317,7 +319,7 @@ class _Mixtures:
 
     def log_odds(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the log odds of every row's probability, each of shape (m,)."""
-        if hasattr(self.learner, "decide_mixed"):  # decides by log odds
+        if hasattr(self.learner, "decide_mixed"):  # its decision values are log-odds
             lowest, highest = logit([_CLIP, 1 - _CLIP])
             for values in self.decision_values(replaced):
                 yield np.clip(values, lowest, highest)
@@ -335,7 +337,7 @@ class _Mixtures:
 
 
 def _medians(training: np.ndarray) -> np.ndarray:
-    """Return the median of every column's finite values, 0 where it has none."""
+    """Return the median of the finite values of each column; 0 where there are none."""
     ordered = np.sort(np.where(np.isfinite(training), training, np.nan), axis=0)  # NaN come last
     n_finite = np.isfinite(ordered).sum(axis=0)
     column = np.arange(ordered.shape[1])
@@ -345,11 +347,13 @@ def _medians(training: np.ndarray) -> np.ndarray:
 
 
 def _percentiles(training: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the percentile of every value among its column's training values, of rows' shape."""
+    """Return the percentile of each value among the training values of its column, in rows'
+    shape.
+    """
     percentiles = np.full(rows.shape, np.nan)
     for j in range(rows.shape[1]):
         column = training[:, j]
-        # Sorted once: comparing every row with every training row grows with the square.
+        # Sorting once is faster than comparing every row with every training row.
         ordered = np.sort(column[np.isfinite(column)])
         if not len(ordered):
             continue

@@ -1,9 +1,10 @@
-"""What is fitted across patients before a learner sees a feature, fitted anew in every fold.
+"""Fit in every fold what is fitted across patients before a learner gets the features.
 
-Nyul's scale of T2, the choice of stable features and site harmonisation depend on who is in the
-training set. :class:`FoldFeatures` is handed to the validation as a callable: it gets the training
-rows and returns the features of all rows as those patients alone make them. The
-preparation of the final model (:class:`Preparation`) is stored with it and applied to new patients.
+These are Nyul's scale of T2, the choice of stable features, and site harmonisation, which all
+depend on the patients in the training set. The validation gets a :class:`FoldFeatures` as a
+callable: it takes the training rows and returns the features of all rows, fitted to these patients
+alone. For the final model the fitted steps (:class:`Preparation`) are stored with the model, and
+applied to new patients.
 """
 
 from __future__ import annotations
@@ -82,12 +83,14 @@ class Preparation:
         values: np.ndarray = X.to_numpy(float, copy=True)
         if self.harmoniser is not None and self.medians is not None:
             missing = np.isnan(values)
-            # The harmoniser refuses NaN; what it makes of a column depends on no other column.
+            # The harmoniser does not accept NaN. Its result in a column depends on no other column,
+            # so any value can replace NaN.
             filled = np.where(missing, self.medians, values)
             values = self.harmoniser.transform(filled, site=np.asarray(sites, str))
-            # Missing again: imputation belongs to the learner, fitted on its own training rows.
+            # Missing values become NaN again, because the learner imputes them from its own
+            # training rows.
             values[missing] = np.nan
-        # Emptied and not dropped: the columns of a bundle stay those of its pipeline.
+        # Columns are emptied and not dropped, so that a bundle has the columns of its pipeline.
         values[:, X.columns.isin(self.unstable)] = np.nan
         return values
 
@@ -258,11 +261,11 @@ class FoldFeatures:
         """
         scale, unstable = None, ()
         if self._nyul:
-            # First, for site effects are estimated on features that the scale has made.
+            # The scale comes first, because site effects are estimated on features that use it.
             scale = self._scale(rows)
         if self._stable:
-            # By patient: a row that is left out for its missing label still says how its outline
-            # moves.
+            # Copies are chosen by patient: a row without a label also shows how its features vary
+            # with the outline.
             patients = sorted(set(self.keys["participant_id"].iloc[rows]))
             stable = stable_features(self._copies, patients, MIN_LOWER_BOUND)
             unstable = tuple(name for name in self.X.columns if name not in set(stable))
@@ -306,7 +309,8 @@ class FoldFeatures:
                 hint="fill the column 'site' of participants.tsv, or set harmonisation: none",
             )
         values = self.measured(made.scale).to_numpy(float)[rows]
-        # A feature that no training row has stays at 0, and is emptied again below.
+        # A feature without a value in any training row is set to 0 here, and becomes NaN again
+        # below.
         some = np.isfinite(values).any(axis=0)
         medians = np.zeros(values.shape[1])
         medians[some] = np.nanmedian(values[:, some], axis=0)
@@ -315,7 +319,7 @@ class FoldFeatures:
         return replace(made, harmoniser=harmoniser, medians=medians)
 
     def _scale(self, rows: np.ndarray) -> NyulScale:
-        # A study counts once, however many regions it has.
+        # Each study counts once, whatever its number of regions.
         studies = self.keys["study_id"].iloc[rows].unique()
         landmarks = [self._landmarks[study] for study in studies if study in self._landmarks]
         if not landmarks:
@@ -330,8 +334,8 @@ class FoldFeatures:
         digest, copies, n_rows = hashlib.sha256(), [], 0
         for path in self.results:
             with open_study(path) as archive:
-                # The key hashes images, regions and settings: a changed study makes another cache
-                # name.
+                # The key is a hash of images, regions and settings, so a changed study gives
+                # another cache file.
                 digest.update(str(archive["key"]).encode())
                 n_rows += len(archive["roi_ids"])
                 unscaled = UnscaledT2.from_arrays(archive)
@@ -358,11 +362,12 @@ class FoldFeatures:
     @door("own", "arrays")
     def _t2(self, scale: NyulScale, names: list[str]) -> np.ndarray:
         """Return the T2 columns of all rows on a scale; cached by studies and scale."""
-        # Scales of folds repeat (permutations, inner grids): their columns are kept.
+        # The same scale occurs in several folds (permutations, inner folds), so its columns are
+        # cached.
         text = f"{self._digest} {scale.key} {names}"
         path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
         shape = (len(self.keys), len(names))
-        # A file that is absent or damaged is made anew.
+        # If the file is missing or damaged, it is made again.
         with suppress(CadError, FileNotFoundError), reading(path, "not a readable array"):
             stored: np.ndarray = read_array(path)
             if stored.shape == shape and stored.dtype == float:

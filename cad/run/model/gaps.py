@@ -1,4 +1,4 @@
-"""Regions that an image a model needs does not measure: they get no probability, and a reason."""
+"""Find regions that lack an image which a model needs, and say why they get no probability."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -65,7 +65,8 @@ def reasons(
     for study in keys["study_id"].iloc[list(lacks)].unique():
         gaps = gaps_of(study)
         counts = Counter(image for row in by_study[study] for image in lacks.get(row, ()))
-        # Another region of the study is measured there: then this region is the cause.
+        # Other regions of the study are measured on this image, so the reason lies with this
+        # region.
         elsewhere = {image for image, n in counts.items() if n < len(by_study[study])}
         for row in by_study[study]:
             if row not in lacks:
@@ -84,7 +85,7 @@ def reasons(
 
 
 def _cause(study: str, failures: Sequence[Failure]) -> str:
-    """Return the note of measuring on a whole study, as the end of a sentence."""
+    """Return the failure of measuring a whole study, as the end of a sentence."""
     sentence_end = ""
     for failure in failures:
         if failure.study_id != study or failure.roi_id:

@@ -1,4 +1,4 @@
-"""What a clinic asks beside a region's probability: a reader with the tool."""
+"""Add conformal p-values and each reader's probability with the tool to a prediction."""
 
 from collections.abc import Sequence
 
@@ -78,7 +78,7 @@ def with_given(results: pd.DataFrame, given: Given) -> pd.DataFrame:
 
 
 def _text(columns: pd.DataFrame) -> pd.Series:
-    """Return every row's known values as ``r1=0.53; r2=0.61``."""
+    """Return the known values of each row as text, such as ``r1=0.53; r2=0.61``."""
     texts = []
     for row in columns.to_dict("records"):
         values = [f"{name}={value:.4g}" for name, value in row.items() if np.isfinite(value)]

@@ -1,8 +1,8 @@
-"""A model whose probabilities are moved to a site: the same bundle with another joint model.
+"""Fit a model's probabilities to a site, by a new bundle with another joint model.
 
-The learner stays, and so does what readers would say. Thresholds, and the combination of
-a reader with the tool, depend on the size of the probabilities: they move with them or are chosen
-anew on the site's men.
+The learner and its beliefs stay the same. Thresholds, and the combination of a reader with the
+tool, depend on the size of the probabilities. They are converted, or chosen again on the site's
+men.
 """
 
 from dataclasses import replace
@@ -56,7 +56,7 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
-        return True  # as the learner, which says so itself
+        return True  # the wrapper counts as fitted; the learner itself raises an error if it is not
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the probabilities of benign and malignant, shape (n, 2)."""
@@ -115,7 +115,7 @@ def moved_combinations(weights: Combinations, intercept: float, slope: float) ->
 
 
 def _moved(combination: Any, intercept: float, slope: float) -> Any:
-    # A weight w of the old log-odds x is w / slope of the new ones, intercept + slope x, less what
-    # their intercept would add.
+    # A weight w of the old log-odds x is w / slope for the new ones, intercept + slope x. The
+    # intercept is reduced by what theirs would add.
     tool = combination.tool / slope
     return replace(combination, tool=tool, intercept=combination.intercept - tool * intercept)

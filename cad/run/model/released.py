@@ -1,4 +1,4 @@
-"""The models that travel with the project, in the order in which a study is offered to them."""
+"""List the models that are released with the project, in the order in which they are tried."""
 
 from cad.base.errors import CadError
 from cad.base.reading import read_json

@@ -1,6 +1,6 @@
-"""A fitted estimator as plain arrays and a JSON structure, and back; nothing is executed.
+"""Convert a fitted estimator into plain arrays and a JSON structure, and back.
 
-Only classes of a fixed list are ever constructed, and only with data as attributes.
+Nothing is executed. Only classes of a fixed list are created, and they get data as attributes only.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ from cad.learning.stored import (
     whole,
 )
 
-# Preprocessing classes a pipeline may hold; learners are added from cad.learning.learners by their
-# names.
+# Classes of preprocessing steps that a pipeline may contain; learners are added from
+# cad.learning.learners.
 _KNOWN = {
     "ClippedScaler": "cad.learning.learners.scaling",
     "Pipeline": "sklearn.pipeline",
@@ -39,7 +39,7 @@ _KNOWN = {
     "StandardScaler": "sklearn.preprocessing",
     "VarianceThreshold": "sklearn.feature_selection",
 }
-# The attributes of scikit-learn's classes; this project's classes declare their own.
+# Declared attributes of scikit-learn's classes; classes of this project declare their own.
 _LIBRARY: dict[str, Declared] = {
     "QuantileTransformer": {
         "n_quantiles_": whole(),
@@ -61,7 +61,7 @@ _LIBRARY: dict[str, Declared] = {
     },
     "VarianceThreshold": {"variances_": floats("d")},
 }
-# Attributes for inspection only, and attributes that are made again from the others.
+# Attributes that serve inspection only or can be computed from others.
 _LEFT_OUT = ("solution_", "_supports")
 _OF_A_PIPELINE = {"steps", "memory", "verbose", "transform_input"}
 
@@ -104,10 +104,11 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if isinstance(value, float):
-        # To the last bit, and also for NaN and infinity, which JSON does not have.
+        # The hexadecimal form is exact, and also works for NaN and infinity, which JSON does not
+        # have.
         return {"float": value.hex()}
     if isinstance(value, np.ndarray):
-        # Stored as an array it would need pickle, which carries out what it reads.
+        # An object array would need pickle, which can execute code when it is read.
         if value.dtype == object:
             return {"strings": [str(v) for v in value]}
         arrays[path] = value
@@ -121,7 +122,7 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"dict": {k: _dump(v, f"{path}.{k}", arrays) for k, v in value.items()}}
     name = type(value).__name__
     module = type(value).__module__
-    # scikit-learn defines its classes in private modules, and names them in public ones.
+    # scikit-learn's classes are defined in private modules but named by their public ones.
     public = _KNOWN.get(name, module) if module.startswith("sklearn.") else module
     if _classes().get(name) != public:
         raise CadError(
@@ -168,7 +169,7 @@ def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
         if module is None:
             raise CadError(f"the bundle names a class that is not allowed: {structure['class']!r}")
         cls = getattr(import_module(module), structure["class"])
-        # Without the constructor: a bundle that somebody changed must not get anything to run.
+        # The constructor is not called, so that a changed bundle cannot execute anything.
         instance = cls.__new__(cls)
         instance.__dict__.update({k: load_state(v, arrays) for k, v in structure["state"].items()})
         return instance
@@ -190,7 +191,7 @@ def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def check_stored(estimator: Any, width: int | None = None) -> int:
-    """Prove that a restored estimator is what its classes declare, before anybody asks it.
+    """Check a restored estimator against the declarations of its classes, before it is used.
 
     Parameters
     ----------
@@ -246,7 +247,7 @@ def _check_pipeline(pipeline: Pipeline, width: int | None) -> int:
 
 
 def _inner(where: str, value: Any, rule: Inside) -> Iterator[Any]:
-    """Yield the estimators of an attribute that is declared to hold some."""
+    """Yield the estimators in an attribute that is declared to hold estimators."""
     if value is None and rule.optional:
         return
     classes = rule.classes or tuple(_classes())

@@ -1,4 +1,6 @@
-"""A bundle of a learner that was fitted on somebody's own table instead of on measured images."""
+"""Store a learner that was fitted to a user's own table, instead of measured images, as a
+bundle.
+"""
 
 import json
 from copy import deepcopy
@@ -99,7 +101,7 @@ def save_table_model(
 
 
 def _nameless(learner: Any) -> Any:
-    """Return a copy that takes rows without column names, as bundles are asked."""
+    """Return a copy of the learner that accepts rows without column names, as bundles use them."""
     copy = deepcopy(learner)
     for step in copy if hasattr(copy, "steps") else [copy]:
         vars(step).pop("feature_names_in_", None)

@@ -1,4 +1,4 @@
-"""A semi-supervised model fitted once more with the new regions of one man, without labels."""
+"""Fit a semi-supervised model again, with the new regions of one man as unlabelled rows."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
     table = bundle.training
     y = np.concatenate([table["y"].to_numpy(float), np.full(len(new), UNLABELLED)])
     eta = np.concatenate([table["eta"].to_numpy(float), np.zeros(len(new))])
-    # One group: the new regions are of one man, whom inner folds must not split.
+    # All new regions form one group, as they are of one man and inner folds must not split him.
     patients = np.concatenate([table["participant_id"].to_numpy(str), np.full(len(new), "new")])
     estimator = clone(bundle.estimator)
     return estimator.fit(np.vstack([training, new]), y, **fit_keywords(estimator, eta, patients))

@@ -1,4 +1,4 @@
-"""Which releases of the libraries a result was made with."""
+"""List the releases of the libraries that can change a result."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""Aggregate: readers' scores and histology to what the learner is told of every region."""
+"""Aggregate: turn readers' scores and histology into a label for every region."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Table:
             Which columns of ``rows`` are features. A feature that only this table or only the
             added rows have is NaN in the other rows.
         """
-        # The cohort's own columns first and in their order: adding rows must not reorder
+        # The cohort's columns come first and keep their order: adding rows must not reorder
         # features.
         names = [*self.X.columns, *(f for f in features if f not in self.X.columns)]
         X = pd.concat([self.X, rows[features]], ignore_index=True).reindex(columns=names)
@@ -135,18 +135,18 @@ class FoldLabels:
         rows : ndarray of int
             Training rows: the rule is fitted on these alone.
         """
-        # All rows are labelled, the left-out ones too, by what the training rows taught of
-        # readers.
+        # The rule is fitted on the training rows, and then gives labels to all rows, left-out ones
+        # too.
         y, spread, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
         if self.eta is not None:
             spread = np.where(np.isfinite(spread), self.eta, spread)
-        # Rows of an extended model have no scores of known readers: their stored label stands.
+        # Rows of an earlier model have no readers' scores here, so their stored label is kept.
         return np.where(np.isfinite(y), y, self.y), np.where(
             np.isfinite(spread), spread, self.spread
         )
 
     def note(self) -> str:
-        """Fit the rule on all rows; return why it fell back to the readers' mean, else empty."""
+        """Fit the rule on all rows; return why it used the plain mean instead, or an empty text."""
         rows = np.arange(len(self.y))
         return fold_labels(self.rule, self.grades, self.truth, self.certain, rows)[2]
 
@@ -214,8 +214,8 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
         One row per measured region; its label is NaN without a score and without histology.
     """
     cohort, settings = loaded.cohort, loaded.settings.labels
-    # Patients without a measured region have nothing to learn from; their scores would weigh in
-    # what a consensus learns of readers.
+    # Patients without a measured region are left out: their scores would change what a consensus
+    # rule learns about readers.
     measured_patients = set(extracted.features["participant_id"])
     rois = cohort.rois[cohort.rois["participant_id"].isin(measured_patients)].reset_index(drop=True)
     scores = cohort.scores[cohort.scores["participant_id"].isin(measured_patients)].reset_index(
@@ -223,7 +223,8 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     )
     labels = reader_labels(scores, rois, cohort.readers, settings)
     labels["label_kind"] = label_kinds(labels, loaded.settings)
-    # For measures only; whether it is also a label is labels.histology, which `certain` holds.
+    # The truth is for measures. Only `certain` decides whether histology is also the label
+    # (labels.histology).
     labels["truth"] = malignant(rois, settings.isup_min)
     labels["site"] = loaded.sites(labels["participant_id"])
     grades = reader_probabilities(scores, rois, settings)
@@ -251,7 +252,9 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
 
 
 def _fold_labels(loaded: Loaded, grades: pd.DataFrame, table: Table) -> FoldLabels | None:
-    """Return the maker of labels in each fold; None where they do not depend on other regions."""
+    """Return the object that makes labels in each fold; None if no label depends on other
+    regions.
+    """
     settings = loaded.settings.labels
     counted = grades["reader_id"].isin(chosen_readers(loaded.cohort.readers, settings.readers))
     matrix, _ = grade_matrix(grades[counted], table.keys)
@@ -265,7 +268,7 @@ def fold_labels_of(
     y: np.ndarray,
     spread: np.ndarray,
 ) -> FoldLabels | None:
-    """Return the maker of labels in each fold; None where they do not depend on other regions.
+    """Return the object that makes labels in each fold; None if no label depends on other regions.
 
     Parameters
     ----------
@@ -365,7 +368,7 @@ def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> No
     with using(bundle):
         _refuse_other_measurements(loaded, bundle)
         region = ["participant_id", "roi_id"]
-        # A region twice in training would count twice, and be validated by a model that saw it.
+        # A region in both tables would count twice, and be validated by a model trained on it.
         both = _kept_rows(loaded, bundle)[region].merge(regions[region])
     if len(both):
         raise CadError(
@@ -379,7 +382,7 @@ def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> No
 
 def _kept_rows(loaded: Loaded, bundle: Bundle) -> pd.DataFrame:
     """Return a model's training rows without the patients who withdrew."""
-    # Who withdrew must not come back through the table of an earlier model.
+    # Patients who withdrew must not return with the table of an earlier model.
     withdrew = bundle.training["participant_id"].isin(loaded.withdrawn)
     return bundle.training[~withdrew].reset_index(drop=True)
 
@@ -416,7 +419,7 @@ def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
     Table
         One row per row of ``features``, in that order; ``y`` is NaN without a row of ``labels``.
     """
-    # A left join: a region that was measured and never scored stays, without a label.
+    # A left join, so that a region without a score stays in the table, without a label.
     merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
     return Table(
         features[KEYS].reset_index(drop=True),
@@ -454,11 +457,11 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
         "kappa": kappa,
         "boundary": settings.labels.boundary,
     }
-    # Parameters given to the learner by name go before the settings of labels, as in its fit.
+    # As in the fit, parameters of the learner replace the settings of labels.
     learner_keywords |= {
         name: value for name, value in settings.learner.params.items() if name in learner_keywords
     }
-    # Where several precisions are weighed, the widest says what a region tells at the least.
+    # Where several precisions are tried, the largest one gives the least that a label can state.
     precision, share = (float(np.max(learner_keywords[name])) for name in ("eta0", "kappa"))
     boundary: Rule = "paper" if learner_keywords["boundary"] == "paper" else "drop"
     kinds = np.full(len(labels), "unlabelled", dtype=object)
@@ -468,7 +471,8 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     codes = soft_labels(p[labelled], half_width, boundary, precision).kinds
     kinds[labelled] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
-    # Last: histology that overrides is certain whatever the readers said.
+    # Set last, because histology that overrides makes a label certain, whatever the readers' scores
+    # are.
     kinds[certain == 1] = "certain_positive"
     kinds[certain == 0] = "certain_negative"
     return pd.Series(kinds, index=labels.index)

@@ -1,7 +1,7 @@
-"""Decide: what is stated of every region and of every man. Nothing else makes a decision.
+"""Decide on every region and every man; no other module makes decisions.
 
-Thresholds propose; what speaks against a proposal changes it to ``refer``. Table, page, index,
-structured report, FHIR and terminal show the columns that are made here.
+The thresholds give a first decision. Reasons against it change it to ``refer``. Tables, pages,
+structured reports, FHIR and terminal show the columns that are made here.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,19 +22,21 @@ from cad.run.stages.judge import Judged, unseen
 from cad.run.stages.load import Loaded
 
 AGREE, FAR = 0.25, 0.5
-"""Distance between the belief and the readers' mean below which they agree, and from which they are
-far apart: one step of a five-point scale, and two."""
+"""Limits of the distance between the belief and the readers' mean: below the first they agree, from
+the second on they are far apart. They are one and two steps of a five-point scale.
+"""
 SUSPICIOUS = 0.75
-"""A reader's score as probability, from which that reader alone speaks against ``benign``."""
+"""A reader's probability from which this reader alone turns ``benign`` into ``refer``."""
 UNSEEN = "outlined by a detector, seen by nobody"
-"""No region of which this holds is stated benign."""
+"""Reason against ``benign`` for a region that software detected and no reader has scored."""
 SET_ERROR = 0.1
-"""Conformal sets withdraw a decision, and are shown, at 90 % confidence."""
+"""Error level of the conformal sets that decide and are shown: 90 % confidence."""
 LATELY = 100
-"""Men, the last of the cohort, over whom drift is told."""
+"""Number of men, the last of the cohort, in whose results drift is measured."""
 REAL_MEN = 30
-"""Men with histology on whom a model of simulated patients must be recalibrated before it decides
-on a real man."""
+"""Least number of men with histology for recalibrating a model that was trained on simulated
+patients. Before that it does not decide on a real man.
+"""
 SIMULATED_TRAINING = (
     "trained on simulated patients, so no decision is made on a real man; recalibrating the model "
     f"on {REAL_MEN} men with histology (cad recalibrate) changes that"
@@ -44,7 +46,7 @@ DECISION_COLUMNS = {
     "before_histology": "decision_before_histology",
     "thresholds": "decision_model",
 }
-"""Under which name ``metrics.json`` measures which column."""
+"""Column of the results that each entry of ``decisions`` in ``metrics.json`` measures."""
 
 
 def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> Judged:
@@ -151,7 +153,7 @@ def decide_regions(
     >>> decided["decision_reason"].iloc[2]
     'the tool does not suspect cancer, the reader does'
     """
-    # A missing probability compares false with both thresholds; it gets no word.
+    # A missing probability is neither below nor above a threshold; it gets no decision.
     codes = by_thresholds(results["probability"], lower, upper)
     rows = []
     for row, code in zip(results.to_dict("records"), codes.tolist(), strict=True):
@@ -166,13 +168,15 @@ def decide_regions(
 
 
 def _withheld(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the statements on a region on which its model makes no decision."""
-    # The sets hold for men like those of the training, as the limits do.
+    """Return the columns of a region on which its model makes no decision."""
+    # Conformal sets hold for men like those of the training, as the limits do, so none is shown.
     return {**_stated("", row), "decision_reason": SIMULATED_TRAINING, "plausible": ""}
 
 
 def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the statements on one region, from its decision by the thresholds and its row."""
+    """Return the decision columns of one region, from its decision by the thresholds and its
+    row.
+    """
     values = _reader_values(row)
     mean = row["readers_mean"]
     gap = abs(mean - row["belief"])
@@ -188,14 +192,16 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
             against.append(row["displaced"])
         if model == "benign" and not values and unseen(row.get("confidence")):
             against.append(UNSEEN)
-        # A biopsy may miss a lesion and a tool may miss cancer: a person has to look at both.
+        # A biopsy may miss a lesion, and the tool may miss cancer, so a contradiction needs a
+        # person.
         if model == "malignant" and row["truth"] == 0.0:
             histology.append("histology found it benign")
         if model == "benign" and row["truth"] == 1.0:
             histology.append("histology found it malignant")
     suspicion = np.fmax(row["belief"], mean)
     if readers:
-        # The page sorts by it: a region that one reader suspects must not sink under a low mean.
+        # The page sorts by suspicion. A region that one reader suspects must not come late because
+        # the mean is low.
         suspicion = np.fmax(row["belief"], max(values))
     return {
         "decision_model": model,
@@ -251,7 +257,7 @@ def _text(row: dict[str, Any], name: str) -> str:
 
 
 def _agreement(values: list[float]) -> str:
-    """Say of two readers or more how far the lowest and the highest are apart: one step, or two."""
+    """Say how far the lowest and the highest of several readers' probabilities are apart."""
     if len(values) < 2:
         return ""
     spread = max(values) - min(values)
@@ -276,8 +282,8 @@ def _readers_against(model: str, values: list[float], mean: float, gap: float) -
     if not values or model not in ("malignant", "benign"):
         return []
     who = "the readers on average do" if len(values) > 1 else "the reader does"
-    # Opposite sides of one half come first: the sentence names who suspects cancer, which the
-    # distance alone would not.
+    # This case comes first, because its sentence says whether the readers or the tool suspect
+    # cancer. The sentence on the distance does not.
     side = side_of_half(mean)
     if model == "malignant" and side == "not suspicious":
         return [f"the tool suspects cancer, {who} not"]
@@ -298,7 +304,7 @@ def _set_against(model: str, plausible: str) -> list[str]:
 
 
 def _plausible(row: dict[str, Any]) -> str:
-    """Return the classes that the conformal set leaves; empty where the run made no sets."""
+    """Return the classes in the conformal set as text; empty where the run made no sets."""
     words = []
     for word in ("benign", "malignant"):
         p_value = row.get(f"p_{word}", np.nan)
@@ -361,7 +367,7 @@ def decide_men(men: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]
 
 
 def _proposed(man: dict[str, Any], regions: pd.DataFrame) -> str:
-    """Return the decision on a man that his regions and his own probability give."""
+    """Return the decision on a man from the decisions on his regions and his own probability."""
     words = set(regions["decision"])
     if words <= {""}:
         return ""
@@ -374,7 +380,7 @@ def _proposed(man: dict[str, Any], regions: pd.DataFrame) -> str:
 
 
 def _against_benign(regions: pd.DataFrame, failed: bool) -> list[str]:
-    """Return the reasons against calling a man benign, histology apart."""
+    """Return the reasons against calling a man benign, except for histology."""
     reasons = []
     if failed or regions["probability"].isna().any():
         reasons.append("a study or region gave no result")
@@ -384,7 +390,7 @@ def _against_benign(regions: pd.DataFrame, failed: bool) -> list[str]:
 
 
 def _with_warning(warnings: pd.Series, rows: np.ndarray, text: str) -> pd.Series:
-    """Return warnings with one more on some rows."""
+    """Return the warnings of all rows, with a text added in some rows."""
     joined = []
     for warning, adds in zip(warnings, rows, strict=True):
         if adds and warning:
@@ -397,7 +403,7 @@ def _with_warning(warnings: pd.Series, rows: np.ndarray, text: str) -> pd.Series
 
 
 def _measured(results: pd.DataFrame, settings: DecisionSettings) -> dict[str, Any]:
-    """Measure the decisions of a run, by the rule that makes them."""
+    """Measure the decisions of a run after each step that can change them."""
     changed = bool((results["decision"] != results["decision_before_histology"]).any())
     measured = {}
     for name, column in DECISION_COLUMNS.items():
@@ -441,7 +447,9 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
 
 
 def _lately(men: pd.DataFrame) -> JsonObject:
-    """Return the first signs of drift in the last men: share decided, calibration at large."""
+    """Return the share of decided men and the calibration of the last men, where drift shows
+    first.
+    """
     decision = men["decision_before_histology"]
     last = men[decision != ""].tail(LATELY)
     decided = decision.reindex(last.index).isin(["benign", "malignant"])
@@ -452,7 +460,7 @@ def _lately(men: pd.DataFrame) -> JsonObject:
     if len(last):
         share = float(decided.mean())
     if len(judged):
-        # Standard error of the intercept: the inverse root of the information p (1 - p).
+        # Standard error of the intercept: 1 / sqrt(sum of p (1 - p)).
         error = 1 / np.sqrt(np.sum(probability * (1 - probability)))
         intercept = calibration_intercept(truth, probability)
     content: JsonObject = json_safe(

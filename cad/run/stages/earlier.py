@@ -1,7 +1,7 @@
-"""Earlier: the latest study of a man beside the one before it, for the reader of his page.
+"""Compare the latest study of a man with the one before it, for the reader of his page.
 
-No decision rests on it. The tables hold which study is compared with which, how the images were
-aligned and which regions lie near each other; sizes and probabilities stay where they are kept.
+No decision depends on it. The table tells which studies are compared, how their images were aligned
+and which regions are near each other. Sizes and probabilities stay in their own files.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def in_order(studies: Sequence[str], dates: Mapping[str, str]) -> tuple[list[str
 
 
 def _label_key(study: str) -> list[tuple[int, str]]:
-    """Return the key that sorts ids as people count: ``ses-2`` before ``ses-10``."""
+    """Return a key that sorts ids by the value of their numbers: ``ses-2`` before ``ses-10``."""
     key = []
     for piece in re.findall(r"\d+|\D+", study):
         key.append((int(piece), piece) if piece.isdigit() else (-1, piece))
@@ -164,7 +164,7 @@ def _label_key(study: str) -> list[tuple[int, str]]:
 
 
 def _men_with_several(measured: Measured) -> dict[str, list[str]]:
-    """Return the measured studies of every man who has several."""
+    """Return the measured studies of every man who has more than one."""
     studies_of_men: dict[str, list[str]] = {}
     for outcome in measured.outcomes:
         patient, mark, _ = outcome.study_id.partition("_ses-")
@@ -174,7 +174,7 @@ def _men_with_several(measured: Measured) -> dict[str, list[str]]:
 
 
 def _pairs(loaded: Loaded, measured: Measured) -> list[Pair]:
-    """Return the studies that are compared: of every man the latest and the one before it."""
+    """Return the pairs of studies to compare: the latest of every man and the one before it."""
     studies_of_men = _men_with_several(measured)
     if not studies_of_men:
         return []
@@ -193,13 +193,13 @@ def _pairs(loaded: Loaded, measured: Measured) -> list[Pair]:
 def _still_current(
     loaded: Loaded, measured: Measured, pairs: Sequence[Pair]
 ) -> dict[str, list[EarlierRow]]:
-    """Return the rows of an earlier run, by man, whose two studies are as they were then."""
+    """Return, by man, the rows of an earlier run whose two studies have not changed since."""
     if not loaded.options.resume:
         return {}
     try:
         rows_of_men = read_earlier(loaded.folder)
         keys_before = records.read_record(loaded.folder).get("inputs") or {}
-    except CadError:  # no run was here, or a damaged one: it is compared anew
+    except CadError:  # there was no run here, or a damaged one, so everything is compared anew
         return {}
     keys = {outcome.study_id: outcome.key for outcome in measured.outcomes}
     current = {}
@@ -271,7 +271,7 @@ def _rows_without_match(pair: Pair, blank: EarlierRow) -> list[EarlierRow]:
 
 
 def _row(pair: Pair, alignment: str) -> EarlierRow:
-    """Return a row of a pair that says nothing of a region yet."""
+    """Return a row for a pair of studies, without a region."""
     return EarlierRow(
         participant_id=pair.latest.participant_id,
         study_id=pair.latest.study_id,
@@ -290,7 +290,7 @@ def _row(pair: Pair, alignment: str) -> EarlierRow:
 
 
 def _stated(loaded: Loaded, ref: StudyRef) -> dict[str, float | None]:
-    """Return PSA and PSA density that ``sessions.tsv`` states of a study; None where unknown."""
+    """Return PSA and PSA density of a study from ``sessions.tsv``; None where unknown."""
     sessions = loaded.cohort.sessions
     rows = sessions[
         (sessions["participant_id"] == ref.participant_id)
@@ -299,7 +299,8 @@ def _stated(loaded: Loaded, ref: StudyRef) -> dict[str, float | None]:
     stated: dict[str, float | None] = {"psa": None, "psa_density": None}
     if rows.empty:
         return stated
-    # One man at one time is one row, as in participants.tsv; the rules that make it are the same.
+    # A man at one study is one row, as in participants.tsv, so the same function derives the
+    # values.
     values = men_stated(rows, loaded.settings.labels.isup_min).iloc[0]
     for name in stated:
         if pd.notna(values[name]):

@@ -1,4 +1,4 @@
-"""Emit: the tables, records and pages of a run, and what a command prints at its end."""
+"""Emit: write the tables, records and pages of a run, and the text that a command prints."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ from cad.run.stages.judge import Judged
 from cad.run.stages.load import Loaded
 
 MOST_FAILURES = 2
-"""Failures that a command names at its end; ``failures.csv`` has all."""
+"""Most failures that a command prints at its end; ``failures.csv`` has all."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ class Emitted:
             "regions": self.regions,
             "failures": [asdict(f) for f in self.failures],
             "failures_by_kind": self.kinds.as_dict(),
-            # Pooled with few others, measures would say what a man is who is held back.
+            # While results of a man are held back, measures are hidden as well: with few other men
+            # they would reveal his.
             "metrics": None if hidden else numbers(self.metrics),
             "results": regions_as_json(results),
         }
@@ -102,7 +103,7 @@ class Emitted:
         return "\n".join([*lines, f"open {folder.page('index.html')}"])
 
     def _failed(self) -> list[str]:
-        """Return the failures, regions of one study and one reason together."""
+        """Return the failures as lines; regions of one study with the same reason share a line."""
         rois: dict[tuple[str, str, str], list[str]] = {}
         for f in self.failures:
             rois.setdefault((f.study_id, f.stage, f.reason), []).append(f.roi_id)
@@ -127,7 +128,7 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
         or ``--no-resume`` asks for it.
     """
     folder = loaded.folder
-    # All of them: a run that was finished before an output was added lacks it.
+    # All files are needed: a run by a version that did not write one of them is incomplete.
     needed = [*of_every_run(folder), folder.page("index.html")]
     if has_pairs(measured):
         needed.append(folder.earlier)
@@ -138,13 +139,15 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
                 results = tables.read_probabilities(folder)
                 metrics = Summary.from_dict(records.read_metrics(folder))
                 emitted = _emitted(loaded, results, metrics, tables.read_failures(folder))
-                _ = emitted.as_text(), emitted.as_dict()  # what cannot be said is damaged
+                # raises an error for damaged results, which cannot be printed
+                _ = emitted.as_text(), emitted.as_dict()
                 record = records.read_record(folder)
                 if record["failures"] != emitted.kinds.counts:
-                    # A failure that was new on the night before is old now, or was acknowledged.
+                    # A failure that was new in the last run is known now, or somebody has
+                    # acknowledged it.
                     records.write_record(folder, {**record, "failures": emitted.kinds.counts})
                 return emitted
-    except (OSError, CadError):  # damaged: it is made anew
+    except (OSError, CadError):  # damaged, so it is computed again
         return None
     return None
 
@@ -162,9 +165,9 @@ def begin(loaded: Loaded, measured: Measured) -> None:
     CadError
         When no study could be measured; ``failures.csv`` is written then and says why.
     """
-    # Before anything is written: a run that is killed from here on is no finished one.
+    # This comes first: a run that is killed from here on does not count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
-    # Reports of the numbers that were here before must not stand beside the new ones.
+    # Reports of the earlier results must not stand beside the new ones.
     for delivered in (loaded.folder.objects, loaded.folder.bundles):
         for path in sorted(delivered.glob("sub-*")):
             path.unlink()
@@ -218,13 +221,13 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
         outdated = []
         if earlier:
             tables.write_earlier(aside, earlier)
-        elif folder.earlier.exists():  # nobody has several studies any more
+        elif folder.earlier.exists():  # no man has several studies any more
             outdated.append(folder.earlier.name)
-        # Table, measures and record change together: a page must not show one run's probability
-        # beside another's threshold.
+        # Table, measures and record are replaced in one step: a page must never show the
+        # probability of one run beside the threshold of another.
         commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())}, outdated)
     write_report(folder.root)
-    # Last: whoever finds the mark finds everything before it whole.
+    # The mark comes last: where it is, all other files are complete.
     records.write_complete(folder, _identity(loaded, measured))
     return _emitted(loaded, judged.results, summary, failures)
 
@@ -242,10 +245,10 @@ def _emitted(
 
 
 def _identity(loaded: Loaded, measured: Measured) -> str:
-    """Return a hash of everything that decides what this run writes, times apart."""
+    """Return a hash of everything that determines the files of this run, except for times."""
     identifiers = [
         json.dumps(loaded.settings.model_dump(mode="json"), sort_keys=True),
-        # Another version of the program or of a library may give other numbers.
+        # Another version of the program or of a library may give other results.
         json.dumps([__version__, loaded.kind, loaded.basis, *library_versions().values()]),
         loaded.cohort.digest,
         json.dumps([[o.study_id, o.key, *map(asdict, o.failures)] for o in measured.outcomes]),
@@ -280,7 +283,7 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
             "failed": sum(outcome.status == "failed" for outcome in outcomes),
             "regions": len(judged.results),
             "explained": len({(row["study_id"], row["roi_id"]) for row in judged.explanations}),
-            # None where the tables name none.
+            # None where the tables have no sites.
             "sites": int(people["site"].nunique()) or None if "site" in people else None,
             "features": tables.count_features(loaded.folder, loaded.columns),
         },

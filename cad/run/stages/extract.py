@@ -1,4 +1,4 @@
-"""Extract: every study measured, one row of features per region."""
+"""Extract: measure every study and collect one row of features per region."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
         loaded.sites(keys["participant_id"]),
         loaded.folder,
     )
-    # New men are measured on the scale of the model's training, never on one of their own.
+    # Features for a prediction are on the intensity scale of the model's training, never on one
+    # fitted to the new men.
     complete = source.measured(scale) if loaded.kind == "predict" else source.complete()
     features = pd.concat([keys, complete.reindex(columns=X.columns)], axis=1)
     provenance = read_provenance(measured.results)
@@ -121,5 +122,6 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
 
 
 def _measured_with(loaded: Loaded) -> PipelineSettings:
-    # Redrawn copies only choose features, which a trained model has done.
+    # Redrawn copies of regions serve only to choose features, which a trained model has done
+    # already.
     return without_copies(loaded.settings) if loaded.kind == "predict" else loaded.settings

@@ -1,4 +1,4 @@
-"""Judge: regions beside what is known of them, and how good their probabilities are.
+"""Judge: join the probabilities of regions with their truth, and measure how good they are.
 
 No decision is made here (:mod:`cad.run.stages.decide`).
 """
@@ -29,7 +29,9 @@ MEASURED = (
     "centred",
     "centred_images",
 )
-"""Columns of scored regions that are measured; those of a prediction have none that is centred."""
+"""Columns of scored regions that are measured; a prediction has none of those that begin with
+``centred``.
+"""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ def judge(
     results = _described(loaded, aggregated).assign(warnings="")
     if summary.rows is not None:
         results = with_given(results, summary.rows)
-    for name in scored:  # rows of an earlier model's table come after the cohort's
+    # rows of an earlier model's table come after the cohort's, and are cut off here
+    for name in scored:
         results[name] = scored[name].to_numpy()[:rows]
     far = settings.images.withdraw_from_mm
     measured = aggregated.provenance.iloc[:rows].to_dict("records")
@@ -171,7 +174,7 @@ def unseen(confidence: object) -> bool:
 
 
 def _described(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
-    """Return one row per region of the cohort with what its tables say of it."""
+    """Return one row per region of the cohort, with the columns of its tables and labels."""
     rois, scores = aggregated.rois, aggregated.scores
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
     columns += [name for name in ("sector", "confidence") if name in rois]

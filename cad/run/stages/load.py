@@ -1,4 +1,4 @@
-"""Load: a cohort's tables, checked, nothing measured yet."""
+"""Load: read and check a cohort's tables before anything is measured."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -120,7 +120,7 @@ def load(
         cannot be read. Except for ``predict``: when one man has two ids in the cohort. For
         ``train``: for a learner that a bundle cannot hold.
     """
-    # Asked for before hours are spent: unusable costs have no thresholds.
+    # Raises an error for unusable costs, before hours are spent on measuring.
     _ = settings.decision.thresholds
     check_filters(settings.features)
     if kind != "predict":
@@ -129,11 +129,12 @@ def load(
             require_storable(estimator, settings.learner)
     withdrawn = tuple(labels_of(without))
     cohort = leave_out(read_cohort(root), withdrawn)
-    # A prediction learns nothing, so that one man under two ids spoils no number.
+    # A prediction trains nothing, so a man under two ids changes no result of it.
     same = twins(cohort.studies()) if kind != "predict" else []
     if same:
         raise same[0]
     facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
-    settings = resolve_auto(facts, settings)  # one choice for all: a column means one thing
+    # one choice for the whole cohort, so that a column means the same everywhere
+    settings = resolve_auto(facts, settings)
     folder = RunFolder(out)
     return Loaded(settings, cohort, folder, options, kind, basis or {}, withdrawn)

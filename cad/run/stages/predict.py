@@ -1,4 +1,4 @@
-"""Predict: probabilities of new regions, each from the first model that can take its study."""
+"""Predict: give new regions probabilities, each from the first model that can score its study."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,8 +75,8 @@ def shared_settings(
     parsed = [settings_of(bundle) for bundle in bundles]
     first = parsed[0]
     for bundle, settings_of_bundle in zip(bundles[1:], parsed[1:], strict=True):
-        # Which images a model needs may differ; how one of them is measured may not, for the
-        # features of a study are measured once for all models.
+        # Models may need different images. But all must measure an image in the same way, because a
+        # study is measured once for all models.
         same = settings_of_bundle.features.model_copy(
             update={"modalities": first.features.modalities}
         )
@@ -171,7 +171,7 @@ def predict(
     """
     start = time.perf_counter()
     decision = loaded.settings.decision
-    # A prediction of a table is written into the table, which has no place for explanations.
+    # Predictions for a table are written into this table, which has no columns for explanations.
     scores = score_rows(
         bundles,
         extracted,
@@ -205,7 +205,7 @@ def predict(
     undecided = [name for name, model in models.items() if not model["decides"]]
     return Judged(
         results,
-        # Thresholds chosen at the training are no result of this run.
+        # Measures of the thresholds at the training are not results of this run.
         replace(summary, operating_point=None, at_training=promised, patient_level=of_men),
         scores.explanations,
         failures_of(extracted.features, scores.refused, "score", _OTHER_MODEL),
@@ -268,15 +268,15 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     """
     if decision.aim_npv is None and decision.aim_ppv is None:
         return None
-    # Who may see a result moves no threshold.
+    # ``blinded`` changes who sees results, but no threshold, so it is left out of the comparison.
     settings = settings_of(bundle).decision.model_copy(update={"blinded": decision.blinded})
     with using(bundle):
         stored = bundle.metadata.get("operating_point")
-        # The stored thresholds were chosen for the aims and costs of the training; others are
-        # chosen anew, on the same out-of-fold probabilities.
+        # The stored thresholds are for the aims and costs of the training. For others, thresholds
+        # are chosen on the same out-of-fold probabilities.
         if settings == decision and stored is not None:
             return typed(OperatingChoice, stored)
-        # A model of an earlier version, or without histology, decides on its belief.
+        # A model without a joint model of regions and men decides by its belief.
         probability = "out_of_fold"
         if "out_of_fold_probability" in bundle.training:
             probability = "out_of_fold_probability"
@@ -284,14 +284,15 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
         truth, q, patients = (bundle.training[name].to_numpy() for name in names)
         try:
             return choose_operating_point(truth.astype(float), q.astype(float), patients, decision)
-        except CadError:  # trained without histology, or not validated: nothing to choose on
+        # the training had no histology or no validation, so there is nothing to choose on
+        except CadError:
             return None
 
 
 def _costs_instead(
     points: Mapping[str, OperatingChoice | None], decision: DecisionSettings
 ) -> list[str]:
-    """Name the models whose thresholds come from the costs although an aim is set."""
+    """Return a note on the models whose thresholds come from the costs although an aim is set."""
     if decision.aim_npv is None and decision.aim_ppv is None:
         return []
     return [
@@ -319,7 +320,7 @@ def _models(
             joint = joint_of(bundle, None)
             shares: dict[str, float | None] = {"stated": None, "men": None, "regions": None}
             if joint is not None:
-                # Without a joint model nothing is moved: the numbers are what readers would say.
+                # Without a joint model the prevalence has no effect, as the numbers are beliefs.
                 shares["stated"] = prevalence
                 shares["men"] = joint.taught.prevalence_of_men
                 shares["regions"] = joint.taught.prevalence_of_regions
@@ -418,7 +419,7 @@ def score_rows(
         for name, images in lacks[row].items():
             needs.append(f"model {name} needs {' and '.join(images)} features")
         scores.refused[row] = f"{'; '.join(needs)} and {reason}"
-    # Nothing at all was scored: an error, not a run whose every row is empty.
+    # No region was scored at all: raise an error instead of writing a table of empty rows.
     if len(unscored) == n:
         causes = [f"{failure.study_id}: {failure.reason}" for failure in failures]
         if scores.refused:
@@ -439,7 +440,10 @@ def _score_open(
     transductive: bool,
     explained: bool,
 ) -> None:
-    """Score the rows that no model before could; ``lacks`` gets this one's needs, by row."""
+    """Score the rows that no earlier model could score.
+
+    ``lacks`` collects, by row, the images that each model needs and the row does not have.
+    """
     source = extracted.source
     table = scores.table
     preparation = Preparation.of(bundle.metadata)
@@ -448,7 +452,7 @@ def _score_open(
     for row in np.flatnonzero(list(map(bool, missing))).tolist():
         lacks.setdefault(row, {})[bundle.name] = missing[row]
     takes = np.array([not images for images in missing], dtype=bool)
-    # Models are in order of preference: the first that can take a region scores it.
+    # Models are in order of preference, and the first that can score a region does so.
     open_rows = np.flatnonzero(takes & (table["model"] == "").to_numpy())
     if len(open_rows):
         adjusted = preparation.adjust(X, source.sites)
@@ -469,12 +473,15 @@ def _score_open(
 def _fitted(
     bundle: Bundle, adjusted: np.ndarray, rows: np.ndarray, extracted: Extracted, transductive: bool
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Yield rows with the estimator that scores them: the bundle's, or one for each patient."""
+    """Yield groups of rows, each with the estimator that scores it.
+
+    This is the bundle's estimator for all rows, or in transductive mode a new fit for each patient.
+    """
     if not transductive:
         yield rows, bundle.estimator
         return
     patients = extracted.features["participant_id"].to_numpy(str)[rows]
-    # One fit a man, so that no probability depends on who else is in the cohort.
+    # A fit for each man, so that no probability depends on other men of the cohort.
     for patient in np.unique(patients):
         rows_of_patient = rows[patients == patient]
         yield rows_of_patient, fit_with(bundle, training_rows(bundle), adjusted[rows_of_patient])
@@ -489,7 +496,10 @@ def _score(
     extracted: Extracted,
     scores: Scores,
 ) -> None:
-    """Fill the rows of one model, from features as measured (X) and as its learner sees them."""
+    """Write the scores of one model for the given rows.
+
+    ``X`` has the features as measured, ``adjusted`` the features as the learner takes them.
+    """
     table = scores.table
     training = bundle.training
     adjusted_rows = adjusted[rows]
@@ -552,9 +562,9 @@ def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -
 
 
 def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[str]:
-    """Return how each region is unlike the model's training regions, ``LIKE`` where it is not.
+    """Return how each region differs from the model's training regions, ``LIKE`` where it does not.
 
-    Empty where the model keeps no limits.
+    The text is empty where the model has no limits for this comparison.
     """
     limits = bundle.metadata.get("typicality")
     if limits is None:
@@ -570,7 +580,7 @@ def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[
 
 
 def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
-    """Return how each region was measured otherwise than the training regions."""
+    """Return for each region how its measurement differs from that of the training regions."""
     trained = bundle.metadata.get("provenance") or {}
     notes = []
     for row in provenance.to_dict("records"):

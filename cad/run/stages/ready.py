@@ -1,4 +1,4 @@
-"""Load before work begins what every process would load: processes that are copied share it."""
+"""Load libraries before the work begins, so that forked processes share them in memory."""
 
 from contextlib import suppress
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def ready_to_measure() -> None:
-    """Load the libraries of the first study: readers of images and kernels of features."""
+    """Load the libraries that the first study needs: readers of images and kernels of features."""
     import nibabel  # noqa: F401
     import scipy.ndimage  # noqa: F401
 
@@ -19,9 +19,9 @@ def ready_to_measure() -> None:
 
 
 def ready_to_fit() -> None:
-    """Load the libraries of the first fold, by a small fit.
+    """Load the libraries that the first fold needs, by a small fit.
 
-    Whatever fails is silent: the command that fits will fail there, too, and say why.
+    Errors are ignored, because the command that fits will raise and report the same error.
     """
     with suppress(Exception):
         from joblib.externals.loky import process_executor  # noqa: F401

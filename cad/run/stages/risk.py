@@ -1,8 +1,8 @@
-"""Risk: from what readers would say to what the needle would find, of every region and every man.
+"""Risk: compute probabilities of cancer of every region and man, from beliefs and other evidence.
 
-This is the one place where a ``probability`` is made. Where the training has histology it is that
-of the joint model of regions and men (:mod:`cad.learning.joint_model`); where it has none it is the
-belief, and ``probability_of`` says so.
+This is the only module that makes a ``probability``. If the training has histology, it comes from
+the joint model of regions and men (:mod:`cad.learning.joint_model`). Otherwise it is the belief
+(the probability that readers would call the region malignant), and ``probability_of`` says so.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ EVIDENCE = (
     "psa_density",
     "man_truth",
 )
-"""Columns of the rows that a joint model is fitted to and predicts from, beliefs apart."""
+"""Columns that a joint model is fitted to and predicts from, beside the belief."""
 BELIEF_ONLY = "the training has no histology: the numbers are what readers would say, not cancer"
 
 
@@ -96,7 +96,8 @@ def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.
     of_men = rows.groupby(rows["participant_id"].astype(str))[["age", "psa_density", "man_truth"]]
     stated = of_men.first().reindex(names)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Risk grows with the logarithm of the density; age in decades keeps weights of one size.
+        # Cancer depends on the logarithm of the density. Age is in decades, so that all weights are
+        # of similar size.
         density = np.log(stated["psa_density"].to_numpy(float))
     data = of_arrays(
         belief,
@@ -165,10 +166,10 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
 def _each_left_out(
     data: MenAndRegions, seed: int
 ) -> tuple[JointPrediction, np.ndarray, np.ndarray]:
-    """Return the predictions of left-out men, and the base log-odds of the models that gave them.
+    """Return the predictions of left-out men, and the base log-odds of the models that made them.
 
-    The bases have shape (n,) and (m,): those of the regions and of the men that each model learned
-    from.
+    The bases have shapes (n,) and (m,): the log-odds of the share of malignant regions, and of men
+    with cancer, in the training of each model.
     """
     regions = len(data.belief)
     columns = {
@@ -232,7 +233,8 @@ def predicted_risk(rows: pd.DataFrame, bundles: Sequence[Bundle], prevalence: fl
                     " its numbers are what readers would say"
                 )
             continue
-        # A man's regions that another model scored stay out: their beliefs mean something else.
+        # Regions of this man that another model scored are left out, because their beliefs have
+        # another meaning.
         of_model = rows.loc[chosen]
         data, own_names = evidence(of_model, of_model["belief"].to_numpy(float))
         predicted = joint.predict(data)
@@ -359,7 +361,7 @@ def lacks_joint(bundle: Bundle) -> str:
 
 
 def _contradicted(man: np.ndarray, bundle: Bundle, prevalence: float) -> list[str]:
-    """Say where the men of a cohort contradict the stated prevalence."""
+    """Return a note where the men of a cohort contradict the stated prevalence."""
     text = contradiction(man, prevalence)
     if not text:
         return []
@@ -372,7 +374,7 @@ def _contradicted(man: np.ndarray, bundle: Bundle, prevalence: float) -> list[st
 def _region_columns(
     rows: pd.DataFrame, data: MenAndRegions, predicted: JointPrediction
 ) -> pd.DataFrame:
-    """Return the columns of regions from the joint model's prediction."""
+    """Return the columns of regions from the prediction of the joint model."""
     low, high = RANGE
     return pd.DataFrame(
         {
@@ -388,7 +390,7 @@ def _region_columns(
 
 
 def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction) -> pd.DataFrame:
-    """Return the columns of men from the joint model's prediction."""
+    """Return the columns of men from the prediction of the joint model."""
     low, high = RANGE
     men = _men_of_readers(rows, names)
     men["probability"] = predicted.man
@@ -401,12 +403,12 @@ def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction
 
 
 def _of_readers(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> Risk:
-    """Return beliefs in the place of probabilities, where no histology taught any."""
+    """Return beliefs as probabilities, because there is no histology to learn from."""
     return Risk(_beliefs(rows), _men_of_readers(rows, names), None, notes)
 
 
 def _beliefs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of regions whose probability is their belief."""
+    """Return the columns of regions, with the belief as probability."""
     low, high = RANGE
     belief = rows["belief"].to_numpy(float)
     return pd.DataFrame(
@@ -423,7 +425,7 @@ def _beliefs(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
-    """Return men without a probability, with what is known of them."""
+    """Return the columns of men without a probability, with their age, PSA and truth."""
     low, high = RANGE
     by_man = rows.groupby(rows["participant_id"].astype(str))
     men = pd.DataFrame(index=names)

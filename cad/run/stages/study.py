@@ -1,7 +1,8 @@
-"""One study: its images read, measured and written, or the reason why not.
+"""Process one study: read its images, measure them, and write the result or the reason of a
+failure.
 
-What a worker process does. It imports what measuring needs and no learner: a worker must be ready
-at once.
+Worker processes run this module. It imports what measuring needs, but no learners, so that a worker
+starts fast.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
         if task.resume and study_key(task.result) == key:
             failures = study_failures(task.result)
             return _outcome(ref, "kept", "unchanged", failures, start, key)
-        # The same input failed before: trying again would cost the same time for the same reason.
+        # The same input failed before, and would fail again after the same time.
         if task.failed is not None and task.failed_key == key:
             return _outcome(ref, "failed", FAILED_BEFORE, [task.failed], start, key)
         why = "new" if not task.result.exists() else "input, settings or version changed"
@@ -71,10 +72,11 @@ def process_study(task: StudyTask) -> StudyOutcome:
         failure = failure_of(error, ref.participant_id, ref.study_id, stage)
     except MemoryError:
         raise
-    except OSError as error:  # the disk's fault, not the input's: an earlier result stays
+    # an error of the disk and not of the input, so an earlier result stays
+    except OSError as error:
         failure = _refused(ref, stage, error)
         return _outcome(ref, "failed", failure.reason, [failure], start)
-    except Exception as error:  # an unforeseen fault of one study must not cost the others
+    except Exception as error:  # an unexpected error in one study must not stop the others
         failure = Failure(
             ref.participant_id,
             ref.study_id,
@@ -84,7 +86,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
             "please report this with the study's headers",
         )
     with suppress(OSError):
-        task.result.unlink(missing_ok=True)  # a result of earlier input is no result of this one
+        task.result.unlink(missing_ok=True)  # a result of earlier input is not a result of this one
     return _outcome(ref, "failed", failure.reason, [failure], start, key)
 
 
@@ -95,7 +97,7 @@ def _outcome(
 
 
 def _refused(ref: StudyRef, stage: str, error: OSError) -> Failure:
-    """Return the failure of a study whose files the system refused to read or write."""
+    """Return the failure of a study whose files the system could not read or write."""
     name = f"{Path(str(error.filename)).name}: " if error.filename else ""
     hints = {
         errno.ENOSPC: "free space on the disk, then run again: what is done is kept",
@@ -110,7 +112,9 @@ def _refused(ref: StudyRef, stage: str, error: OSError) -> Failure:
 
 
 def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None], list[Failure]]:
-    """Return the writer of the study's file, and the regions that could not be measured."""
+    """Return a function that writes the study's file, and the regions that could not be
+    measured.
+    """
     from cad.mri.features.snapshot import snapshot
     from cad.mri.features.table import extract
     from cad.mri.imaging.prepare import prepare_study
@@ -147,7 +151,7 @@ def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None
 def _copies(
     study: Study, features: StudyFeatures, settings: PipelineSettings
 ) -> dict[str, np.ndarray]:
-    """Measure redrawn copies of the regions, where stability is asked for."""
+    """Measure redrawn copies of the regions, if the settings select stable features."""
     if not settings.features.robustness.stable_only or features.rows.empty:
         return {}
     from cad.mri.features.robustness import Perturbation, perturbed_features
@@ -155,7 +159,8 @@ def _copies(
     measured_rois = set(features.rows["roi_id"])
     study = replace(study, rois=[roi for roi in study.rois if roi.roi_id in measured_rois])
     if settings.images.t2_standardisation == "nyul":
-        # No scale of other patients is known here; every patient's own z-score stands in.
+        # Nyul's scale needs other patients, which are not known here; the patient's own z-score
+        # replaces it.
         images = settings.images.model_copy(update={"t2_standardisation": "zscore"})
         settings = settings.model_copy(update={"images": images})
     try:

@@ -1,4 +1,4 @@
-"""Train: the model that all patients make, written as a bundle."""
+"""Train: fit the model to all patients, and write it as a bundle."""
 
 from pathlib import Path
 
@@ -55,19 +55,20 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     estimator.fit(rows[taught], target[taught], **keywords)
     searched, estimator = estimator, getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
-    # Thresholds and conformal sets of new cases rest on probabilities by models that had not seen
-    # the region: those of the fit itself would be too sure.
+    # Thresholds and conformal sets for new cases need probabilities by models that were not trained
+    # on the region. Those of the final fit would be too certain.
     labels = table.labels.assign(out_of_fold=np.nan, out_of_fold_probability=np.nan)
     if len(judged.out_of_fold):
         labels["out_of_fold"] = judged.out_of_fold["belief"].to_numpy()
         labels["out_of_fold_probability"] = judged.out_of_fold["probability"].to_numpy()
     labels = labels.loc[labelled].reset_index(drop=True)
     if not carried:
-        # Age and PSA of a man are his, as the features of his regions are.
+        # Age and PSA belong to a man, like the features of his regions, so they are removed as
+        # well.
         labels[["age", "psa", "psa_density"]] = np.nan
     used_rows = X[labelled].reset_index(drop=True)
     training = pd.concat([labels, used_rows if carried else unlinked(used_rows)], axis=1)
-    # The rows that a bundle is verified with are no patient's where it may carry none.
+    # If a bundle may carry no patient's rows, its reference rows must not be any patient's either.
     reference = rows[labelled] if carried else unlinked(pd.DataFrame(rows[labelled])).to_numpy()
     columns = loaded.columns
     meta = metadata(
@@ -88,7 +89,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
     meta |= _outcome(judged.summary, judged.joint)
     if loaded.withdrawn:
-        meta["training"]["withdrawn"] = len(loaded.withdrawn)  # how many, never who
+        meta["training"]["withdrawn"] = len(loaded.withdrawn)  # their number, but not their ids
     meta["carries_training_rows"] = carried
     if loaded.table_roles:
         meta["table"] = loaded.table_roles
@@ -99,7 +100,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
 def _typicality(
     X: pd.DataFrame, patients: np.ndarray, columns: dict[str, Column]
 ) -> JsonObject | None:
-    """Return the limits beyond which a region is unlike these; None for too few patients."""
+    """Return limits beyond which a region counts as unlike these; None for too few patients."""
     try:
         return Typicality.fit(X, patients, columns).as_dict()
     except CadError:
@@ -107,9 +108,9 @@ def _typicality(
 
 
 def _outcome(summary: Summary, joint: JointModel | None) -> JsonObject:
-    """Return the parts of the validation for new cases: thresholds, weights, the joint model.
+    """Return what new cases need from the validation: thresholds, weights and the joint model.
 
-    None in place of what was not fitted.
+    The value is None for what was not fitted.
     """
     outcome: JsonObject = dict.fromkeys(("operating_point", "combinations", "joint", "man"))
     if summary.operating_point is not None:

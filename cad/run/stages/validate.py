@@ -1,4 +1,4 @@
-"""Validate: out-of-fold probabilities, whatever is fitted being fitted on the other patients."""
+"""Validate: compute out-of-fold probabilities, with every step fitted on other patients."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -129,8 +129,8 @@ def judge_folds(
     """
     table, source = aggregated.table, aggregated.source
     lacks = _lacking(loaded, aggregated)
-    # Imputed medians gave these rows a probability, which a prediction would refuse: a validation
-    # that counted them would promise more than the model does.
+    # These rows got a probability from imputed medians, but a prediction would refuse them.
+    # Counting them would promise more than the model can do.
     nowhere = np.isin(np.arange(len(table.y)), list(lacks))
     folds = replace(
         folds,
@@ -143,8 +143,8 @@ def judge_folds(
         folds.on_common_base,
         loaded.settings.validate_.seed,
     )
-    # Thresholds are for new patients: probabilities of different folds would be ranked by whom the
-    # fold left out.
+    # The thresholds are for new patients, so probabilities must not depend on which fold a region
+    # was in.
     probability = on_common_base(risk, folds)
     operating_point, substitute = _operating_point(loaded, aggregated, probability)
     thresholds = (operating_point or loaded.settings.decision).thresholds
@@ -260,7 +260,8 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
     table = aggregated.table
     chosen = loaded.settings.validate_
     if chosen.scheme == "patient-folds":
-        # Whole patients: two regions of one man are alike, and one would teach about the other.
+        # Patients are dealt as a whole: two regions of one man are alike, and one would reveal the
+        # other.
         return deal_patients(table.groups, chosen.folds, chosen.seed)
     if chosen.scheme != "leave-one-site-out":
         return table.groups
@@ -301,21 +302,23 @@ def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
 def _operating_point(
     loaded: Loaded, aggregated: Aggregated, probability: np.ndarray
 ) -> tuple[operating.OperatingChoice | None, list[str]]:
-    """Choose the thresholds that the site's aim asks for; None, and why, where costs decide."""
+    """Choose the thresholds for the aims of the settings; None, with reasons, where costs
+    decide.
+    """
     settings, table = loaded.settings.decision, aggregated.table
     if settings.aim_npv is None and settings.aim_ppv is None:
         return None, []
     truth = table.labels["truth"].to_numpy(float)
     try:
         return operating.choose_operating_point(truth, probability, table.groups, settings), []
-    except CadError as error:  # a cohort that nobody has histology of yet can still be scored
+    except CadError as error:  # a cohort that has no histology yet can still be scored
         return None, [f"{operating.COSTS_INSTEAD}: {error.problem}"]
 
 
 def _rivals(
     loaded: Loaded, aggregated: Aggregated, folds: OutOfFold, groups: np.ndarray
 ) -> RivalTable | None:
-    """Validate the rivals from soft labels on the same folds; None without probabilities."""
+    """Validate rival learners on the same folds; None where the learner has no probabilities."""
     table, settings = aggregated.table, loaded.settings
     if not np.isfinite(folds.probability).any():
         return None
@@ -328,7 +331,7 @@ def _rivals(
         groups,
         eta=table.spread,
         front=front_steps(settings),
-        # A search may have set the steps before the learner otherwise than the settings do.
+        # A search may have set the steps before the learner to other values than the settings.
         fronts={
             fold.name: fold.estimator[:-1]
             for fold in folds.folds
@@ -350,11 +353,12 @@ def _rivals(
 
 
 def _lacking(loaded: Loaded, aggregated: Aggregated) -> dict[int, list[str]]:
-    """Return the rows of which an image that the others have measures nothing, and which images."""
+    """Return the rows that lack an image which other rows have, with the images that they lack."""
     X = aggregated.table.X
     features = loaded.settings.features
     rows = lacking(X, features.modalities, columns_of(features))
-    nobody = set.intersection(*map(set, rows))  # an image that no region has is not learned from
+    # an image that no region has is not used for learning
+    nobody = set.intersection(*map(set, rows))
     lacks = {}
     for row, images_of_row in enumerate(rows):
         images = [image for image in images_of_row if image not in nobody]
@@ -369,7 +373,7 @@ def _gaps(
     lacks: Mapping[int, list[str]],
     measuring: Sequence[Failure],
 ) -> list[Failure]:
-    """Name every region of the cohort that an image does not measure."""
+    """Return a failure for every region of the cohort that lacks an image."""
     keys = aggregated.table.keys
     lacking = {row: images for row, images in lacks.items() if row < aggregated.own_rows}
     reasons_of_rows = {}
@@ -381,7 +385,9 @@ def _gaps(
 
 
 def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
-    """Name every region that a fold which could not be fitted leaves without probability."""
+    """Return a failure for every region without a probability because its fold could not be
+    fitted.
+    """
     errors = {}
     for fold in folds.folds:
         if fold.error:
@@ -390,7 +396,7 @@ def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
 
 
 def _explain(loaded: Loaded, aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
-    """Return the explanations of every region of which a fold says something."""
+    """Return the explanations of all regions that a fold predicted."""
     table = aggregated.table
     source = aggregated.source
     has_value = np.isfinite(folds.probability) | np.isfinite(folds.decision)
@@ -404,16 +410,16 @@ def _explain(loaded: Loaded, aggregated: Aggregated, folds: OutOfFold) -> list[E
 
 
 def _unexplained(loaded: Loaded, n: int) -> np.ndarray:
-    """Return the rows of a large table that are not explained; none of a cohort."""
+    """Return the rows that are not explained: some of a large table, none of a cohort."""
     if not loaded.table_columns or n <= MOST_EXPLAINED:
         return np.array([], dtype=int)
-    # Evenly over the table, so that every site and every month of it is met.
+    # Explained rows are evenly spread, so that all sites and months of the table are among them.
     explained = np.linspace(0, n - 1, MOST_EXPLAINED).round().astype(int)
     return np.setdiff1d(np.arange(n), explained)
 
 
 def _explanation_notes(loaded: Loaded, n: int) -> list[str]:
-    """Say that not every region of a large table is explained."""
+    """Return a note where only some regions of a large table are explained."""
     if not len(_unexplained(loaded, n)):
         return []
     return [f"{MOST_EXPLAINED:,} of {n:,} regions are explained, evenly over the table"]
@@ -430,14 +436,15 @@ def _explained(
     rows = fold.rows[says[fold.rows]]
     if not len(rows) or fold.estimator is None:
         return []
-    # Explained against the rows that the fold learned from: all rows would tell of the tested.
+    # Only the rows that the fold was trained on are used for comparison: others would contain the
+    # tested ones.
     training = np.setdiff1d(labelled, fold.rows)
     X, columns = source(training), columns_of(source.settings.features)
     return explanation_rows(fold.estimator, X[training], X[rows], names, keys.iloc[rows], columns)
 
 
 def _reader_skill(aggregated: Aggregated) -> SkillTable | None:
-    """Say how good each reader is, and who adds nothing; None without readers."""
+    """Measure how good each reader is, and who adds nothing to the others; None without readers."""
     if aggregated.grades.empty:
         return None
     cohort_labels = aggregated.table.labels.iloc[: aggregated.own_rows]
@@ -451,7 +458,7 @@ def _reader_skill(aggregated: Aggregated) -> SkillTable | None:
 
 
 def _disagreement(loaded: Loaded, aggregated: Aggregated) -> Disagreement | None:
-    """Measure whether the readers' disagreement helps; None where it is not learned from."""
+    """Measure whether the readers' disagreement helps; None if the learner does not use it."""
     table = aggregated.table
     several = (table.labels["n_readers"] > 1).to_numpy()
     if loaded.settings.labels.eta != "adaptive" or not several.any():
@@ -467,7 +474,7 @@ def _disagreement(loaded: Loaded, aggregated: Aggregated) -> Disagreement | None
 
 
 def _broken_promises(aggregated: Aggregated, rivals: RivalTable | None) -> list[str]:
-    """Say where the cohort's own regions break what intervals, tests and slopes promise."""
+    """Return warnings where the cohort violates the assumptions of intervals, tests and slopes."""
     cohort_labels = aggregated.table.labels.iloc[: aggregated.own_rows]
     grades = aggregated.grades
     return broken_promises(
@@ -480,11 +487,12 @@ def _broken_promises(aggregated: Aggregated, rivals: RivalTable | None) -> list[
 
 
 def _null(loaded: Loaded, aggregated: Aggregated, scored: np.ndarray) -> PermutationNull | None:
-    """Measure the whole loop under permuted labels, when the settings ask for it."""
+    """Repeat the whole validation under permuted labels, if the settings ask for it."""
     settings, table = loaded.settings.validate_, aggregated.table
     if settings.permutations == 0:
         return None
-    # Agreement of readers is that of all regions in whatever order they are dealt.
+    # Agreement between readers stays the same under permutation; other rules would have to be
+    # fitted anew.
     if aggregated.relabel is not None and loaded.settings.labels.consensus != "agreement":
         raise CadError(
             f"labels.consensus {loaded.settings.labels.consensus!r} learns labels in every fold, "
