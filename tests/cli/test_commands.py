@@ -313,7 +313,8 @@ def test_a_command_ends_with_five_lines(tmp_path: Path) -> None:
     # Of a belief the line says so.
     table.assign(probability_of="readers").to_csv(tmp_path / "probabilities.csv", index=False)
     beliefs = closing_lines(read_results(tmp_path), Summary(decisions={"stated": stated}))
-    assert "sub-5 refer, region a, readers would call it malignant: 20%" in beliefs[1]
+    estimate = "the tool's estimate of what readers would say: 20% malignant"
+    assert f"sub-5 refer, region a, {estimate}" in beliefs[1]
 
 
 def test_one_patient_has_no_auc() -> None:

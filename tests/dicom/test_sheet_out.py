@@ -105,7 +105,7 @@ def test_the_sheet_says_what_the_run_says(run, cohort, study, tmp_path):
     assert "Region 1" in text
     # By hand: .731 and .05 in per cent, the roots of both, .375 of the man.
     assert "73% probability of cancer of ISUP 2 or more (36 to 87% of many regions" in text
-    assert "readers would call it malignant: 86%" in text
+    assert "The tool's estimate of what readers would say: 86% malignant." in text
     # The second is benign: no pictures, one row of the table of all regions.
     assert "2 peripheral zone – 5% 22% ○ Benign –" in text
     assert "Research use only." in text
@@ -119,7 +119,7 @@ def test_the_sheet_says_what_the_run_says(run, cohort, study, tmp_path):
     ("language", "sentences"),
     [
         ("de", ("73% Wahrscheinlichkeit für ein Karzinom ab ISUP 2 (36 bis 87%", "■ Maligne")),
-        ("fr", ("probabilité de 73% pour un cancer ISUP 2 ou plus (36 à 87%", "■ Maligne")),
+        ("fr", ("Probabilité de 73% pour un cancer ISUP 2 ou plus (36 à 87%", "■ Maligne")),
     ],
 )
 def test_the_sheet_speaks_other_languages(language, sentences, run, cohort, tmp_path):

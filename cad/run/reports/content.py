@@ -1,6 +1,7 @@
 """What a man's page and his sheet on paper say of him: put together once, for both."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from cad.base.files import JsonObject
@@ -9,6 +10,7 @@ from cad.learning.evaluation.summary import Summary
 from cad.run.reports.earlier import EarlierView, earlier_view
 from cad.run.reports.headline import headline
 from cad.run.reports.regions import RegionView
+from cad.run.reports.sectors import apart
 from cad.run.reports.views import PatientView, StudyView, study_views
 from cad.run.reports.wording import ENGLISH, Wording
 
@@ -71,10 +73,20 @@ def patient_content(
     if not patient.blinded:  # the order would say what is hidden
         ranked = [*map(id, [*patient.head, *patient.ranked])]
         regions.sort(key=lambda view: ranked.index(id(view.region)))
+    regions = _with_marks_apart(regions)
     models = _models(results, patient.regions)
     head = headline(results, metrics, patient, regions, studies, models, words)
     earlier = earlier_view(results, patient.patient, studies, patient.regions, words)
     return PatientContent(studies, regions, models, head, earlier)
+
+
+def _with_marks_apart(regions: list[RegionView]) -> list[RegionView]:
+    """Return regions with their marks moved, so that on one sector map none hides another."""
+    marks = iter(apart([view.sector for view in regions if view.sector is not None]))
+    moved = []
+    for view in regions:
+        moved.append(view if view.sector is None else replace(view, sector=next(marks)))
+    return moved
 
 
 def _models(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:

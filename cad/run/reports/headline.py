@@ -14,6 +14,8 @@ from cad.run.reports.views import PatientView, StudyView
 from cad.run.reports.wording import ENGLISH, Wording
 
 _SCALES = {"pirads": "PI-RADS", "likert5": "Likert, 1 to 5", "percent": "%"}
+_OF_HISTOLOGY = "histology found"
+"""How a reason begins that comes from histology."""
 _AGREE = {
     "agree": "the readers agree, on average {side}",
     "differ": "the readers differ, on average {side}",
@@ -31,7 +33,9 @@ class Said(NamedTuple):
     where : str
         Place, size and image number.
     tool : str
-        The probability.
+        The probability of cancer.
+    belief : str
+        What readers would say, by the tool; empty without a result.
     readers : str
         The readers' scores.
     action : str
@@ -41,6 +45,7 @@ class Said(NamedTuple):
     view: RegionView
     where: str
     tool: str
+    belief: str
     readers: str
     action: str
 
@@ -76,7 +81,8 @@ def headline(
     Returns
     -------
     dict
-        ``man`` (str): text after the word of the decision on the man: what to do, the probability
+        ``known`` (str): what histology says where it is known of every region, before the word of
+        the decision; else empty. ``man`` (str): text after that word: what to do, the probability
         and why. ``about`` (list of str): facts on study and patient, then what is missing or
         unknown. ``reliable`` (list of (str, bool)): sentences on how far the probabilities can be
         trusted, true where a sentence asks for caution. ``said`` (list of Said): every region.
@@ -91,6 +97,7 @@ def headline(
             view,
             where_words(view, views, words),
             tool_words(view, words),
+            belief_words(view, words),
             readers_words(view.region, patient.readers, words),
             action_words(view, man_reason, words),
         )
@@ -106,6 +113,7 @@ def headline(
     cancer = cancer_words(results, words)
     place = _place(results, models, words)
     return {
+        "known": known_words(patient, cancer, words),
         "man": man_words(patient, man, cancer, place, note, words),
         "about": _about(patient, studies, man, latest, words),
         "reliable": reliable,
@@ -170,10 +178,7 @@ def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
 
 
 def tool_words(view: RegionView, words: Wording = ENGLISH) -> str:
-    """Say the probability of cancer in a region with its range, and what readers would say.
-
-    Where no histology taught the model there is no probability of cancer, and the sentence names
-    none.
+    """Say the probability of cancer in a region with its range, or that there is none.
 
     Parameters
     ----------
@@ -183,28 +188,38 @@ def tool_words(view: RegionView, words: Wording = ENGLISH) -> str:
         The language.
     """
     region = view.region
-    if region.probability is None:
+    if region.probability is None or not region.of_cancer:
         return words.say("no probability of {cancer}", cancer=view.cancer)
-    belief = words.say(
-        "readers would call it malignant: {belief}", belief=probability_text(region.belief)
-    )
-    if region.outline is not None:
-        belief += f", {view.outline}"
-    if not region.of_cancer:
-        return belief
     number = probability_text(region.probability)
     if region.probability_range is None:
-        text = words.say(
+        return words.say(
             "{probability} probability of {cancer}", probability=number, cancer=view.cancer
         )
-    else:
-        text = words.say(
-            "{probability} probability of {cancer} ({range} of many regions so judged)",
-            probability=number,
-            cancer=view.cancer,
-            range=range_text(region.probability_range, words),
-        )
-    return f"{text}; {belief}"
+    return words.say(
+        "{probability} probability of {cancer} ({range} of many regions so judged)",
+        probability=number,
+        cancer=view.cancer,
+        range=range_text(region.probability_range, words),
+    )
+
+
+def belief_words(view: RegionView, words: Wording = ENGLISH) -> str:
+    """Say what readers would say of a region by the tool's estimate; empty without a result.
+
+    Parameters
+    ----------
+    view : RegionView
+        The region.
+    words : Wording
+        The language.
+    """
+    if view.region.probability is None:
+        return ""
+    belief = words.say(
+        "the tool's estimate of what readers would say: {belief} malignant",
+        belief=probability_text(view.region.belief),
+    )
+    return f"{belief}, {view.outline}" if view.region.outline is not None else belief
 
 
 def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
@@ -275,6 +290,14 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
         return words.say("No decision: {reason}", reason=why)
     why = _why(region, limits, words)
     if histology:
+        other = [
+            reason for reason in region.decision_reason if not reason.startswith(_OF_HISTOLOGY)
+        ]
+        if region.decision_reason and not other:
+            # "Refer, histology found it benign" would repeat histology as if it were the tool's.
+            decision = words.say(region.decision_model)
+            alone = words.say("the tool alone, without histology: {decision}", decision=decision)
+            return f"{histology}; {alone}"
         decision = words.say(region.decision)
         decided = words.say("the tool's decision: {decision}", decision=decision)
         return f"{histology}; {decided}, {why}" if why else f"{histology}; {decided}"
@@ -306,7 +329,7 @@ def _known_words(region: RegionResult, words: Wording) -> str:
         return words.say(
             "Proven by histology ({histology}): no target of another biopsy", histology=histology
         )
-    if region.decision_model == "malignant":
+    if _perhaps_missed(region):
         return words.say(
             "No such cancer by histology ({histology}): discuss whether the needle met it",
             histology=histology,
@@ -314,6 +337,47 @@ def _known_words(region: RegionResult, words: Wording) -> str:
     return words.say(
         "No such cancer by histology ({histology}): no target of a biopsy", histology=histology
     )
+
+
+def _perhaps_missed(region: RegionResult) -> bool:
+    """Tell whether the tool suspects cancer where the needle met none."""
+    return region.truth is False and region.decision_model == "malignant"
+
+
+def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> str:
+    """Say what histology found where it is known of all a man's regions; else return an empty text.
+
+    Parameters
+    ----------
+    patient : PatientView
+        The man.
+    cancer : str
+        What histology looked for, ``cancer of ISUP 2 or more``.
+    words : Wording
+        The language.
+    """
+    if not patient.histology_known:
+        return ""
+    proven = []
+    for region in patient.ranked:
+        if region.truth:
+            proven.append(f"{region.roi} ({histology_in(region, words)})")
+    names = ", ".join(proven)
+    regions = words.count(len(proven), "region {names}", "regions {names}", names=names)
+    if not proven:
+        sentence = "Histology is known of every region: no {cancer}."
+        text = words.say(sentence, cancer=cancer)
+    elif len(proven) == len(patient.regions):
+        sentence = "Histology is known of every region: {cancer} in {regions}."
+        text = words.say(sentence, cancer=cancer, regions=regions)
+    else:
+        sentence = "Histology is known of every region: {cancer} in {regions}, in no other."
+        text = words.say(sentence, cancer=cancer, regions=regions)
+    missed = [region for region in patient.ranked if _perhaps_missed(region)]
+    if not missed:
+        return f"{text} {words.say('Nothing is to be referred.')}"
+    sentence = "Nothing is to be referred; discuss whether the needle met {regions}."
+    return f"{text} {words.say(sentence, regions=_regions(missed, words))}"
 
 
 def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wording) -> str:
@@ -405,9 +469,14 @@ def man_words(
         return f": {why}"
     order = [*head, *(region for region in patient.ranked if region not in head)]
     decision = man.decision if man is not None else patient.decision
-    sentences = [_follows(decision, order, words)]
     reasons = man.decision_reason if man is not None else []
-    if reasons:
+    known = patient.histology_known
+    if known:
+        # What follows is said by histology, before the word of the decision.
+        sentences = [f": {_reasons(reasons, words)}." if reasons else "."]
+    else:
+        sentences = [_follows(decision, order, words)]
+    if reasons and not known:
         sentences.append(_sentence(_reasons(reasons, words)))
     elif decision == "refer" and not any(region.decision == "refer" for region in order):
         sentences.append(words.say("Something is missing or failed, so that benign is not stated."))
@@ -433,7 +502,7 @@ def man_words(
     if man.probability_range is not None:
         ends = range_text(man.probability_range, words)
         text += f" ({words.say('{range} of many men so judged', range=ends)})"
-    if man.lower is not None and decision not in ("", "malignant"):
+    if man.lower is not None and decision not in ("", "malignant") and not known:
         sentence = (
             "below the site's limit of {limit} for a man whose regions all are benign"
             if man.probability < man.lower
@@ -471,15 +540,11 @@ def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> st
             clauses.append(words.say(_READ_AGAIN[_whom(again)], regions=named))
         if proof:
             clauses.append(proof)
-        if not clauses:
-            clauses.append(words.say("histology is known of every region and found no such cancer"))
         return f": {'; '.join(clauses)}."
     if decision == "refer":
         # Where only his own probability keeps him from benign, every region is read again.
         read = again or targets or unproven
         after = f"; {proof}" if proof else ""
-        if not read:
-            return f": {words.say('histology is known of every region')}{after}."
         to = words.say(_WHOM[_whom(again)])
         return f" {to}: {_regions(read, words)}{after}."
     if decision == "benign":
@@ -727,7 +792,8 @@ def _rest(patient: PatientView, words: Wording) -> str:
     if len(patient.head) > 2:
         parts.append(
             words.say(
-                "Order: the tool's first, the readers' first, then by decision and suspicion."
+                "Order: the tool's first, the readers' first, proven cancer, then by decision and "
+                "suspicion."
             )
         )
     return " ".join(parts)

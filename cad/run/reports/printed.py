@@ -38,10 +38,13 @@ def regions_as_json(results: Results) -> list[JsonObject]:
         In the order of ``probabilities.csv``, without numbers where a man is held back
         (``held_back`` is then true): ``participant_id, study_id, roi_id, probability,
         probability_of, probability_low, probability_high, probability_images, belief, decision,
-        decision_reason`` (a list), ``patient_probability``, ``patient_decision`` and ``held_back``.
+        decision_reason`` (a list), ``histology`` (in words), ``patient_probability``,
+        ``patient_decision``, ``patient_histology_known`` (of every region) and ``held_back``.
     """
     regions: list[JsonObject] = []
     hidden = held_back(results)
+    men = list_patients(results)
+    known = {view.patient for view in men if view.histology_known}
     for region in open_results(results).regions:
         low = high = None
         if region.probability_range is not None:
@@ -59,8 +62,10 @@ def regions_as_json(results: Results) -> list[JsonObject]:
                 "belief": region.belief,
                 "decision": region.decision,
                 "decision_reason": region.decision_reason,
+                "histology": region.histology_words,
                 "patient_probability": region.patient_probability,
                 "patient_decision": region.patient_decision,
+                "patient_histology_known": region.patient in known,
                 "held_back": region.patient in hidden,
             }
         )
@@ -212,8 +217,10 @@ def _first_men(views: list[PatientView]) -> list[str]:
             continue
         number = f" {probability_text(view.top.probability)}"
         if not view.top.of_cancer:
-            number = f", readers would call it malignant:{number}"
+            number = f", the tool's estimate of what readers would say:{number} malignant"
         decision = view.decision or "no decision"
+        if view.histology_known:
+            decision += " (histology known)"
         named.append(f"{view.patient} {decision}, region {view.top.roi}{number}")
     return named
 

@@ -49,6 +49,8 @@ class ReasonBar(NamedTuple):
     dictated : str
         ``low ADC``: what a radiologist would dictate; empty where the family has no such word or
         the number moved the belief against what is expected of cancer.
+    family : str
+        Name of the family, ``ADC texture``.
     """
 
     title: str
@@ -60,6 +62,7 @@ class ReasonBar(NamedTuple):
     contribution: float
     share: float
     dictated: str = ""
+    family: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,8 @@ class ReasonSum:
     def sentence_in(self, words: Wording) -> str:
         """Say in a line what raised and what lowered the belief, in a radiologist's words.
 
-        There are at most three phrases. Where no strong family has one the sentence says so.
+        There are at most three phrases. Where no strong family has one the sentence names the
+        families, since a sheet of paper has no table of them.
 
         Parameters
         ----------
@@ -111,15 +115,31 @@ class ReasonSum:
             side = raised if bar.contribution > 0 else lowered
             if bar.dictated not in side and len(raised) + len(lowered) < MOST_PHRASES:
                 side.append(bar.dictated)
+        if not raised and not lowered:
+            return self._families_in(words)
         up = ", ".join(words.say(phrase) for phrase in raised)
         down = ", ".join(words.say(phrase) for phrase in lowered)
         if raised and lowered:
             return words.say("Raised by {raised}; lowered by {lowered}.", raised=up, lowered=down)
         if raised:
             return words.say("Raised by {raised}.", raised=up)
-        if lowered:
-            return words.say("Lowered by {lowered}.", lowered=down)
-        return words.say("Moved most by measures without a word of their own: see the features.")
+        return words.say("Lowered by {lowered}.", lowered=down)
+
+    def _families_in(self, words: Wording) -> str:
+        """Name the families that raised and lowered the belief most, where none has a phrase."""
+        raised: list[str] = []
+        lowered: list[str] = []
+        for bar in self.bars[:MOST_PHRASES]:
+            side = raised if bar.contribution > 0 else lowered
+            side.append(words.again(bar.family))
+        up = ", ".join(raised)
+        down = ", ".join(lowered)
+        if raised and lowered:
+            sentence = "Raised most by {raised}; lowered most by {lowered}."
+            return words.say(sentence, raised=up, lowered=down)
+        if raised:
+            return words.say("Raised most by {raised}.", raised=up)
+        return words.say("Lowered most by {lowered}.", lowered=down)
 
 
 def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> ReasonSum | None:
@@ -183,6 +203,7 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
         contribution=reason.contribution or 0.0,
         share=(reason.contribution or 0.0) / largest,
         dictated=_dictated(reason, column),
+        family=group,
     )
 
 

@@ -173,7 +173,12 @@ def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wor
     views = [lesion.view for lesion, _ in content.head["lesions"]]
     marked = [view for view in views if view.sector is not None]
     width = _INNER - (_MAP[0] + 3 if marked else 0)
-    decided = [[_decision(patient.decision, words), Run(content.head["man"])]]
+    decision = [_decision(patient.decision, words), Run(content.head["man"])]
+    decided = [decision]
+    if content.head["known"]:
+        # Histology goes before the tool, whose decision then asks for nothing.
+        beside = Run(f"{words.say('Tool, for comparison:')} ", colour=DIM)
+        decided = [[Run(content.head["known"], bold=True)], [beside, *decision]]
     reliable: Passage = []
     for text, caution in content.head["reliable"]:
         shown = f"⚠ {text} " if caution else f"{text} "
@@ -186,7 +191,8 @@ def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wor
     height = len(first) * line_height(_HEAD) + len(second) * line_height(_SMALL) + 3
     if marked:
         height = max(height, 23.0)
-    paper.box(MARGIN, paper.y, width, height, COLOURS[patient.decision])
+    colour = DIM if content.head["known"] else COLOURS[patient.decision]
+    paper.box(MARGIN, paper.y, width, height, colour)
     y = paper.lines(first, MARGIN + 3, paper.y + 1, _HEAD)
     paper.lines(second, MARGIN + 3, y + 0.6, _SMALL)
     if marked:
@@ -281,22 +287,36 @@ def _lesion_words(lesion: Said, name: str, study: str, words: Wording) -> list[P
     title = [Run(region, bold=True)]
     if name:
         title.append(Run(f", {name}", colour=DIM))
-    title.append(Run(f"; {words.say('decision:')} ", colour=DIM))
+    outcome = histology_in(view.region, words) or words.say("not known")
+    decision = "decision:"
+    if view.region.truth is not None:
+        title.append(Run("; "))
+        title.append(Run(words.say("histology: {histology}", histology=outcome), bold=True))
+        decision = "tool, for comparison:"
+    title.append(Run(f"; {words.say(decision)} ", colour=DIM))
     title.append(_decision(view.region.decision, words))
     where = f"{lesion.where}, {study}." if study else f"{lesion.where}."
-    tool = [Run(f"{lesion.tool}.", bold=True)]
+    tool = [Run(f"{_upper(lesion.tool)}.", bold=True)]
+    if lesion.belief:
+        tool.append(Run(f" {_upper(lesion.belief)}."))
     if view.reasons is not None:
         tool.append(Run(f" {view.reasons.sentence_in(words)}"))
-    readers = words.say("Readers: {scores}.", scores=lesion.readers)
-    outcome = histology_in(view.region, words) or words.say("not known")
-    histology = words.say("Histology, apart from the tool: {histology}.", histology=outcome)
+    scores = [Run(words.say("Readers: {scores}.", scores=lesion.readers))]
+    if view.region.truth is None:
+        histology = words.say("Histology, apart from the tool: {histology}.", histology=outcome)
+        scores.append(Run(f" {histology}", colour=DIM))
     return [
         title,
-        [Run(where[0].upper() + where[1:])],
+        [Run(_upper(where))],
         tool,
-        [Run(readers), Run(f" {histology}", colour=DIM)],
+        scores,
         [Run(f"{lesion.action}.")],
     ]
+
+
+def _upper(sentence: str) -> str:
+    """Return a sentence with a large first letter."""
+    return sentence[0].upper() + sentence[1:]
 
 
 _TITLES = {"DCE relative enhancement": "Enhancement"}
@@ -409,7 +429,7 @@ def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
     if not _has_table(content):
         return
     of_cancer = any(view.region.of_cancer for view in content.regions)
-    belief = words.say("Readers would say")
+    belief = words.say("Readers, as estimated")
     head = [
         words.say("Region"),
         words.say("Where"),

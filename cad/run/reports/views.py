@@ -110,7 +110,8 @@ class PatientView:
         """Return the regions in the order in which to look at them.
 
         The region most suspicious to the tool comes first, then the one most suspicious to the
-        readers, then the others by decision (malignant first, benign last) and by suspicion.
+        readers, then cancer that histology proved, then the others by decision (malignant first,
+        benign last) and by suspicion.
         """
         rank = {"malignant": 0, "refer": 1, "": 2, "benign": 3}
         return sorted(
@@ -118,6 +119,7 @@ class PatientView:
             key=lambda r: (
                 r is not self.top,
                 r is not self.readers_first,
+                not r.truth,
                 rank[r.decision],
                 -(r.suspicion or 0.0),
             ),
@@ -127,11 +129,12 @@ class PatientView:
     def head(self) -> list[RegionResult]:
         """Return the regions for the head of the page.
 
-        These are the one most suspicious to the tool, the one most suspicious to the readers, and
-        those that are not decided benign, four in all at most.
+        These are the one most suspicious to the tool, the one most suspicious to the readers,
+        proven cancers and those that are not decided benign, four in all at most.
         """
         firsts = [self.top, self.readers_first]
-        return [r for r in self.ranked if r in firsts or r.decision != "benign"][:MOST]
+        worth = [r for r in self.ranked if r in firsts or r.truth or r.decision != "benign"]
+        return worth[:MOST]
 
     @property
     def disputed(self) -> list[RegionResult]:
@@ -199,6 +202,11 @@ class PatientView:
         return sum(region.decision == decision for region in self.regions)
 
     @property
+    def histology_known(self) -> bool:
+        """Tell whether histology says of every region whether it is malignant."""
+        return bool(self.regions) and all(region.truth is not None for region in self.regions)
+
+    @property
     def histology(self) -> str:
         """Say how many regions with histology are malignant: ``malignant 1 of 3``, or ``–``."""
         truths = [region.truth for region in self.regions if region.truth is not None]
@@ -209,9 +217,10 @@ def list_patients(results: Results) -> list[PatientView]:
     """Return every patient of a run, in the order of what has to be done today.
 
     First come patients with a failure, then those to be read again, then the malignant, then those
-    without a decision, last the benign; within each, by falling probability of the man. Index and
-    terminal both use this order. Patients who are held back come after them, sorted by name, as a
-    place by probability would tell the result before the reading.
+    without a decision, last the benign; within each, by falling probability of the man. Who is
+    referred and whose histology is known of every region stands with those without a decision.
+    Index and terminal both use this order. Patients who are held back come after them, sorted by
+    name, as a place by probability would tell the result before the reading.
 
     Parameters
     ----------
@@ -242,6 +251,8 @@ def _today(patient: PatientView) -> tuple[bool, int, float, str]:
     if patient.blinded:
         return True, 0, 0.0, patient.patient
     urgency = 0 if patient.failures else _URGENCY[patient.decision]
+    if urgency == _URGENCY["refer"] and patient.histology_known:
+        urgency = _URGENCY[""]  # nothing is left to be read again
     return False, urgency, -patient.order, patient.patient
 
 

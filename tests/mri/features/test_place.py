@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cad.base.terms.sectors import SECTOR_NAMES, SECTORS, sector_at
 from cad.mri.features.place import axial_diameter, curve_type, place_of
 from cad.mri.imaging.volume import Volume
-from cad.run.reports.sectors import HIGH, WIDE, map_lines, mark, sector_cells
+from cad.run.reports.sectors import GAP, HIGH, WIDE, apart, map_lines, mark, sector_cells
 
 
 def gland(direction: np.ndarray | None = None) -> Volume:
@@ -84,13 +84,47 @@ def test_the_drawing_has_all_38_sectors_and_marks_the_one_that_is_said() -> None
     drawn = {str(name) for level in SECTORS for name in np.unique(sector_cells(level))} - {""}
     assert drawn == SECTOR_NAMES
     assert map_lines().startswith("M")
-    found = mark("left base PZpl", {"u": 0.5, "v": 0.75})
+    found = mark("left base PZpl", {"u": 0.75, "v": 0.75})
     assert found is not None
-    assert found[1] == (0.75 * WIDE, 0.75 * HIGH)
+    assert found[1] == pytest.approx((0.875 * WIDE, 0.75 * HIGH), abs=0.51)
     # The marked bars cover exactly the sector's cells.
     bars = [piece.replace("h", " ").replace("v", " ").split() for piece in found[0].split("M")[1:]]
     assert sum(int(b[2]) for b in bars) == int((sector_cells("base") == "left base PZpl").sum())
     assert mark("left", None) is None
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        None,
+        {"u": 0.0, "v": 0.5},
+        {"u": 1.0, "v": 1.0},
+        {"u": -1.3, "v": 0.9},
+        {"u": 0.9, "v": -0.2},
+    ],
+)
+def test_a_mark_lies_in_its_sector(place: dict[str, float] | None) -> None:
+    """Also where the region's place in the gland's box lies beside the sector that is named."""
+    for sector in SECTOR_NAMES:
+        found = mark(sector, place)
+        assert found is not None
+        level = sector.split(" ")[1]
+        left = list(SECTORS).index(level) * (WIDE + GAP)
+        x, y = found[1]
+        cells = sector_cells(level)
+        for across, down in ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)):
+            assert cells[int(y) + down, int(x - left) + across] == sector
+
+
+def test_marks_of_one_sector_stand_beside_each_other() -> None:
+    one = mark("left mid PZpl", {"u": 0.8, "v": 0.8})
+    assert one is not None
+    points = [moved.point for moved in apart([one, one])]
+    assert points[0] == one.point
+    assert np.linalg.norm(np.subtract(*points)) >= 8.0
+    cells = sector_cells("mid")
+    for x, y in points:
+        assert cells[int(y), int(x) - WIDE - GAP] == "left mid PZpl"
 
 
 def test_a_diameter_is_the_longest_line_of_a_slice() -> None:

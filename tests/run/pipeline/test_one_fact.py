@@ -99,6 +99,9 @@ def disagreements(said: Emitted, root: Path, dicom: Path, isup_min: int = 2) -> 
         own = " ".join(str((rows["decision"] == word).sum()) for word in WORDS)
         same(f"{patient}, index counts", own, re.findall(r'data-counts="([^"]*)"', head)[0])
         known = rows["truth"].dropna()
+        every = len(known) == len(rows)
+        same(f"{patient}, index: histology known", every, "histology known" in cells)
+        same(f"{patient}, page: histology known", every, "Nothing is to be referred" in page)
         if len(known):
             text = f"malignant {int(known.sum())} of {len(known)}"
             same(f"{patient}, index histology", True, text in cells)
@@ -179,13 +182,17 @@ def sheet_disagreements(run: Path, only: frozenset[str] | None = None) -> list[s
         if rows.empty:
             continue
         # Every lesion of the sheet begins with its region's name and ends before the next one.
-        lesions = re.split(r"(?=Region \S+(?:, most suspicious to [a-z ]+)?; decision: )", text)
+        titles = r"(?=Region \S+(?:, most suspicious to [a-z ]+)?; (?:decision|histology): )"
+        lesions = re.split(titles, text)
         head = lesions[0]
         wanted = [patient.patient, CALLS[rows["patient_decision"].iloc[0]]]
         whole = rows["patient_probability"].iloc[0] if "patient_probability" in rows else np.nan
         if np.isfinite(whole):
             wanted.append(f": {probability_text(whole)}")
         found += [f"{patient.patient}, sheet: no {word!r}" for word in wanted if word not in head]
+        known = bool(rows["truth"].notna().all())
+        if known != ("Nothing is to be referred" in head):
+            found.append(f"{patient.patient}, sheet: histology known {known}")
         shown = {}
         for lesion in lesions[1:]:
             shown[lesion.split(";")[0].split(",")[0].removeprefix("Region ")] = lesion
@@ -203,13 +210,22 @@ def sheet_disagreements(run: Path, only: frozenset[str] | None = None) -> list[s
                 told = np.nan if one[key] is None else one[key]
                 if not np.array_equal([value], [told], equal_nan=True):
                     found.append(f"{name}, --json: {key} {told}, {value} in the table")
+            if one["patient_histology_known"] != known:
+                found.append(f"{name}, --json: histology known {not known}")
             if row.roi_id not in shown:
                 continue
-            words = [f"decision: {CALLS[row.decision]}"]
+            words = [f"; decision: {CALLS[row.decision]}"]
+            if np.isfinite(row.truth):
+                histology = "malignant" if row.truth else "(?:benign|.*not counted as malignant)"
+                title = f"; histology: {histology}[^;]*; tool, for comparison: "
+                if not re.search(title + re.escape(CALLS[row.decision]), shown[row.roi_id]):
+                    found.append(f"{name}, sheet: no {title!r}")
+                words = []
             if row.probability_of == "histology":
                 words.append(f"{probability_text(row.probability)} probability of cancer")
             if np.isfinite(row.probability):
-                words.append(f"readers would call it malignant: {probability_text(row.belief)}")
+                belief = probability_text(row.belief)
+                words.append(f"estimate of what readers would say: {belief} malignant")
             found += [
                 f"{name}, sheet: no {word!r}" for word in words if word not in shown[row.roi_id]
             ]

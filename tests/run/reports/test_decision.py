@@ -18,9 +18,10 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.results import Man, Results, read_results
 from cad.folders.run_folder.tables import LIKE, read_probabilities
 from cad.run.reports import write_report
-from cad.run.reports.headline import man_words
+from cad.run.reports.headline import action_words, known_words, man_words
 from cad.run.reports.pages import asset
 from cad.run.reports.plots import benign_limit, malignant_limit
+from cad.run.reports.regions import region_view
 from cad.run.reports.views import PatientView, list_patients
 from cad.run.stages.decide import decide_regions
 from tests.run.reports.made_run import decided
@@ -336,6 +337,81 @@ def test_the_mans_sentence_says_of_his_regions_what_is_so(
     text = man_words(view, replace(MAN, **man), cancer, place, "too few men")
     assert words in text
     assert never not in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (
+            [row(0.3, truth=1.0), row(0.05, truth=0.0, roi="2")],
+            "cancer of ISUP 2 or more in region 1 (malignant), in no other. "
+            "Nothing is to be referred.",
+        ),
+        (
+            [row(0.3, truth=1.0), row(0.7, truth=1.0, roi="2")],
+            "cancer of ISUP 2 or more in regions 2 (malignant), 1 (malignant). "
+            "Nothing is to be referred.",
+        ),
+        (
+            [row(0.3, truth=0.0)],
+            "no cancer of ISUP 2 or more. Nothing is to be referred.",
+        ),
+        (
+            [row(0.9, truth=0.0), row(0.3, truth=0.0, roi="2")],
+            "no cancer of ISUP 2 or more. Nothing is to be referred; discuss whether the needle "
+            "met region 1.",
+        ),
+    ],
+)
+def test_where_histology_is_known_the_advice_follows_it(
+    rows: list[dict[str, Any]], words: str, finished_run: Path, tmp_path: Path
+) -> None:
+    for one in rows:
+        one["histology"] = "malignant" if one["truth"] else "benign"
+    view = view_of(rows, finished_run, tmp_path)
+    cancer, place = "cancer of ISUP 2 or more", "in this man"
+    assert known_words(view, cancer) == f"Histology is known of every region: {words}"
+    text = man_words(view, MAN, cancer, place)
+    assert text.startswith(". ")
+    for advice in ("biopsy", "reading", "radiologist", "limit"):
+        assert advice not in text
+    # One region without histology, and there is something left to do.
+    rows[0]["truth"] = np.nan
+    view = view_of(rows, finished_run, tmp_path)
+    assert known_words(view, cancer) == ""
+    assert man_words(view, MAN, cancer, place).startswith((" to a second", " to another"))
+
+
+def test_proven_cancer_has_a_card_and_is_no_target(finished_run: Path, tmp_path: Path) -> None:
+    rows = [row(0.5, roi=str(number)) for number in range(1, 6)]
+    rows.append({**row(0.03, truth=1.0, roi="6"), "histology": "malignant"})
+    rows.append({**row(0.9, truth=0.0, roi="7"), "histology": "benign"})
+    view = view_of(rows, finished_run, tmp_path)
+    assert [region.roi for region in view.head][:2] == ["7", "6"]
+    results = read_back(rows, finished_run, tmp_path)
+    actions = {}
+    for region in results.regions:
+        actions[region.roi] = action_words(region_view(results, region, None))
+    assert actions["6"] == (
+        "Proven by histology (malignant): no target of another biopsy; the tool alone, without "
+        "histology: benign"
+    )
+    assert actions["7"] == (
+        "No such cancer by histology (benign): discuss whether the needle met it; the tool alone, "
+        "without histology: malignant"
+    )
+
+
+def test_a_man_whose_histology_is_known_is_not_read_again_first(
+    finished_run: Path, tmp_path: Path
+) -> None:
+    cases = {"a": row(0.3, truth=1.0), "b": row(0.7)}
+    rows = [case | {"participant_id": name, "study_id": name} for name, case in cases.items()]
+    results = read_back(rows, finished_run, tmp_path)
+    words = {"a": "refer", "b": "malignant"}
+    regions = [replace(one, patient_decision=words[one.patient]) for one in results.regions]
+    listed = list_patients(replace(results, regions=regions, failures=[]))
+    assert [view.patient for view in listed] == ["b", "a"]
 
 
 @pytest.mark.parametrize(

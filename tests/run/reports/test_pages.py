@@ -24,10 +24,11 @@ from cad.folders.run_folder.results import Reason, read_results
 from cad.learning.evaluation.summary import summarise
 from cad.mri.columns import columns_of
 from cad.run.reports import write_report
-from cad.run.reports.headline import readers_words, tool_words, where_words
+from cad.run.reports.headline import belief_words, readers_words, tool_words, where_words
 from cad.run.reports.plots import measured, probability_text
 from cad.run.reports.reasons import reason_sum
 from cad.run.reports.regions import region_view
+from cad.run.reports.wording import Wording
 
 
 class References(HTMLParser):
@@ -487,6 +488,24 @@ def test_low_adc_that_lowers_is_said_to_be_unexpected(
     assert shown.bars[0].title == title
 
 
+def test_families_without_a_word_are_named_where_paper_has_no_table() -> None:
+    columns = columns_of(FeatureSettings())
+    reasons = [
+        Reason("t2w_haralick_contrast", 1.0, "1", 0.1, 50.0, "T2 texture", 0.3, -1.0),
+        Reason("adc_intensity_median", 1.0, "1e-6 mm2/s", 0.1, 5.0, "ADC", -0.2, -1.0),
+    ]
+    shown = reason_sum(reasons, columns)
+    assert shown is not None
+    assert shown.sentence == "Raised most by T2 texture; lowered most by ADC."
+    german = "Am meisten erhöht durch Textur von T2; gesenkt durch ADC."
+    assert shown.sentence_in(Wording("de")) == german
+    texts = ("Raised most by T2 texture.", "Lowered most by ADC.")
+    for reason, text in zip(reasons, texts, strict=True):
+        alone = reason_sum([reason], columns)
+        assert alone is not None
+        assert alone.sentence == text
+
+
 def test_words_of_a_row_say_what_contradicts_them(finished_run: Path) -> None:
     results = read_results(finished_run)
     region = replace(results.regions[0], outline=None, scores=[("r1", "4"), ("r2", "3")])
@@ -494,11 +513,15 @@ def test_words_of_a_row_say_what_contradicts_them(finished_run: Path) -> None:
     region = replace(region, probability=0.16, belief=0.22)
     of_cancer = replace(view, region=replace(region, probability_range=(0.104, 0.301)))
     assert tool_words(of_cancer) == (
-        f"16% probability of {view.cancer} (10 to 31% of many regions so judged); readers would "
-        "call it malignant: 22%"
+        f"16% probability of {view.cancer} (10 to 31% of many regions so judged)"
     )
+    estimate = "the tool's estimate of what readers would say: 22% malignant"
+    assert belief_words(of_cancer) == estimate
     of_readers = replace(region, probability_of="readers", probability=0.22, probability_range=None)
-    assert tool_words(replace(view, region=of_readers)) == "readers would call it malignant: 22%"
+    assert tool_words(replace(view, region=of_readers)) == f"no probability of {view.cancer}"
+    assert belief_words(replace(view, region=of_readers)) == estimate
+    failed = replace(region, probability=None)
+    assert belief_words(replace(view, region=failed)) == ""
     drawn = [replace(view, facts={"diameter": "8.5 mm", "volume": "0.32 mL"}) for _ in range(3)]
     other = replace(view, facts={"diameter": "8.6 mm", "volume": "0.32 mL"})
     assert "8.5 mm, 0.32 mL as drawn (true size unknown)" in where_words(drawn[0], drawn)
