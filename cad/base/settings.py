@@ -26,6 +26,7 @@ from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_YAML, check_depth, read_bytes, reading
 from cad.base.terms.features import FAMILY_NAMES, MAPS, SERIES_IMAGES
+from cad.base.terms.modality import LEAST_ADC
 
 # A key on its own line, and the indented lines below it.
 _KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
@@ -275,7 +276,9 @@ class FeatureSettings(Section):
     partial_voxels: Literal["share", "half"] = "share"
     exclude: tuple[str, ...] = ("dce_semi_baseline_signal_*", "dce_semi_maximum_enhancement_*")
     texture: TextureSettings = TextureSettings()
-    texture_adc: TextureSettings = TextureSettings(bins=None, bin_width=120.0, range=(1.0, 4000.0))
+    texture_adc: TextureSettings = TextureSettings(
+        bins=None, bin_width=120.0, range=(LEAST_ADC, 4000.0)
+    )
     texture_dce: TextureSettings = TextureSettings()
     dce_images: tuple[SeriesImage, ...] = ()
     filters: dict[Literal["t2w", "adc", "hbv", "ktrans"], tuple[FilterSettings, ...]] = Field(

@@ -31,6 +31,9 @@ class Modality:
         Whether the image is a series in time.
     optional : bool
         Whether a study may lack the image without a note that says so.
+    least : float or None
+        The least value that is a measurement, in ``unit``. A scanner writes a smaller one where it
+        measured nothing. None where every value is a measurement.
     """
 
     name: str
@@ -42,10 +45,12 @@ class Modality:
     decimals: int = 0
     dynamic: bool = False
     optional: bool = False
+    least: float | None = None
 
 
 T2W = Modality("t2w", "T2-weighted image", "T2", "anat", "T2w")
-ADC = Modality("adc", "ADC map", "ADC", "dwi", "ADC", "1e-6 mm2/s")
+LEAST_ADC = 1.0
+ADC = Modality("adc", "ADC map", "ADC", "dwi", "ADC", "1e-6 mm2/s", least=LEAST_ADC)
 DCE = Modality("dce", "dynamic series", "DCE", "perf", "dce", dynamic=True)
 # This image is named differently from the b-value images that a study contains (``acq-b<b>_dwi``).
 HBV = Modality("hbv", "high-b diffusion image", "high-b DWI", "dwi", "acq-highb_dwi", optional=True)

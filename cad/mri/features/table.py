@@ -20,7 +20,7 @@ from cad.mri.features.regions import RegionVoxels
 from cad.mri.features.size import size_columns
 from cad.mri.features.unscaled import UnscaledT2, unscaled_t2
 from cad.mri.imaging.belonging import measurable
-from cad.mri.imaging.drawn import Drawn, shares_on
+from cad.mri.imaging.drawn import Drawn, shares_on, without_void
 from cad.mri.imaging.geometry import MIN_VOXELS
 from cad.mri.imaging.interpolate import at_spacing
 from cad.mri.imaging.standardise import NyulScale
@@ -30,6 +30,8 @@ from cad.mri.imaging.volume import Volume
 # The enhancement is also shown around gland and regions.
 _SHOWN_MM = 22.0
 _ROUNDING = 1e-3
+# A void of a smaller part of a region, often a voxel at its edge, is no news to a reader.
+_SAID_WITHOUT_VALUE = 0.05
 
 
 @dataclass
@@ -115,7 +117,7 @@ def extract(
     )
     half = settings.features.partial_voxels == "half"
     drawn, problems = measurable(
-        work, {name: _grid_around_regions(work, name) for name in names}, half
+        work, {name: _grid_around_regions(work, name, settings.features) for name in names}, half
     )
     result.failures += problems
     # In the order of the cohort's table: rows of results stay where a reader expects them.
@@ -137,12 +139,19 @@ def extract(
     return result
 
 
-def _grid_around_regions(study: Study, name: str) -> Volume:
-    """Return the part of a grid around the regions; a single corner where they lie beside it."""
+def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> Volume:
+    """Return the part of a grid around the regions; a single corner where they lie beside it.
+
+    Voxels of an ADC map without a measurement are NaN: those below the range that counts.
+    """
     grid = images.grid_of(study, name)
     union = study.roi_union
     box = images.box_around(union, grid, 0.0) if union is not None else None
-    return images.crop(grid, box or (slice(0, 1), slice(0, 1), slice(0, 1)))
+    cropped = images.crop(grid, box or (slice(0, 1), slice(0, 1), slice(0, 1)))
+    value_range = texture_of(settings, name).range
+    if modality(name).least is not None and value_range is not None:
+        cropped = without_void(cropped, value_range[0])
+    return cropped
 
 
 def _left_out(
@@ -154,7 +163,12 @@ def _left_out(
         if outline.too_little:
             gaps.setdefault(roi.roi_id, {})[name] = outline.too_little
             notes.append(f"{name} not measured in ROI {roi.roi_id}: {outline.too_little}")
-        elif outline.inside < 1 - _ROUNDING:
+            continue
+        if outline.valued <= 1 - _SAID_WITHOUT_VALUE:
+            notes.append(
+                f"{name}: {1 - outline.valued:.0%} of ROI {roi.roi_id} has no value and is left out"
+            )
+        if outline.inside < 1 - _ROUNDING:
             notes.append(
                 f"{name}: {1 - outline.inside:.0%} of ROI {roi.roi_id} lie outside the image"
             )
@@ -170,7 +184,7 @@ def _modality(
     result: StudyFeatures,
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
-    grid = _grid_around_regions(study, name)
+    grid = _grid_around_regions(study, name, settings.features)
     # An outline that cannot be measured stays as an empty region: its columns are NaN.
     shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))

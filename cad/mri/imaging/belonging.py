@@ -97,7 +97,7 @@ def measurable(
     study : Study
         Study with a label map.
     grids : mapping of str to Volume
-        Grids to measure on, by the image's name; their values are not read.
+        Images to measure, by name; a voxel of NaN has no value.
     half : bool
         By default a voxel counts by the share that the region fills. With True a voxel counts whole
         where the mask, interpolated at its centre, is at least one half, else not at all.

@@ -17,9 +17,10 @@ from cad.mri.imaging.volume import Volume
 
 # At least this part of what is measured is the region (a whole voxel counts 1, a half one half of
 # itself, so that a region spread evenly over two slices has one half), and this part of the region
-# lies in the image.
+# lies in the image, and this part of what lies there has a value.
 MIN_PURITY = 0.25
 MIN_INSIDE = 0.5
+MIN_VALUED = 0.5
 # Rounding of the geometry must not make whole voxels partial.
 _ROUNDING = 1e-4
 
@@ -38,12 +39,15 @@ class Drawn:
         Sum of squared shares / sum of shares: how much of what is measured is the region.
     inside : float
         Part (0 to 1) of the region's volume that lies in the image.
+    valued : float
+        Part (0 to 1) of the region in the image where the image has a value.
     """
 
     share: np.ndarray
     voxels: float
     purity: float
     inside: float
+    valued: float = 1.0
 
     @property
     def too_little(self) -> str:
@@ -57,7 +61,39 @@ class Drawn:
                 f"{self.purity:.0%} of what would be measured is the region, {MIN_PURITY:.0%} are "
                 "needed"
             )
+        if self.valued < MIN_VALUED:
+            return (
+                f"the image has a value (0 is none) in {self.valued:.0%} of it, {MIN_VALUED:.0%} "
+                "are needed"
+            )
         return ""
+
+
+def without_void(adc: Volume, least: float) -> Volume:
+    """Return an ADC map with NaN where nothing was measured.
+
+    Scanners write 0 into an ADC map where the signal was too weak for a fit, and some fits give a
+    negative number there. Neither is a diffusion coefficient, and a 0 would read as the strongest
+    restriction of all.
+
+    Parameters
+    ----------
+    adc : Volume
+        An ADC map, or a part of one; not changed.
+    least : float
+        The least value that is a measurement, in the unit of the map.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> adc = Volume(np.array([[[0.0, 900.0, -3.0]]]), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
+    >>> without_void(adc, 1.0).array.tolist()
+    [[[nan, 900.0, nan]]]
+    """
+    measured = adc.array >= least
+    if measured.all():
+        return adc
+    return adc.with_array(np.where(measured, adc.array, np.nan))
 
 
 def require_measurable(
@@ -72,7 +108,7 @@ def require_measurable(
     roi : Roi
         The region.
     grids : mapping of str to Volume
-        Grids by the image's name; each may be a part of the image that contains the region.
+        Images by name; each may be a part that contains the region. A voxel of NaN has no value.
     half : bool
         By default a voxel counts by the share that the region fills. With True a voxel counts whole
         where the mask, interpolated at its centre, is at least one half, else not at all.
@@ -109,7 +145,7 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
     mask : Volume
         Boolean mask of the region, not empty.
     grid : Volume
-        Grid of the image that is measured; its values are not read.
+        The image that is measured, or its part around the mask. A voxel of NaN has no value.
     half : bool
         By default a voxel counts by its share. With True a voxel counts whole where the mask,
         interpolated at its centre, is at least one half, and not at all elsewhere (IBSI reference
@@ -128,7 +164,8 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
     if not total:
         return Drawn(share, 0.0, 0.0, 0.0)
     inside = total * float(np.prod(grid.spacing)) / volume
-    return Drawn(share, total**2 / squares, squares / total, min(inside, 1.0))
+    valued = float(share[np.isfinite(grid.array)].sum()) / total
+    return Drawn(share, total**2 / squares, squares / total, min(inside, 1.0), valued)
 
 
 def gland_on(study: Study) -> Volume | None:

@@ -32,6 +32,7 @@ from cad.base.reading import kind_of, read_json, reading
 from cad.base.terms.modality import MODALITIES, Modality
 from cad.mri.imaging import nifti
 from cad.mri.imaging.belonging import measurable
+from cad.mri.imaging.drawn import without_void
 from cad.mri.imaging.geometry import overlaps, point
 from cad.mri.imaging.makers import maker
 from cad.mri.imaging.nifti import read_sidecar, read_volume, sidecar_path
@@ -245,8 +246,11 @@ def check_study(study: Study) -> list[CadError]:
     grids = {}
     for modality in MODALITIES:
         grid = study.grid(modality.name)
-        if grid is not None:
-            grids[modality.short] = grid
+        if grid is None:
+            continue
+        if modality.least is not None:
+            grid = without_void(grid, modality.least)
+        grids[modality.short] = grid
     _, problems = measurable(study, grids)
     return problems
 

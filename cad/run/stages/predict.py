@@ -410,11 +410,14 @@ def score_rows(
     if transductive:
         scores.notes.append(_TRANSDUCTIVE)
     unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
+    # Of scored regions, too: an image that all regions of a study lack is absent from the study.
     absent_images = {}
-    for row in unscored:
-        absent_images[row] = sorted(set(chain(*lacks[row].values())))
+    for row, by_model in lacks.items():
+        absent_images[row] = sorted(set(chain(*by_model.values())))
     gaps_of = partial(study_gaps, folder)
     for row, reason in reasons(gaps_of, features[KEYS], absent_images, failures).items():
+        if row not in unscored:
+            continue
         needs = []
         for name, images in lacks[row].items():
             needs.append(f"model {name} needs {' and '.join(images)} features")

@@ -43,6 +43,37 @@ def test_zeros_that_stand_for_outside_do_not_count(
     assert found["adc_intensity_mean"] == pytest.approx(whole["adc_intensity_mean"], rel=0.05)
 
 
+@pytest.mark.parametrize(("rows", "measured"), [(6, True), (9, False)])
+def test_a_region_that_is_void_for_the_most_part_is_not_measured(
+    study: Study, settings: PipelineSettings, rows: int, measured: bool
+) -> None:
+    """Region one reaches over rows 5 to 9 of the ADC map: a void ends behind row 5, or behind 8."""
+    assert study.adc is not None
+    assert study.roi_map is not None
+    void = study.adc.array.copy()
+    void[:, :rows] = 0
+    labels = np.zeros_like(study.roi_map.array)
+    labels[3:6, 15:30, 15:30] = 1
+    drawn = replace(
+        study,
+        roi_map=study.roi_map.with_array(labels),
+        rois=[Roi("one", 1)],
+        adc=study.adc.with_array(void),
+    )
+    extracted = extract(drawn, settings)
+    values = extracted.rows.filter(like="adc_").to_numpy(float)
+    about_one = [note for note in extracted.notes if "ROI one" in note and note.startswith("adc")]
+    if measured:
+        assert np.isfinite(values).any()
+        assert about_one == ["adc: 20% of ROI one has no value and is left out"]
+        assert extracted.gaps == {}
+    else:
+        assert np.isnan(values).all()
+        reason = "the image has a value (0 is none) in 20% of it, 50% are needed"
+        assert extracted.gaps == {"one": {"adc": reason}}
+        assert about_one == [f"adc not measured in ROI one: {reason}"]
+
+
 @pytest.mark.parametrize("z", [0, 7])
 def test_a_region_on_the_first_or_the_last_slice(
     study: Study, settings: PipelineSettings, z: int

@@ -187,3 +187,22 @@ def test_a_failed_fold_names_every_region_it_leaves(
     named = [(f.participant_id, f.roi_id) for f in done.failures]
     assert named == list(zip(lost["participant_id"], lost["roi_id"], strict=True))
     assert set(lost["participant_id"]) == {p for p, site in sites.items() if site == "a"}
+
+
+def test_an_image_that_the_man_lacks_is_not_said_to_miss_one_region(
+    first_patient: Path, repository: Path, tmp_path: Path
+) -> None:
+    """A second model scores his other regions; the reason names what this region lacks."""
+    root = shutil.copytree(first_patient, tmp_path / "cohort")
+    roi = beyond(root)
+    image_path(root / PATIENT, PATIENT, "dce").unlink()
+    models = [
+        repository / "models" / name for name in ("phantom-psvm", "phantom-psvm-biparametric")
+    ]
+    done = predict_cohort([str(path) for path in models], root, tmp_path / "run", HERE)
+    (failure,) = done.failures
+    assert failure.roi_id == roi
+    assert "phantom-psvm needs adc and dce features" in failure.reason
+    reason = failure.reason.split(" and this region has none ")[1]
+    assert reason.startswith("(adc: ")
+    assert "dce" not in reason
