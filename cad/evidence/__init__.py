@@ -1,1 +1,1 @@
-"""The papers' tables, the public cohorts, and the simulator."""
+"""Reproduce the papers' tables, run public cohorts of real people, and simulate cohorts."""

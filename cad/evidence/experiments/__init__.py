@@ -1,7 +1,7 @@
-"""The papers' tables and figures, and real data: each from ``cad experiment NAME -o OUT``.
+"""Run experiments on the papers' tables and on real data, each by ``cad experiment NAME -o OUT``.
 
-``EXPERIMENTS`` maps a name to ``module:function``; a function takes :class:`Options` and returns a
-:class:`cad.evidence.experiments.results.Result`.
+``EXPERIMENTS`` maps a name to ``module:function``. The function takes :class:`Options` and returns
+a :class:`cad.evidence.experiments.results.Result`.
 """
 
 import difflib
@@ -34,7 +34,7 @@ EXPERIMENTS = {
     "amirou2014-covertype": "cad.evidence.experiments.amirou2014:covertype",
 }
 REAL = ("picai-readers", "fae-prostate", "viper-readers")
-"""Those of real people; the rest are the papers'."""
+"""Experiments on data of real people; all others reproduce papers."""
 CONTROLLED = (
     "niaf2014-outlier",
     "niaf2014-table1",
@@ -50,7 +50,7 @@ CONTROLLED = (
     "amirou2014-ecg",
     "amirou2014-covertype",
 )
-"""Those that can be drawn anew, and run with shuffled labels."""
+"""Experiments that can be run with other random draws and with shuffled labels."""
 
 EXPERIMENT = Kind("result of an experiment", lambda folder: False)
 DRAW_FILE = "draw.json"
@@ -58,7 +58,7 @@ DRAW_FILE = "draw.json"
 
 @dataclass(frozen=True)
 class Draw:
-    """Say which draw the results of a folder are of.
+    """Say which random draw the results in a folder come from.
 
     Parameters
     ----------
@@ -212,9 +212,9 @@ def draw_of(folder: Path) -> Draw:
 
 
 def _require_draw(options: Options) -> None:
-    """Refuse a folder whose results are of another draw, and note the draw of a new folder.
+    """Raise an error for a folder with results of another draw; note the draw of a new folder.
 
-    Results of a control under the names of the published ones would pass for them.
+    Otherwise results of a control could be taken for the published ones.
     """
     if not any(options.out.glob("*.md")) and not (options.out / DRAW_FILE).is_file():
         write_json(options.out / DRAW_FILE, asdict(options.draw))

@@ -1,6 +1,7 @@
-"""[A14] Figs 2 to 10: an SVM with a reject option on synthetic, ECG and forest data.
+"""Reproduce [A14] Figs 2 to 10: an SVM with a reject option on synthetic, ECG and forest data.
 
-An ECG's beats have seven features each from one lead; premature ones are the class.
+In the ECG data, each beat has seven features from one lead, and premature beats are the positive
+class.
 """
 
 from pathlib import Path
@@ -134,14 +135,14 @@ def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
 
 
 SEEDS = 20
-# r = .5 is no rejection at all; the loss needs R_p/C_p + R_n/C_n < 1, so the grid ends before it.
+# At r = .5 nothing is rejected. The loss needs R_p/C_p + R_n/C_n < 1, so this grid ends below .5.
 REJECT_COSTS = (0.12, 0.16, 0.20, 0.24, 0.28, 0.32, 0.36, 0.40, 0.44, 0.48, 0.499)
 RATIO_ENDS = (0.40, 0.499)
 THETA = 1.2
 COSTS = (0.1, 1.0, 10.0, 100.0)
 CHOICE_R, FOLDS = 0.24, 5
 _RULES = ("cost-based", "symmetric")
-_NO_CHANGE = 1e-3  # a reject rate that moves by less has no slope
+_NO_CHANGE = 1e-3  # smallest change of the reject rate for which a slope is computed
 
 
 class DataSet(NamedTuple):
@@ -251,7 +252,8 @@ def covertype(options: Options) -> Result:
         raise CadError("no such table", file=path)
     table = pd.read_csv(path)
     X, y = table.drop(columns="class"), (table["class"] == 4).to_numpy(float)
-    # Soil types on which neither of the two grows say nothing of either.
+    # Soil types on which neither tree grows are constant columns, which tell nothing about the
+    # class.
     X = X.loc[:, X.nunique() > 1]
     problem = DataSet(
         "forest data",
@@ -271,7 +273,8 @@ def covertype(options: Options) -> Result:
 
 def _study(problem: DataSet, options: Options, data: str, page: str = "page") -> Result:
     if options.shuffled:
-        # Before rows are drawn: test rows have other rows' classes, too.
+        # Labels are shuffled before rows are drawn, so that test rows also get labels of other
+        # rows.
         rng = np.random.default_rng(options.first_seed)
         problem = problem._replace(y=rng.permutation(problem.y))
     seeds = options.seeds(SEEDS)
@@ -337,7 +340,8 @@ def choose_cost(problem: DataSet, seed: int) -> float:
         learner = RejectSVC(
             C=C, kernel="rbf", gamma=problem.gamma, costs=(1.0, 1.0, CHOICE_R, CHOICE_R)
         )
-        # Scaled inside each fold: a held-out row must not move its own features.
+        # Scaling is fitted inside each fold, so that a held-out row does not change its own
+        # features.
         decision = cross_val_predict(
             make_pipeline(StandardScaler(), learner), X, y, cv=StratifiedKFold(FOLDS)
         )
@@ -365,7 +369,7 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
             f = model.decision_function(X_test)
             forced = (f > no_rejection).astype(int)
             rules = [("cost-based", r, model.predict(X_test))]
-            # Once for each theta: a decision that is forced does not depend on the cost of
+            # Added once for each theta, because a forced decision does not depend on the cost of
             # rejecting.
             if r == REJECT_COSTS[-1]:
                 rules.append(("no rejection", 0.5, forced))
@@ -414,7 +418,7 @@ def _counted(
 
 
 def _regions(problem: DataSet, C: float) -> Figure:
-    """Draw where two features alone lead to each decision, on seed 0's training rows."""
+    """Draw the decision for each value of two features alone, on the training rows of seed 0."""
     train = np.random.default_rng(0).permutation(len(problem.y))[: min(problem.n_train, 400)]
     X = StandardScaler().fit_transform(problem.X[train][:, list(problem.shown)])
     low, high = np.percentile(X, 1, axis=0) - 0.5, np.percentile(X, 99, axis=0) + 0.5
@@ -442,10 +446,11 @@ def _columns(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
-    """Return both readings of the ratio: of rates between two r, and of the rejects themselves.
+    """Return the error-reject ratio in two definitions: from rates at two values of r, and by
+    counts.
 
-    Rates are averaged over seeds before dividing: with a few rejects per seed a seed's own ratio
-    is noise.
+    Rates are averaged over seeds before dividing, because a single seed has few rejects and its
+    ratio is only noise.
     """
     out = []
     for rule, published in zip(_RULES, problem.published, strict=True):
@@ -473,11 +478,12 @@ def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
     compared = rows[(rows["theta"] == THETA) & rows["rule"].isin(["cost-based", "no rejection"])]
     table = compared.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
     based = table[table["rule"] == "cost-based"]
-    # Costs at different r are in different units of rejecting; the paper takes the smallest.
+    # Costs at different r have different units; as in the paper, the smallest cost of a rule is
+    # shown.
     best = based.loc[[based["cost"].idxmin()]]
     both = pd.concat([table[table["rule"] == "no rejection"], best], ignore_index=True)
     edge = both["r"].isin([min(REJECT_COSTS), max(REJECT_COSTS)])
-    # At the edge the cost still falls: not an optimum but where the grid ends.
+    # At the edge of the grid the cost is still falling, so the value is not an optimum.
     return _columns(both).assign(**{"edge of the grid": np.where(edge, "yes", "")})
 
 
@@ -517,7 +523,9 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
 
 
 def _losses() -> Figure:
-    """Draw the double hinges with the log-loss that they touch, and where they reject."""
+    """Draw the double hinges with the log-loss to which they are tangent, and the range they
+    reject.
+    """
     f = np.linspace(-4, 4, 401)
     figure = Figure(figsize=(9, 3.5))
     for axes, theta in zip(figure.subplots(1, 2, sharey=True), (1.0, THETA), strict=True):

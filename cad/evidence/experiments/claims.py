@@ -1,7 +1,7 @@
-"""The papers' claims: what was published, what came out, and whether that holds.
+"""Compare the papers' claims with the results: what was published, what was measured, does it hold?
 
-A verdict of the published runs stands only where it comes out in most other draws, and where
-shuffled labels do not get it, too (:func:`weigh`; the rates come from ``benchmarks.verdicts``).
+A verdict on the published runs is kept only if most other draws give it too, and shuffled labels do
+not (:func:`weigh`). ``benchmarks.verdicts`` counts how often each happens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BY_CONSTRUCTION, ELSEWHERE = "by construction", "another cohort"
 BY_NOISE, BY_LUCK = "shuffled labels too", "not in most other draws"
 UNCONTROLLED = "no control"
 HOLDS = ("yes", "order only")
-"""Verdicts that speak for a method; a control can take them back."""
+"""Verdicts in favour of a method; controls can take them back."""
 VERDICTS = (
     *HOLDS,
     "no",
@@ -32,24 +32,25 @@ VERDICTS = (
     BY_CONSTRUCTION,
     ELSEWHERE,
 )
-"""Three of the last five come from controls. The other two are no verdicts on a method: coin flips
-would have it, too, and numbers of a cohort that nobody else has cannot come out."""
+"""All verdicts. BY_NOISE, BY_LUCK and UNCONTROLLED come from controls. BY_CONSTRUCTION means that
+coin flips would fulfil the claim, ELSEWHERE that it needs a cohort which is not public.
+"""
 MOST_NOISE = 0.05
-"""Share of runs with shuffled labels that may come to a claim."""
+"""Largest share of runs with shuffled labels that may fulfil a claim."""
 LEAST_DRAWS = 0.5
-"""Share of other draws that must come to it."""
+"""Least share of other draws that must fulfil a claim."""
 MARGIN = 0.05
-"""AUC by which "as good as" may fall short, at the lower end of the difference's interval."""
+""""As good as" holds if the lower end of the AUC difference's interval is at least minus this."""
 EQUAL_AT = 0.24
-"""[A14]'s rejection cost at which both rules have one threshold."""
+"""Cost of rejection at which both rules of [A14] have the same threshold."""
 _ORDER = "P-SVM > F-SVM > SVM"
-# Measures of the clinical tables, and the sign that makes larger better.
+# Measures in the clinical tables, with the sign that makes larger values better.
 _CLINICAL = {"AUC": 1, "Acc": 1, "KL": -1, "KL one-sided": -1, "Err": -1}
 _N13 = {"AUC": 1, "KL one-sided": -1, "Err": -1, "MCE": -1}
 _MEASURED = {"AUC": 1, "Acc": 1, "KL": -1, "Err": -1}
 _COUNTED = ("draws", "draws yes", "draws first", "shuffled", "shuffled yes", "shuffled first")
 BEYOND_CHANCE = 0.001
-"""Largest p of a signed-rank test over seeds that stands for "better"."""
+"""Largest p-value of a signed-rank test over seeds for the verdict "better"."""
 
 
 def claims(results: Path) -> list[Claim]:
@@ -99,7 +100,7 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
         draws = drawn = shuffled = by_noise = 0
         if claim["claim"] in by_claim.index:
             rate = by_claim.loc[claim["claim"]]
-            # An order is reached by whoever is first, and by whoever is first beyond chance.
+            # For "order only", a method must be first, by chance or beyond chance.
             level = "first" if claim["holds"] == "order only" else "yes"
             draws = int(rate["draws"])
             drawn = int(rate[f"draws {level}"])
@@ -163,7 +164,10 @@ def as_good(difference: str) -> bool:
 
 
 def _nested(holds: object, follows: str) -> bool | str:
-    """Return the verdict on what follows from the construction: no merit, but it can be missed."""
+    """Return the verdict on a claim that follows from the construction of the rules.
+
+    Such a claim is no merit if it holds, but it can still fail.
+    """
     return BY_CONSTRUCTION if holds and follows else bool(holds)
 
 
@@ -172,7 +176,9 @@ def _read(results: Path, name: str) -> pd.DataFrame:
 
 
 def _table1(results: Path) -> list[Claim]:
-    """Return a verdict for each measure of Table I; its KL ratio is held to the published one."""
+    """Return a verdict for each measure of Table I; the ratio of KL is compared with the published
+    one.
+    """
     rows, ratios = _read(results, "niaf2014-table1-1"), _read(results, "niaf2014-table1-2")
     out = []
     for reading in ("standard deviation .3", "variance .3"):
@@ -223,11 +229,13 @@ _PUBLISHED_2 = {
     "KL one-sided": (23.0, 255.0, 166.0),
     "Err": (0.015, 0.061, 0.043),
 }
-"""[N14] Table II: P-SVM, SVM, F-SVM."""
+"""Published values of [N14] Table II, for the P-SVM, the SVM and the F-SVM."""
 
 
 def _table2(results: Path) -> list[Claim]:
-    """Return whether the P-SVM comes first as published, and whether it reaches its own value."""
+    """Return whether the P-SVM comes first, as published, and whether it reaches its published
+    value.
+    """
     rows, tests = _read(results, "niaf2014-table2-1"), _read(results, "niaf2014-table2-2")
     out = []
     for eta in (0.01, 0.1, 0.15):
@@ -256,7 +264,7 @@ def _table2(results: Path) -> list[Claim]:
 
 
 def _baselines(by_method: pd.DataFrame, method: str, what: str) -> Claim:
-    """Return whether a P-SVM has the lowest KL beside learners of the same labels."""
+    """Return whether a P-SVM has a lower KL than other learners from the same labels."""
     kl = {name: float(by_method.loc[name, "KL"]) for name in (method, *BASELINES)}
     return _claim(
         what,
@@ -271,7 +279,9 @@ def _plain(level: object) -> str:
 
 
 def _reached(value: float, published: float, sign: int) -> str:
-    """Return what a row adds where the P-SVM stays behind its own published value by over 1 %."""
+    """Return a note where the P-SVM is worse than its own published value by more than 1 %; else
+    "".
+    """
     near = sign * value >= sign * published - 0.01 * abs(published)
     return "" if near else "; P-SVM short of published"
 
@@ -302,7 +312,8 @@ def _orders(results: Path) -> list[Claim]:
         for scale, of_scale in table.groupby("scale", sort=False):
             order = of_scale.drop(columns="scale").set_index(of_scale.columns[0])
             if name == "niaf2014-proportion":
-                # Without a probabilistic label the three are one SVM: there is no order.
+                # If no label is a probability, the three methods are the same SVM and have no
+                # order.
                 order = order[[_plain(level) != "0" for level in order.index]]
             same = order.eq(_ORDER)
             first = order.apply(lambda c: c.astype(str).str.startswith("P-SVM"))
@@ -407,7 +418,9 @@ def _clinical(results: Path) -> list[Claim]:
 
 
 def _abstract(rows: pd.DataFrame, published: pd.DataFrame) -> list[Claim]:
-    """Return the verdicts of [N13]'s table, and of [N14] on KL with many readers and with one."""
+    """Return the verdicts on the table of [N13], and on the KL of [N14] with one and many
+    readers.
+    """
     number = rows.set_index(["table", "settings", "method"])[list(_N13)]
     number = number.apply(lambda column: column.str.split(" ").str[0].astype(float))
     rows = rows.set_index(["table", "settings", "method"])
@@ -539,7 +552,7 @@ def _reject(results: Path) -> list[Claim]:
         for reading, column in readings.items():
             ratio = pd.to_numeric(rows[column], errors="coerce")
             cost, symmetric = ratio["cost-based"], ratio["symmetric"]
-            # Of nested bands around 1/2 the inner one holds the larger share of errors.
+            # Of two nested bands around 1/2, the inner one always has the larger share of errors.
             follows = (
                 " (above r = .2415 the cost-based band lies inside the symmetric one: it must be)"
                 if column == "rejects that were errors"
@@ -581,7 +594,8 @@ def _reject_rates(results: Path) -> list[Claim]:
                 f"cost-based more below r = {EQUAL_AT:g}, equal there, less above",
                 f"more at {int((low > 0).sum())} of {len(low)} r below, {gap[EQUAL_AT]:+.3g} "
                 f"there, less at {int((high < 0).sum())} of {len(high)} above",
-                # The bands are nested, whatever the scores: coin flips are rejected so, too.
+                # The bands are nested whatever the scores are, so random scores give the same
+                # result.
                 _nested((low > 0).all() and abs(gap[EQUAL_AT]) <= 0.01 and (high < 0).all(), "yes"),
             )
         )
@@ -612,7 +626,8 @@ def _ecg(results: Path) -> list[Claim]:
             "at 1.8 % rejected",
             f"cost {best['cost']:.3g} at {100 * best['reject rate']:.1f} % rejected, "
             f"{plain['cost']:.3g} without; r = {best['r']:g}{edge}",
-            # A lowest cost with some rejection is true of coin flips: rejecting them is cheaper.
+            # The lowest cost includes some rejection even for random scores, since rejecting these
+            # is cheaper.
             bool(best["cost"] < plain["cost"] and not edge),
         ),
     ]

@@ -1,7 +1,7 @@
-"""260 real men with measured features: the table of FAE, with and without size and shape.
+"""Compare learners on the FAE table of 260 real men, with and without features of size and shape.
 
-Song et al., PLoS ONE 15 (2020) e0237587. Labels are certain (clinically significant or not):
-nothing here is learned from readers.
+The source is Song et al., PLoS ONE 15 (2020) e0237587. Labels are certain (clinically significant
+or not), so nothing is learned from readers here.
 """
 
 import numpy as np

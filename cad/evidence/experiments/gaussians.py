@@ -1,4 +1,4 @@
-"""Two Gaussian classes with known posterior: the synthetic data of [N14] IV and [N13] V."""
+"""Draw two Gaussian classes with known posterior: the synthetic data of [N14] IV and [N13] V."""
 
 from dataclasses import dataclass
 

@@ -1,13 +1,14 @@
-"""A man alone: a logistic model of his probability, beside which the joint model is measured.
+"""Model a man's probability by one logistic regression, for comparison with the joint model.
 
-Regions of one man depend on each other, so that 1 - prod(1 - q) is too high. Instead
+Regions of one man depend on each other, so 1 - prod(1 - q) would be too high. Instead
 
     logit P(any) = a + b z(q) + c category + d age + e log PSA + f log PSA density,
 
-z(q) the highest region's log-odds and the log of the mean odds of the rest, category the log-odds
-of the readers' highest value (docs/methods.md 8). Priors keep the weight of the highest region near
-1 and the others small, so that twenty men can be fitted. What is not known of a man stands at the
-training's mean, and an indicator says so where training men lacked it too.
+z(q) stands for two numbers: the log-odds of the region with the highest probability, and the log of
+the mean odds of the others. ``category`` is the log-odds of the readers' highest value
+(docs/methods.md 8). Priors keep the weight of the highest region near 1 and the others small, so
+that the model can be fitted to twenty men. An unknown value is replaced by the training mean, with
+an indicator for "unknown" if some training men lacked the value too.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.centring import ranked
 from cad.learning.logistic import fit_logistic
 
-FEW = 5  # men of each class, below which nothing is fitted
+FEW = 5  # least number of men in each class; with fewer nothing is fitted
 _TABLES = table_beside(__file__)
 PRIORS: dict[str, tuple[float, float]] = _TABLES["priors"]
-"""Normal prior of each weight, mean and standard deviation: per unit of log-odds, per decade of
-age, per unit of the logarithm of PSA (ng/mL) and of PSA density (ng/mL2)."""
+"""Mean and standard deviation of the normal prior of each weight. Weights are per unit of log-odds,
+decade of age, and unit of the logarithm of PSA (ng/mL) and PSA density (ng/mL2).
+"""
 WORDS: dict[str, str] = _TABLES["words"]
-ABSENT_SD = 0.5  # of an indicator's weight around 0
-# Up to so many men each is left out alone; more men are left out in so many parts.
+ABSENT_SD = 0.5  # standard deviation of the prior of an indicator's weight, whose mean is 0
+# Up to WHOLE men, each is left out alone; more men are left out in BLOCKS groups.
 WHOLE, BLOCKS = 200, 20
 
 
@@ -80,10 +82,11 @@ class ManModel:
             self.names, self.centre, self.weight, self.absent, strict=True
         ):
             x = column(table, name)
-            # Unknown is the mean man, moved by what not knowing meant among the training men.
+            # An unknown value is replaced by the mean, plus the effect that "unknown" had in the
+            # training.
             total += np.where(np.isfinite(x), weight * (x - centre), absent)
         if "highest" in self.names:
-            # A man without a scored region is not a mean man: nobody has looked at his images.
+            # A man without a scored region is not an average man: nobody has looked at his images.
             total[np.isnan(column(table, "highest"))] = np.nan
         return total
 
@@ -98,7 +101,7 @@ class ManModel:
         return np.asarray(expit(self.log_odds(table)))
 
     def unknown(self, table: pd.DataFrame) -> list[str]:
-        """Name, for each man, the values that the model uses and that are missing.
+        """Return for each man the values that the model uses and that are missing for him.
 
         Parameters
         ----------
@@ -227,19 +230,20 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
             f"there are {positive} and {len(y) - positive}"
         )
     rows = table.loc[use]
-    # A column known of a handful only would get the prior's weight with the look of a fit.
+    # A column that only a few men have would get almost its prior weight, but look as if it were
+    # fitted.
     names = tuple(name for name in PRIORS if np.isfinite(column(rows, name)).sum() >= 2 * FEW)
     if not names:
         raise CadError("nothing is known of these men", hint=f"columns are {', '.join(PRIORS)}")
     X = np.column_stack([column(rows, name) for name in names])
     centre, missing = np.nanmean(X, axis=0), np.isnan(X)
-    # Where nobody lacked it, an indicator is a column of zeros.
+    # If no man lacks a value, its indicator would be a column of zeros.
     partly = missing.any(axis=0)
     design = np.column_stack(
         [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, partly]]
     )
     mean = [0.0, *(PRIORS[name][0] for name in names), *np.zeros(partly.sum())]
-    # The intercept is the prevalence, of which nothing is known beforehand.
+    # The intercept is the prevalence, about which nothing is assumed.
     spread = [100.0, *(PRIORS[name][1] for name in names), *np.full(partly.sum(), ABSENT_SD)]
     beta = fit_logistic(design, y, mean=np.array(mean), precision=np.array(spread) ** -2)
     absent = np.zeros(len(names))
@@ -306,7 +310,8 @@ def out_of_fold_men(
     for left in np.array_split(order, n_blocks):
         training_truth = truth.copy()
         training_truth[left] = np.nan
-        # One less of each class: the man who is left out may be one of the least number.
+        # One man less of each class is enough here, because the man left out may be one of the
+        # least number.
         odds = fit_men(table, training_truth, FEW - 1).log_odds(table)
         probability[left] = expit(odds[left])
         rank[left] = ranked(odds[left], odds[np.isfinite(training_truth)])

@@ -1,8 +1,8 @@
-"""Learned from seven readers, judged on histology: the lesions of Mesejo et al. 2016.
+"""Learn from seven readers and test on histology: the colonic lesions of Mesejo et al. 2016.
 
-76 colonic lesions filmed in two lights; four experts and three beginners said of each whether they
-would resect it, and histology says whether one should. Every lesion is left out once, with whatever
-is fitted: the readers' weights, scaling, the learner's strength.
+76 lesions were filmed in two kinds of light. Four experts and three beginners said of each whether
+they would resect it, and histology says whether it should be. Every lesion is left out once. All
+that is fitted is fitted without it: the readers' weights, the scaling and the learner's strength.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,8 @@ RULES = ("mean", "agreement", "pooled")
 
 def learners() -> dict[str, BaseEstimator]:
     """Return unfitted learners by name, with fixed parameters or with a choice in inner folds."""
-    # 1396 features: gamma d = .3, the middle of what the shipped learner averages over.
+    # 1396 features; gamma times their number is .3, the middle of the values that the default
+    # learner averages over.
     fixed: dict[str, Any] = {"C": 3.0, "gamma": 0.3 / 1396}
     return {
         SHIPPED: AveragedProbabilisticSVC(),
@@ -168,15 +169,15 @@ def readers(options: Options) -> Result:
 
 
 def _scaled_in_folds(X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what gives all lesions' features, scaled by a fold's training lesions.
+    """Return a function that gives all lesions' features, scaled by the training lesions of a fold.
 
-    No rule and no learner changes it, so each fold is scaled once: with 1396 features that costs
-    more than most learners.
+    Scaling depends on no consensus rule and no learner. So each fold is scaled once, since with
+    1396 features this takes longer than most learners.
     """
     front = front_steps(read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")))
     every = np.arange(len(X))
     scaled_rows = [clone(front).fit(np.delete(X, row, axis=0)).transform(X) for row in every]
-    # The sum of all row numbers less that of the training rows is the one left out.
+    # The sum of all row numbers minus that of the training rows is the number of the row left out.
     return lambda train: scaled_rows[int(every.sum() - np.sum(train))]
 
 
@@ -187,7 +188,7 @@ def _compared(
     truth: np.ndarray,
     names: np.ndarray,
 ) -> Rivals:
-    """Return all learners of one rule's labels beside each other, every lesion left out once."""
+    """Compare all learners on the labels of one consensus rule, with every lesion left out once."""
     mean = MeanReaders().predict(grades).p
     others = learners()
     relabel = partial(_labels_of, rule, grades, truth)
@@ -208,7 +209,7 @@ def _compared(
 def _labels_of(
     rule: str, grades: np.ndarray, truth: np.ndarray, train: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return p and eta of the training lesions by themselves, NaN elsewhere."""
+    """Return p and eta of the training lesions, learned from these alone; NaN for other lesions."""
     belief = believe(rule, grades[train], truth[train])
     p, eta = np.full((2, len(grades)), np.nan)
     p[train], eta[train] = belief.p, belief.eta
@@ -232,8 +233,8 @@ def _wide(compared: dict[str, Rivals]) -> pd.DataFrame:
 
 
 def _consensus_left_out(rule: str, grades: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the rule's own probability of every lesion, its histology held back."""
-    # The other rules never look at histology, so that nothing has to be held back.
+    """Return the consensus rule's probability of every lesion, fitted without its histology."""
+    # The other rules do not use histology, so there is nothing to leave out.
     if rule != "pooled":
         return believe(rule, grades, truth).p
     p = np.zeros(len(grades))

@@ -1,6 +1,8 @@
-"""[N14] Figs 1, 3, 6, 7, Tables I, II with Figs 4, 5, and five-level labels; [N13]'s toy.
+"""Reproduce [N14] Figs 1, 3, 6, 7, Tables I, II with Figs 4, 5, and labels in five levels; also
+[N13] V.
 
-The methods are compared in the paper's own set-up: the P-SVM in both scales, SVM and F-SVM.
+The methods are compared in the setting of the paper: the P-SVM with a learned and a fixed scale,
+the SVM and the F-SVM.
 """
 
 import warnings
@@ -32,14 +34,14 @@ from cad.learning.learners.base import LearnerWarning
 
 SCALES = {"P-SVM, learned scale": "learned", "P-SVM, fixed scale": "fixed"}
 METHODS = (*SCALES, "SVM", "F-SVM")
-# Not in the papers: what learns from the same probabilities without tubes.
+# Learners that are not in the papers: they learn from the same probabilities, without tubes.
 BASELINES = ("logistic on soft labels", "kernel ridge on p")
 COST = 100.0
 GAMMA = 0.5  # 1 / (2 sigma^2) with the paper's sigma = 1
 N_TRAIN = 100
 N_TEST = 1000
-SEEDS = 100  # the repetitions of [N14] Fig. 6
-# The paper's text says variance, its figures fit a standard deviation.
+SEEDS = 100  # number of repetitions in [N14] Fig. 6
+# The paper's text says that .3 is a variance, but its figures fit a standard deviation of .3.
 TABLE1_READINGS = {"standard deviation .3": 0.3, "variance .3": float(np.sqrt(0.3))}
 TABLE1_ETA = 0.01
 TABLE2_MEANS = {"diagonal": ((-0.3, -0.5), (0.3, 0.5)), "as printed": ((-0.3, 0.5), (0.3, 0.5))}
@@ -54,7 +56,8 @@ _PUBLISHED = {name: pd.DataFrame(table) for name, table in _WORDS["published"].i
 AMPLITUDES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 PROPORTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ETA = 0.10
-# From .25 on no tube can leave out 1/2 and stay inside (0, 1): the learned scale is unbounded.
+# From a half-width of .25 on, no tube excludes 1/2 and stays inside (0, 1), so the learned scale
+# has no bound.
 WIDEST_ETA = 0.20
 HALF_STEP = 0.125
 _BETTER = {"AUC": "higher", "Acc": "higher", "KL": "lower", "Err": "lower"}
@@ -108,7 +111,7 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
 
 
 class _Ridge(KernelRidge):  # type: ignore[misc]
-    """Learn p - 1/2 by kernel ridge regression, read as a probability."""
+    """Learn p - 1/2 by kernel ridge regression, and return the prediction as a probability."""
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
         """Return the regression's value, 0 at p = 1/2."""
@@ -301,7 +304,8 @@ def compare_methods(
         p = label(noisy(data.posterior(X), amplitude, rng), rng)
         if shuffled:
             p = rng.permutation(p)
-        # Without noise: a method is to find the true probabilities, not those that it was told.
+        # The test has no noise: a method should find the true probabilities, not the noisy training
+        # labels.
         test = X_test, data.posterior(X_test)
         rows += [
             {"method": method, "seed": seed, **try_method(method, X, p, eta, test)}
@@ -324,7 +328,7 @@ def outlier(options: Options) -> Result:
     y = (np.arange(N_TRAIN) % 2).astype(float)
     if options.shuffled:
         y = rng.permutation(y)
-    # On the line where P = .51, far enough from both classes to matter.
+    # A point where P = .51, far enough from both classes to change the frontier.
     point = np.array([[np.log(0.51 / 0.49) * data.sigma**2 / 2.0, -1.5]])
     points = np.vstack([X, point])
     models = {
@@ -448,7 +452,7 @@ def toy(options: Options) -> Result:
 
 
 def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
-    """Return a row for each of the P-SVM's scales and each other method: is it better by chance."""
+    """Return test results of each of the P-SVM's scales against each other method."""
     table: list[dict[str, object]] = []
     for method in SCALES:
         for other in ("SVM", "F-SVM", *BASELINES):
@@ -463,14 +467,16 @@ def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def _papers_test() -> pd.DataFrame:
-    """Return [N14] IV's sign test of the P-SVM over 100 resamples of seed 0's test points."""
+    """Return the sign test of [N14] IV for the P-SVM, over 100 resamples of the test points of seed
+    0.
+    """
     rng = np.random.default_rng(0)
     X = TABLE2.draw(N_TRAIN, rng)
     X_test = TABLE2.draw(N_TEST, rng)
     p = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng)
     target = TABLE2.posterior(X_test)
     truth = (target > 0.5).astype(float)
-    # Of points r and their probabilities; larger is better.
+    # Functions of resampled point numbers r and probabilities q; larger is better.
     better: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
         "Acc": lambda r, q: accuracy(truth[r], q),
         "KL": lambda r, q: -kl(target[r], q),
@@ -540,7 +546,7 @@ def _figure4() -> Figure:
 def _figure5() -> Figure:
     rng = np.random.default_rng(0)
     X = TABLE2.draw(N_TRAIN, rng)
-    # Drawn and left, so that the noise below is that of seed 0 in Table II.
+    # These points are drawn but not used, so that the noise below is that of seed 0 in Table II.
     TABLE2.draw(N_TEST, rng)
     p = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng)
     side = np.linspace(-3, 3, 81)
@@ -558,7 +564,7 @@ def _figure5() -> Figure:
 
 
 def _crossing(model: Any, y: float) -> float:
-    """Return where the frontier crosses a horizontal line, nearest to x = 0; NaN if nowhere."""
+    """Return x where the frontier crosses a horizontal line, nearest to 0; NaN if it does not."""
     x = np.linspace(-2, 2, 2001)
     f = model.decision_function(np.column_stack([x, np.full(len(x), y)]))
     crossing = x[:-1][np.diff(np.sign(f)) != 0]
@@ -648,7 +654,7 @@ def discrete(options: Options) -> Result:
 
 
 def _orders(table: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return the paper's methods from best to worst for every measure, level and scale."""
+    """Return the paper's methods, best first, for every measure, level and scale."""
     rows = []
     for level, of_level in table.groupby(by, sort=False):
         for method, scale in SCALES.items():

@@ -1,6 +1,6 @@
-"""[N14] Tables III to VI and [N13]'s table on a cohort: three methods and their baselines.
+"""Reproduce [N14] Tables III to VI and the table of [N13] on a cohort, with further baselines.
 
-Malignant is any cancer, as in the papers.
+As in the papers, any cancer counts as malignant.
 """
 
 from dataclasses import replace
@@ -30,25 +30,25 @@ from cad.run.stages.aggregate import Table
 
 PATIENTS = 49
 GRID = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}
-# Where groups of patients are left out instead of each one, the search is as short.
+# Where groups of patients are left out instead of single ones, the grid is smaller, too.
 SHORT_GRID = {"C": [1.0, 10.0], "gamma": [0.00003, 0.0003]}
 SHORT_FOLDS = 3
 SWAPS = 1000
 _TABLES = table_beside(__file__)
 SOFT: dict[str, str] = _TABLES["soft"]
-"""Learners of the same soft labels without tubes."""
+"""Learners from the same soft labels, without tubes."""
 METHODS = {"P-SVM": "ProbabilisticSVC", "SVM": "PlattSVC", "F-SVM": "FuzzySVC", **SOFT}
 SHIPPED = "P-SVM as shipped (pipelines/psvm.yaml)"
 TUNED = "everybody tuned"
 PAPER = "everybody at σ = 2⁵, C = 2¹³"
-# Tables III and IV: one reader, the declared expert. Tables V and VI: all readers.
+# Tables III and IV use one reader, the declared expert; Tables V and VI use all readers.
 READINGS = {"expert": ("III", "IV"), "all": ("V", "VI")}
 ETA: dict[str, float | str] = {"expert": 0.125, "all": "adaptive"}
 WIDTHS: tuple[float | str, ...] = ("adaptive", 0.125, 0.05, 0.02)
-# [N13] learns and tests these on the truth: labels are certain, so the P-SVM is the C-SVM.
+# [N13] trains and tests on histology. All labels are then certain, so the P-SVM is an ordinary SVM.
 ON_TRUTH = "N13, learned from histology"
 _NAMES: dict[str, str] = _TABLES["measures"]
-# Measures that the paper tests, and the sign that makes larger better.
+# Measures that the paper tests, with the sign that makes larger values better.
 _TESTED = {"AUC": 1, "Acc": 1, "KL": -1, "KL one-sided": -1, "Err": -1}
 _PUBLISHED = pd.DataFrame(_TABLES["rows"], columns=_TABLES["columns"])
 _WORDS = _TABLES["words"]
@@ -106,7 +106,9 @@ def clinical(options: Options) -> Result:
 def _block(
     settings: PipelineSettings, regions: Table, block: str, options: Options
 ) -> dict[str, OutOfFold]:
-    """Return every method's predictions: tuned each on inner folds, or at the paper's values."""
+    """Return the predictions of every method, tuned on inner folds or with the paper's
+    parameters.
+    """
     if block == TUNED:
         chosen = {m: _tuned(settings, name, options) for m, name in METHODS.items()}
         chosen[SHIPPED] = _of_pipeline(settings, "psvm")
@@ -114,7 +116,7 @@ def _block(
         paper = _of_pipeline(settings, "niaf2014")
         chosen = {"P-SVM": paper}
         for method in ("SVM", "F-SVM", "Platt on soft targets", "logistic on soft labels"):
-            # Only what these machines have: tubes and boundary rule are the P-SVM's.
+            # C and gamma only: tubes and boundary rule exist in the P-SVM alone.
             params = {k: v for k, v in paper.learner.params.items() if k in ("C", "gamma")}
             learner = paper.learner.model_copy(update={"name": METHODS[method], "params": params})
             chosen[method] = paper.model_copy(update={"learner": learner})
@@ -142,7 +144,9 @@ def _rows(
 def _on_truth(
     cohort: Path, from_scores: dict[str, OutOfFold], options: Options
 ) -> tuple[dict[str, object], pd.DataFrame]:
-    """Return the row of a P-SVM that learns from histology, and its distance to learning scores."""
+    """Return the measures of a P-SVM trained on histology, and its difference to one trained on
+    scores.
+    """
     settings, regions = _labelled(cohort, "all", "adaptive", options, histology="override")
     q = _out_of_fold(_tuned(settings, METHODS["P-SVM"], options), regions, options)
     truth = regions.labels["truth"].to_numpy(float)
@@ -189,7 +193,7 @@ def _swapped_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> 
 
 
 def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> dict[str, float]:
-    """Return [N14] IV's sign test over resampled regions that the P-SVM is better, by measure."""
+    """Return p-values of the sign test of [N14] IV that the P-SVM is better, by measure."""
     t = table.labels[target].to_numpy(float)
     judged = np.isfinite(t) & np.isfinite(ours.probability) & np.isfinite(other.probability)
     t = t[judged]
@@ -208,7 +212,9 @@ def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> d
 
 
 def _widths(cohort: Path, options: Options) -> pd.DataFrame:
-    """Measure how the tubes' width changes Table V: inside its tube a probability is free."""
+    """Measure how the width of the tubes changes Table V; within its tube a prediction costs
+    nothing.
+    """
     rows = []
     for eta in WIDTHS:
         settings, regions = _labelled(cohort, "all", eta, options)
@@ -230,7 +236,7 @@ def _widths(cohort: Path, options: Options) -> pd.DataFrame:
 
 
 def _widths_said(widths: pd.DataFrame) -> str:
-    """Return why another learner of the same soft labels may be nearer, and what a tube costs."""
+    """Return sentences on why another learner may be closer to the labels, and what tubes cost."""
     kl = [float(str(value).split(" ")[0]) for value in widths["KL"]]
     return str(_WORDS["widths"]).format(
         reach=widths["mean distance of the probability from ½"].iloc[[0, -1]].to_list(),
@@ -256,7 +262,7 @@ def _labelled(
 
 
 def _shuffled(table: Table, seed: int) -> Table:
-    """Return a table whose regions have the labels of other regions, scores and histology alike."""
+    """Return a table in which each region has the scores and histology of another region."""
     order = np.random.default_rng(seed).permutation(len(table.y))
     labels = table.labels.iloc[order].reset_index(drop=True)
     return replace(table, y=table.y[order], spread=table.spread[order], labels=labels)
@@ -275,22 +281,24 @@ def _out_of_fold(settings: PipelineSettings, table: Table, options: Options) -> 
 
 
 def _left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
-    """Return the groups left out together: each patient, or every k-th where time is short."""
+    """Return the groups that are left out together: each patient, or every k-th one to save
+    time.
+    """
     if folds is None:
         return patients
     return np.array([f"group {i:02d}" for i in np.unique(patients, return_inverse=True)[1] % folds])
 
 
 def _of_pipeline(base: PipelineSettings, name: str) -> PipelineSettings:
-    """Return the settings with a shipped pipeline's learner and its reading of the labels."""
+    """Return the settings with the learner of a released pipeline and its rule for labels."""
     shipped = read_settings(PipelineSettings, find("pipelines", name, ".yaml"))
-    # The readers come from the table; the rule that reads their labels comes from the pipeline.
+    # The table of the paper sets the readers; the pipeline sets the rule for their labels.
     labels = shipped.labels.model_copy(update={"readers": base.labels.readers, "isup_min": 1})
     return base.model_copy(update={"learner": shipped.learner, "labels": labels})
 
 
 def _tuned(base: PipelineSettings, learner: str, options: Options) -> PipelineSettings:
-    """Return the settings with a learner whose C and gamma inner folds choose."""
+    """Return the settings with a learner whose C and gamma are chosen on inner folds."""
     from cad.learning.learners import LEARNERS
 
     params = LEARNERS[learner]().get_params()
@@ -321,7 +329,7 @@ def _measure(table: Table, target: str, made: OutOfFold) -> dict[str, object]:
         **{
             name: f"{value:.3g} [{low:.3g}, {high:.3g}]"
             for name, value, (low, high) in zip(_NAMES, point, ends, strict=True)
-            if name != "AUC"  # it has an interval of its own
+            if name != "AUC"  # the AUC has an interval of its own
         },
     }
 

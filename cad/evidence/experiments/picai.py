@@ -1,8 +1,9 @@
-"""Readers' belief against histology on real men: ``cad experiment picai-readers``.
+"""Compare readers' belief with histology on real men, by ``cad experiment picai-readers``.
 
-The public PI-CAI marksheet names the PI-RADS category of every lesion beside its histology. What is
-learned from belief (the category's share of significant cancer) never sees a lesion's own tissue
-and is judged on it. Nothing of the marksheet is in the package: its licence is CC BY-NC 4.0.
+The public PI-CAI marksheet has the PI-RADS category and the histology of each lesion. A learner
+from belief uses each category's share of significant cancer and never the lesion's own histology,
+on which it is then tested. The package contains nothing of the marksheet, whose licence is CC BY-NC
+4.0.
 """
 
 from pathlib import Path
@@ -31,7 +32,7 @@ from cad.learning.evaluation.measures.intervals import auc_covariance, clustered
 from cad.learning.learners import AveragedProbabilisticSVC
 from cad.learning.learners.rivals import RidgeProbability, SoftLogistic
 
-SIGNIFICANT = 2  # ISUP grade from which a cancer counts
+SIGNIFICANT = 2  # lowest ISUP grade that counts as cancer
 TISSUE_SHARE = 0.1
 FOLDS = 5
 REPEATS = 5
@@ -95,7 +96,7 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = read_rows(paths[0], COLUMNS)
     text = pd.DataFrame(rows)
     raw = {name: pd.to_numeric(text[name], errors="coerce") for name in COLUMNS[2:6]}
-    # ng/mL over mL, where the sheet leaves it out.
+    # PSA in ng/mL divided by volume in mL, where the sheet has no density.
     density = raw["psad"].fillna(raw["psa"] / raw["prostate_volume"])
     logs = {"psa": raw["psa"], "volume": raw["prostate_volume"], "density": density}
     men = pd.DataFrame(
@@ -165,11 +166,12 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     """
     p, eta = _belief(train, train)
     men, rng = train["man"].unique(), np.random.default_rng(seed)
-    # Whole men: tissue of one lesion tells of the other lesions of the same man.
+    # Whole men are drawn, because the histology of one lesion informs about the other lesions of a
+    # man.
     biopsied_men = rng.choice(men, max(2, round(TISSUE_SHARE * len(men))), replace=False)
     truth, none = train["truth"].to_numpy(float), np.zeros(len(train))
     biopsied = train["man"].isin(biopsied_men).to_numpy() & np.isfinite(truth)
-    # Where tissue is known of a tenth, that tenth alone says what a category is worth.
+    # If only a tenth of the men have histology, the shares by category come from this tenth alone.
     p_few, eta_few = _belief(train, train[biopsied])
     return {
         "belief": (p, eta),
@@ -183,14 +185,14 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
 
 
 def _belief(train: pd.DataFrame, biopsied: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return p and eta of training lesions, by category, from the lesions whose tissue is known."""
+    """Return p and eta of training lesions, by category, from the lesions that have histology."""
     share = shares(biopsied["category"], biopsied["truth"])
     by_centre = [
         shares(of_centre["category"], of_centre["truth"])
         for _, of_centre in biopsied.groupby("centre")
     ]
     spread = pd.concat(by_centre, axis=1).std(axis=1, ddof=0).clip(0.02, 0.2)
-    # A category that none of them has is worth what all of them are.
+    # A category without a lesion gets the share of all lesions.
     p = train["category"].map(share).fillna(biopsied["truth"].mean())
     eta = train["category"].map(spread).fillna(spread.max())
     return p.to_numpy(float), eta.to_numpy(float)
@@ -258,7 +260,7 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     truth = men["truth"].to_numpy(float)
     for fold in np.unique(folds):
         test = folds == fold
-        # From the other parts only: his own outcome must not enter the odds of his category.
+        # His own truth must not enter the odds of his category, so they come from the other parts.
         share = shares(men.loc[~test, "top"], men.loc[~test, "truth"])
         table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
         model = fit_men(table[list(names)], np.where(test, np.nan, truth))

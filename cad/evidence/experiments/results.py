@@ -1,4 +1,4 @@
-"""What an experiment gives: tables beside the published numbers, figures, remarks."""
+"""Hold the output of an experiment: tables beside published numbers, figures and remarks."""
 
 import io
 from dataclasses import dataclass, field
@@ -87,7 +87,8 @@ class Result:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as PNG; without a stamp of the software, equal figures are equal files.
+    """Return a figure as PNG without the software's name and version, so that equal figures are
+    equal files.
 
     Parameters
     ----------

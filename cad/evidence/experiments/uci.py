@@ -1,8 +1,8 @@
-"""The 34 classification sets of [W14] Table 1, read from a folder and encoded inside a fold.
+"""Read the 34 classification sets of [W14] Table 1, and encode their attributes inside folds.
 
-Without a folder they come from OpenML, through scikit-learn's ``fetch_openml``. Nothing that
-arrives is trusted: a table whose rows or positive rows are not those of the UCI set is left out
-with its reason.
+Without a folder they are fetched from OpenML by scikit-learn's ``fetch_openml``. A table is
+checked: if the numbers of its rows and of its positive rows are not those of the UCI set, it is
+left out, with the reason.
 """
 
 import re
@@ -22,7 +22,8 @@ from cad.base.errors import CadError
 from cad.base.files import write_atomic
 from cad.base.terms.beside import table_beside
 
-# A firewall that drops packets must end in a message; the library itself sets no limit.
+# Seconds until a connection counts as blocked, for example by a firewall; the library sets no
+# limit.
 SECONDS = 20.0
 WAY_OUT = (
     "run it again when the network is there: what has arrived is kept; or give a folder with the "
@@ -64,11 +65,11 @@ class Source(NamedTuple):
 
 
 _TABLES = table_beside(__file__)
-# A name that occurs twice has two uploads, or two ways in which an upload may have numbered its
-# classes; at most one of them has the right counts.
+# A name can have several rows: several uploads, or several possible codings of the classes. At most
+# one has the right counts.
 SOURCES = tuple(Source(**row) for row in _TABLES["sources"])
 NOT_THERE: dict[str, str] = _TABLES["not_there"]
-# Columns that give the label away or that the donors ask to leave out (manifest notes).
+# Columns that reveal the label, or that the donors advise against (notes in the manifest).
 LEAKING: dict[str, list[str]] = _TABLES["leaking"]
 
 
@@ -142,14 +143,14 @@ def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
 
 
 def _fetch(source: Source) -> pd.DataFrame:
-    """Return attributes and ``class``; raise ValueError if that is not the set."""
+    """Return attributes and ``class`` of a set; raise ValueError if the table is not the set."""
     limit = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SECONDS)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "A network error occurred")  # it tries again
             target = source.label or "default-target"
-            # The pandas parser stops at classes that pandas 3 takes for numbers or booleans.
+            # The pandas parser fails where pandas 3 reads classes as numbers or booleans.
             data_set = fetch_openml(
                 data_id=source.data_id, target_column=target, as_frame=True, parser="liac-arff"
             )
@@ -157,7 +158,7 @@ def _fetch(source: Source) -> pd.DataFrame:
         raise ValueError(str(error)) from error
     except (OSError, HTTPException) as error:
         raise CadError(f"OpenML {source.data_id} was not reached: {error}", hint=WAY_OUT) from error
-    except Exception as error:  # the library's readers have exceptions of their own
+    except Exception as error:  # the library's parsers raise their own kinds of exceptions
         raise ValueError(f"{type(error).__name__}: {error}") from error
     finally:
         socket.setdefaulttimeout(limit)
@@ -179,7 +180,7 @@ def _fetch(source: Source) -> pd.DataFrame:
 
 
 def _write(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, object]:
-    """Write the table; return its row of the manifest."""
+    """Write a table, and return its row of the manifest."""
     file = re.sub(r"\W", "_", source.name.lower()) + ".csv"
     write_atomic(folder / file, table.to_csv(index=False).encode())
     return {
@@ -248,7 +249,7 @@ def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataS
 
 
 def _wanted(names: tuple[str, ...], offered: list[str]) -> list[str]:
-    """Return the offered names that were asked for without regard to case; all without any."""
+    """Return the offered names that are wanted, without regard to case; all if no name is given."""
     asked = {name.lower() for name in names or offered}
     if unknown := asked - {name.lower() for name in offered}:
         raise CadError(
@@ -277,7 +278,8 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
         return data
     rng = np.random.default_rng(seed)
     rows = rng.choice(n, MAX_ROWS, replace=False)
-    while min(data.y[rows].sum(), (1 - data.y[rows]).sum()) < 4:  # each half fold needs both
+    # both classes are needed in each half of a fold
+    while min(data.y[rows].sum(), (1 - data.y[rows]).sum()) < 4:
         rows = rng.choice(n, MAX_ROWS, replace=False)
     return DataSet(data.name, data.X.iloc[rows].reset_index(drop=True), data.y[rows])
 

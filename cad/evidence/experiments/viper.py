@@ -1,7 +1,7 @@
-"""Two modalities read by twenty readers each: the reader studies of VIPER, beside their paper.
+"""Compare the reader studies of VIPER with their paper: twenty readers each, in two modalities.
 
-Gallas et al., J. Med. Imaging 6 (2019) 015501, Table 3. Readers are split-plot: each read one or
-two of four groups of cases.
+The paper is Gallas et al., J. Med. Imaging 6 (2019) 015501, Table 3. The design is split-plot: each
+reader read one or two of four groups of cases.
 """
 
 import numpy as np

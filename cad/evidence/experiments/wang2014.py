@@ -1,6 +1,8 @@
-"""[W14] Tables 2 to 4 and Fig. 1 on 34 sets: eight rankers, 5 x 2-fold, with and without flaws.
+"""Reproduce [W14] Tables 2 to 4 and Fig. 1 on 34 sets, and Figs 3 and 4 on a cohort's regions.
 
-Figs 3 and 4 on a cohort's regions, transductive per batch of patients.
+Eight rankers are tested by two-fold cross-validation, repeated five times, with and without the
+flaws of the paper (:data:`MODES`). On the cohort, each batch of patients is given to the
+semi-supervised rankers without its labels.
 """
 
 from __future__ import annotations
@@ -51,14 +53,14 @@ from cad.run.pipeline import aggregate_cohort
 ByProtocol = dict[str, dict[str, dict[str, Any]]]
 
 _TABLES = table_beside(__file__)
-# [W14] Table 2, mean AUC per set, in the order of METHODS.
+# Mean AUC of each set in [W14] Table 2, in the order of METHODS.
 PUBLISHED: dict[str, list[float]] = _TABLES["published"]
 PUBLISHED_MEAN: list[float] = _TABLES["published_mean"]
 NOTABLE = 0.02
-_TIE = 0.0005  # the paper prints three digits
+_TIE = 0.0005  # half of the last digit that the paper prints
 
 
-# Reasons why the numbers of some sets differ, each checked by hand.
+# Reasons why the numbers of some sets differ from the paper, each checked by hand.
 REASONS: dict[str, str] = _TABLES["reasons"]
 
 
@@ -149,7 +151,7 @@ def _wins(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _wilcoxon(table: pd.DataFrame) -> pd.DataFrame:
-    """Return p-values of all pairs; a star where Hochberg's procedure rejects at .05."""
+    """Return the p-values of all pairs, with a star where Hochberg's procedure rejects at .05."""
     names = list(table)
     pairs = list(combinations(names, 2))
     p = [_signed_rank(table[a] - table[b]) for a, b in pairs]
@@ -171,7 +173,9 @@ def _signed_rank(gap: pd.Series) -> float:
 def _differences(
     ours: pd.DataFrame, published: pd.DataFrame, spread: dict[str, list[float]]
 ) -> pd.DataFrame:
-    """Return the largest difference set by set, and what the draw of rows does to the SVM."""
+    """Return the largest difference from the paper by set, and the spread of the SVM over draws of
+    rows.
+    """
     rows = []
     for name, gap in (ours - published).iterrows():
         if gap.abs().max() <= NOTABLE:
@@ -201,7 +205,7 @@ def _differences(
 
 
 def _maps(grids: dict[str, list[float]], height: float) -> Figure:
-    """Draw maps by title, two in a row."""
+    """Draw the given maps, two in a row, each with its title."""
     figure = Figure(figsize=(7, height))
     panels = figure.subplots(len(grids) // 2, 2, squeeze=False).ravel()
     for axes, (title, values) in zip(panels, grids.items(), strict=True):
@@ -293,7 +297,10 @@ Point = dict[str, float]
 
 
 Scores = Callable[[Split, list[Point]], Rows]
-"""From a split and points of a grid to scores, shape (len(points), n_test); NaN where refused."""
+"""Function that takes a split and grid points, and returns scores, shape (points, n_test).
+
+Scores are NaN where a fit was refused.
+"""
 
 
 C_SVM = tuple(10.0**k for k in range(-4, 3))
@@ -335,7 +342,7 @@ def _sslroc(norm: int) -> Scores:
         factor = kernel_factor(split.kernel(X, X))
         rows = []
         for point in points:
-            # A pair costs C / 2 in [W14] (3).
+            # In [W14] (3) a pair costs C / 2.
             problem = _pairs(split, factor, point["C"] / 2.0, point["M"], norm)
             rows.append(solve_pairwise(problem).f[len(split.X) :])
         return np.array(rows)
@@ -344,7 +351,9 @@ def _sslroc(norm: int) -> Scores:
 
 
 def _pairs(split: Split, factor: Rows, cost: float, margin: float, norm: int) -> PairwiseProblem:
-    """Return the pairs of a split whose kernel is factored, positives first, test rows last."""
+    """Return the pairwise problem of a split with a factored kernel: positives, negatives, test
+    rows.
+    """
     positive = int(split.y.sum())
     negative = len(split.y) - positive
     unit = np.ones(len(factor))
@@ -353,13 +362,13 @@ def _pairs(split: Split, factor: Rows, cost: float, margin: float, norm: int) ->
 
 def _rankboost(split: Split, points: list[Point]) -> Rows:
     model = RankBoost(n_rounds=max(ROUNDS), platt_folds=0).fit(split.X, split.y)
-    # One fit of the most rounds holds the scores after every smaller number of them.
+    # One fit with the most rounds also gives the scores after every smaller number of rounds.
     stages = list(model.staged_decision_function(split.X_test))
     return np.array([stages[int(point["rounds"]) - 1] for point in points])
 
 
 def _opauc(split: Split, points: list[Point]) -> Rows:
-    # Some tables are sorted by class; one pass over them has to be in random order.
+    # Some tables are sorted by class, but a single pass over the rows needs random order.
     order = np.random.default_rng(0).permutation(len(split.y))
     X = split.X[order]
     sign = np.where(split.y == 1, 1.0, -1.0)[order]
@@ -391,7 +400,7 @@ def _ssrankboost(split: Split, points: list[Point]) -> Rows:
     for point in points:
         discount = point["discount"]
         k = int(point["K"])
-        # Fits are equal where the same rows got the same ranks, or no weight.
+        # Two fits are equal if the same unlabelled rows have the same ranks, or none has weight.
         ranks = b""
         if discount > 0:
             ranks = neighbour_ranks(X, sign, k).tobytes()
@@ -404,7 +413,7 @@ def _ssrankboost(split: Split, points: list[Point]) -> Rows:
 
 
 def _grid(**axes: tuple[float, ...]) -> list[Point]:
-    """Return every combination of the axes' values, the last axis varying fastest."""
+    """Return all combinations of the values; those of the last axis vary fastest."""
     return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())]
 
 
@@ -467,8 +476,8 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
             if not path.is_file():
                 task = delayed(_one_set)(tables, name, flawed, seeds, options.shuffled, path)
                 work.append(task)
-    # What the draw of rows does is a matter of the published result: a control needs no more than
-    # one, which the assembled tables want.
+    # The spread over draws of rows is shown for the published result only. A control needs one
+    # draw, because the tables expect a value.
     n_draws = DRAWS
     if options.shuffled or options.first_seed > 0:
         n_draws = 1
@@ -488,7 +497,9 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
 
 
 def _record(folder: Path, name: str, mode: str, options: Options) -> Path:
-    """Return the file of a finished set, named by all that its numbers depend on."""
+    """Return the path of the results of one set, with all that its numbers depend on in its
+    name.
+    """
     seeds = options.seeds(REPEATS)
     stem = f"{name}-{mode}-{len(seeds)}".replace(" ", "_")
     if seeds[0] > 0:
@@ -499,7 +510,7 @@ def _record(folder: Path, name: str, mode: str, options: Options) -> Path:
 
 
 def _draws(folder: Path, name: str, repeats: int, n_draws: int, path: Path) -> None:
-    """Return the SVM's mean AUC, with flawed, for other draws of rows: the set's own noise."""
+    """Write the SVM's mean AUC, with the paper's flaws, for other draws of rows, to ``path``."""
     data = read_sets(folder, (name,), leaking=True)[0]
     values = []
     for draw in range(n_draws):
@@ -516,7 +527,8 @@ def _one_set(
         data = data._replace(y=np.random.default_rng(seeds[0]).permutation(data.y))
     start = time.process_time()
     with warnings.catch_warnings(), config_context(assume_finite=True):
-        warnings.simplefilter("ignore")  # tiny folds: convergence notes by the thousand
+        # folds are tiny, so that thousands of convergence warnings would appear
+        warnings.simplefilter("ignore")
         result = measure(data, flawed, len(seeds), first_seed=seeds[0])
     record = {"seconds": time.process_time() - start, "methods": result}
     write_atomic(path, json.dumps(record).encode())
@@ -577,11 +589,13 @@ def _best_on_test(data: DataSet, folds: list[Fold], methods: tuple[str, ...]) ->
 
 
 def _best_inside(data: DataSet, folds: list[Fold], methods: tuple[str, ...]) -> Measured:
-    """Let inner folds of the training rows choose the grid point that is tested."""
+    """Choose the grid point by inner folds of the training rows, and return its AUC on the test
+    rows.
+    """
     result: Measured = {method: {"auc": [], "chosen": []} for method in methods}
     for train, test in folds:
         y = data.y[train]
-        # Every inner fold needs a row of each class to have an AUC.
+        # Each inner fold needs a row of each class, or it has no AUC.
         rarer_class = int(min(y.sum(), (1 - y).sum()))
         n_splits = max(2, min(INNER_FOLDS, rarer_class))
         inner_folds = StratifiedKFold(n_splits, shuffle=True, random_state=0)
@@ -606,10 +620,10 @@ def _grid_aucs(
     methods: tuple[str, ...],
     only: dict[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return the test AUC of every grid point of every method, or of one chosen point each."""
+    """Return the test AUC of all grid points of every method, or of one chosen point each."""
     train, test = fold
     rows = np.concatenate([train, test])
-    # Scaling that has seen the test rows is one of the flaws.
+    # Scaling that uses the test rows is one of the flaws.
     fitted_on = rows if flawed else train
     X = encode(data.X, fitted_on)
     width = max(np.percentile(pdist(X[fitted_on]), WIDTH_PERCENTILE), 1e-12)
@@ -623,7 +637,7 @@ def _grid_aucs(
             points = [grid[only[name]]]
         values = aucs(data.y[test], scores(split, points))
         if flawed:
-            # As the authors' code does: a ranker that ranks backwards is given the better number.
+            # As in the authors' code: an AUC below .5 is replaced by 1 - AUC.
             values = np.maximum(values, 1.0 - values)
         by_method[name] = values
     return by_method
@@ -659,14 +673,14 @@ def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     ranks = rankdata(steps, axis=1)
     positive = y.sum()
     negative = len(y) - positive
-    # Mann and Whitney: the positives' ranks, less their sum if every positive came lowest, count
-    # the pairs in the right order.
+    # Mann and Whitney: the number of pairs in the right order is the sum of the positives' ranks,
+    # minus that sum if all positives came last.
     right = ranks[:, y == 1].sum(axis=1) - positive * (positive + 1) / 2
     return np.asarray(right / (positive * negative))
 
 
 BATCHES = 5
-# [W14] Fig. 3 gives these two in the text, on another organ: CT colonography.
+# AUCs that [W14] states in the text to Fig. 3, for another organ (CT colonography).
 COLONOGRAPHY = {"RankBoost": 0.914, "SSLROC2": 0.909}
 
 
@@ -731,10 +745,11 @@ def compare_losses(
     patients = patients[with_truth]
     batches = options.repeats or BATCHES
     batch = np.unique(patients, return_inverse=True)[1] % batches
-    # A batch of one class has no AUC.
+    # A batch with one class only has no AUC.
     usable = [b for b in range(batches) if len(np.unique(y[batch == b])) == 2]
-    # Tested on the first of a pair, learned without either: (b, b) is batch b itself, the others
-    # choose its grid point by models that saw no label of b.
+    # For each pair (a, b), models are trained without both batches and tested on a. (b, b) gives
+    # the test result of b; the other pairs with b choose the grid point, by models that saw no
+    # label of b.
     pairs = []
     work = []
     for b in usable:
@@ -786,7 +801,9 @@ def _row(
 def _one_batch(
     X: pd.DataFrame, y: np.ndarray, new: np.ndarray, left_out: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the AUC of every method and grid point on new rows, learned without ``left_out``."""
+    """Return the AUC of every method and grid point on rows ``new``, trained without
+    ``left_out``.
+    """
     train = np.flatnonzero(~left_out)
     test = np.flatnonzero(new)
     rows = encode(X, train)
@@ -794,7 +811,7 @@ def _one_batch(
     split = Split(rows[train], y[train], rows[test], float(1.0 / (2.0 * width**2)))
     by_method = {}
     with warnings.catch_warnings(), config_context(assume_finite=True):
-        warnings.simplefilter("ignore")  # grids reach where solvers complain
+        warnings.simplefilter("ignore")  # some grid points are so extreme that solvers warn
         for name, (grid, scores) in METHODS.items():
             by_method[name] = aucs(y[test], scores(split, grid))
     return by_method

@@ -1,4 +1,4 @@
-"""The simulator behind ``cad simulate`` and ``sample_data``: prostates whose truth is known."""
+"""Simulate prostates with known truth, for ``cad simulate`` and ``sample_data``."""
 
 from cad.evidence.phantom.simulator import latent_auc, simulate
 

@@ -1,4 +1,4 @@
-"""What happens between tissue and stored image: sampling of k-space, noise, motion, distortion."""
+"""Simulate the way from tissue to stored image: k-space sampling, noise, motion, distortion."""
 
 from functools import lru_cache
 
@@ -7,8 +7,9 @@ from scipy.fft import fft2, ifft2
 
 from cad.evidence.phantom.params import DRIFT_MM_MIN, JUMP_MM, JUMP_SHARE
 
-# Share of k-space that is sampled along phase (y) and readout (x), and where the filter that damps
-# ringing begins, as a share of that. Common on scanners: 75 to 80 % phase resolution, elliptical.
+# Share of k-space that is sampled along phase (y) and readout (x), and where the filter against
+# ringing begins, as a share of these. Scanners commonly use a phase resolution of 75 to 80 % and an
+# elliptical window.
 _PHASE = 0.80
 _READOUT = 1.0
 _FLAT = 0.5
@@ -48,11 +49,11 @@ def acquire(
     window = _window(shape)
     power = float(np.sqrt(np.mean(window**2)))
     noise = rng.standard_normal((2, *clean.shape), dtype=np.float32)
-    # White noise is white in k-space too: it is added there, and the same filter colours it.
+    # White noise is also white in k-space. It is added there, and the filter then correlates it.
     scale = np.float32(sd / power * np.sqrt(shape[0] * shape[1]))
     space = fft2(clean.astype(np.complex64))
     if any(moved):
-        # The phase that shifts an image along y and x.
+        # Phase factors that shift the image along y and x.
         y = np.fft.fftfreq(shape[0])[:, None] * moved[0]
         x = np.fft.fftfreq(shape[1]) * moved[1]
         space *= np.exp(-2j * np.pi * (y + x)).astype(np.complex64)

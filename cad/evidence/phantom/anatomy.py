@@ -1,4 +1,6 @@
-"""A male pelvis around one prostate: zones, nodules, organs and vessels, different in every man."""
+"""Draw a male pelvis with its prostate: zones, nodules, organs and vessels, different in each
+man.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -100,10 +102,11 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
             Shape("marrow", (side * (wide + 31), -6, 16), (14, 28, 38), power=2.4),
             Shape("cortex", (side * 17, -b - 23, -8), (15, 10, 20), angle=side * 0.5),
             Shape("marrow", (side * 17, -b - 23, -8), (13, 8, 18), angle=side * 0.5),
-            # A large gland pushes no femoral vessel out of the coarsest field of view.
+            # Limits that keep the femoral vessels inside the coarsest field of view, also with a
+            # large gland.
             Shape("vein", (side * min(wide + 4, 48), -b - 16, 0), (5.5, 5.0, 400)),
             Shape("artery", (side * min(wide + 15, 59), -b - 18, 0), (4.6, 4.6, 400)),
-            # Levator ani: a sling beside gland and rectum, thinner towards the head.
+            # Levator ani: a muscular sling beside gland and rectum, thinner towards the head.
             Shape("muscle", (side * (a + 6.5), back * 0.6, -10), (3.2, b + 10, c + 14)),
         ]
     shapes += [
@@ -138,7 +141,9 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
 def _zones(
     rng: np.random.Generator, a: float, b: float, c: float, volume: float, waves: tuple[Wave, ...]
 ) -> list[Shape]:
-    """Draw the peripheral zone in its capsule, central and transition zone, stroma."""
+    """Draw the peripheral zone with its capsule, the central and transition zones, and the
+    stroma.
+    """
     rim = 0.9
     grown = float(np.clip(1.0 - 20.0 / volume + rng.normal(0, 0.05), 0.18, 0.72)) ** (1 / 3)
     lean = 0.05 * b * (1 - grown)
@@ -201,7 +206,7 @@ def _nodules(
 def _haemorrhage(
     rng: np.random.Generator, tissues: dict[str, params.Tissue], axes: tuple[float, float, float]
 ) -> list[Shape]:
-    """Draw patches of blood in the peripheral zone, in the men who were biopsied before."""
+    """Draw patches of blood in the peripheral zone of men who had a biopsy before."""
     if rng.random() >= params.HAEMORRHAGE_SHARE:
         return []
     tissues["old blood"] = vary(

@@ -1,7 +1,7 @@
-"""A simulated study as a scanner would send it: one DICOM series per image, phase and flip angle.
+"""Write a simulated study as DICOM: one series per image, phase and flip angle.
 
-Plain MR Image Storage. UIDs are derived from the patient and the place of the image in the study,
-so that the same study always gives the same bytes.
+The objects are of the class MR Image Storage. UIDs are derived from the patient and the image's
+place in the study, so that the same study always gives the same bytes.
 """
 
 import hashlib
@@ -232,7 +232,7 @@ def _encoded(data: Dataset) -> bytes:
     meta.MediaStorageSOPClassUID = data.SOPClassUID
     meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    # The library would write its own version here, and other bytes with every release.
+    # The library would write its own version here, so that files change with each of its releases.
     meta.ImplementationClassUID = UID(_uid("cad simulate"))
     meta.ImplementationVersionName = "CAD_SIMULATE"
     stream = BytesIO()
@@ -252,5 +252,5 @@ def _clock(seconds: float) -> str:
 
 
 def _decimal(value: float) -> str:
-    """Return a decimal string of at most 16 characters."""
+    """Return a number as a DICOM decimal string, which has at most 16 characters."""
     return f"{float(value) + 0.0:.9g}"

@@ -1,7 +1,8 @@
-"""Regions of interest: how many, what they are, how malignant, where, and what they are made of.
+"""Draw the regions of interest: their number, kind, malignancy, place and tissue.
 
-Every region has a latent: the probit of its severity, the share of the way from its zone's tissue
-to cancer. The latent drives T1, T2, ADC, Ktrans, ve and vp; nothing here knows of a feature.
+Every region has a latent value, the probit of its severity. The severity is the share of the way
+from the tissue of its zone to cancer. The latent determines T1, T2, ADC, Ktrans, ve and vp;
+features are not used here.
 """
 
 from dataclasses import dataclass, replace
@@ -15,16 +16,16 @@ from cad.evidence.phantom.anatomy import Anatomy, vary
 from cad.evidence.phantom.shapes import Shape, ripples
 from cad.mri.imaging.volume import triple
 
-# 49 patients hold 350 regions, 66 of them cancer, as in the clinical study [N14] V-B.
+# As in the clinical study [N14] V-B, 49 patients have 350 regions, 66 of them cancer.
 BLOCK = 49
 REGIONS = (5, 9, 7, 8, 6, 10, 5) * 7
 CANCERS = (0,) * 7 + (1,) * 23 + (2,) * 14 + (3,) * 5
 GAP = 1.0
-"""Smallest distance between two regions, mm."""
+"""Smallest distance between two regions in mm."""
 POINTS = 1500
 CANDIDATES = 24
 CROSSED = ("PZ", "TZ", "rim TZ", "CZ", "AFS")
-"""Zones through whose borders a cancer grows."""
+"""Zones whose borders a cancer may cross."""
 _DIRECTIONS = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]], float)
 
 
@@ -177,9 +178,9 @@ def draw_regions(
     regions: list[TrueRegion] = []
     malignant = rng.permutation(np.arange(count) < cancers)
     streams = [np.random.default_rng(rng.integers(2**63)) for _ in range(count)]
-    # Cancers, which are larger, choose their room first; numbers say nothing of that.
+    # Cancers are larger, so they are placed first. The numbers of the regions do not show this.
     for number in sorted(range(count), key=lambda k: not malignant[k]):
-        for attempt in range(12):  # what finds no room is drawn smaller
+        for attempt in range(12):  # a region that does not fit is drawn smaller
             bad = bool(malignant[number])
             scale = 0.94**attempt
             region = _draw(streams[number], anatomy, cloud, number + 1, bad, scale, regions)
@@ -198,7 +199,7 @@ def _draw(
     scale: float,
     others: list[TrueRegion],
 ) -> TrueRegion | None:
-    """Draw one region, or None where no free place was found for it."""
+    """Draw one region; None if there is no free place for it."""
     if malignant:
         kind = "cancer"
         finding = params.CANCER
@@ -223,7 +224,7 @@ def _draw(
     if centre is None:
         return None
     tissue = _tissue(rng, anatomy.tissues[zone], finding, latent)
-    # A cancer grows through the borders of zones; benign findings keep to theirs.
+    # A cancer grows across the borders of zones; benign findings stay within theirs.
     within = (zone, *(z for z in CROSSED if malignant and z != zone))
     angle = float(_along(anatomy, np.array(centre))) + float(rng.uniform(-0.3, 0.3))
     waves = ripples(rng, 0.10, 2.2 * float(axes.min()))
@@ -238,7 +239,9 @@ def _draw(
 def _tissue(
     rng: np.random.Generator, native: params.Tissue, finding: params.Finding, latent: float
 ) -> params.Tissue:
-    """Mix zone and cancer by severity (geometric mean), the finding's factors and noise."""
+    """Return a region's tissue: between zone and cancer by severity, times the finding's factors,
+    plus noise.
+    """
     severity = float(norm.cdf(latent))
     cancer = params.TISSUES["cancer"]
     shift = {}
@@ -251,7 +254,9 @@ def _tissue(
 
 
 def _along(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
-    """Return the angle (radians about z) of the capsule's tangent beside points (..., 3) in mm."""
+    """Return the angle (radians about z) of the capsule's tangent near each point; mm, shape (...,
+    3).
+    """
     a, b, _ = anatomy.axes
     return np.arctan2(points[..., 0] / a**2, -points[..., 1] / b**2)
 
@@ -265,9 +270,10 @@ def _place(
     crossing: bool,
     others: list[TrueRegion],
 ) -> tuple[float, float, float] | None:
-    """Return a centre in the zone, most of the region inside it, clear of the others.
+    """Return a centre in the zone at which most of the region is inside the zone and clear of
+    others.
 
-    A region that is ``crossing`` borders of zones lies in the gland with most of it.
+    With ``crossing``, the region may cross borders of zones, and most of it must be in the gland.
     """
     points, zones = cloud
     free = zones == zone
@@ -321,7 +327,7 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     x, y, z = points.T
     zones = np.full(len(points), "", dtype="U8")
     for shape in anatomy.shapes:
-        if not shape.zone:  # what surrounds the gland is painted before it
+        if not shape.zone:  # what surrounds the gland has no zone and is skipped
             continue
         inside = shape.level(x, y, z) < 1.0
         if shape.within:

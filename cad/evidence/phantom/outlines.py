@@ -1,4 +1,6 @@
-"""Regions as readers outline them on T2: shifted, larger or smaller, some in one slice only."""
+"""Draw regions as readers outline them on T2: shifted, larger or smaller, some in one slice
+only.
+"""
 
 from dataclasses import replace
 
@@ -11,8 +13,8 @@ from cad.evidence.phantom.scene import View
 from cad.evidence.phantom.shapes import Shape, ripples
 from cad.mri.imaging.drawn import fill
 
-# An outline that an image cannot measure is drawn this much larger, as often as it needs; after so
-# many times in all of its slices.
+# An outline that is too small to be measured in an image is enlarged by _LARGER, up to _TIMES
+# times; after _TIMES_IN_ONE times it is drawn in all of its slices.
 _LARGER = 1.08
 _TIMES = 16
 _TIMES_IN_ONE = 6
@@ -45,7 +47,7 @@ def draw_outlines(
     grids = [other.volume(np.empty(other.grid.shape)) for other in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
     for label, region in enumerate(regions, start=1):
-        # A matter of the region: all readers do the same.
+        # This belongs to the region, so it is the same for all readers.
         single = rng.random() < params.ONE_SLICE_SHARE
         for reader in READERS:
             shape = _redrawn(rng, region.shapes[-1], reader.error)
@@ -88,7 +90,7 @@ def true_labels(view: View, regions: list[TrueRegion], least: float = 0.5) -> np
 
 
 def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
-    """Return the region as a reader with this error sees it."""
+    """Return the region's shape as a reader with this error draws it."""
     dx, dy = rng.normal(0, params.OUTLINE_SHIFT_MM * error, 2)
     size = float(np.exp(rng.normal(0, params.OUTLINE_SIZE_SD * error)))
     x, y, z = shape.centre
@@ -104,7 +106,9 @@ def _scaled(shape: Shape, factor: float) -> Shape:
 
 
 def _share(view: View, shape: Shape) -> tuple[tuple[slice, slice, slice], np.ndarray]:
-    """Return the part of the grid that a shape may touch, and its share of each voxel there."""
+    """Return the box of the grid that a shape may touch, and the shape's share of each voxel in
+    it.
+    """
     reach, high = shape.reach()
     windows = []
     lattice = []

@@ -1,7 +1,7 @@
-"""Tissue at 3 T, regions and outlines: what the phantom is made of, with every value's source.
+"""Define the parameters of the phantom at 3 T: tissues, regions, outlines, each with its source.
 
-Frozen before any learner saw a cohort simulated so; a value changes only when its source was
-misread or docs/phantom.md shows that real images differ.
+They were fixed before any learner was trained on a cohort simulated with them. A value changes only
+if its source was misread, or if docs/phantom.md shows that real images differ.
 
 Sources
 -------
@@ -124,65 +124,69 @@ BENIGN = {
     for name, row in _TABLES["benign"].items()
 }
 CANCER = Finding(("PZ", "TZ"), 0.0)
-# Size is signal, as in men: equivalent radius in mm, median and logarithmic spread, of benign
-# regions (F20, larger by what outlines of small regions lose) and of cancers (P22); limits of what
-# is drawn at all; proportions of the semi-axes along the capsule, across it and along z (P22).
+# Size differs with malignancy, as in real men. Equivalent radius in mm: median and logarithmic
+# spread, for benign regions (F20, enlarged because outlines of small regions lose some) and for
+# cancers (P22). Then the limits of the radius, and the proportions of the semi-axes along the
+# capsule, across it and along z (P22).
 RADIUS_MM = {"benign": (3.8, 0.20), "cancer": (6.8, 0.52)}
 RADIUS_LIMITS_MM = (2.8, 20.0)
 PROPORTIONS = {"benign": (1.10, 0.95, 1.00), "cancer": (1.28, 0.76, 1.03)}
-# Gland in mL: median, logarithmic spread, limits (P22).
+# Volume of the gland in mL: median, logarithmic spread and limits (P22).
 GLAND_ML = 42.0
 GLAND_SD = 0.45
 GLAND_LIMITS_ML = (18.0, 110.0)
-# H11 in a PZ of 1680: 1300 -> .38, 1070 -> .66, 940 -> .85; ISUP 1 .. 5 placed on that line.
+# H11 in a PZ with ADC 1680: 1300 -> .38, 1070 -> .66, 940 -> .85. ISUP 1 to 5 lie on this line.
 CANCER_SEVERITY = {1: 0.40, 2: 0.60, 3: 0.70, 4: 0.80, 5: 0.86}
-# Shares of ISUP 1 .. 5 at prostatectomy, and of cancers in the PZ (about 70 % by McNeal).
+# Shares of ISUP 1 to 5 at prostatectomy, and share of cancers in the PZ (about 70 % by McNeal).
 ISUP_SHARES = (0.22, 0.38, 0.20, 0.10, 0.10)
 CANCER_IN_PZ = 0.72
-# Spread of the latent (probit of severity) about its mean, and of what it does not explain.
+# Spread of the latent (probit of severity) about its mean, and spread of each parameter that the
+# latent does not explain.
 LATENT_SD = 0.50
 UNEXPLAINED = {"t1": 0.06, "t2": 0.12, "adc": 0.09, "ktrans": 0.30, "ve": 0.18, "vp": 0.25}
-# From patient to patient, logarithm: all of the gland's T2, ADC and Ktrans move together.
+# Logarithmic spread between patients: T2, ADC and Ktrans of the whole gland vary by a common factor
+# each.
 PATIENT_SD = {"t1": 0.05, "t2": 0.12, "adc": 0.06, "ktrans": 0.25, "ve": 0.10, "vp": 0.15}
 
-# Unevenness: lengths (mm) over which tissue is alike, and the share of the variance of the longer
-# one; part of it is common to T2, ADC and Ktrans; ADC and Ktrans vary by this much of T2's (PX).
+# Texture: two lengths (mm) within which tissue is similar, and the longer one's share of the
+# variance. Part of the texture is common to T2, ADC and Ktrans; ADC and Ktrans vary by these
+# factors of T2's variation (PX).
 TEXTURE_MM = (1.3, 6.0)
 TEXTURE_LONG = 0.80
 TEXTURE_COMMON = 0.5
 TEXTURE_ADC = 0.35
 TEXTURE_KTRANS = 0.35
-# Septa are sheets where a random field of this length (mm) changes sign; half-thickness in mm, and
-# what they are made of: T2 (s), ADC (1e-6 mm2/s). [--]
+# Septa are sheets where a random field of this length (mm) changes sign. Half-thickness in mm, T2
+# (s) and ADC (1e-6 mm2/s) of the septa. [--]
 SEPTA_MM = 1.6
 SEPTUM_HALF_MM = 0.4
 SEPTUM_T2 = 0.055
 SEPTUM_ADC = 1000.0
 
-# Blood that a biopsy left in the PZ outside of any region: share of men, patches, radius (mm) [--];
-# factors on T1, T2 and ADC (R10).
+# Blood from a biopsy in the PZ, outside all regions: share of men, number of patches, radius (mm)
+# [--]; factors on T1, T2 and ADC (R10).
 HAEMORRHAGE_SHARE = 0.3
 HAEMORRHAGE_PATCHES = (1, 4)
 HAEMORRHAGE_RADIUS_MM = (2.0, 6.0)
 HAEMORRHAGE = {"t1": 0.60, "t2": 0.80, "adc": 0.85}
 
-# Gas in the rectum shifts diffusion images along y: mean (mm) over the gland, beyond what outlining
-# leaves (G17); it fades over this depth (mm) from the rectal wall. [--]
+# Gas in the rectum shifts diffusion images along y: mean (mm) over the gland, in addition to what
+# outlining leaves (G17), and the depth (mm) from the rectal wall over which it fades. [--]
 DISTORTION_MM = (2.5, 1.1)
 DISTORTION_DEPTH_MM = 25.0
 DISTORTION_MEAN = 0.5
 
-# Motion in the dynamic series: drift (mm a minute, x and y; PX moves .02 and .13), and in some men
-# one jump (mm). [--]
+# Motion during the dynamic series: drift (mm per minute, along x and y; PX moves by .02 and .13),
+# and one jump (mm) in some men. [--]
 DRIFT_MM_MIN = (0.08, 0.15)
 JUMP_SHARE = 0.25
 JUMP_MM = 1.0
-# All of a dynamic frame wavers by this share of its signal (PX).
+# The signal of a whole dynamic frame varies by this share (PX).
 FRAME_SD = 0.010
 
-# How a reader's outline differs from the region: shift (mm along x and y), logarithm of its size,
-# both for a reader with error 1 (readers.py); two readers then agree with a Dice of .55 to .6 (J23,
-# R13). Share of regions outlined in their largest slice only. [--]
+# Difference between a reader's outline and the region: shift (mm along x and y) and logarithm of
+# the size factor, for a reader with error 1 (readers.py). Two readers then agree with a Dice of .55
+# to .6 (J23, R13). Then the share of regions that are outlined in their largest slice only. [--]
 OUTLINE_SHIFT_MM = 3.0
 OUTLINE_SIZE_SD = 0.35
 OUTLINE_WAVES = 0.12
@@ -190,5 +194,5 @@ ONE_SLICE_SHARE = 0.06  # P22
 
 RELAXIVITY = 4.5  # 1/(s mM), gadolinium chelate at 3 T
 HAEMATOCRIT = 0.42
-# Whole-blood concentration at dose: scale of P06 and its spread over patients (logarithm).
+# Spread between patients (logarithm) of the whole-blood concentration, whose mean is that of P06.
 INPUT_SCALE_SD = 0.12

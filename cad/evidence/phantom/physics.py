@@ -1,7 +1,7 @@
-"""The phantom's own forward model: kinetics and magnetisation.
+"""Compute signals of tissue by a forward model of its own: kinetics and magnetisation.
 
-Written apart from :mod:`cad.mri.features.perfusion` on purpose, so that simulated curves are a test
-of the fits and not of one shared mistake.
+It shares no code with :mod:`cad.mri.features.perfusion`, so that simulated curves test the fits,
+and an error in one of them is not repeated in the other.
 """
 
 import numpy as np
@@ -100,7 +100,7 @@ def extended_tofts(
     kep = np.maximum(np.asarray(ktrans, float) / ve, 1e-6)
     x = kep * step
     decay = np.exp(-x)
-    # Weights of the old and the new sample in the integral over one step of a linear input.
+    # Weights of the two samples in the integral over one step, between which the input is linear.
     new = (x - 1.0 + decay) / (kep * x)
     old = (1.0 - decay) / kep - new
     small = x < 1e-4

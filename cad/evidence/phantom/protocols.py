@@ -1,4 +1,4 @@
-"""What the two sites' scanners do: grids, timing, angles and noise."""
+"""Define the protocols of the two sites' scanners: grids, timing, angles and noise."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -76,4 +76,5 @@ def _protocol(words: dict[str, Any]) -> Protocol:
 
 _TABLES = table_beside(__file__)
 FULL, SAMPLE, LIGHT = (tuple(map(_protocol, _TABLES[name])) for name in ("full", "sample", "light"))
-"""As clinics have them; small enough to travel with the project; too coarse to be looked at."""
+"""Protocols of both sites: as in clinics; small, for the sample data; very coarse, for benchmarks.
+"""

@@ -1,8 +1,9 @@
-"""Simulated readers: what they see of the latent, and the score they give.
+"""Simulate readers: what they perceive of the latent, and the score that they give.
 
-A reader sees the region's conspicuous severity, errs together with the others (the image shows all
-of them the same misleading detail) and on his own, leans to one side, and cuts the result into the
-five-point Likert scale. Nobody looks at a feature.
+A reader perceives the latent of a region with two errors. One is common to all readers, because the
+image shows all of them the same misleading detail; the other is the reader's own. He may tend to
+call more or fewer regions malignant. The result is divided into the five-point Likert scale.
+Features of images are not used.
 """
 
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from cad.evidence.phantom.findings import TrueRegion
 
 SCALE = "likert5"
 NORMAL_LATENT = -1.65
-"""Latent of inconspicuous tissue: what a region fades into when it is hard to see."""
+"""Latent of normal tissue, towards which the perceived latent of an inconspicuous region moves."""
 
 
 class Reader(NamedTuple):
@@ -53,9 +54,10 @@ class Reader(NamedTuple):
 
 READERS = tuple(Reader(**row) for row in table_beside(__file__))
 COMMON_ERROR = 0.30
-"""Standard deviation of the common error for a conspicuous region; twice that for a faint one."""
+"""Standard deviation of the common error for a conspicuous region; a faint one has twice as much.
+"""
 CUTS = (-1.10, -0.45, 0.05, 0.55)
-"""Boundaries of the scores 1 to 5 on the perceived latent."""
+"""Limits between the scores 1 to 5 on the scale of the perceived latent."""
 
 
 def conspicuity(region: TrueRegion) -> float:

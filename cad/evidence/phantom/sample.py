@@ -1,7 +1,7 @@
-"""``python -m cad.evidence.phantom.sample [FOLDER]`` writes ``sample_data`` again.
+"""Write ``sample_data`` again, by ``python -m cad.evidence.phantom.sample [FOLDER]``.
 
-The bytes are equal where zlib and the processor's instruction set are; elsewhere a voxel in a
-million may differ by one grey level, and compressed files by their packing.
+The bytes are the same where zlib and the processor's instruction set are. Elsewhere one voxel in a
+million may differ by a grey level, and compressed files by their packing.
 """
 
 import sys
@@ -16,11 +16,11 @@ from cad.evidence.phantom.simulator import latent_auc, make_patient, present, wr
 from cad.folders.cohort import COHORT
 from cad.mri.imaging.nifti import write_volume
 
-# The first seed from 10 on: nothing was chosen.
+# The first seed from 10 on, so that no seed was selected by its result.
 PATIENTS = 12
 SEED = 10
 DICOM_INDEX = 0
-"""Which patient (from 0) is also there as DICOM."""
+"""Number (from 0) of the patient who is also written as DICOM."""
 DICOM_ID = "Sample0001"
 
 
@@ -42,7 +42,7 @@ def write_sample(out: Path) -> None:
 
 
 def _write_study(folder: Path) -> None:
-    """Write DICOM series, and beside them the masks and scores that import rules pick up."""
+    """Write the DICOM series, and the masks and scores that import rules find beside them."""
     patient = make_patient(SEED, DICOM_INDEX, SAMPLE)
     study = patient.study
     write_dicom(folder, patient, next(p for p in SAMPLE if p.site == patient.site), DICOM_ID)

@@ -1,7 +1,8 @@
-"""From anatomy to images: every modality on its own grid, as its scanner would have made it.
+"""Make images from anatomy: every modality on its own grid, as its scanner would make it.
 
-Each voxel is averaged over a lattice of points (partial volume), modulated by the tissue's texture,
-its septa and the coil's sensitivity, and is read out (:mod:`cad.evidence.phantom.acquisition`).
+Each voxel is an average over a lattice of points (partial volume). It is changed by the tissue's
+texture, its septa and the sensitivity of the coil, and then sampled as by a scanner
+(:mod:`cad.evidence.phantom.acquisition`).
 """
 
 from typing import NamedTuple
@@ -17,9 +18,10 @@ from cad.mri.imaging.volume import Dynamic, Volume
 _T2_LEVEL = 220.0
 _DIFFUSION_LEVEL = 300.0
 _DCE_LEVEL = 100.0
-"""Stored signal of normal PZ without bias: noise is a few grey levels, as scanners store it."""
+"""Stored signal of normal PZ without bias; noise is then a few grey levels, as with real scanners.
+"""
 VENOUS_SPREAD = 6.0
-"""Seconds by which the venous curve lags and is smoothed."""
+"""Seconds by which the venous curve is later and smoother than the arterial one."""
 
 
 class Injection(NamedTuple):
@@ -74,8 +76,8 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     repetition, echo = protocol.t2_times
     t1, t2, density = _columns(table, "t1", "t2", "density")
     signal = physics.spin_echo(t1, t2, density, repetition, echo)
-    # T2 exp(a g) changes the signal by exp(-TE/T2 (exp(-a g) - 1)); what decays within a fraction
-    # of the echo time has no texture to be seen.
+    # T2 exp(a g) changes the signal by exp(-TE/T2 (exp(-a g) - 1)). Tissue whose signal decays
+    # within a fraction of the echo time shows no texture.
     decay = view.average(np.array([min(echo / t.t2, 2.5) for t in table]))
     uneven = view.average(_columns(table, "texture")[0]) * view.field(0)
     fibrous = view.average(
@@ -113,7 +115,7 @@ def diffusion_images(
     adc = np.array([t.adc for t in table]) * 1e-6
     echo = 0.07
     density = np.array([t.density * np.exp(-echo / t.t2) for t in table])
-    # Fat is suppressed in echo-planar imaging.
+    # Fat is suppressed, as usual in echo-planar imaging.
     density[[t is view.scene.tissues[BACKGROUND] or t.t1 < 0.6 for t in table]] *= 0.08
     mean_adc = view.average(adc * density) / np.maximum(view.average(density), 1e-6)
     uneven = params.TEXTURE_ADC * view.average(_columns(table, "texture")[0]) * view.field(1)
@@ -130,11 +132,11 @@ def diffusion_images(
         clean = level * view.average(density * np.exp(-b * adc))
         clean = distort(clean * np.exp(-b * change), shift, view.grid.spacing[1])
         clean *= view.sensitivity()
-        # High b-values are averaged more often.
+        # Scanners average images at high b-values more often.
         images.append(acquire(clean, sd / (1.0 if b < 400 else 2.0), rng))
     low, high = protocol.b_values
     value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
-    apparent = np.clip(value, 0, 4000)  # where nothing gives signal: of noise, as scanners store it
+    apparent = np.clip(value, 0, 4000)  # without signal, the ADC of noise, as scanners store it
     stored = [
         (float(b), view.volume(_stored(image)))
         for b, image in zip(protocol.b_values, images, strict=True)
@@ -208,14 +210,16 @@ def dynamic_images(
 def _kinetics(
     view: View, times: np.ndarray, injection: Injection
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """List parts of voxels: flat voxel index, share, T1 (s), density, concentration (mM).
+    """Return a list of parts of voxels as arrays: voxel index, share, T1 (s), density,
+    concentration.
 
-    Concentration has shape (n_parts, n_times). Even tissues (without texture) share one curve.
+    A part is the share of a voxel that one tissue fills. Concentration (mM) has shape (n_parts,
+    n_times). Tissues without texture share one curve.
     """
     table = view.scene.table()
     fine = physics.fine_grid(times)
     blood = injection.scale * physics.parker(fine, injection.arrival)
-    # The arterial curve, later and smoothed.
+    # The venous curve is the arterial one, later and smoother.
     lag = np.arange(0, 6 * VENOUS_SPREAD, fine[1] - fine[0])
     kernel = lag * np.exp(-lag / VENOUS_SPREAD)
     venous = np.convolve(blood, kernel / kernel.sum())[: len(fine)]
@@ -242,7 +246,7 @@ def _kinetics(
         column["ve"][gland],
         column["vp"][gland],
     )
-    # Around the gland one curve a tissue is enough.
+    # Outside the gland one curve for each tissue is enough.
     for name in np.unique(names[~gland]):
         of_tissue = (names == name) & ~gland
         tissue = view.scene.tissues[str(name)]

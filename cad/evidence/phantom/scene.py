@@ -1,7 +1,7 @@
-"""What the scanners look at: shapes, tissue texture, coil; and a grid that looks at them.
+"""Define the scene that scanners image (shapes, texture, coil), and a grid's view of it.
 
-The gland's frame (x left, y back, z head, mm) is the image's own; ``Placement`` carries it into the
-patient. Arrays are (z, y, x).
+The gland's frame (x to the left, y to the back, z to the head, mm) is that of the images;
+``Placement`` moves it into the patient. Arrays are in the order (z, y, x).
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from cad.evidence.phantom.shapes import Shape, paint
 from cad.mri.imaging.volume import Volume, triple
 
 TEXTURE_STEP = 2.0
-"""Spacing (mm) of the random fields that make tissue uneven."""
+"""Spacing (mm) of the lattice on which the random fields of texture are drawn."""
 BACKGROUND = "fat"
 
 
@@ -121,14 +121,15 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     k2 = squares[0][:, None, None] + squares[1][:, None] + squares[2]
 
     def kernel(length: float) -> np.ndarray:
-        """Return the filter of a field of this length that keeps white noise's variance."""
+        """Return a filter for a field with this length; white noise keeps its variance."""
         shape = np.exp(-0.5 * k2 * length**2)
-        full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()  # the half that rfftn leaves out
+        # adds the half of the spectrum that rfftn leaves out
+        full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()
         return np.asarray((shape * np.sqrt(np.prod(size) / full)).astype(np.float32))
 
     short, long = (kernel(length) for length in params.TEXTURE_MM)
     uneven = np.sqrt(1 - params.TEXTURE_LONG) * short + np.sqrt(params.TEXTURE_LONG) * long
-    # Both are filters of the same white noise: their correlation adds to the variance.
+    # Both are filters of the same white noise, so their correlation adds to the variance.
     correlation = float((short * long).sum() / np.sqrt((short**2).sum() * (long**2).sum()))
     uneven /= np.sqrt(
         1 + 2 * np.sqrt(params.TEXTURE_LONG * (1 - params.TEXTURE_LONG)) * correlation
@@ -314,7 +315,7 @@ class View:
 
 
 def _linear_weights(axis: np.ndarray, origin: float, size: int) -> np.ndarray:
-    """Return weights (n_axis, size) of linear interpolation on a lattice that repeats."""
+    """Return weights, shape (n_axis, size), for linear interpolation on a lattice that repeats."""
     position = (axis - origin) / TEXTURE_STEP
     lower = np.floor(position).astype(int)
     fraction = (position - lower).astype(np.float32)

@@ -1,10 +1,12 @@
-"""Soft-edged solids in the gland's own frame: x to the left, y to the back, z to the head, mm."""
+"""Define solids with soft edges in the gland's frame: x to the left, y to the back, z to the head,
+mm.
+"""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-# Amplitude, wave vector, phase.
+# Amplitude, wave vector and phase.
 Wave = tuple[float, tuple[float, float, float], float]
 
 
@@ -66,7 +68,7 @@ class Shape:
         else:
             plane = np.abs(u) ** self.power + np.abs(v) ** self.power
         if self.taper:
-            # Full width at the middle and above, narrower below it.
+            # The full width in the middle and above it; narrower below.
             plane = plane / (1.0 + self.taper * np.minimum(w, 0.0)) ** self.power
         total = plane + np.abs(w) ** self.power
         for amplitude, (kx, ky, kz), phase in self.waves:

@@ -1,4 +1,4 @@
-"""Simulated cohorts: one patient at a time, each from the seed and his number alone."""
+"""Simulate cohorts, one patient at a time, each from the seed and his number alone."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.study_files import reader_outline_path, write_study
 from cad.mri.imaging.volume import Volume
 
-# A voxel with at least this share of a region counts as nothing but the region.
+# A voxel with at least this share of a region counts as only this region.
 PURE = 0.95
 LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
 

@@ -1,1 +1,1 @@
-"""How a job is run: processes, limits, resuming, locks, progress; nothing here changes a result."""
+"""Run jobs: processes, limits, resuming, progress; nothing here changes a result."""

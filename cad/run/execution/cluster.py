@@ -60,12 +60,15 @@ _warm = threading.local()
 def _on_dask_worker(
     function: Callable[[Any], Any], task: Any, options: ExecutionOptions, version: str
 ) -> Done[Any, Any]:
-    """Do one task in this Dask thread's own process, which stays warm for the next."""
+    """Do one task in the worker process that belongs to this Dask thread, which stays for the next
+    task.
+    """
     if version != __version__:
         fault = Fault(
             f"a cluster worker has cad {__version__}, this run has {version}",
             "install the same version on every node",
-            # Not the study's fault: it is tried again when the nodes agree.
+            # The error is not the study's, so it is tried again once all nodes have the same
+            # version.
             lasting=False,
         )
         return Done(None, None, fault, 0.0)
@@ -106,7 +109,8 @@ def on_cluster(
         from distributed import KilledWorker, as_completed
 
         def start(task: Any, alone: bool = False) -> Any:
-            # Not pure: Dask would answer an equal task from its memory and skip the limits.
+            # Not pure: for an equal task, Dask would otherwise return a stored result and ignore
+            # the limits.
             future = client.submit(
                 _on_dask_worker, function, task, options, __version__, pure=False
             )
@@ -115,35 +119,36 @@ def on_cluster(
 
         task_of: dict[str, tuple[Any, bool]] = {}
         waiting = iter(tasks)
-        window = max(64, 4 * sum(client.nthreads().values()))  # bounds the driver's memory
+        window = max(64, 4 * sum(client.nthreads().values()))  # limits the memory of this process
         running = as_completed([start(task) for task in islice(waiting, window)])
         suspects: list[Any] = []
         for batch in running.batches():
             for future, result in zip(batch, _fetch(client, batch), strict=True):
                 task, alone = task_of.pop(future.key)
                 if isinstance(result, KilledWorker) and not alone:
-                    suspects.append(task)  # several workers died under it, or its neighbour
+                    # several workers died while they did it, or a task beside it
+                    suspects.append(task)
                 elif isinstance(result, Exception):
                     lasting = isinstance(result, KilledWorker)
                     fault = Fault(f"{type(result).__name__}: {result}", _LOOK, lasting)
                     yield Done(task, None, fault, 0.0)
                 else:
                     yield replace(result, task=task)
-                # A result stays in its worker's memory until it is released.
+                # A result uses the memory of its worker until it is released.
                 future.release()
                 following = next(waiting, NO_MORE)
                 if following is not NO_MORE:
                     running.add(start(following))
-                # Alone on the cluster, so that a worker that dies again died of this task.
+                # It runs alone on the cluster: if a worker dies again, this task is the cause.
                 elif not task_of and suspects:
                     running.add(start(suspects.pop(), alone=True))
 
 
 def _fetch(client: Any, futures: list[Any]) -> list[Any]:
-    """Return results of tasks that are done, an exception in place of each that is lost."""
+    """Return the results of finished tasks, with an exception in place of each lost result."""
     try:
         return list(client.gather(futures))
-    except Exception:  # one round trip each, to know whose it is
+    except Exception:  # fetched one by one, to know which one failed
         return [_result(future) for future in futures]
 
 

@@ -45,7 +45,7 @@ def each(
         When no worker can be started, or no scheduler answers.
     """
     if options.jobs == 0:
-        # In this process, for a debugger and for tests; what kills a task kills the run.
+        # In this process, for debugging and tests; a task that crashes ends the run.
         return (Done(task, *attempt(function, task, options.memory_limit)) for task in tasks)
     if options.scheduler is None:
         return _in_this_process(function, tasks, options)
@@ -100,7 +100,7 @@ class Caller:
             return function(*arguments)
         self._worker = self._worker or Worker(_called, self.options, self.confined)
         outcome = self._worker.do((function, arguments))
-        if self._worker.busy:  # it is gone; the next call starts another
+        if self._worker.busy:  # the process has ended, and the next call starts another
             self._close()
         if outcome.fault is not None:
             raise self.kind(outcome.fault.reason, hint=outcome.fault.hint)
@@ -183,19 +183,21 @@ def _in_this_process(
                     upcoming = next(waiting, NO_MORE)
             if not workers:
                 return
-            # Sleeps until a result or the first time limit, whichever comes first.
+            # Waits until a result or the first time limit, whichever comes first.
             patience = min(w.deadline for w in workers) - time.monotonic()
             answered = wait([w.connection for w in workers], max(patience, 0.0))
             now = time.monotonic()
             for worker in list(workers):
                 if worker.connection in answered:
                     outcome = worker.take()
-                # The deadline is by the clock; late() asks whether the time was the study's own.
+                # The deadline is in clock time; late() tells whether the study used this time
+                # itself.
                 elif worker.deadline <= now and worker.late():
                     outcome = worker.stop()
                 else:
                     continue
-                if outcome is not None and worker.busy:  # it is gone; the loop starts another
+                # the process has ended, and the loop starts another
+                if outcome is not None and worker.busy:
                     worker.close()
                     workers.remove(worker)
                 if outcome is not None:
@@ -206,18 +208,19 @@ def _in_this_process(
 
 
 def _end_with(driver: int, forked: bool) -> None:
-    """End this process, a child of the driver, when the driver has ended, even by kill -9.
+    """End this process when its driver, the process that started it, has ended.
 
-    A worker of joblib else waits for work for ever, with hundreds of megabytes.
+    Otherwise a worker of joblib would wait for work for ever and keep hundreds of megabytes.
     """
 
     def watch() -> None:
-        # A child whose parent has ended gets another parent: that is seen without a signal. That of
-        # one from Python's fork server is the server, which lives as long as its children.
+        # An orphan gets another parent, so that os.getppid() changes. But the parent of a child
+        # from Python's fork server is this server, which lives as long as its children; for it the
+        # parent known to multiprocessing is watched.
         parent = parent_process()
         while parent.is_alive() if forked and parent else os.getppid() == driver:
             time.sleep(1.0)
         os._exit(1)
 
-    # os._exit, since a worker that waits in a lock runs no exit handlers.
+    # os._exit, because a worker that waits for a lock would not run exit handlers.
     threading.Thread(target=watch, daemon=True).start()

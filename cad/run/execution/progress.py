@@ -1,4 +1,4 @@
-"""Say on standard error how far a job is."""
+"""Show on standard error how far a job is."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from cad.run.execution.task import StudyOutcome
 Tell = Callable[[StudyOutcome], None]
 _PLAIN_SECONDS = 10.0
 _ENOUGH = 3
-"""Studies from which a rate is told: the first ones also compile."""
+"""Least number of finished studies before a rate is shown; the first ones also compile."""
 
 
 @contextmanager
@@ -45,7 +45,8 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
             now = time.monotonic()
             count = count + 1
             failed = failed + (outcome.status == "failed")
-            first = now if count == 1 else first  # starting the workers is left out of the rate
+            # the time of starting the workers is left out of the rate
+            first = now if count == 1 else first
             forecast = ""
             if count >= _ENOUGH:
                 rate = (count - 1) / max(now - first, 1e-9)
@@ -65,7 +66,9 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
 
 @contextmanager
 def _bar(pending: int) -> Iterator[Callable[[int, str], None]]:
-    """Show a bar; it moves on by one study when it is told how many failed, and the rate."""
+    """Show a bar that moves by one study each time it is given the number of failures and the
+    rate.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

@@ -1,8 +1,8 @@
-"""Measure a cohort study by study: keep results that are current, and report what fails.
+"""Measure a cohort study by study: keep current results, and report failures.
 
-The run folder remembers in ``resume.jsonl`` what became of every study (one line each, appended as
-results come, so that a power cut costs at most the last line) and says in ``log.jsonl`` what was
-done and how long it took.
+The run folder stores the outcome of every study in ``resume.jsonl``. A line is appended after each
+study, so that a power cut loses at most the last line. ``log.jsonl`` has what was done and how long
+it took.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cad.run.execution.worker import Done, Fault
 
 @dataclass(frozen=True)
 class _Known:
-    """Hold a line of ``resume.jsonl``."""
+    """Hold one line of ``resume.jsonl``: the outcome of a study in an earlier run."""
 
     status: str
     key: str
@@ -110,7 +110,7 @@ def borrow(earlier: RunFolder, folder: RunFolder) -> None:
 def _plan(
     tasks: Sequence[StudyTask], remembered: dict[str, _Known], options: ExecutionOptions
 ) -> tuple[dict[str, StudyOutcome], list[StudyTask], dict[str, str]]:
-    """Return the results known without work, the studies to do, and all fingerprints."""
+    """Return the outcomes that need no work, the studies to measure, and all fingerprints."""
     settings = settings_key(tasks[0].settings)
     outcomes: dict[str, StudyOutcome] = {}
     pending = []
@@ -179,7 +179,8 @@ def _outcome(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
         fault = done.fault or Fault("the worker gave no result", "please report this")
         reason = fault.reason
         hint = fault.hint
-        # With a key it is not tried again: else every night would wait for the time limit.
+        # With a key the study is not tried again; otherwise every night would wait for its time
+        # limit.
         key = "stopped" if fault.lasting else ""
     failure = Failure(ref.participant_id, ref.study_id, "", "worker", reason, hint)
     return StudyOutcome(ref.study_id, "failed", reason, [failure], done.seconds, key, done.peak_mb)
@@ -188,7 +189,7 @@ def _outcome(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
 def _fingerprint(task: StudyTask, settings: str) -> str:
     try:
         return fingerprint(task.ref, settings)
-    except OSError:  # the worker will meet it too, and say so
+    except OSError:  # the worker will get the same error and report it
         return ""
 
 
@@ -212,7 +213,7 @@ def _line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str,
 
 @door("own", "memory of a run")
 def _remembered(path: Path) -> dict[str, _Known]:
-    """Return the last line of every study; lines that a power cut tore are passed over."""
+    """Return the last line of every study; lines torn by a power cut are skipped."""
     by_study: dict[str, _Known] = {}
     with suppress(FileNotFoundError), path.open("rb") as stream:
         for text in stream:
@@ -236,13 +237,14 @@ def _compact(path: Path, studies: set[str]) -> None:
     write_atomic(path, b"".join(line for study, line in last.items() if study in studies))
 
 
-_LONGEST = 2**20  # bytes of a line
+_LONGEST = 2**20  # longest line in bytes
 
 
 class _Lines:
-    """Append JSON lines to a file; every line is handed to the system at once, at the end the disk.
+    """Append JSON lines to a file.
 
-    A line that finds no room is left out: results say themselves what they are made from.
+    Every line is passed to the system at once, and written to the disk at the end. If the disk is
+    full, a line is left out: results also contain what they were made from.
     """
 
     @door("own", "memory of a run")
@@ -252,7 +254,7 @@ class _Lines:
         flush_names(path.parent)
         begin = max(0, self._stream.seek(0, os.SEEK_END) - _LONGEST)
         self._stream.seek(begin)
-        # A text after the last line break was torn by a kill: it goes.
+        # Text after the last line break was torn by a kill, and is removed.
         self._stream.truncate(begin + self._stream.read().rfind(b"\n") + 1)
 
     def __enter__(self) -> _Lines:

@@ -1,4 +1,4 @@
-"""The unit of work: one study, what decides its numbers, and what became of it."""
+"""Define the unit of work: one study, the input that determines its numbers, and its outcome."""
 
 import hashlib
 import json
@@ -15,7 +15,8 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import Failure
 from cad.mri.columns import columns_digest
 
-# Raised whenever measured numbers change meaning, so that results of older code are recomputed.
+# Raised whenever measured numbers change their meaning, so that results of older code are computed
+# again.
 RESULT_VERSION = 5
 FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
 
@@ -133,7 +134,8 @@ def settings_key(settings: PipelineSettings) -> str:
         Settings of the run.
     """
     content = settings.model_dump(mode="json", include={"images", "features"})
-    made = columns_digest(settings.features)  # a feature that was added since is measured
+    # changes when a feature is added, so that it gets measured
+    made = columns_digest(settings.features)
     return json.dumps([RESULT_VERSION, __version__, made, content], sort_keys=True)
 
 

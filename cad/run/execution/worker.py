@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 _START_SECONDS = 300.0
 _STARTS = 5
-# Where the system does not tell how long a process has had no processor, this share of all time.
+# Share of the time in which a process has no processor, where the system does not report it.
 _UNKNOWN_SHARE = 0.9
 
 
@@ -130,7 +130,7 @@ class Worker:
         self.task: Any = None
         self.ready = self.busy = False
         self._expect(max(_START_SECONDS, self.time_limit))
-        with suppress(BrokenPipeError):  # it has died since; take() will say so
+        with suppress(BrokenPipeError):  # the process has died already; take() will report it
             self.connection.send((self.function, self.options, self.confined))
 
     def idle(self) -> bool:
@@ -142,7 +142,7 @@ class Worker:
         self.task = task
         self.busy = True
         self._expect(self.time_limit)
-        with suppress(BrokenPipeError):  # it has died since; take() will say so
+        with suppress(BrokenPipeError):  # the process has died already; take() will report it
             self.connection.send(task)
 
     def _expect(self, patience: float) -> None:
@@ -184,7 +184,7 @@ class Worker:
         except (EOFError, OSError):
             code = self.process.wait()
             if not self.busy and self.starts < _STARTS and (self.ready or code == -signal.SIGKILL):
-                self.close()  # killed from outside, before it had anything to do
+                self.close()  # killed from outside before it had a task
                 self._start()
                 return None
             return self._lost(_death(code, self.time_limit))
@@ -255,7 +255,7 @@ def busy_seconds(pid: int) -> float | None:
 
 
 def _death(code: int, time_limit: float) -> Fault:
-    """Put an exit code in words."""
+    """Return the fault for an exit code, in words."""
     if code == -signal.SIGPROF:
         hint = "look at the study, or raise --time-limit and use --retry-failed"
         return Fault(f"took longer than the time limit of {time_limit:g} s of processor time", hint)
@@ -275,11 +275,12 @@ def serve(connection: Connection[Any, Any]) -> None:
     connection : Connection
         The pipe.
     """
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
+    # the signal by which a task's timer ends the process
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     function, options, confined = connection.recv()
     limit_memory(options.memory_limit)
     if confined is not None:
-        # A module that is loaded later could not keep the code that it compiles.
+        # A module that is loaded later could not store the code that it compiles.
         for name in confined.modules:
             import_module(name)
         if "numba" in sys.modules:
@@ -288,8 +289,8 @@ def serve(connection: Connection[Any, Any]) -> None:
         else:
             compiled = []
         confine((*confined.read, *compiled), confined.write)
-        # Its own children cannot load what notes beside its module what it compiles: they are
-        # copies of this process.
+        # Its own children are copies of this process, as they could not load modules that store
+        # compiled code beside themselves.
         share_loaded(threads=2)
     connection.send("ready")
     while True:
@@ -304,7 +305,9 @@ def serve(connection: Connection[Any, Any]) -> None:
 
 
 def _kernel_folders() -> list[Path]:
-    """Return where numba keeps what it compiles, if not beside the modules."""
+    """Return the folders in which numba stores compiled code, if they are not beside the
+    modules.
+    """
     chosen: str = import_module("numba").config.CACHE_DIR
     folders = import_module("numba.misc.appdirs").AppDirs(appname="numba", appauthor=False)
     of_the_user = Path(folders.user_cache_dir)

@@ -1,10 +1,10 @@
-"""Learn from somebody's own table of features, readers' scores and histology; no image is read.
+"""Learn from a user's own table of features, readers' scores and histology, without images.
 
-Wherever a path is asked for, it is a file with a row per region (or a row per reading), or a folder
-of run folders (:func:`cad.folders.run_folder.partitions.read_partitions`), which bring their own
-labels. The way through: bytes to texts (``dialects``), columns to roles (``roles``), texts to
-values (``values``), what columns seem to be instead (``doubts``), all together (``regions``), and
-then the stages that a cohort goes through.
+A path may be a file with a row per region (or per reading), or a folder of run folders
+(:func:`cad.folders.run_folder.partitions.read_partitions`), which contain labels already. The
+modules in order: ``dialects`` turns bytes into texts, ``roles`` gives each column its role,
+``values`` turns texts into values, and ``doubts`` finds columns with a wrong role. ``regions``
+combines them. Then the stages of a run follow, as for a cohort.
 """
 
 from cad.run.tables.dialects import Dialect

@@ -1,8 +1,9 @@
-"""Read a table in whatever form it comes, as texts: separators, encodings, spreadsheets, parquet.
+"""Read a table in various forms as texts: separators, encodings, spreadsheets, parquet.
 
-What a file is follows from its bytes, never from its name alone. Where two readings are possible
-the file is refused with the option that decides. Cells stay texts here: what a text means is
-decided column by column (:mod:`cad.run.tables.values`), where a message can name row and column.
+The kind of a file is derived from its bytes and never from its name alone. If two readings are
+possible, the file is refused, and the message names the option that decides. Cells remain texts
+here. :mod:`cad.run.tables.values` turns them into values column by column, so that messages can
+name row and column.
 """
 
 import codecs
@@ -47,12 +48,12 @@ _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 _HEAD_NUMBER = re.compile(r"[+-]?[0-9]*(?:[.,][0-9]+)?(?:[eE][+-]?[0-9]+)?(?<=[0-9])")
 _GZIP = b"\x1f\x8b"
 _ZIP, _PARQUET, _OLD_EXCEL = b"PK\x03\x04", b"PAR1", b"\xd0\xcf\x11\xe0"
-# Limits of reading a workbook in its child process.
+# Limits of the child process that reads a workbook.
 _SHEET_SECONDS, _SHEET_GIGABYTES = 120.0, 2.0
 _LONGEST_CELL = 32_767
-"""Characters of a cell: what a spreadsheet holds."""
+"""Most characters of a cell, as in spreadsheets."""
 _SHOWN = 40
-"""Characters of a row that a message shows."""
+"""Most characters of a row that a message shows."""
 _OTHER_FILES = (
     (b"%PDF", "a PDF"),
     (b"\x89PNG", "a picture"),
@@ -68,10 +69,10 @@ _OTHER_FILES = (
     (b"[{", "a JSON file"),
     (b"[[", "a JSON file"),
 )
-"""First bytes of files that are no table, in small letters where text, and the kind of file."""
+"""First bytes of files that are not tables (text in small letters), with the kind of file."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # Before UTF-16, with whose mark that of UTF-32 begins.
+    # The mark of UTF-32 begins with that of UTF-16, so it is tested first.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -103,7 +104,7 @@ class Dialect:
 
 
 UNSTATED = Dialect()
-"""Find out everything."""
+"""Nothing is stated: everything is derived from the bytes."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,7 @@ def _decoded(content: bytes, encoding: str, notes: list[str]) -> str:
 
 
 def _printed(content: bytes) -> str:
-    """Return the beginning of a file for a message: one line of what can be printed."""
+    """Return the first line of a file for a message, with its printable characters only."""
     text = content.decode("ascii", "replace").partition("\n")[0].partition("\0")[0]
     return "".join(sign for sign in text if sign.isprintable() and sign != "\ufffd")
 
@@ -265,7 +266,7 @@ def _encoding_of(content: bytes) -> str:
     for mark, name in _MARKS:
         if content.startswith(mark):
             return name
-    # Text of Latin letters in two bytes a character has a zero in every other byte.
+    # In UTF-16, Latin letters have a zero in every other byte.
     head = content[:4096]
     half = len(head) // 2
     if half and head[1::2].count(0) > 0.9 * half:
@@ -282,7 +283,7 @@ def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int
     first_line = text.partition("\n")[0].strip().strip('"').lower()
     declared = ""
     if re.fullmatch(r"sep=.", first_line + ("\t" if first_line == "sep=" else "")):
-        # Excel's own line, which says what is between two cells.
+        # A line "sep=;" by Excel, which states the separator.
         declared = text.partition("=")[2][0]
         text = "\n" + text.partition("\n")[2]
     if separator:
@@ -321,7 +322,7 @@ def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _quoted(text: str, lines: int) -> str:
-    """Return the first row after so many lines from its first quote on, cut short."""
+    """Return the first row after ``lines`` lines, from its first quote on, shortened."""
     row = list(io.StringIO(text, newline=""))[lines].rstrip("\r\n")
     start = row.index('"') if '"' in row else 0
     shown = row[start : start + _SHOWN]
@@ -329,7 +330,9 @@ def _quoted(text: str, lines: int) -> str:
 
 
 def _separator_of(text: str) -> str:
-    """Return the separator by which every row has as many cells as the first, and more than one."""
+    """Return the separator with which all rows have as many cells as the first, and more than
+    one.
+    """
     even: dict[str, int] = {}
     uneven: dict[str, int] = {}
     for character in SEPARATORS.values():
@@ -356,7 +359,7 @@ def _separator_of(text: str) -> str:
             hint="; ".join(cuts),
         )
     if uneven:
-        # Rows of different widths: the message about them names the row.
+        # Rows have different numbers of cells; the error message will name the row.
         return max(uneven, key=lambda character: uneven[character])
     return ","
 
@@ -371,7 +374,7 @@ def _widths(text: str, separator: str) -> list[int]:
 def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
     table = read_parquet(content)
     if not isinstance(table.index, pd.RangeIndex):
-        # A column that pandas kept as names of the rows is like any other column of the file.
+        # pandas may have stored a column as names of rows; it is a column like any other.
         table = table.reset_index()
     columns = [[_text(value) for value in table[name].tolist()] for name in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
@@ -379,7 +382,7 @@ def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
 
 
 def _text(value: Any) -> str:
-    """Return a typed cell as text: a float by all its digits, a missing value empty."""
+    """Return a cell as text: a float with all its digits, a missing value as an empty text."""
     if value is None or value is pd.NaT or value is pd.NA:
         return ""
     if isinstance(value, float):
@@ -450,7 +453,7 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
 
 
 def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
-    """Return the rows that hold anything, cut after the last column that does."""
+    """Return the rows that contain anything, cut after the last column that does."""
     rows: list[tuple[int, list[Any]]] = []
     width = 0
     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
@@ -469,7 +472,7 @@ def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
 
 @door("in", "workbook", bound="child: 2 GB, 120 s")
 def _check_formulas(content: bytes, title: str) -> None:
-    """Refuse a formula whose value was never computed: it would read as a missing cell."""
+    """Raise an error for a formula without a stored value, which would read as a missing cell."""
     from openpyxl import load_workbook
 
     formulas = load_workbook(io.BytesIO(content), read_only=True, data_only=False)[title]
@@ -525,7 +528,7 @@ def _cells(
         }
     )
     rows = np.array([number for number, _ in body])
-    # A separator at the end of every row makes a column without name and cells.
+    # A separator at the end of every row makes a column without a name and without cells.
     blank = [names[place] for place in nameless if not table[names[place]].any()]
     if blank:
         table = table.drop(columns=blank)
@@ -535,7 +538,7 @@ def _cells(
 
 
 def _check_head(number: int, names: list[str], body: list[tuple[int, list[str]]]) -> None:
-    """Refuse a title above the head: one cell where the next row has several."""
+    """Raise an error for a title above the head: one cell, where the next row has several."""
     filled = [name for name in names if name]
     width = 0
     if body:
@@ -550,7 +553,7 @@ def _check_head(number: int, names: list[str], body: list[tuple[int, list[str]]]
 
 
 def _check_nul(table: pd.DataFrame, rows: np.ndarray) -> None:
-    """Refuse a cell with a NUL character: C libraries end a text there."""
+    """Raise an error for a cell with a NUL character, at which C libraries end a text."""
     for name in table.columns:
         for row, cell in zip(rows, table[name], strict=True):
             if "\0" in cell:
@@ -562,7 +565,7 @@ def _check_nul(table: pd.DataFrame, rows: np.ndarray) -> None:
 
 
 def _uneven(number: int, row: list[str], names: list[str], *, last: bool) -> CadError:
-    """Explain a row with fewer or more cells than the head has."""
+    """Return the error for a row with fewer or more cells than the head."""
     problem = f"row {number} has {len(row)} cell(s) where row 1, the head, has {len(names)}"
     if len(row) < len(names):
         absent = ", ".join(map(repr, names[len(row) :][:3]))
@@ -610,12 +613,12 @@ def _check_names(names: list[str]) -> None:
                 "is a region",
             )
         if not name:
-            # A table program writes this name over the numbers of its rows.
+            # Programs write this name above their row numbers.
             names[place - 1] = f"Unnamed: {place - 1}"
 
 
 def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: list[str]) -> bool:
-    """Tell whether numbers are written with a decimal comma; refuse where both would do."""
+    """Tell whether numbers have a decimal comma; raise an error if commas and points both occur."""
     if decimal:
         return decimal == "comma"
     point, comma = ("", "", 0), ("", "", 0)
@@ -624,7 +627,7 @@ def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: l
         for row, cell in zip(rows, table[name], strict=True):
             if _COMMAS.fullmatch(cell):
                 comma = comma if comma[0] else (cell, str(name), int(row))
-                # 1,234 may be a thousand; 0,75 and 12,5 are not.
+                # 1,234 may mean a thousand; 0,75 and 12,5 can only have a decimal comma.
                 proven = proven or not _THOUSANDS.fullmatch(cell)
             elif not point[0] and _POINTS.fullmatch(cell):
                 point = (cell, str(name), int(row))
@@ -651,7 +654,7 @@ def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: l
 
 
 def _with_comma(cell: str) -> str:
-    """Name the possible meanings of a number with a comma."""
+    """Return the possible meanings of a number with a comma, in words."""
     if _THOUSANDS.fullmatch(cell):
         decimal = cell.replace(",", ".")
         return f"is a thousand ({cell.replace(',', '')}) or a decimal number ({decimal})"
@@ -663,7 +666,9 @@ def _or_whole(cell: str) -> str:
 
 
 def _one_of_two(comma: tuple[str, str, int], point: tuple[str, str, int]) -> str:
-    """Return the way out where one of two columns is no feature; nothing of one column."""
+    """Return advice if one of the two columns is not a feature; empty if both are the same
+    column.
+    """
     if comma[1] == point[1]:
         return ""
     return (

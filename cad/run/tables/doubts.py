@@ -1,9 +1,9 @@
-"""Doubt the role of a column: features that are labels, readers, names or codes in disguise.
+"""Check whether a feature is really a label, a reader, a name or a code.
 
-A column that says the answer makes every measure of a validation worthless, and nothing in the
-numbers shows it. So a feature that is named like a role, looks like a reader's scale, almost equals
-the labels, numbers the rows or holds a code for missing values stops the command, with the option
-that would take it in and the one that would leave it out.
+A column that reveals the label makes every measure of a validation worthless, and no number shows
+it. Therefore the command stops at a feature that has the name of another role, looks like a
+reader's scale, is nearly equal to the labels, counts the rows, or contains a code for missing
+values. The message names the option that accepts the column and the one that leaves it out.
 """
 
 import math
@@ -21,18 +21,23 @@ from cad.run.tables.roles import Roles
 
 _CODES = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
 _FAR = 3.0
-"""How often the range of its other values lies between a code and the nearest of them."""
+"""A value is a code if the distance to its nearest value is this many times the range of the
+others.
+"""
 _EQUAL = 0.98
 _EQUAL_CLASSES = 0.9
 _MANY = 20
-"""Correlation with the labels from which a column says them; of a column of two values from the
-second on, where at least so many rows show it."""
+"""Correlations with the labels from which a column counts as the label: ``_EQUAL`` for any column,
+``_EQUAL_CLASSES`` for a column of two values with at least ``_MANY`` rows.
+"""
 _CHANCE = 1e-3
-"""Chance, over all columns, that noise separates the classes, below which it is no chance."""
+"""A column that separates the classes without an error counts as the label, if noise would do so
+with less than this probability, over all columns.
+"""
 _LONGEST = 40
-"""Characters of a cell that a message shows."""
+"""Most characters of a cell that a message shows."""
 _LEAST = 8
-"""Rows from which content is doubted; of fewer, chance can make anything."""
+"""Least number of rows for checks of content; with fewer, chance can produce anything."""
 
 
 def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
@@ -60,7 +65,7 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
         taken = f"{kind.option} {word}"
         if kind.option == "--scores" and roles.reader is None:
             taken = f"--reader {quote(name)} (a row a reading)"
-            # Who is called by a word is a reader's name, and no score.
+            # If the cell is a word, the column has readers' names and not scores.
             if any(sign in "0123456789" for sign in str(cells.table[name].iloc[0])[:1]):
                 taken = f"--scores {_with(roles, name)} (a column a reader), {taken}"
         raise CadError(
@@ -72,7 +77,7 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
 
 
 def _with(roles: Roles, name: str) -> str:
-    """Return the columns of ``--scores`` with one more."""
+    """Return the value of ``--scores`` with one more column."""
     return ",".join(typed(column) for column in (*roles.scores, name))
 
 
@@ -82,7 +87,7 @@ def _shown(cells: Cells, name: str) -> str:
 
 
 def _cut(cell: str) -> str:
-    """Return a cell for a message: in quotes, and cut where it is long."""
+    """Return a cell for a message: in quotes, and shortened if it is long."""
     return repr(cell if len(cell) <= _LONGEST else f"{cell[:_LONGEST]}…")
 
 
@@ -153,7 +158,7 @@ def _way_out(name: str, taken: str) -> str:
 
 
 def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
-    """Doubt a value that is written for a missing one and lies far from all others."""
+    """Raise an error for a value that stands for missing ones and lies far from all others."""
     for code in _CODES:
         coded = values == code
         uncoded = values[np.isfinite(values) & ~coded]
@@ -175,7 +180,7 @@ def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
 
 
 def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
-    """Doubt whole numbers that rise, or fall, with every row."""
+    """Raise an error for whole numbers that rise, or fall, from row to row."""
     if not _whole(values):
         return
     steps = np.diff(values)
@@ -193,13 +198,13 @@ def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
 
 
 def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Roles) -> None:
-    """Doubt whole numbers that count the patients, in the order of the table."""
+    """Raise an error for whole numbers that count the patients in the order of the table."""
     if not _whole(values):
         return
     patients = cells.table[roles.patient].to_numpy(dtype=object)
     pairs = list(dict.fromkeys(zip(patients.tolist(), values.tolist(), strict=True)))
     numbers = np.array([number for _, number in pairs])
-    # A patient with two numbers, or two patients with one, are not counted.
+    # If a patient has two numbers, or two patients have the same, patients are not counted.
     if len(pairs) != len(set(patients.tolist())) or len(pairs) < _LEAST:
         return
     if (np.diff(numbers) == 1).all():
@@ -212,7 +217,7 @@ def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Ro
 
 
 def _doubt_date(name: str, values: np.ndarray, cells: Cells) -> None:
-    """Doubt numbers that are all days of the calendar, such as 20240131."""
+    """Raise an error for numbers that are all dates, such as 20240131."""
     dates = values[np.isfinite(values)]
     if len(dates) < _LEAST or not _whole(dates) or dates.min() < 19000101 or dates.max() > 21001231:
         return
@@ -252,7 +257,7 @@ def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
     first_of: dict[str, int] = {}
     for place, name in enumerate(names):
         plain = re.sub(r"[\s_-]+", "", name.casefold())
-        # A spreadsheet adds ".0" to a whole number beside an empty cell.
+        # A spreadsheet adds ".0" to whole numbers if a cell of the column is empty.
         plain = re.sub(r"(?<=[0-9])\.0+$", "", plain)
         first = first_of.setdefault(plain, place)
         if names[first] != name:
@@ -266,12 +271,12 @@ def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
 
 
 def _rows(name: str, cells: Cells) -> str:
-    """Return a column with the rows that hold the table."""
+    """Return a text with the column and its rows."""
     return f"column {name!r}, rows {cells.rows[0]} to {cells.rows[-1]}"
 
 
 def _place(name: str, cells: Cells) -> str:
-    """Return a column with the rows that hold the table, and its first cells."""
+    """Return a text with the column, its rows and its first cells."""
     shown = ", ".join(_cut(str(cell)) for cell in cells.table[name].head(3))
     return f"{_rows(name, cells)}: {shown} and so on"
 
@@ -300,7 +305,7 @@ def _doubt_labels(
     columns: int,
     cells: Cells,
 ) -> None:
-    """Doubt a column that almost says the label of every row."""
+    """Raise an error for a column that is nearly equal to the label."""
     both = np.isfinite(values) & np.isfinite(labels)
     x = values[both]
     y = labels[both]
@@ -313,7 +318,8 @@ def _doubt_labels(
     way_out = _way_out(
         name, f"--histology {quote(name)} or --scores {typed(name)} where it is the label; "
     )
-    # A correlation of .98 in eight rows has a chance of 1e-5 among noise, one of .9 in twenty less.
+    # In noise, a correlation of .98 over eight rows has a probability of 1e-5, and one of .9 over
+    # twenty rows less.
     classes = len(np.unique(x)) == 2 and len(x) >= _MANY
     limit = _EQUAL_CLASSES if classes else _EQUAL
     if abs(r) >= limit:

@@ -1,4 +1,4 @@
-"""What the name of a column speaks of: histology, a reader, the patient, the site, an id."""
+"""Find the role that the name of a column suggests: histology, reader, patient, site or id."""
 
 import re
 from collections.abc import Sequence
@@ -163,7 +163,7 @@ KINDS = (
         ),
     ),
 )
-"""In the order in which a name is tried."""
+"""Roles in the order in which a name is compared with them."""
 
 
 LISTS = ("--scores", "--ignore", "--features")

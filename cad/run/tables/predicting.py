@@ -36,7 +36,7 @@ ADDED = (
     "decision_reason",
     "unlike",
 )
-"""Columns of the results that a prediction adds to the table, as far as the model gives them."""
+"""Columns that a prediction adds to the table, if the model gives them."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
 def _scored(regions: Regions, bundle: Bundle) -> pd.DataFrame:
     """Return the added columns of every row."""
     if "pipeline" not in bundle.metadata:
-        # A model that `cad.save_model` wrote holds a learner, and nothing to decide by.
+        # A model written by `cad.save_model` consists of a learner only, and makes no decision.
         return pd.DataFrame({"probability": bundle.probability(regions.X)})
     with TemporaryDirectory() as scratch:
         settings = settings_of(bundle)
@@ -197,7 +197,8 @@ def _scored(regions: Regions, bundle: Bundle) -> pd.DataFrame:
     results = judged.results
     nothing = regions.X.isna().all(axis=1).to_numpy()
     numbers = [name for name in ADDED if name in results and is_numeric_dtype(results[name])]
-    # Medians of the training in every column say nothing of this row.
+    # A row without any feature is predicted from training medians only, which tell nothing about
+    # it.
     results.loc[nothing, numbers] = np.nan
     for name, word in (
         ("decision", ""),

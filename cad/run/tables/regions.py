@@ -1,4 +1,6 @@
-"""A table of regions as everything behind it needs it: features, scores, histology, who is who."""
+"""Hold a table of regions in the form that later steps need: features, scores, histology,
+patients.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,10 +28,12 @@ _KEY = ["participant_id", "roi_id"]
 _NAMED = 6
 _TOLD = 20
 _AGAINST = 0.5
-"""Rank correlation, the other way, in so many regions from which it is said; noise has ±.45."""
+"""A reader is reported if his rank correlation with the others is below minus this; noise has ±.45
+in the least number of regions, ``_TOLD``.
+"""
 _SUMMARIES = ("mean", "average", "median", "total", "sum", "sd", "std", "min", "max", "count")
 LEAST_PATIENTS = 5
-"""One is left out, and the others are dealt to inner folds of whole patients."""
+"""Least number of patients: one is left out, and the others are divided into inner folds."""
 
 
 @dataclass(frozen=True)
@@ -215,9 +219,9 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
 def _check_classes(
     regions: Regions, roles: Roles, columns: Columns, belief: np.ndarray, truth: np.ndarray
 ) -> None:
-    """Refuse labels that are all alike: there is nothing to tell apart."""
+    """Raise an error if all labels are of one class."""
     classes = np.unique(truth[np.isfinite(truth)])
-    # Beside readers, one class of stated grades is most often a limit that no grade reaches.
+    # With readers' scores, grades of one class mostly mean that no grade reaches the limit.
     if roles.histology is not None and len(classes) == 1 and (not roles.scores or regions.graded):
         raise _one_class(regions, roles.histology, truth, columns.isup_min)
     if not roles.scores:
@@ -240,7 +244,7 @@ def _check_classes(
 
 
 def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | None) -> CadError:
-    """Explain that histology says the same of all rows, with what its cells hold."""
+    """Return the error for histology of one class, with the contents of its cells."""
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
     stated = np.flatnonzero(np.isfinite(truth))
@@ -267,7 +271,7 @@ def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | N
 
 
 def _check_two_patients(regions: Regions, name: str, truth: np.ndarray) -> None:
-    """Refuse a class that one patient alone has: without that patient there is none to learn."""
+    """Raise an error if one patient has all regions of a class: without him there would be none."""
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
     patients = regions.patients.to_numpy()
@@ -285,7 +289,7 @@ def _check_two_patients(regions: Regions, name: str, truth: np.ndarray) -> None:
 
 
 def _check_varying(regions: Regions) -> None:
-    """Refuse a table in which no feature has two values."""
+    """Raise an error if every feature is constant."""
     if regions.X.nunique().max() > 1 or regions.cells is None:
         return
     name = str(regions.X.columns[0])
@@ -303,7 +307,7 @@ def _check_varying(regions: Regions) -> None:
 def _remarks(
     regions: Regions, roles: Roles, columns: Columns, belief: np.ndarray, truth: np.ndarray
 ) -> list[str]:
-    """Return doubts about a table that are no reason to stop."""
+    """Return remarks on a table that do not stop the command."""
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
     notes = []
@@ -346,7 +350,7 @@ def _remarks(
 
 
 def _against_others(regions: Regions) -> list[str]:
-    """Name readers who score against all others, as on a scale that runs the other way."""
+    """Name readers whose scores run against those of all others, as on a reversed scale."""
     scores = regions.scores.pivot_table(index=_KEY, columns="reader_id", values="score")
     notes = []
     for name in scores:
@@ -448,7 +452,7 @@ def _readings(
 
 
 def _doubt_percent(readings: pd.DataFrame, cells: Cells, roles: Roles) -> None:
-    """Refuse scores in percent that are all shares of one, or all steps of five."""
+    """Raise an error if scores in percent look like shares of one or like a five-point scale."""
     scores = readings["score"].to_numpy(float)
     if readings["scale"].iloc[0] != "percent" or len(scores) < _TOLD or scores.max() > 5:
         return
@@ -469,7 +473,7 @@ def _doubt_percent(readings: pd.DataFrame, cells: Cells, roles: Roles) -> None:
 def _region_ids(
     cells: Cells, roles: Roles, patients: list[str], meaning: values.Meaning
 ) -> list[str]:
-    """Return the region of every row: by its column, or numbered within the patient."""
+    """Return the region id of every row: from its column, or by counting within the patient."""
     if roles.id is not None:
         return values.ids(cells, roles.id, "--id", meaning)
     if roles.reader is not None:
@@ -500,7 +504,9 @@ def numbered_within(patients: Sequence[str]) -> list[str]:
 
 
 def _first_rows(cells: Cells, roles: Roles, meaning: values.Meaning) -> Cells:
-    """Return one row a region of a table with a row a reading; refuse a region with two values."""
+    """Return one row per region of a table of readings; raise an error for differing values of a
+    region.
+    """
     patients = values.ids(cells, roles.patient, "--patient", meaning)
     regions = _region_ids(cells, roles, patients, meaning)
     key = pd.MultiIndex.from_arrays([patients, regions])
@@ -609,13 +615,15 @@ def _check_sites(regions: Regions, roles: Roles) -> None:
 
 
 def _features_of(regions: Regions, place: int) -> str:
-    """Return the first features of a row with their values, for a message."""
+    """Return the first features of a row with their values, as text for a message."""
     row = regions.X.iloc[place]
     return ", ".join(f"{name} {value:g}" for name, value in row.head(3).items())
 
 
 def _doubt_readings(regions: Regions, roles: Roles, cells: Cells) -> None:
-    """Refuse a table in which most rows repeat another region of the patient: one row a reading."""
+    """Raise an error if most rows repeat another region of the patient, as in a table of
+    readings.
+    """
     rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
     frame = pd.DataFrame({"patient": regions.patients.to_numpy(), "row": rows})
     repeats = frame.duplicated(keep=False).to_numpy()

@@ -1,8 +1,8 @@
-"""Which column of a table is what: declared by the user, and by nobody else.
+"""Give every column of a table its role, by what the user declares.
 
-Truth, readers, patient, site, id and what is left out are named by options; all other columns are
-features. :mod:`cad.run.tables.doubts` warns where a column's name or content speaks against
-its role.
+Options name the columns of histology, readers, patient, site and region id, and those to leave out.
+All other columns are features. :mod:`cad.run.tables.doubts` raises an error where the name or the
+content of a column contradicts its role.
 """
 
 import difflib
@@ -26,7 +26,7 @@ PYRADIOMICS_FEATURES = (
     "gradient_*",
     "lbp-*",
 )
-"""Names of the image that a feature was measured on, with which its column begins."""
+"""Beginnings of pyradiomics' column names: the image on which the feature was measured."""
 PRESETS = ("pyradiomics",)
 _LISTED = 12
 
@@ -241,7 +241,7 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
 def _of_pyradiomics(name: str) -> bool:
     if name.startswith("diagnostics"):
         return False
-    # The name of the image may stand before, as in ADC_original_firstorder_Mean.
+    # A name of the image may precede it, as in ADC_original_firstorder_Mean.
     return any(
         fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*_{pattern}")
         for pattern in PYRADIOMICS_FEATURES
@@ -249,7 +249,7 @@ def _of_pyradiomics(name: str) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names after a colon, as many as fit; nothing where there are none."""
+    """Return a colon and as many names as fit in a message; empty without names."""
     if not names:
         return ""
     further = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
@@ -257,7 +257,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _naming(name: str, patterns: Sequence[str]) -> str:
-    """Return the word of an option that names a column: the name itself, or a wildcard."""
+    """Return the text in an option that names a column: its name or a wildcard."""
     return next(
         pattern for pattern in patterns if pattern == name or fnmatch.fnmatch(name, pattern)
     )

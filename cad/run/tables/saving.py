@@ -1,4 +1,4 @@
-"""Write a validation that was made in Python as a run folder; nothing is fitted again."""
+"""Write a validation that was made in Python as a run folder, without fitting again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -115,7 +115,7 @@ def _regions(made: Validated) -> Regions:
     if made.readers is not None:
         readings = []
         for name in made.readers:
-            # A probability is a score in percent.
+            # A probability is stored as a score in percent.
             score = 100 * made.readers[name].to_numpy(float)
             keys = rois[["participant_id", "roi_id"]]
             readings.append(keys.assign(reader_id=str(name), scale="percent", score=score))

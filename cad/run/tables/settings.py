@@ -1,4 +1,4 @@
-"""The settings of a table's validation and model: a pipeline's, and what an option changes."""
+"""Make the settings for a table: those of a pipeline, changed by options."""
 
 import difflib
 import warnings
@@ -80,7 +80,7 @@ def table_settings(
     if validation:
         changed["validate_"] = settings.validate_.model_copy(update=validation)
     settings = settings.model_copy(update=changed)
-    # Refused before a file is read: what no learner has or takes.
+    # Names of learner and parameters are checked before a file is read.
     if learner:
         _check_names(learner, settings)
     where = f"--learner {learner!r}" if learner else f"--pipeline {pipeline!r}"
@@ -89,7 +89,9 @@ def table_settings(
 
 
 def _check_names(text: str, settings: PipelineSettings) -> None:
-    """Refuse a parameter that the learner of ``--learner`` does not have, or of another kind."""
+    """Raise an error if ``--learner`` has a parameter that does not exist or is of the wrong
+    kind.
+    """
     name = settings.learner.name
     plain = settings.learner.model_copy(update={"params": {}})
     unset = make_estimator(settings.model_copy(update={"learner": plain}))[-1].get_params()
@@ -111,7 +113,9 @@ def _check_names(text: str, settings: PipelineSettings) -> None:
 
 
 def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
-    """Refuse a value that the learner refuses for whatever table, such as a negative cost."""
+    """Raise an error for a value that the learner refuses for any table, such as a negative
+    cost.
+    """
     rows = np.random.default_rng(0).normal(size=(24, 3))
     p = np.arange(24) % 2
     try:
@@ -119,8 +123,8 @@ def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
             warnings.simplefilter("ignore")
             clone(learner).fit(rows, p)
     except (CadError, ValueError) as error:
-        # These few rows may refuse a value that suits the user's. Only an error that names its
-        # parameter is raised.
+        # This small table may cause errors that the user's table would not, so only errors that
+        # name a parameter are raised.
         named = [name for name in params if str(error).startswith(f"{name} ")]
         if named:
             problem = error.problem if isinstance(error, CadError) else str(error)
@@ -130,7 +134,7 @@ def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
 
 
 def _learner(text: str, before: LearnerSettings) -> LearnerSettings:
-    """Return the pipeline's settings of the learner with another learner in them."""
+    """Return the pipeline's settings of the learner, with another learner."""
     name, _, stated_parameters = text.partition(":")
     if name not in LEARNERS and name not in rival_learners():
         learner_names = (*sorted(LEARNERS), *rival_learners())
@@ -154,9 +158,9 @@ def _learner(text: str, before: LearnerSettings) -> LearnerSettings:
 
 
 def _one_precision(labels: LabelSettings) -> LabelSettings:
-    """Return settings with one reading precision, where several were to be weighed.
+    """Return settings with a single reading precision, where the pipeline has several.
 
-    Only the pipeline's own learner weighs several.
+    Only the pipeline's own learner can weigh several.
     """
     plain = LabelSettings()
     changed: dict[str, object] = {}
@@ -171,4 +175,4 @@ def _value(text: str) -> Any:
     try:
         return literal_eval(text)
     except (ValueError, SyntaxError):
-        return text  # a word, such as linear
+        return text  # a text, such as linear

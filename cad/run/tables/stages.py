@@ -1,7 +1,7 @@
-"""A table as the stages of a run take it: what a cohort and its measurements would have been.
+"""Put a table into the form in which the stages of a run get a cohort and its measurements.
 
-From here on a table and a cohort go the same way: the same estimator, folds, measures, decisions
-and files of the run folder.
+From here on, tables and cohorts use the same estimators, folds, measures, decisions and files of
+the run folder.
 """
 
 import hashlib
@@ -101,7 +101,7 @@ def load_table(
 
 
 def _digest(regions: Regions) -> str:
-    """Return a hash of everything that the table says."""
+    """Return a hash of the whole content of the table."""
     contents = [parquet_bytes(table) for table in (regions.X, regions.rois, regions.scores)]
     if regions.stated is not None:
         contents.append(parquet_bytes(regions.stated))
@@ -134,7 +134,7 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
     write_features(loaded.folder, extracted.features)
     aggregated = aggregate(loaded, extracted)
     if regions.stated is not None:
-        # Runs bring the labels that they were made with, and no scores to make them of again.
+        # Run folders bring their own labels, and no scores from which labels could be made again.
         labels = aggregated.labels.assign(**{name: regions.stated[name] for name in LABELS})
         labels["n_readers"] = labels["p"].notna().astype(int)
         write_labels(loaded.folder, labels)

@@ -23,7 +23,7 @@ from cad.run.tables.regions import Regions
 from cad.run.tables.stages import aggregate_table, load_table
 
 NOTHING_MEASURED = Measured([], [], [], 0.0)
-"""Nothing is measured of a table's regions: the table holds their features."""
+"""Result of measuring for a table: nothing is measured, as the table has the features."""
 
 
 def validate_table(
@@ -101,7 +101,7 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
     regions : Regions
         The table.
     """
-    # Before anything is written: a run that is killed from here on is no finished one.
+    # This comes first: a run that is killed from here on does not count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
     aggregated = aggregate_table(loaded, regions)
     count = len(regions.X)

@@ -1,4 +1,4 @@
-"""What the texts of a column mean: numbers, scores, histology; a refusal names column and row."""
+"""Turn the texts of a column into numbers, scores or histology; errors name column and row."""
 
 import re
 import unicodedata
@@ -17,14 +17,15 @@ from cad.run.tables.names import typed
 MISSING = ("", "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "<NA>", ".", "-")
 """Texts that stand for a missing value in every table."""
 LARGEST = 1e100
-"""Numbers beyond it overflow when they are squared, as every scaling does."""
+"""Largest absolute number; a larger one would overflow when squared, as all scalings do."""
 _POINT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WORDED = re.compile(
     r"(?:(?:PI-?RADS|Likert|score)\s*)?([0-9]+(?:[.,][0-9]+)?)\s*(?:%|[(\[:=–-]?\s*[A-Za-z][^0-9]*)?",
     re.IGNORECASE,
 )
-"""A score with words about it, such as ``5 (sure)``, ``PI-RADS 4`` or ``3 - equivocal``."""
+"""Matches a score with words around it, such as ``5 (sure)``, ``PI-RADS 4`` or ``3 - equivocal``.
+"""
 TRUE_WORDS = (
     "malignant",
     "true",
@@ -49,7 +50,7 @@ FALSE_WORDS = (
     "neg",
     "control",
 )
-"""Words of histology and of outcomes, in small letters."""
+"""Words for a benign or negative result, in small letters."""
 _GRADE = re.compile(
     r"(?:(?:ISUP|GGG|GG|grade group)\s*)?(>=|<=|≥|≤|)\s*([0-5])(?:[.,]0+)?", re.IGNORECASE
 )
@@ -58,7 +59,7 @@ _GRADES = (
     "write the grade of the score: 3+3 is 1, 3+4 is 2, 4+3 is 3, 4+4, 3+5 and 5+3 are 4, 9 and 10 "
     "are 5; 0 is no cancer"
 )
-"""Epstein and others, Am J Surg Pathol 40 (2016) 244."""
+"""Grade groups by Epstein and others, Am J Surg Pathol 40 (2016) 244."""
 _DATE = re.compile(
     r"[0-9]{1,4}([-./])[0-9]{1,2}\1[0-9]{1,4}(?:[ T].*)?"
     r"|[0-9]{1,2}[-./ ]*(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*.*",
@@ -87,7 +88,9 @@ class Meaning:
     of_model: bool = False
 
     def without(self, name: str) -> str:
-        """Return the way out of leaving a column out, where there is one, after a comma."""
+        """Return the advice to leave out a column, after a comma; empty where this is not
+        possible.
+        """
         return "" if self.of_model else f", or leave the column out with --ignore {typed(name)}"
 
     def absent(self, cell: str) -> bool:
@@ -120,7 +123,7 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
         For the first cell that is no number of reasonable size, with column, row and value.
     """
     column = cells.table[name]
-    # Most columns hold what Python reads as numbers: those are converted at once.
+    # Most columns contain plain numbers only, which are converted at once.
     quick = _quick_numbers(column, meaning)
     if quick is not None:
         return quick
@@ -140,7 +143,7 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
 
 
 def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
-    """Return plain numbers; None where a cell needs a closer look."""
+    """Return a column of plain numbers; None where a cell needs a closer look."""
     if meaning.decimal_comma:
         return None
     absent = column.map(meaning.absent).to_numpy(bool)
@@ -153,7 +156,7 @@ def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
 
 
 def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good: int) -> CadError:
-    """Explain why cells of a feature are no numbers, and what can be done."""
+    """Return the error for cells of a feature that are not numbers, with advice."""
     cell = str(cells.table[name].iloc[wrong[0]])
     place = f"column {name!r}, row {cells.rows[wrong[0]]}: {_short(cell)}"
     value = meaning.number(cell)
@@ -207,7 +210,7 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
 
 
 def _rule(cell: str) -> str:
-    """Return which rule a cell breaks."""
+    """Return the rule that a cell breaks."""
     lower = cell.lower().lstrip("+-")
     if lower in ("inf", "infinity"):
         return "is infinite, and a feature is a finite number"
@@ -229,13 +232,15 @@ def _rule(cell: str) -> str:
 
 
 def _plain(cell: str) -> str:
-    """Return the number within quotes, an apostrophe or Excel's ``="1.5"``; else ''."""
+    """Return the number inside quotes, an apostrophe or Excel's ``="1.5"``; else an empty text."""
     inner = cell.removeprefix("=").strip("'\"`")
     return inner if inner != cell and _POINT.fullmatch(inner) else ""
 
 
 def _digits(cell: str) -> str:
-    """Return a number of another script, or with a typographic minus, in plain signs; else ''."""
+    """Return a number in other digits, or with a typographic minus, as plain text; else an empty
+    text.
+    """
     plain = ""
     for sign in cell.replace("\u2212", "-").replace("\u2013", "-"):
         decimal = unicodedata.decimal(sign, None)
@@ -244,7 +249,7 @@ def _digits(cell: str) -> str:
 
 
 def _short(cell: str) -> str:
-    """Return a cell for a message: in quotes, and cut where it is long."""
+    """Return a cell for a message: in quotes, and shortened if it is long."""
     if len(cell) > _SHOWN:
         return f"'{cell[:_SHOWN]}…' ({len(cell)} characters)"
     return f"'{cell}'"
@@ -313,7 +318,7 @@ def _out_of_scores(meaning: Meaning) -> str:
 
 
 def worded(cells: Cells, name: str, meaning: Meaning) -> bool:
-    """Tell whether a column of scores holds words beside its numbers."""
+    """Tell whether a column of scores contains words beside its numbers."""
     return any(
         not meaning.absent(cell) and meaning.number(cell) is None for cell in cells.table[name]
     )
@@ -431,7 +436,7 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     CadError
         For the first row without a name.
     """
-    # NA and None are names of people, too; what is empty or declared missing is none.
+    # NA and None may be names of people. Only empty cells and declared codes count as missing.
     for place, cell in enumerate(cells.table[name]):
         if cell == "" or cell in meaning.missing:
             raise CadError(
