@@ -1,1 +1,1 @@
-"""The services around a run: the node, and pages on which readers score."""
+"""Provide the services around a run: the node, and pages on which readers score."""

@@ -1,1 +1,1 @@
-"""Archives: one client interface over DICOM networking and DICOMweb."""
+"""Talk to archives by one client interface for DICOM networking and DICOMweb."""

@@ -1,7 +1,7 @@
-"""An image archive: find a patient's studies, fetch them whole, store results.
+"""Use an image archive: find the studies of a patient, fetch them completely, store results.
 
-DICOM networking is in :mod:`cad.dicom.archive.dimse`, DICOMweb in :mod:`cad.dicom.archive.web`;
-both run in a process of their own (:mod:`cad.dicom.archive.conversation`) that ends when its time
+DICOM networking is in :mod:`cad.dicom.archive.dimse`, DICOMweb in :mod:`cad.dicom.archive.web`.
+Both run in a separate process (:mod:`cad.dicom.archive.conversation`), which is ended when its time
 is over.
 """
 
@@ -35,7 +35,7 @@ def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Conv
     if limits is not None and limits.tls is not None:
         if address.startswith("http://"):
             raise CadError(f"TLS is asked for, and {address} is not https", hint="give its https")
-        calling(limits.tls)  # unusable certificates are better named before anything is asked
+        calling(limits.tls)  # unusable certificates raise an error before anything is asked
     return Conversation(address, aet, limits or ArchiveLimits())
 
 

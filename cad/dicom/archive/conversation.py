@@ -23,7 +23,7 @@ from cad.dicom.archive.settings import ArchiveLimits
 
 _START_SECONDS = 300.0
 _OF_FILES = ("store", "missing", "commit")
-# Folders of the services that resolve names.
+# Folders of the services that resolve host names.
 _RESOLVER = (Path("/run/systemd/resolve"), Path("/run/nscd"))
 _OF_CONNECTIONS = (
     "REQUESTS_CA_BUNDLE",
@@ -139,8 +139,8 @@ class Conversation:
         self._ask([], "commit", paths, number)
 
     def _ask(self, steps: list[interface.Step], operation: str, *arguments: Any) -> Any:
-        """Let a new process do one thing; every step of it gets the whole time anew."""
-        # Libraries log on standard error what an archive sends.
+        """Let a new process do one request; each of its steps gets the full time."""
+        # Libraries write what an archive sends to standard error, so it is silenced.
         process = Child(__name__, quiet=True)
         try:
             process.connection.send((self.address, self.aet, self.limits, operation, arguments))
@@ -187,9 +187,11 @@ def serve(connection: Connection[Any, Any]) -> None:
 
 
 def _confine(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) -> None:
-    """Let this process open what its request needs: what an archive sends may fool a parser."""
+    """Restrict this process to the files that its request needs: data of an archive may attack a
+    parser.
+    """
     read = [*_RESOLVER, *(Path(os.environ[name]) for name in _OF_CONNECTIONS if name in os.environ)]
-    with suppress(RuntimeError):  # a user without a home
+    with suppress(RuntimeError):  # for a user without a home folder
         read += [Path.home() / name for name in (".netrc", "_netrc")]
     if limits.tls is not None:
         read += [limits.tls.certificate, limits.tls.key, limits.tls.authority]
@@ -207,7 +209,7 @@ def _attempt(
     operation: str,
     arguments: tuple[Any, ...],
 ) -> CadError | tuple[Any]:
-    """Return the result in a tuple, or the error; send None when ready, and steps."""
+    """Return the result in a tuple, or the error; send None when ready, then each step."""
     try:
         with interface.understood(f"archive at {address}"):
             archive = protocol(address, aet, limits)

@@ -70,7 +70,7 @@ class Kept:
         except OSError as error:  # a full disk must not look like a stored instance
             self.refused.append(CadError(f"could not be written: {error.strerror}", file=self.into))
             return _OUT_OF_RESOURCES
-        except Exception as error:  # a damaged dataset may break the reader anywhere
+        except Exception as error:  # a damaged dataset may cause any error in the reader
             problem = f"damaged ({type(error).__name__})"
             self.refused.append(CadError(f"the archive returned an instance that is {problem}"))
             return _CANNOT_UNDERSTAND
@@ -144,7 +144,7 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) ->
 PENDING = (0xFF00, 0xFF01)
 SUCCESS = 0x0000
 _TRANSIENT = 0x02
-_BUSY_SECONDS = (1.0, 2.0, 4.0)  # waits between tries where an archive has no association free
+_BUSY_SECONDS = (1.0, 2.0, 4.0)  # seconds between tries if the archive has no free association
 
 
 class Received:
@@ -173,7 +173,8 @@ class Received:
         self._socket = transport.socket if transport else None
         if self._socket is not None:
             self._socket.settimeout(self.seconds)
-            # Small answers otherwise wait for acknowledgements: 12 to 30 times slower.
+            # Small messages would otherwise wait for acknowledgements, which is 12 to 30 times
+            # slower.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def came(self, event: evt.Event) -> None:
@@ -191,11 +192,11 @@ class Received:
 
 
 def _keep_answers(association: Association) -> None:
-    """Let nobody but whoever asked take an answer.
+    """Let only the code that sent a request take its answer.
 
-    pynetdicom's reactor thread looks for requests of the peer without blocking, and is not always
-    at rest when an answer comes: of 600 queries on one association four lost one. Who asks blocks;
-    we serve no requests but those within C-GET, which whoever asked takes too.
+    pynetdicom's reactor thread also looks for requests of the peer, and may take an answer: of 600
+    queries on one association, four lost one. Here the caller waits for its answer. The only
+    requests that we serve are those within C-GET, which the caller handles, too.
     """
     take = association.dimse.get_msg
 
@@ -206,7 +207,7 @@ def _keep_answers(association: Association) -> None:
 
 
 def _busy(association: Association) -> bool:
-    """Tell whether an archive refuses for the moment only (PS3.8 9.3.4: rejected-transient)."""
+    """Tell whether an archive refuses only for now (PS3.8 9.3.4: rejected-transient)."""
     answer = association.acceptor.primitive
     return association.is_rejected and answer is not None and answer.result == _TRANSIENT
 
@@ -285,7 +286,7 @@ class DimseArchive(interface.Protocolled):
         CadError
             When the status is another, or there is none.
         """
-        # pynetdicom gives an empty data set for a timeout and for a lost connection alike.
+        # pynetdicom returns an empty data set both for a timeout and for a lost connection.
         if not status or "Status" not in status:
             raise CadError(
                 f"{self.name}: no answer to {operation} within "
@@ -327,7 +328,7 @@ class DimseArchive(interface.Protocolled):
             entity.add_requested_context(name)
         received = Received(self.limits)
         stores = [(evt.EVT_C_STORE, handler)] if handler else []
-        # Within C-GET the archive is the one that stores, and we are the SCP.
+        # Within C-GET the archive stores objects to us, so that we are the SCP.
         roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
         for wait in (*_BUSY_SECONDS, None):
             association = entity.associate(
@@ -348,12 +349,13 @@ class DimseArchive(interface.Protocolled):
             with interface.understood(self.name):
                 yield association
         except BaseException as error:
-            received.cut()  # first: ending it politely would wait for an archive that is at fault
+            # this comes first, as a regular release would wait for the faulty archive
+            received.cut()
             association.abort()
             if received.too_much:
                 raise interface.too_much(self.name, self.limits) from error
             raise
-        # An archive may have ended it meanwhile; then a release would wait for an answer.
+        # If the archive has already ended the association, a release would wait for an answer.
         association.release() if association.is_established else association.abort()
 
     def _refusal(self, association: Association) -> CadError:
@@ -363,7 +365,7 @@ class DimseArchive(interface.Protocolled):
                 hint=f"ask its administrator to admit {self.limits.calling}, and check the title "
                 f"{self.aet!r}",
             )
-        try:  # only a plain connection says why there is none
+        try:  # only a plain connection tells why the archive cannot be reached
             plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
         except OSError as error:
             return CadError(
@@ -399,7 +401,7 @@ class DimseArchive(interface.Protocolled):
         return instances.count()
 
     def _move(self, query: Dataset, instances: Kept, move: Move) -> None:
-        """Let the archive send a series to us, at the place that it knows."""
+        """Ask the archive to send a series to us, at the address that it has for our title."""
         with (
             destination(move, self.aet, self.limits, instances) as received,
             self.open([MOVE]) as association,
@@ -411,9 +413,9 @@ class DimseArchive(interface.Protocolled):
                     raise interface.too_much(self.name, self.limits)
 
     def _follow(self, answers: Iterator[Any], operation: str, instances: Kept) -> None:
-        """Follow the archive's account of what it sends, to its end."""
+        """Read the archive's reports on what it sends, until the last one."""
         for status, _ in answers:
-            if instances.refused:  # the archive reports our refusal as its failure
+            if instances.refused:  # our own refusal is reported by the archive as its failure
                 continue
             self.check(status, operation, allowed=(*PENDING, SUCCESS, *_WARNINGS))
             failed = status.get("NumberOfFailedSuboperations") or 0

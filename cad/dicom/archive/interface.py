@@ -1,8 +1,8 @@
-"""The interface of an archive, and the rules that both protocols keep.
+"""Define the interface of an archive, and the rules for both protocols.
 
-A study counts as fetched only when every instance that the archive announced has arrived and says
-of itself that it is of the patient, the study and the series that were asked for. An object counts
-as stored only when the archive has said so and lists it when it is asked.
+A study counts as fetched only when every announced instance has arrived, and states the patient,
+study and series that were asked for. An object counts as stored only when the archive has confirmed
+it and lists it in an answer.
 """
 
 import re
@@ -28,8 +28,8 @@ from cad.dicom.out import supersede
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
 UID = re.compile(r"[0-9.]{1,64}")
 _PROOF_PAUSE = 0.5
-_MOST = 10**6  # instances of a series
-# Results take these over from the archive's own record of the study, so that they are filed there.
+_MOST = 10**6  # largest number of instances of a series
+# Results copy these values from the archive's record of the study, so that they are filed with it.
 IDENTITY = (
     "PatientID",
     "PatientName",
@@ -42,7 +42,7 @@ IDENTITY = (
 )
 _COUNTED = ("SeriesInstanceUID", "Modality", "NumberOfSeriesRelatedInstances")
 SamePatient = Callable[[str, str], bool]
-"""Tell whether the PatientID of an object and the archive's PatientID are one patient's."""
+"""Tells whether the PatientID of an object and that of the archive belong to the same patient."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class FoundSeries:
 
 
 Recent = dict[str, list[FoundSeries] | CadError]
-"""An archive's series by StudyInstanceUID; of some studies why they cannot be told."""
+"""Series of an archive by StudyInstanceUID, or the error for a study with an unusable answer."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ class Protocolled(ABC):
         with self._speaking():
             for study in self._studies({"PatientID": patient_id}):
                 owner = str(study.get("PatientID", patient_id))
-                # A query reads * and ? of an id as wild cards (PS3.4 C.2.2.2.4): others may match.
+                # In a query, * and ? of an id are wild cards (PS3.4 C.2.2.2.4), so other ids may
+                # match.
                 if owner.strip() == patient_id.strip():
                     series += self._of_interest(owner, str(study.StudyInstanceUID))
         return series
@@ -145,7 +146,7 @@ class Protocolled(ABC):
             if modality in MODALITIES:
                 uid = str(series.SeriesInstanceUID)
                 count = series.get("NumberOfSeriesRelatedInstances")
-                if count is None:  # an optional answer: count the instances themselves
+                if count is None:  # the number is optional in an answer, so instances are counted
                     count = len(self._instances(study, uid))
                 if not UID.fullmatch(uid) or not 0 <= int(count) < _MOST:
                     raise CadError(f"{self.name}: a series {uid[:64]!r} of {count} instances")
@@ -223,7 +224,7 @@ class Protocolled(ABC):
                 yield Step(path, True, "; ".join(filter(None, remarks)))
 
     def _earlier(self, study: str) -> list[supersede.Earlier]:
-        """Return the results of ours that the archive has of a study."""
+        """Return the earlier results of this program that the archive has for a study."""
         answers = self._series(study, supersede.ASKED)
         return supersede.earlier_results(answers, lambda series: self._instances(study, series))
 
@@ -241,7 +242,9 @@ class Protocolled(ABC):
         return uid in self._instances(study, series, uid)
 
     def _prove(self, dataset: Dataset) -> None:
-        """Ask for an object that the archive says it has stored, until it lists it.
+        """Ask repeatedly for an object that the archive has confirmed, until the archive lists it.
+
+        When it is not listed within the time of the limits.
 
         Raises
         ------
@@ -275,11 +278,11 @@ class Protocolled(ABC):
 
     @abstractmethod
     def _speaking(self, *, storing: bool = False) -> AbstractContextManager[None]:
-        """Hold a connection to ask over, and to store where that is wanted."""
+        """Hold a connection for queries, and for storing if this is wanted."""
 
     @abstractmethod
     def _studies(self, filters: dict[str, str], fields: Iterable[str] = ()) -> list[Dataset]:
-        """Return the studies that have these values, each with its patient, UID and these keys."""
+        """Return the studies with these values, each with patient, UID and the given fields."""
 
     @abstractmethod
     def _series(self, study: str, fields: Iterable[str]) -> list[Dataset]:
@@ -287,7 +290,9 @@ class Protocolled(ABC):
 
     @abstractmethod
     def _instances(self, study: str, series: str, instance: str = "") -> set[str]:
-        """Return the SOPInstanceUIDs that the archive lists of a series, or whether it has one."""
+        """Return the SOPInstanceUIDs that the archive lists for a series, or for one instance of
+        it.
+        """
 
     @abstractmethod
     def _fetch(self, series: FoundSeries, into: Path) -> int:
@@ -295,7 +300,7 @@ class Protocolled(ABC):
 
     @abstractmethod
     def _send(self, dataset: Dataset, path: Path) -> str:
-        """Store one object, with proof; return the archive's remark on it."""
+        """Store one object and prove it; return the archive's remark."""
 
 
 def too_much(name: str, limits: ArchiveLimits) -> CadError:
@@ -419,7 +424,7 @@ def file_under(
             f"the archive assigns the study {uid} to a patient who is not {ours!r}",
             hint="nothing was sent; find out whose study this is",
         )
-    dataset.decode()  # in its own character set, before the archive's text joins it
+    dataset.decode()  # decoded in its own character set, before the archive's text is added
     dataset.SpecificCharacterSet = "ISO_IR 192"
     for keyword in IDENTITY:
         if answers[0].get(keyword) not in (None, ""):
@@ -499,7 +504,7 @@ def understood(name: str) -> Iterator[None]:
         yield
     except CadError:
         raise
-    except Exception as error:  # an answer may break the libraries that read it anywhere
+    except Exception as error:  # an answer may cause any error in the libraries that read it
         words = "".join(c if c.isprintable() else "?" for c in str(error))[:200]
         raise CadError(
             f"{name}: its answer cannot be understood: {type(error).__name__}: {words}",

@@ -1,8 +1,8 @@
-"""Listen for DICOM associations, encrypted or not, with a deadline for everything a caller does.
+"""Listen for DICOM associations, encrypted or not, with a time limit for every action of a caller.
 
-A connection gets neither an object of pynetdicom nor one of the places until it has asked for an
-association under a title that is admitted. Where instances are written to the disk as they come, a
-message that is not an instance may not be longer than :data:`_HELD`.
+A connection gets an object of pynetdicom, and one of the limited places, only after it has asked
+for an association under an admitted title. Instances may be written to the disk as they arrive.
+Then a message that is not an instance may not be longer than :data:`_HELD`.
 """
 
 import hashlib
@@ -25,16 +25,17 @@ from pynetdicom.transport import AssociationSocket, RequestHandler, ThreadedAsso
 from cad.dicom.archive.tls import reason
 
 Refused = Callable[..., None]
-"""Take the address of a caller who was turned away, and why: ``reason``, ``sender``, ``called``."""
-PDU_BYTES = 2**18  # a slice in few pieces
-_DOOR_SECONDS = 10.0  # until a caller has agreed on encryption and asked for an association
-_WAITING = 256  # at the door at once; then the one who has waited longest goes
-# bytes of a message, and of its command; pydicom makes 100 of one
+"""Function that is told the address of a refused caller and the reason."""
+PDU_BYTES = 2**18  # large enough to send a slice in few pieces
+# seconds in which a caller must agree on encryption and ask for an association
+_DOOR_SECONDS = 10.0
+_WAITING = 256  # most connections without an association; with more, the oldest is cut off
+# most bytes of a message, and of its command; pydicom needs a hundred times as much
 _HELD = 2**16
 _COMMAND = 2**13
-_SLOWEST = 1000.0  # bytes a second of a message, on average
-_AHEAD = 4  # messages that a caller may send before it waits for an answer
-_INVALID = "Evt19"  # of PS3.8 9.2: an invalid message, which is answered by an abort
+_SLOWEST = 1000.0  # least average speed of a message, bytes per second
+_AHEAD = 4  # messages that a caller may send before it has to wait for an answer
+_INVALID = "Evt19"  # event of PS3.8 9.2 for an invalid message, which is answered by an abort
 _HEADER = 6
 _ASSOCIATE = 1
 _SHORTEST = 68
@@ -46,7 +47,7 @@ _NO_PLACE = (2, 3, 2)
 
 
 class _TurnedAway(Exception):
-    """Say why a caller gets no association, and what it is told."""
+    """Report why a caller gets no association, with the answer to it."""
 
     def __init__(self, answer: tuple[int, int, int], **facts: str) -> None:
         self.answer = answer
@@ -81,10 +82,11 @@ class Server(ThreadedAssociationServer):
         super().__init__(*arguments, **keywords)
 
     def get_request(self) -> Any:
-        """Take the next connection; called by the standard library's server, which hides errors."""
+        """Accept the next connection; the standard library's server calls this and hides errors."""
         try:
             return super().get_request()
-        except OSError as error:  # no more open files: it would be asked again at once, for ever
+        # if no file can be opened, the server would try again at once, without end
+        except OSError as error:
             self.say("", reason=f"no connection can be taken: {os.strerror(error.errno or 0)}")
             time.sleep(_DOOR_SECONDS)
             raise
@@ -114,11 +116,10 @@ class Server(ThreadedAssociationServer):
 
     @contextmanager
     def _at_the_door(self, request: socket.socket) -> Iterator[None]:
-        """Let a connection wait to be admitted; where too many wait, cut the oldest ones off."""
-        lifeline = request.dup()  # the other one moves into the encrypted connection
+        """Hold a connection until it is admitted; if too many wait, cut off the oldest."""
+        lifeline = request.dup()  # the other one becomes the encrypted connection
         with self._lock:
-            # Silent callers must not keep others out; a dictionary is in order of
-            # arrival.
+            # Silent callers must not keep others out. A dictionary is in the order of arrival.
             for number in list(self._door)[: len(self._door) - _WAITING + 1]:
                 cut(self._door.pop(number))
             self._door[id(lifeline)] = lifeline
@@ -131,11 +132,11 @@ class Server(ThreadedAssociationServer):
 
     def _admitted(self, first_message: bytes) -> str:
         """Return the title of a caller that may have an association."""
-        # Bytes that are no ASCII must not raise: they are no title of the list either.
+        # Other bytes than ASCII must not raise an error; they simply match no title.
         called, caller = (
             first_message[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
         )
-        # The words of a stranger go nowhere: his address tells whose settings are to be changed.
+        # A stranger's text is not logged. His address shows whose settings have to be changed.
         named = {"sender": caller} if caller in self.ae.require_calling_aet else {}
         if self.ae.require_called_aet and called != self.ae_title.strip():
             raise _TurnedAway(_NO_SUCH_TITLE, reason="another title was called", **named)
@@ -145,7 +146,7 @@ class Server(ThreadedAssociationServer):
 
     @contextmanager
     def _place(self, caller: str) -> Iterator[None]:
-        """Take one of a caller's places."""
+        """Take one of a caller's places until the block ends."""
         with self._lock:
             if self._places[caller] >= self._each:
                 raise _TurnedAway(_NO_PLACE, reason="too many associations", sender=caller)
@@ -165,7 +166,8 @@ class Server(ThreadedAssociationServer):
 
     def shutdown(self) -> None:
         """Close the port, and the connections that have no association yet."""
-        TCPServer.shutdown(self)  # pynetdicom's asks the entity to forget a server it never knew
+        # pynetdicom's method would remove the server from an entity that does not know it
+        TCPServer.shutdown(self)
         with self._lock:
             for waiting in self._door.values():
                 cut(waiting)
@@ -173,25 +175,26 @@ class Server(ThreadedAssociationServer):
 
 
 class _Begun(RequestHandler):
-    """Hand a connection whose first message has come to pynetdicom, and stay until its end."""
+    """Pass a connection to pynetdicom once its first message has come, and wait until it ends."""
 
     def __init__(self, request: Any, address: Any, server: Server, first_message: bytes) -> None:
         self._asked = first_message
         super().__init__(request, address, server)
 
     def handle(self) -> None:
-        """Serve the association; what it leaves half received goes."""
+        """Serve the association, and delete instances that were received only in part."""
         association: Any = self._create_association()
         idle = association.network_timeout or _DOOR_SECONDS
-        # Kept now: a connection that has ended names nobody, and its instance may still be stored.
+        # Stored now, because a closed connection has no address, but its instance may still be in
+        # work.
         association.peer = _peer(str(self.client_address[0]), self.request)
         association.dul.socket = _Line(association, self.request, self._asked, idle)
-        association.dul.event_queue.get()  # two sockets have said that there is a connection
+        association.dul.event_queue.get()  # two sockets have reported the connection
         _end_with_what_is_damaged(association, self._not_kept)
         evt.trigger(association, evt.EVT_CONN_OPEN, {"address": self.client_address})
         association.start()
         association.join()
-        # Its thread reads on until it is told; the spooled file below would be written again.
+        # The thread continues reading until it is stopped, and would write the spooled file again.
         association.dul.kill_dul()
         association.dul.join(idle)
         unfinished = [getattr(association.dimse.message, "_data_set_file", None)]
@@ -204,7 +207,7 @@ class _Begun(RequestHandler):
             Path(file.name).unlink(missing_ok=True)
 
     def _not_kept(self, error: OSError) -> None:
-        """Say why what comes cannot be spooled; the caller, who is cut off, is not told."""
+        """Report why data cannot be spooled; the caller is cut off without being told."""
         server: Any = self.server
         reason = f"what comes cannot be written: {os.strerror(error.errno or 0)}"
         server.say(str(self.client_address[0]), reason=reason)

@@ -1,1 +1,1 @@
-"""Import: DICOM folders, archives and image files become a cohort folder."""
+"""Import DICOM folders, archives and image files into a cohort folder."""

@@ -1,4 +1,4 @@
-"""One DICOM study becomes one folder of NIfTI files, by the rules of its site."""
+"""Convert one DICOM study into a folder of NIfTI files, by the rules of its site."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -106,7 +106,7 @@ def read_back(
     rois: list[Roi],
     ranges: dict[str, tuple[float, float]],
 ) -> list[str]:
-    """Read a converted study as every later step will, and return what there is to say of it.
+    """Read a converted study with all checks of later steps, and return notes on it.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def read_back(
 
 
 class _Job:
-    """Share the inputs of the steps of :func:`convert`."""
+    """Hold the inputs that the steps of :func:`convert` share."""
 
     def __init__(
         self, study: SourceStudy, study_id: str, build: Path, have: Path | None, rules: ImportRules
@@ -168,9 +168,9 @@ class _Job:
         target = image_path(self.build, self.study_id, "rois")
         drawn_on = self._matching("t2w")[0] or self._matching("adc")[0]
         reference, notes = drawn_on[0] if drawn_on else None, self.done.notes
-        # A label map that is there is never made anew: its rows may have been scored already.
+        # An existing label map is never made again, because its regions may have been scored.
         if self.have and is_there(target, self.build, self.have):
-            with suppress(CadError):  # of which an import of it alone would tell
+            with suppress(CadError):  # an import of this study alone would report the error
                 drawn = find_regions(self.study, self.rules, reference, [])
                 in_cohort = nifti.read_label_map(self._in_cohort(target))
                 if drawn and not np.array_equal(drawn.labels.array, in_cohort.array):
@@ -186,7 +186,7 @@ class _Job:
         self.done.scores = list(drawn.scores)
 
     def _gland(self) -> None:
-        """Write the gland mask, of a person or of any segmentation program."""
+        """Write the gland mask, drawn by a person or by any segmentation program."""
         rules = self.rules
         target = image_path(self.build, self.study_id, "gland")
         if is_there(target, self.build, self.have):
@@ -203,7 +203,7 @@ class _Job:
             nifti.write_volume(target, mask)
 
     def _matching(self, name: str) -> tuple[list[Stack], Match | None]:
-        """Return the stacks that the first match with any hit accepts, and that match."""
+        """Return the stacks accepted by the first match that accepts any, and this match."""
         for match in self.rules.matches(name):
             if stacks := self._accepted((match,)):
                 return stacks, match
@@ -220,8 +220,8 @@ class _Job:
         drawn_on = drawn_series(self.study.top, self.study.patient_id, self.rules, modality.name)
         stack = self._preferred(stacks, f"the rule for {modality.name}", drawn_on)
         head = stack.first
-        # At a lower b tissue with a long T2 stays bright, cancer or not (PI-RADS v2.1 asks for b of
-        # at least 1400 s/mm2).
+        # At lower b-values, tissue with a long T2 stays bright, whether it is cancer or not
+        # (PI-RADS v2.1 asks for b of at least 1400 s/mm2).
         if modality.name == "hbv" and head.b_value is not None and head.b_value < HIGH_B:
             problem = f"{stack} is no high-b image: b = {head.b_value:g}, at least {HIGH_B:g} s/mm2"
             hint = "name it under diffusion; the high-b image is then computed"
@@ -266,7 +266,7 @@ class _Job:
             image, source = made()
             nifti.write_volume(target, image)
             entries: JsonObject = {"Units": modality.unit, "UnitsSource": source}
-            # A NIfTI file names no patient: its name beside the study alone ties it to him.
+            # A NIfTI file names no patient; only its name beside the study connects the two.
             entries["StudyInstanceUID"] = self.study.uid
             nifti.write_sidecar(target, entries)
             self.done.notes.append(f"{modality.name} from its file, in {modality.unit}: {source}")
@@ -279,10 +279,10 @@ class _Job:
         return self.have / target.relative_to(self.build)
 
     def _is_there(self, target: Path, stacks: list[Stack], *, only: bool = True) -> bool:
-        """Tell whether the cohort has an image; refused where the source has what it lacks.
+        """Tell whether the cohort has an image; raise an error if the source has images that it
+        lacks.
 
-        Where ``only`` is false another series may have been the image before: it stays, and a
-        note says so.
+        If ``only`` is false, the image may come from another series: it stays, and a note says so.
         """
         if self.have is None or not is_there(target, self.build, self.have):
             return False
@@ -315,18 +315,21 @@ class _Job:
         )
 
     def _is_to_compare(self, target: Path, stacks: list[Stack]) -> bool:
-        """Tell whether an image that is there may be another than its source shows now."""
+        """Tell whether an existing image may differ from what its source contains now."""
         if self.have is None:
             return False
         image = self._in_cohort(target)
         had = nifti.read_sidecar(image)
-        # Of another series, or of more than the source still has, it cannot be made again.
+        # It cannot be made again if it comes from another series, or from more than the source
+        # still has.
         if set(had.get("SOPInstanceUIDs", [])) != _instances(stacks):
             return False
         return changed_since(image, (item.path for stack in stacks for item in stack.slices))
 
     def _require_same(self, target: Path, stacks: list[Stack], made: Callable[[], Volume]) -> None:
-        """Refuse a study whose image has other voxels in the source, under the same instances."""
+        """Raise an error if the source has other voxels for an existing image, under the same
+        instances.
+        """
         if self.have is not None and self._is_to_compare(target, stacks):
             require_same(self._in_cohort(target), made)
 
@@ -340,8 +343,11 @@ class _Job:
         require_equal(image, nifti.read_dynamic(image).frames, frames)
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
-        """Return the one image of several that masks were drawn on, or that the rules prefer."""
-        # A mask fits the image that it was drawn on: that goes before what the site prefers.
+        """Return one of several images: that on which masks were drawn, or the one preferred by the
+        rules.
+        """
+        # A mask fits the image on which it was drawn, so this has priority over the site's
+        # preference.
         listed = [stack for stack in stacks if stack.first.series_number == drawn_on]
         if drawn_on is not None and len(stacks) > 1 and len(listed) == 1:
             self.done.notes.append(
@@ -431,7 +437,7 @@ class _Job:
         return bool(stacks)
 
     def _flip_path(self, angle: float) -> Path:
-        """Return the path of a flip angle's image: that which the cohort has, or the next."""
+        """Return the path of the image of a flip angle: the cohort's, or the next free one."""
         for index in count(1):
             target = vfa_path(self.build, self.study_id, index)
             if is_there(target, self.build, self.have) and self.have:
@@ -443,13 +449,16 @@ class _Job:
         return target
 
     def _chosen(self, stacks: list[Stack], what: str, key: str) -> list[Stack]:
-        """Return the image of one flip angle or b-value; of a b-value perhaps all directions."""
+        """Return the images for one flip angle or b-value; for a b-value these may be all
+        directions.
+        """
         if key == "b_value":
-            # The trace that the scanner made goes before a mean over the directions it stored.
+            # A trace image made by the scanner has priority over a mean over the directions.
             scanners = [s for s in stacks if "TRACEW" in s.first.image_type]
             if len(scanners) == 1:
                 return scanners
-            # Images of several series are acquisitions, not directions of one: no mean joins them.
+            # Images of several series are repeated acquisitions and not directions, so they are not
+            # averaged.
             if len({s.first.series_uid for s in stacks}) == 1:
                 return stacks
         return [self._preferred(stacks, what)]
@@ -465,10 +474,11 @@ class _Job:
         stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
-        if len(stacks) > 1:  # made of all of them together, and no slice is one instance
+        # the image is made of all of them, so none of its slices is an instance
+        if len(stacks) > 1:
             uids = sorted(_instances(stacks))
-        # Frames of an enhanced object share its UID; numbers from 1 tell them apart (PS3.3 10.3,
-        # Referenced Frame Number).
+        # Frames of an enhanced object share its UID, and numbers from 1 distinguish them (PS3.3
+        # 10.3, Referenced Frame Number).
         frames = [item.index + 1 for item in stack.slices] if len(set(uids)) < len(uids) else None
         entries = {
             "RepetitionTime": head.repetition_time,
@@ -477,9 +487,10 @@ class _Job:
             "FlipAngle": head.flip_angle,
             "MagneticFieldStrength": head.field_strength,
             **_phase_encoding(head),
-            # Free text, as of models and stations, stays behind: it may name somebody.
+            # Free text, such as names of models and stations, is left out, because it may name a
+            # person.
             "Manufacturer": maker(head.manufacturer) or None,
-            # A date says who somebody is: it is kept where the patient's id is.
+            # A date can identify a person, so it is stored only if the patient's id is.
             "StudyDate": _day(head.study_date) if self.rules.labels == "id" else None,
             "SeriesNumber": head.series_number,
             "StudyInstanceUID": head.study_uid,
@@ -495,10 +506,10 @@ class _Job:
 
 
 def _signal(stacks: list[Stack]) -> Volume:
-    """Read the image of one flip angle or b-value; of several directions their trace.
+    """Read the image of one flip angle or b-value; for several directions, their trace.
 
-    Fits compare these images with each other, so that each is read as the scanner's signal: what
-    people are shown may be scaled series by series.
+    Fits compare these images with each other, so each is read as the scanner's signal. Values for
+    display may be scaled differently in each series.
     """
     reader = PixelReader()
     images = [read_stack(stack, precise=True, reader=reader) for stack in stacks]
@@ -540,7 +551,7 @@ def _instances(stacks: list[Stack]) -> set[str]:
 
 
 def _day(stated: str) -> str | None:
-    """Return the day of a DICOM date, written as ISO does; None where there is none."""
+    """Return the day of a DICOM date in ISO form; None if there is none."""
     day = stated[:8]
     return f"{day[:4]}-{day[4:6]}-{day[6:]}" if len(day) == 8 and day.isdigit() else None
 

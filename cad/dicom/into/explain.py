@@ -1,6 +1,6 @@
-"""What an import would make of a source: series by rules, with near misses; nothing is written.
+"""Explain what an import would do with a source: series by rule, and near misses.
 
-A rules file to start from is guessed from what the series of a source say of themselves.
+Nothing is written. A first rules file is guessed from the descriptions of the series.
 """
 
 import math
@@ -35,13 +35,13 @@ _AXIAL = re.compile(r"tra|ax", re.IGNORECASE)
 _OTHER_PLANE = re.compile(r"sag|cor|loc", re.IGNORECASE)
 _ADC = re.compile(r"adc|apparent", re.IGNORECASE)
 _DYNAMIC = re.compile(r"dyn|dce|twist|perf|lava|thrive|disco", re.IGNORECASE)
-# Numbers in a description tell phases of one series apart, not kinds of series.
+# Numbers in a description distinguish phases of one series and not kinds of series.
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _MANY = 5
-# Roles that one image fills: where two kinds of series could, a person decides.
+# Roles for a single image: if two kinds of series fit, a person has to decide.
 _ONE_IMAGE = ("t2w", "adc", "hbv")
 _LEAST_WATER_ML = 2.0
-# Percentiles between which a candidate is shown, and the most pixels of a side.
+# Percentiles that become black and white in a picture of a candidate, and most pixels per side.
 _SHOWN = (1.0, 99.5)
 _PICTURE = 200
 _SECONDS = re.compile(r"TT=([0-9.]+)s")
@@ -133,7 +133,7 @@ def proposed_rules(
             continue
         if name in ("vfa", "dce"):
             taken.update(fitting)
-        elif name != "diffusion":  # one series may hold every b-value
+        elif name != "diffusion":  # one series may contain all b-values
             taken.add(fitting[0])
         matches: list[dict[str, object]] = [{"description": _pattern(kind)} for kind in fitting]
         if name == "hbv":
@@ -155,7 +155,7 @@ def proposed_rules(
 
 
 def _rivals(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
-    """Return the kinds of which some study has a series of another one, too."""
+    """Return those kinds of series that occur in one study together with another of the kinds."""
     owners = {kind: {frames[0].study_uid for frames in kinds[kind]} for kind in fitting}
     rivals = []
     for kind in fitting:
@@ -168,7 +168,9 @@ def _rivals(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str
 def _decided(
     name: str, number: int, fitting: list[str], kinds: dict[str, list[list[Frame]]]
 ) -> list[str]:
-    """Return the kind of which a person named a series, and those that no study has beside it."""
+    """Return the kind that a person chose by a series number, and kinds that never occur beside
+    it.
+    """
     rivals = _rivals(fitting, kinds) or fitting
     kind_of_number = {}
     for kind in rivals:
@@ -186,7 +188,7 @@ def _decided(
 
 
 def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
-    """Return a series that could be an image, with what tells it from the others."""
+    """Return a series that could be an image, with what distinguishes it from the others."""
     head = frames[0]
     title = f"series {head.series_number} {printable(head.description)!r}"
     try:
@@ -210,7 +212,7 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
 
 
 def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
-    """Return an image's :func:`_slices`; none where it ends the process that reads it."""
+    """Return the pictures by :func:`_slices`; empty if reading them ends the process."""
     try:
         slices: list[np.ndarray] = call(_slices, stack)
     except (CadError, OSError):
@@ -240,7 +242,7 @@ def _clock_words(head: Frame) -> str:
 
 
 def _water_of(stack: Stack, call: Call) -> float | None:
-    """Return an image's :func:`_free_water`; None where it ends the process that reads it."""
+    """Return the result of :func:`_free_water`; None if reading the image ends the process."""
     try:
         water: float | None = call(_free_water, stack)
     except (CadError, OSError):
@@ -249,10 +251,10 @@ def _water_of(stack: Stack, call: Call) -> float | None:
 
 
 def _free_water(stack: Stack) -> float | None:
-    """Return the median of the largest bright region of an ADC map; None where there is none.
+    """Return the median of the largest bright region of an ADC map; None if there is none.
 
-    A bladder holds free water, whose diffusion at body temperature is known: a map on another
-    scale, or one whose high b-values sink into noise, shows another number.
+    A bladder contains free water, whose diffusion at body temperature is known. Another value shows
+    that the map has another scale, or that its high b-values contain only noise.
     """
     from scipy import ndimage  # slow to load
 
@@ -322,8 +324,8 @@ def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
 
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
     angles = {frames[0].flip_angle for frames in series}
-    # T1 is measured with spoiled gradient echoes, whose repetition time is far below 0.1 s; that of
-    # T2 and diffusion images is seconds.
+    # T1 is measured by spoiled gradient echoes with repetition times far below 0.1 s. T2 and
+    # diffusion images have seconds.
     short = all((frames[0].repetition_time or 1.0) < 0.1 for frames in series)
     return short and 1 < len(series) < _MANY * 3 and len(angles) == len(series)
 
@@ -338,8 +340,8 @@ def _is_dynamic(kind: str, series: list[list[Frame]]) -> bool:
     return len(series) > 1 and _DYNAMIC.search(kind) is not None
 
 
-# The first test that a series passes takes it: five flip angles would pass as the phases of a
-# dynamic series.
+# The order matters: the first test that a series passes decides. Five flip angles would also pass
+# as phases of a dynamic series.
 _TESTS: dict[str, Callable[[str, list[list[Frame]]], bool]] = {
     "t2w": _is_t2,
     "adc": _is_adc,
@@ -552,7 +554,7 @@ def _clock_of(stacks: list[Stack]) -> str:
 
 
 def _judge(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
-    """Note whether a rule takes the series, or all of its conditions but one."""
+    """Note whether a rule accepts a series, or all of its conditions but one."""
     near = []
     for index, match in enumerate(rules.matches(name), start=1):
         misses_of_frames = [list(match.misses(frame)) for frame in frames]
@@ -560,7 +562,7 @@ def _judge(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules
         if not misses:
             entry.taken_by.append(name)
             return
-        # A match of one condition that is not met says nothing of the series: no near miss.
+        # A match with a single condition is no near miss if this condition fails.
         if len(misses) == 1 and len(match.model_fields_set - {"scale"}) > 1:
             near.append(f"{name}, entry {index}: {misses[0]}")
     entry.near_misses += near
@@ -586,7 +588,7 @@ def _object(path: Path, rules: ImportRules | None) -> str:
 
 
 def _kind(entry: SeriesSeen) -> tuple[object, ...]:
-    """Return the text that the phases of one dynamic series share: all but its numbers."""
+    """Return the key that all phases of a dynamic series share: everything except its numbers."""
     description = NUMBER.sub("#", entry.description)
     near_misses = [NUMBER.sub("#", text) for text in entry.near_misses]
     return (
@@ -643,7 +645,7 @@ def write_rules(
             raise CadError("no DICOM image found", file=source)
         proposal = proposed_rules(studies, take, call, pictures=True)
     write_atomic(rules, proposal.text.encode())
-    read_settings(ImportRules, rules)  # what was written can be read
+    read_settings(ImportRules, rules)  # checks that the written file can be read
     return proposal.undecided
 
 

@@ -1,7 +1,7 @@
-"""One examination exported twice under new UIDs: the same man at the same times, or voxel by voxel.
+"""Detect an examination that was exported twice under new UIDs, by times or voxels.
 
-An archive that gives new UIDs at every export makes two studies of one. Both stay, because only a
-person can tell: what is found here is said.
+An archive that assigns new UIDs at every export turns one study into two. Both are kept, because
+only a person can decide; a note reports it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from cad.mri.imaging.belonging import voxel_hash
 from cad.mri.imaging.nifti import read_volume
 from cad.mri.imaging.study_files import image_path
 
-# Images that both exports have: of two examinations on one day none are taken at one time.
+# Least share of equal times, and the images to compare. Two examinations on one day have different
+# times.
 _LEAST_SHARE = 0.5
 _COMPARED = ("t2w", "adc")
 

@@ -1,4 +1,4 @@
-"""Cohorts that come as image files: found by their rules' patterns, written like any other."""
+"""Import cohorts that come as image files: find them by patterns, write them like any other."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -122,7 +122,8 @@ def find_file_studies(
     for path in paths:
         text = "/" + path.relative_to(source).as_posix()
         match = _pattern(rules.study).search(text)
-        # A study is there by the one file that every study has; only then can a file be its own.
+        # A study exists if it has the file that every study has; only then do other files belong to
+        # it.
         if match:
             key = _key(match)
             by_place[key] = by_place.get(key) or FileStudy(*key, source)
@@ -134,8 +135,8 @@ def find_file_studies(
                 if match is None or (study := by_place.get(_key(match))) is None:
                     continue
                 place = (study.patient_id, study.name, kind)
-                # The first entry of the rule goes first, in whatever order the folder lists the
-                # files.
+                # The earliest entry of the rule has priority, whatever the order of files in the
+                # folder.
                 if rank < best.get(place, len(choices)):
                     best[place] = rank
                     study.files[kind] = path
@@ -190,7 +191,7 @@ def convert_files(
         image, source = _in_its_unit(path, name, scale)
         write_volume(target, image)
         entries = {"StudyInstanceUID": study.uid}
-        if rules.labels == "id":  # file names carry the id
+        if rules.labels == "id":  # file names contain the id
             entries |= {"SourcePatientID": study.patient_id, "Source": path.name}
         if modality(name).unit:
             entries |= {"Units": modality(name).unit, "UnitsSource": source}
@@ -219,9 +220,11 @@ def _image_in_its_unit(path: Path, name: str, scale: float | None) -> Volume:
 
 
 def _drawn(study: FileStudy, rules: ImportRules, notes: list[str]) -> regions.Labelled | None:
-    """Return a study's regions from its mask, a detector's map or outlines; None without any."""
+    """Return the regions of a study from its mask, a detector's map or outlines; None if there are
+    none.
+    """
     path, by_program = study.files.get("lesion"), study.files.get("detector")
-    # A mask of readers goes before a detector's, which nobody has looked at.
+    # A mask by readers has priority over a detector's map, which nobody has checked.
     if path:
         return _lesions(study, path, rules, notes)
     if by_program and rules.detector:
@@ -244,11 +247,11 @@ def _lesions(
     graded = regions.grade_lesions(grades)
     rois = graded.rois
     if kind != "isup":
-        # A mask says that a lesion is malignant, the challenge's 1 that it is significant: neither
-        # is a grade.
+        # A mask shows only that a lesion is malignant, and the challenge's value 1 that it is
+        # significant. Neither is a grade.
         ungraded = {"mask": "n/a", "picai": SIGNIFICANT}[kind]
         rois = [replace(roi, isup=ungraded) if roi.isup == "1" else roi for roi in rois]
-    # The table lists every lesion, the mask those of grade 2 and more.
+    # The table lists all lesions, and the mask has those of grade 2 or more.
     significant = [grade for grade, _ in listed if (grade or 0) >= 2]
     if len(rois) == len(significant) == 1 and not rois[0].isup.isdigit():
         rois = [replace(rois[0], isup=str(significant[0]))]
@@ -267,7 +270,7 @@ def _pattern(text: str) -> re.Pattern[str]:
         if piece not in ("{patient}", "{study}"):
             out.append(re.escape(piece).replace(r"\*", "[^/]*"))
         elif name in fields:
-            # An id that stands in the folder's name and in the file's must be the same in both.
+            # If an id occurs in the names of both folder and file, it must be the same.
             out.append(f"(?P={name})")
         else:
             fields.add(name)
@@ -283,10 +286,10 @@ def _key(match: re.Match[str]) -> tuple[str, str]:
 def _categories(
     patient_id: str, listed: tuple[ListedLesion, ...], rois: list[Roi], rules: ImportRules
 ) -> list[dict[str, str]]:
-    """Return score rows of the regions whose PI-RADS category the table leaves no doubt about.
+    """Return score rows for regions whose PI-RADS category is certain from the table.
 
-    The table lists lesions, the mask holds those of grade 2 and more: a region is a listed lesion
-    where the grade has as many of either and one category.
+    The table lists all lesions; the mask has those of grade 2 or more. A region's category is
+    certain if both have equally many lesions of its grade, and these have the same category.
     """
     rows = []
     for roi in rois:

@@ -1,10 +1,10 @@
-"""DICOM folders and archives become a cohort folder: what is new is added, what is there stays.
+"""Import DICOM folders and archives into a cohort folder: add what is new, keep what exists.
 
-Each study is built in a hidden folder, read back with every check of
-:func:`cad.mri.imaging.study_files.read_study`, and put into place together with its rows by one
-:func:`cad.base.transactions.commit`; a study that fails costs no other and leaves nothing behind.
-Headers give the images their times (seconds), angles (degrees) and the UIDs by which DICOM output
-refers to them; names, dates and free text stay out.
+Each study is built in a hidden folder and read back with all checks of
+:func:`cad.mri.imaging.study_files.read_study`. It is then put into place together with its table
+rows by one :func:`cad.base.transactions.commit`. A study that fails affects no other study and
+leaves nothing behind. From headers come times (seconds), angles (degrees), and the UIDs that DICOM
+output needs. Names, dates and free text are left out.
 """
 
 import json
@@ -37,7 +37,8 @@ from cad.mri.imaging.study import Roi
 
 Tell = Callable[[str, str], None]
 Watch = Callable[[int], AbstractContextManager[Tell]]
-"""Given the number of studies, open what is told of each: its participant and why it failed."""
+"""Function that gets the number of studies and opens a display; this is told each study's result.
+"""
 
 
 @contextmanager
@@ -180,7 +181,7 @@ def import_owned(
 
 
 class _Import:
-    """Run one import: the cohort's tables and places, and what happened so far."""
+    """Hold the state of one import: the cohort's tables and folders, and the results so far."""
 
     def __init__(
         self,
@@ -203,7 +204,7 @@ class _Import:
             for study in self.studies:
                 tell(*self._guarded(study))
         new = {}
-        if self.rules.ranges:  # every later step holds the cohort against its site's ranges
+        if self.rules.ranges:  # all later steps check the cohort by its site's ranges
             text = json.dumps(self.rules.ranges, indent=2, sort_keys=True) + "\n"
             new[RANGES_FILE] = self.scratch / RANGES_FILE
             write_atomic(new[RANGES_FILE], text.encode())
@@ -211,12 +212,13 @@ class _Import:
         self._commit(new, self.tables if tables.same(self.tables) else tables)
 
     def _guarded(self, study: SourceStudy | FileStudy) -> tuple[str, str]:
-        """Import a study; return its participant and, where it failed, why."""
+        """Import a study; return its participant, and the reason if it failed."""
         participant = ""
         try:
-            # Damaged input may break anything; it costs one study only.
+            # Damaged input may cause any error, which must affect this study only.
             with reading(study.top, "could not be converted"):
-                # First of all: images of two men in one study must not get one man's label.
+                # Checked first: if a study contains images of two men, they must not get the label
+                # of one.
                 study.check_patient()
                 participant = self.patients.participant(study.patient_id)
                 place = self.patients.studies.get(study.uid)
@@ -253,7 +255,7 @@ class _Import:
 
     def _add(self, study: SourceStudy | FileStudy, participant: str) -> None:
         place = self.patients.place(participant, self.count[study.patient_id] > 1)
-        # Such a folder may hold another man's images: writing into it would mix two men.
+        # This folder may have images of another man, and writing into it would mix two men.
         if place.folder.exists():
             problem = f"{place.folder.name} is there, and no study that the tables know"
             hint = "move the folder out of the cohort, and import again"
@@ -267,8 +269,8 @@ class _Import:
         self._check(place, build, tables, study)
         again = self._exported_before(study, place, build)
         new = {str(place.folder.relative_to(self.out)): build}
-        # A man's second study turns his first into a session: folder, names and rows change in one
-        # commit, or a kill in between would leave rows that lead to no image.
+        # A man's second study turns his first into a session. Folder, names and rows change in one
+        # commit: a kill in between would leave rows without images.
         home = self._build()
         if place.session_id and self.patients.first_session(participant, home):
             os.rename(build, home / place.session_id)
@@ -281,7 +283,9 @@ class _Import:
     def _exported_before(
         self, study: SourceStudy | FileStudy, place: Place, build: Path
     ) -> list[str]:
-        """Say which studies of the man are probably this one, exported under other UIDs."""
+        """Return notes on studies of the man that are probably this one, exported under other
+        UIDs.
+        """
         others = self.patients.of(place.participant_id)
         if not others:
             return []
@@ -298,7 +302,7 @@ class _Import:
                 and same_times(study, earlier)
             ):
                 why.setdefault(earlier_place.study_id, "the same acquisition times")
-        # By the man's own id: the first study's gets a session when the second comes.
+        # The first study of a man gets a session when the second comes, so its earlier id is used.
         return [
             f"{place.study_id}: probably one examination exported twice: a study of "
             f"{place.participant_id} in the cohort has {reason}, under other UIDs; remove one, or "
@@ -315,7 +319,7 @@ class _Import:
             self._done(place, converted, self.summary.unchanged)
             return
         if new:
-            # New images are checked together with those that are there: a mask may fit neither
+            # New images are checked together with the existing ones, since a mask may fit neither
             # grid.
             shutil.copytree(place.folder, build, copy_function=_unless_new, dirs_exist_ok=True)
             self._check(place, build, tables, study)
@@ -326,7 +330,7 @@ class _Import:
     def _with_study(
         self, tables: Tables, study: SourceStudy | FileStudy, place: Place, converted: Converted
     ) -> Tables:
-        # A score file beside the study goes before the scores of the tables that came with masks.
+        # A score file beside the study has priority over scores in tables that came with masks.
         rows = self._scores(study, place) or converted.scores
         declared = {*self.rules.readers, *self.rules.experts, *self.tables.readers["reader_id"]}
         scores = [{**r, "reader_id": self.patients.reader(r["reader_id"], declared)} for r in rows]
@@ -336,7 +340,9 @@ class _Import:
         return replace(tables, simulated=tables.simulated or study.simulated)
 
     def _others(self, place: Place) -> list[Place]:
-        """Return the patient's other studies; a first one that has no session yet gets it."""
+        """Return the other studies of a patient; a first study without a session gets one in its
+        id.
+        """
         return [
             Place(p.participant_id, p.session_id or FIRST_SESSION, p.folder)
             for p in self.patients.of(place.participant_id)
@@ -346,7 +352,7 @@ class _Import:
     def _check(
         self, place: Place, build: Path, tables: Tables, study: SourceStudy | FileStudy
     ) -> None:
-        """Read the study back as every later step will; problems show here or never."""
+        """Read the study back with all checks of later steps, so that problems appear now."""
         rows = tables.rois[tables.rois["participant_id"] == place.participant_id]
         if place.session_id:
             rows = rows[rows["session_id"] == place.session_id]
@@ -356,7 +362,7 @@ class _Import:
                 read_back, build, place.study_id, place.participant_id, rois, self.rules.ranges
             )
         except CadError as error:
-            # The temporary folder means nothing to the user.
+            # The temporary folder would mean nothing to the user.
             raise CadError(
                 f"{Path(error.file).name}: {error.problem}" if error.file else error.problem,
                 hint=error.hint,
@@ -367,10 +373,10 @@ class _Import:
         self.summary.notes += [f"{place.study_id}: {note}" for note in notes]
 
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
-        """Read the score file beside the study, else the one at the top of the source."""
+        """Read the score file beside the study, or else the one at the top of the source."""
         path = study.beside(self.rules.scores)
-        # A table at the top names patients, not studies: of two studies of one man it would score
-        # the regions of both.
+        # A table at the top names patients and not studies, so with two studies of a man it would
+        # score the regions of both.
         if path is None and self.count[study.patient_id] == 1:
             places = study.tables if isinstance(study, SourceStudy) else (study.top,)
             at_top = (folder / self.rules.scores for folder in places)

@@ -1,4 +1,4 @@
-"""The regions of a study: one label map and its rows, from the one source that there is."""
+"""Find the regions of a study: one label map and its rows, from one of the possible sources."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from cad.mri.imaging.stacks import Stack, stacks_of
 from cad.mri.imaging.study import Roi
 from cad.mri.imaging.volume import Volume
 
-# Two regions that share a border may fill a voxel by half each, and rounding adds a little.
+# Two regions with a common border may each fill half a voxel; rounding adds a little.
 _TOUCHING = 0.02
 _SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _ZONES = ("PZ", "TZ", "CZ", "AFS")
@@ -31,7 +31,7 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 _TRUTH = dict.fromkeys(_TRUE, "malignant") | dict.fromkeys(_FALSE, "benign")
 _NO_SCORE = ("", "n/a", "nan", "NaN", "NA")
 _TEMPLATE = ("zone_id", "samtaken", "zprescancer", "zprimgleason", "zsecondgleason")
-_TENTH = 0.1  # of a lesion, in a zone that counts
+_TENTH = 0.1  # share of a lesion in a zone, from which the zone counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ def find_regions(
     drawn = []
     for path in study.objects:
         dataset = read_dataset(path)
-        # An object that this project sent to the archive is a result, not an annotation.
+        # An object that this program sent to the archive is a result and not an annotation.
         if dataset.get("ManufacturerModelName") != OWN_MODEL_NAME:
             drawn.append((path, dataset))
     sources = [path.name for path in (label_map, lesion) if path]
@@ -122,7 +122,7 @@ def find_regions(
                 f"{len(labelled.rois)} regions are balls of {rules.findings.radius:g} mm around "
                 "the points of a table, not drawn lesions; malignant means clinically significant"
             )
-    # Whatever a person drew or marked goes before a detector, which nobody has looked at.
+    # Drawings and marks by people have priority over a detector's map, which nobody has checked.
     if labelled is None and rules.detector:
         detector_map = study.beside(rules.detector.file)
         if detector_map:
@@ -160,7 +160,7 @@ def _from_objects(
         except CadError as error:
             if rules.labels != "pseudonym":
                 raise
-            error.roi = ""  # its name is free text; the file says which one it is
+            error.roi = ""  # its name is free text; the file identifies it
             raise
         notes += remarks
         for region in regions:
@@ -177,9 +177,10 @@ def _from_objects(
 
 
 def _neutral(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
-    """Replace ROI ids that are neither small numbers nor allowed: free text may name the patient.
+    """Replace ROI ids that are neither small numbers nor allowed, because text may name the
+    patient.
 
-    A longer number may be a birth date or the patient's own number.
+    A longer number may be a date of birth or the patient's own number.
     """
     if rules.labels != "pseudonym":
         return ids
@@ -233,7 +234,7 @@ def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) ->
         values = _values_in(path, labelled.labels, roi.label)
         counts: dict[str, int] = {}
         for value, name in rule.values.items():
-            # A map may number the left and the right half of a zone.
+            # A map may have different numbers for the left and right half of a zone.
             counts[name] = counts.get(name, 0) + int((values == value).sum())
         zone = max(counts, key=lambda name: counts[name])
         if counts[zone] == 0:
@@ -256,7 +257,7 @@ def _values_in(path: Path, labels: Volume, label: int) -> np.ndarray:
 def _findings(
     study: SourceStudy, rules: ImportRules, grid: Volume, notes: list[str]
 ) -> Labelled | None:
-    """Return balls around the points of a table of findings; None without a row or a table."""
+    """Return balls around the points of a table of findings; None if there is no table or row."""
     rule = rules.findings
     path = _findings_table(study, rule.file) if rule else None
     if rule is None or path is None:
@@ -283,11 +284,11 @@ def _findings(
             raise CadError(
                 f"finding {row['fid']} at {row['pos']} mm lies outside the T2 image", file=path
             )
-        # Balls of two near findings may overlap: a voxel belongs to one region.
+        # Balls of two close findings may overlap, but a voxel belongs to one region only.
         labels[inside & (labels == 0)] = label
         histology, isup = _significant(_truth_of(row.get("ClinSig", ""), notes))
         zone = row.get("zone", "")
-        if zone == "AS":  # so PROSTATEx calls the anterior stroma, AFS in PI-RADS v2.1
+        if zone == "AS":  # PROSTATEx's name of the anterior stroma, which is AFS in PI-RADS v2.1
             zone = "AFS"
         elif zone not in _ZONES:
             zone = "n/a"
@@ -296,7 +297,7 @@ def _findings(
 
 
 def _findings_table(study: SourceStudy, name: str) -> Path | None:
-    """Return a table of findings: in the study's own tree, else beside the archives it came in."""
+    """Return the path of a table of findings: in the study's folders, or beside its archive."""
     for path in study.top.rglob(name):
         return path
     for folder in study.tables:
@@ -307,7 +308,7 @@ def _findings_table(study: SourceStudy, name: str) -> Path | None:
 
 
 def _distinct(rows: list[dict[str, str]], path: Path, notes: list[str]) -> list[dict[str, str]]:
-    """Return findings without those that are listed twice, which must say the same."""
+    """Return the findings without repeated ones; raise an error if repetitions differ."""
     distinct: dict[tuple[str, ...], dict[str, str]] = {}
     for row in rows:
         place = (whole_cell(row["fid"]), *row["pos"].split())
@@ -329,7 +330,7 @@ def _distinct(rows: list[dict[str, str]], path: Path, notes: list[str]) -> list[
 
 
 def _unique(ids: list[str], notes: list[str]) -> list[str]:
-    """Return ids in which a later finding of an id that is taken gets a number behind it."""
+    """Return the ids, where a repeated id gets a number at its end."""
     taken: list[str] = []
     for name in ids:
         number = 1
@@ -344,9 +345,9 @@ def _unique(ids: list[str], notes: list[str]) -> list[str]:
 
 
 def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volume, list[Roi]]:
-    """Return the label map of the regions, one label a voxel, and a row for each region.
+    """Return the label map of the regions, with one label per voxel, and a row for each region.
 
-    Two regions that fill one half of a voxel each touch there; regions that overlap are refused.
+    Two regions may touch, that is each fill half a voxel; overlapping regions raise an error.
     """
     labels = np.zeros(grid.shape, np.uint16)
     best = np.zeros(grid.shape, np.float32)
@@ -356,7 +357,8 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
             raise CadError(
                 "two segments or contours carry this ROI's name", file=region.file, roi=roi_id
             )
-        # Shares are sums of float32: a voxel that is filled by exactly one half counts.
+        # Shares are sums of float32; the tolerance lets a voxel count that is filled by exactly one
+        # half.
         inside = region.share >= OCCUPANCY - 1e-6
         both = inside & (labels > 0)
         overlap = both & (region.share + best > 1 + _TOUCHING)
@@ -372,7 +374,9 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
 
 
 def _roi_id(region: DrawnRegion, rules: ImportRules) -> str | None:
-    """Return the ROI id in a region's name, safe for tables; None where the name is no ROI's."""
+    """Return the ROI id in a region's name, safe for tables; None if the name is not that of a
+    ROI.
+    """
     match = re.fullmatch(rules.roi_name, region.name.strip())
     if not match:
         return None
@@ -480,7 +484,7 @@ def first_of(tops: Iterable[Path], places: Sequence[str], patient_id: str) -> Pa
 
 
 def _labelled(path: Path) -> Labelled:
-    """Return a label map as it is: the ROI ids are its integers."""
+    """Return the regions of a label map; its integers are their ROI ids."""
     volume = whole_numbers(path)
     labels = [int(v) for v in np.unique(volume.array) if v]
     if not labels:
@@ -515,7 +519,7 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
     CadError
         For values that are neither labels nor within 0 to 1.
     """
-    from scipy import ndimage  # slow to load, and few sites have such maps
+    from scipy import ndimage  # slow to load, and only few sites have such maps
 
     volume = read_image(path)
     values = volume.array
@@ -598,7 +602,9 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
 
 
 def _reader_of(row: dict[str, str], rule: OutlinesRule, rules: ImportRules) -> str:
-    """Return who gave the score of a row: as it says, else the first reader of the rules."""
+    """Return the reader of a row's score: the one it names, or else the first reader in the
+    rules.
+    """
     if rule.reader_column and row[rule.reader_column]:
         return row[rule.reader_column]
     if rules.readers:
@@ -607,7 +613,10 @@ def _reader_of(row: dict[str, str], rule: OutlinesRule, rules: ImportRules) -> s
 
 
 def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> Labelled | None:
-    """Join masks with one lesion each, of several readers the half; or take a label map."""
+    """Return regions from masks with one lesion each, or from a label map.
+
+    If several readers drew a lesion, its voxels are those that at least half of them drew.
+    """
     masks: dict[str, list[Path]] = {}
     for place in rule.file:
         drawn = list(files_of(top, place, patient_id))
@@ -620,7 +629,7 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
         named: dict[str, list[Path]] = {}
         for roi_id, path in drawn:
             named.setdefault(roi_id, []).append(path)
-        # An entry that comes earlier in the rule has named the lesion already.
+        # An earlier entry of the rule has priority for a lesion.
         masks = named | masks
     if not masks:
         return None
@@ -634,7 +643,8 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
         votes = [resample_mask(whole_numbers(path), grid).array for path in paths]
         inside = np.mean(votes, axis=0) >= 0.5
         free = inside & (labels == 0)
-        # Less than half of it is left: its grade would be that of a lesion nobody sees.
+        # Less than half of the lesion would remain, and its grade would belong to a lesion that is
+        # not visible.
         if 2 * free.sum() <= inside.sum():
             problem = "another lesion covers half of it"
             if not inside.any():
@@ -688,7 +698,7 @@ def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) 
     path = top / rules.outlines.images
     if not path.is_file():
         return None
-    # 7a and .nii.gz are the names of files that once lay there.
+    # The names may end in a letter or .nii.gz, from files that were there earlier.
     name = re.compile(re.escape(patient_id) + r"_.*_(\d+)[a-z]?(\.nii)?(\.gz)?")
     for row in read_rows(path, ("T2", "ADC")):
         match = name.fullmatch(row[column])
@@ -733,7 +743,7 @@ def _first_file(top: Path, place: str, patient_id: str) -> Path | None:
 def _listed_rows(
     top: Path, patient_id: str, roi_ids: list[str], rule: OutlinesRule, notes: list[str]
 ) -> dict[str, list[dict[str, str]]]:
-    """Return the rows of the table by lesion: by its key, or the n-th scored one of the man."""
+    """Return the table rows of each lesion, by its key or by counting the man's scored rows."""
     if rule.table is None:
         return {}
     path = top / rule.table
@@ -774,12 +784,12 @@ def _listed_rows(
 
 
 def _same_id(first: str, second: str) -> bool:
-    """Tell whether two ids are equal, zeros in front apart: folder 001 is patient 1."""
+    """Tell whether two ids are equal except for leading zeros: folder 001 is patient 1."""
     return whole_cell(first).lstrip("0") == whole_cell(second).lstrip("0")
 
 
 def _truth_of(cell: str, notes: list[str]) -> str | None:
-    """Return the tissue that a cell states; None, and a note if need be, where it states none."""
+    """Return the histology that a cell states; None, perhaps with a note, if it states none."""
     word = whole_cell(cell)
     if word.lower() not in _TRUTH and word not in _NO_SCORE:
         notes.append(f"{word[:40]!r} is neither true nor false: the tissue is unknown")
@@ -787,10 +797,10 @@ def _truth_of(cell: str, notes: list[str]) -> str | None:
 
 
 def _significant(tissue: str | None) -> tuple[str, str]:
-    """Return histology and grade of a lesion of which a table says only whether it is significant.
+    """Return histology and grade of a lesion if only its significance is known.
 
-    Significant is cancer of ISUP 2 or more. Any other lesion is of ISUP 1 or no cancer: the table
-    does not say which.
+    Significant means cancer of ISUP 2 or more. Any other lesion is ISUP 1 or no cancer, and the
+    table does not state which.
     """
     if tissue is None:
         return "n/a", "n/a"
@@ -800,7 +810,9 @@ def _significant(tissue: str | None) -> tuple[str, str]:
 
 
 def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str]) -> tuple[str, str]:
-    """Return histology and grade of a lesion by its rows; a grade 1 is no benign tissue."""
+    """Return histology and grade of a lesion from its rows; grade 1 does not count as benign
+    tissue.
+    """
     outcomes: set[tuple[str, str]] = set()
     for row in rows:
         grade = ""
@@ -816,7 +828,7 @@ def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str])
                 raise CadError(f"its row says {row[str(rule.truth_column)]} and grade {grade}")
             outcomes.add(("malignant", grade))
             continue
-        # Of benign tissue the cell says why there is no grade.
+        # For benign tissue, the cell says why there is no grade.
         if grade not in _NO_SCORE and tissue != "benign":
             notes.append(f"{grade[:40]!r} is no grade 1 to 5: the grade is unknown")
         if tissue and rule.truth_means == "significant":
@@ -834,10 +846,10 @@ def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str])
 def _template_of(
     top: Path, patient_id: str, labels: Volume, roi: Roi, rule: OutlinesRule, notes: list[str]
 ) -> tuple[str, str]:
-    """Return the biopsies' grades in the zones that hold a tenth of a lesion or more.
+    """Return histology and grade from biopsies of the zones that have at least a tenth of a lesion.
 
-    Malignant with the highest grade where one of them had cancer, benign where all were sampled and
-    none had.
+    It is malignant, with the highest grade, if one of these zones had cancer. It is benign if all
+    of them were sampled and none had cancer.
     """
     files = []
     for place in (str(rule.template), str(rule.template_zones)):
@@ -876,8 +888,8 @@ def _template_of(
 
 
 def _zone_grade(row: dict[str, str]) -> int:
-    """Return the grade of a zone's biopsies, 0 where none is stated."""
-    # A column with empty cells comes with its whole numbers as 4.0.
+    """Return the grade of a zone's biopsies; 0 if none is stated."""
+    # In a column with empty cells, whole numbers may be written as 4.0.
     primary = whole_cell(row["zprimgleason"])
     secondary = whole_cell(row["zsecondgleason"])
     return gleason_grade(f"{primary}+{secondary}") or 0

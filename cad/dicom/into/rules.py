@@ -13,7 +13,7 @@ from cad.mri.imaging.frames import Frame
 from cad.mri.imaging.plausibility import RANGES
 
 FIRST_READER = "r1"
-"""Whose scores a table holds that names no reader, where the rules name none either."""
+"""Reader of the scores in a table that names no reader, if the rules name none either."""
 
 
 def _valid_pattern(pattern: str) -> str:
@@ -62,7 +62,7 @@ class Match(Section):
 
     @model_validator(mode="after")
     def _not_empty(self) -> Match:
-        # scale is a factor, no condition.
+        # scale is a factor and not a condition.
         if not self.model_fields_set - {"scale"}:
             raise ValueError("a match without any condition would accept every series")
         return self
@@ -84,7 +84,7 @@ class Match(Section):
             yield f"SequenceName {header.sequence_name!r} is not {self.sequence_name}"
         if self.series_number not in (None, header.series_number):
             yield f"its number is not {self.series_number}"
-        # Scanners state b-values that are rounded or off by a fraction.
+        # Scanners state rounded b-values, or values that differ by a fraction.
         if not _near(self.b_value, header.b_value, 1.0):
             yield f"b is {_shown(header.b_value)}, not {self.b_value:g}"
         if not _near(self.flip_angle, header.flip_angle, 0.01):

@@ -1,6 +1,7 @@
-"""What an import finds: studies with their slices, annotation objects and own folders.
+"""Find the studies of a source, with their slices, annotation objects and folders.
 
-From a zip archive nothing leaves its folder, and nothing swells beyond reason.
+Zip archives are unpacked safely: no file is written outside their folder, and their size is
+limited.
 """
 
 import os
@@ -26,7 +27,8 @@ from cad.mri.imaging.vendor import NO_ZERO_B
 
 MAX_BYTES = 32 * 2**30
 MAX_MEMBERS = 200_000
-# MR slices shrink two to ten times; a hundredfold archive is no image archive.
+# MR slices shrink by a factor of two to ten, so an archive that shrinks a hundredfold has no
+# images.
 MAX_RATIO = 100
 _SMALL = 2**20
 
@@ -56,7 +58,7 @@ def unpack(archive: Path, into: Path) -> None:
             for member in members:
                 target = into.joinpath(*PurePosixPath(member.filename).parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                # The reader stops at the declared size, which _check has summed.
+                # Reading stops at the declared size, and _check has summed these sizes.
                 with bundle.open(member) as source, target.open("wb") as copy:
                     shutil.copyfileobj(source, copy, 2**20)
     except BaseException:
@@ -77,7 +79,7 @@ def _check(members: list[zipfile.ZipInfo], archive: Path) -> None:
             hint="unpack it yourself if you trust it, and import the folder",
         )
     for member in members:
-        # Archives made on Windows may separate folders by backslashes, and C: names a drive.
+        # Archives from Windows may have backslashes between folders, and C: names a drive.
         path = PurePosixPath(member.filename.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in member.filename:
             problem = f"member {member.filename[:80]!r} would be written outside its folder"
@@ -89,7 +91,7 @@ def _check(members: list[zipfile.ZipInfo], archive: Path) -> None:
 
 
 Call = Callable[..., Any]
-"""Call a function with its arguments, in this process or in one of its own."""
+"""Function that calls another one with arguments, in this process or in a separate one."""
 _FILES_A_CALL = 500
 
 

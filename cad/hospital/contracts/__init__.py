@@ -1,1 +1,1 @@
-"""The contracts by which platforms run models: folders in, folders out, no network."""
+"""Follow the contracts by which platforms run models: input and output folders, no network."""

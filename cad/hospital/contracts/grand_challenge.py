@@ -107,7 +107,7 @@ def run_grand_challenge(
 
 
 def _score_staged(staged: Path, scratch: Path, models: list[str], highest: bool) -> Scored:
-    """Import the study that was laid out, and score it."""
+    """Import the study that was laid out in a scratch folder, and score it."""
     cohort = scratch / "cohort"
     rules = find("configs/import", "grand-challenge", ".yaml")
     imported = import_cohort(str(staged), cohort, rules, HERE)
@@ -122,7 +122,9 @@ def _score_staged(staged: Path, scratch: Path, models: list[str], highest: bool)
 def _with_file_of_job(
     error: CadError, scratch: Path, source: Path, images: dict[str, Path]
 ) -> CadError:
-    """Return an error that names the job's file: what lay in the scratch folder is deleted."""
+    """Return the error with a file of the job instead of one in the scratch folder, which is
+    deleted.
+    """
     changed = copy(error)
     if error.file and Path(error.file).is_relative_to(scratch):
         changed.file = str(source / "images")
@@ -139,7 +141,7 @@ def _first(problems: list[CadError]) -> CadError:
 
 
 def _only(folder: Path, needed: bool) -> Path | None:
-    """Return the one image of a folder; None where there is none and none is needed."""
+    """Return the single image of a folder; None if there is none and none is needed."""
     images = sorted(folder.glob("*.mha"))
     if len(images) > 1:
         raise CadError(f"{len(images)} images, one is expected", file=folder)
@@ -151,7 +153,9 @@ def _only(folder: Path, needed: bool) -> Path | None:
 
 
 def _regions(source: Path) -> Path:
-    """Return the file with the regions; refuse a reader's label map whose regions would merge."""
+    """Return the file with the regions; raise an error for a label map whose regions would
+    merge.
+    """
     drawn = _only(source / "images" / READERS_MASK, needed=False)
     detected = _only(source / "images" / DETECTION_MAP, needed=False)
     if drawn is not None and detected is not None:

@@ -1,4 +1,6 @@
-"""The MHub contract: DICOM in, one folder a study out, and a card that says what the model is."""
+"""Follow the MHub contract: DICOM in, one folder per study out, and a card that describes the
+model.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from cad.run.workflows.imports import import_cohort
 
 MAP = "cspca-detection-map.mha"
 ID = "5f0b2c1e-7d0a-4c53-9a3e-2f6f7c9d1b84"
-"""The card's identifier, drawn once."""
+"""Identifier of the card, drawn at random once."""
 NAME = "cad_psvm_prostate"
 
 
@@ -81,7 +83,7 @@ def run_mhub(
                 write_atomic(place / name, read_bytes(path, MAX_IMAGE))
             page = run / "report" / f"{patients[each.study]}.html"
             write_atomic(place / "report.html", read_bytes(page, MAX_IMAGE))
-            # Last: a folder with a likelihood is whole.
+            # The likelihood comes last: a folder that has it is complete.
             write_json(place / LIKELIHOOD, each.likelihood)
         return len(scored), problems
 

@@ -1,4 +1,4 @@
-"""What the contracts share: a study scored, and its regions as a map on the T2 grid."""
+"""Share the steps of the contracts: score a study, and make a map of its regions on the T2 grid."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def score(
     try:
         summary = predict_cohort(models, cohort, run, HERE)
     except CadError as error:
-        # The cohort is a folder of this command's that is deleted: nobody could look there.
+        # The cohort is in a temporary folder that is deleted, so the message must not name it.
         named = copy(error)
         if error.file == str(cohort):
             named.file = ""
@@ -124,7 +124,7 @@ def score(
 
 
 def _scored(ref: StudyRef, results: Results, highest: bool) -> Scored | None:
-    """Return a study with its map; None where no region of it has a probability."""
+    """Return a study with its map; None if none of its regions has a probability."""
     probability = {
         region.roi: region.probability
         for region in results.regions

@@ -1,7 +1,7 @@
-"""The hospital node: a study comes by DICOM, its result goes back, and nobody types a command.
+"""Run a hospital node: studies come by DICOM and results go back, without any command.
 
-:mod:`cad.hospital.node.receiver` and :mod:`cad.hospital.node.watch` put what arrives into
-:mod:`cad.hospital.node.inbox`; :mod:`cad.hospital.node.queue` says on disk how far every study is;
-:mod:`cad.hospital.node.service` moves them on by :mod:`cad.hospital.node.compute` and
-:mod:`cad.hospital.node.send`, and :mod:`cad.hospital.node.status` shows it.
+:mod:`cad.hospital.node.receiver` and :mod:`cad.hospital.node.watch` put arriving instances into
+:mod:`cad.hospital.node.inbox`. :mod:`cad.hospital.node.queue` stores the state of every study on
+disk. :mod:`cad.hospital.node.service` moves studies on, by :mod:`cad.hospital.node.compute` and
+:mod:`cad.hospital.node.send`. :mod:`cad.hospital.node.status` shows the states.
 """

@@ -1,4 +1,4 @@
-"""Change the champion of a node: a command, written down, that the same command takes back."""
+"""Change the champion of a node by a command that is recorded, and that can be undone likewise."""
 
 from __future__ import annotations
 
@@ -97,9 +97,11 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
 
 @door("own", "the node's settings")
 def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
-    """Return the file's text with other models; refuse one in which more would change."""
+    """Return the text of the file with other models; raise an error if more than this would
+    change.
+    """
     text = read_text(config)
-    # The entry reaches to the next line that begins at the margin with a word.
+    # The entry ends before the next line that begins with a word at the margin.
     entry = re.compile(r"^models:.*\n(?:[ \t-].*\n|\n(?=[ \t-]))*", re.MULTILINE)
     if len(entry.findall(text)) != 1:
         raise CadError(

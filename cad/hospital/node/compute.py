@@ -1,8 +1,8 @@
-"""Compute one study: import, predict, and the objects for the archive.
+"""Compute one study: import, predict, and make the objects for the archive.
 
 :func:`compute` runs in a supervised process (:class:`cad.run.execution.pool.Caller`), whose limits
-hold for the study as a whole; everything in it is done there and then. Heavy modules are
-imported late, because the process that receives has no use for them.
+apply to the study as a whole, so it starts no further processes. Large modules are imported late,
+because the receiving process does not need them.
 """
 
 import logging
@@ -32,7 +32,8 @@ RULES, COHORT, RUN = "configs/import", "cohort", "run"
 DECISIONS, MODELS = "configs/decision", "models"
 WATCH = "watch"
 _SCRATCH = ".scratch"
-# Loaded before a process can write nowhere else: what is compiled is noted beside its module.
+# Modules loaded before the process loses the right to write elsewhere, as numba stores compiled
+# code beside a module.
 _LOADED = (
     "cad.run.pipeline",
     "cad.run.workflows.delivery",
@@ -66,7 +67,7 @@ def may_open(settings: NodeSettings) -> Confined:
     names += [(MODELS, model, "") for model in models]
     read = [settings.home]
     for folder, name, suffix in names:
-        with suppress(CadError, OSError):  # `ready` says what is not there
+        with suppress(CadError, OSError):  # `ready` reports missing files
             read.append(find(folder, name, suffix))
     write = (settings.home / STUDIES, settings.home / WATCH)
     for folder_of_results in write:
@@ -126,20 +127,21 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     from cad.run.workflows.delivery import deliver
     from cad.run.workflows.imports import import_cohort
 
-    logging.disable()  # what libraries say quotes headers
+    logging.disable()  # messages of libraries may quote headers
     warnings.simplefilter("ignore")
     start = time.perf_counter()
-    if work.exists() and not work.is_dir():  # would be waited out as the machine's trouble
+    # otherwise the error would count as one of the machine, and be waited out
+    if work.exists() and not work.is_dir():
         raise CadError("no folder, where the study's results belong", file=work, hint="delete it")
     with _scratch(work):
         cohort, run = work / COHORT, work / RUN
-        # Made anew: of an image that was imported before all of it had come, the rest would be
-        # missing.
+        # The cohort is made anew: an image that was imported before all its instances had come
+        # would stay incomplete.
         if cohort.is_dir():
-            with owned(cohort):  # refused where a worker of a killed node is still at it
+            with owned(cohort):  # raises an error if a worker of a killed node is still using it
                 pass
             shutil.rmtree(cohort)
-        # One pseudonym in all studies of the node.
+        # All studies of the node use the same key for pseudonyms.
         write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
         imported = import_cohort(str(incoming), cohort, find(RULES, settings.rules, ".yaml"), HERE)
         _first(imported.failures)
@@ -147,7 +149,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
             return 0, time.perf_counter() - start
         _first(
             read_cohort(cohort).problems
-        )  # of the images import and prediction say what is wrong
+        )  # problems of images are reported by import and prediction
         models = list(settings.models.champion)
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
         _first([CadError(f.reason, hint=f.hint) for f in prediction.failures if not f.roi_id])
@@ -168,7 +170,9 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
 
 @contextmanager
 def _scratch(work: Path) -> Iterator[None]:
-    """Let temporary files lie in the study's folder, where what a kill leaves is swept with it."""
+    """Put temporary files into the study's folder, where leftovers of a kill are removed with
+    it.
+    """
     usual = tempfile.tempdir
     folder = work / _SCRATCH
     shutil.rmtree(folder, ignore_errors=True)
@@ -205,7 +209,7 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     logging.disable()
     warnings.simplefilter("ignore")
     models = settings.models
-    # Within the study's folder: what a kill leaves is swept with it.
+    # In the study's folder, so that leftovers of a kill are removed with it.
     with tempfile.TemporaryDirectory(prefix="shadow-", dir=work) as scratch:
         rows, failed = watch_cohort(
             models.champion, models.shadow, work / COHORT, work / RUN, Path(scratch)
@@ -226,7 +230,7 @@ def without_probability(work: Path) -> CadError | None:
     """
     try:
         failures = read_failures(RunFolder(work / RUN))
-    except (CadError, OSError):  # it came back from a backup in part
+    except (CadError, OSError):  # only part of it came back from a backup
         return None
     named = "; ".join(f"ROI {f.roi_id}: {f.reason}" for f in failures)
     return CadError(f"a region has no probability: {named}") if failures else None

@@ -1,4 +1,4 @@
-"""Keep instances that arrive: each is acknowledged once its file and queue row are safe."""
+"""Keep arriving instances: each is acknowledged when its file and its queue row are on the disk."""
 
 import os
 import shutil
@@ -25,10 +25,12 @@ from cad.run.execution.worker import Confined
 
 INCOMING, STUDIES = "incoming", "studies"
 SPOOL, FETCHING = ".spool", ".fetching"
-"""Where an instance, or a polled study, lies in ``incoming`` until all of it has come."""
+"""Folders in ``incoming`` for an instance, or for a polled study, that has not arrived completely.
+"""
 APART_SECONDS = 120.0
-"""Longest that a process which unpacks an instance may take."""
-LEAST_BYTES = 2**26  # without which no study can be computed, whatever `reserve_gigabytes` is
+"""Most seconds for a process that unpacks an instance."""
+# without this much free disk no study can be computed, whatever `reserve_gigabytes` is
+LEAST_BYTES = 2**26
 _CHUNK = 2**20
 Returned = TypeVar("Returned")
 
@@ -67,7 +69,8 @@ class Inbox:
         self._secret, self._lock = node_key(self.home), threading.Lock()
         memory = settings.studies.memory_limit
         limits = ExecutionOptions(time_limit=APART_SECONDS, memory_limit=memory)
-        # The error must not name the file. The process that unpacks reads the node's folder alone.
+        # The error must not name the file. The process that unpacks may read only the node's
+        # folder.
         confined = Confined((self.home,), (), ("pydicom.pixels",))
         self._apart = Caller(limits, MachineError, confined)
         self._one_apart = threading.Lock()
@@ -80,14 +83,14 @@ class Inbox:
             )
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self.spool = self.home / INCOMING / SPOOL
-        for left in (self.spool, self.home / INCOMING / FETCHING):  # by a killed node
+        for left in (self.spool, self.home / INCOMING / FETCHING):  # left over from a killed node
             shutil.rmtree(left, ignore_errors=True)
         make_folder(self.spool, mode=0o700)
-        for folder in (self.spool.parent, self.home):  # a node killed before it could flush them
+        for folder in (self.spool.parent, self.home):  # a killed node may not have flushed them
             flush_names(folder)
 
     def _is_another(self) -> bool:
-        """Tell whether images say that their folders were named under another secret."""
+        """Tell whether existing images show that their folders were named with another secret."""
         another = False
         for path in self.home.glob(f"{INCOMING}/{KEY}/[!.]*.dcm"):
             with suppress(CadError, OSError):
@@ -121,7 +124,7 @@ class Inbox:
             When the disk is full, or nearly.
         """
         check_file(source, MAX_IMAGE)
-        make_folder(self.spool, mode=0o700)  # it may be gone
+        make_folder(self.spool, mode=0o700)  # the folder may have been removed
         handle, name = tempfile.mkstemp(dir=self.spool)
         try:
             with os.fdopen(handle, "wb") as copy, source.open("rb") as stream:
@@ -164,15 +167,16 @@ class Inbox:
         instance.require_whole(path, head.sop_class)
         study, key = key_of(self._secret, head.study), key_of(self._secret, head.uid)
         digest, place = instance.digest_of(path), self.incoming(study) / f"{key}.dcm"
-        with self._lock:  # one name at a time; the disk would not be faster with two
+        with self._lock:  # one instance at a time, since the disk would not be faster with two
             before = self.queue.digest(key)
             file = self._file_of(key, place) if before is not None else None
-            # Sent again after its file was lost or damaged, it is as new.
+            # If its file was lost or damaged, an instance that is sent again counts as new.
             if file is None or (
                 file == place and before == digest and not instance.is_whole(file, digest)
             ):
                 return self._enter(path, place, head, digest, sender, peer)
-            if file == place:  # before the lock is given to the sweep: comparing may take long
+            # done before the lock is free for the sweep, because comparing may take long
+            if file == place:
                 self.queue.still_wanted(study, time.time())
         if before == digest or (file == place and self.apart(instance.same_content, file, path)):
             return 0
@@ -188,7 +192,7 @@ class Inbox:
     def _enter(
         self, path: Path, place: Path, head: instance.Head, digest: bytes, sender: str, peer: str
     ) -> int:
-        """Put an instance into place, and its row into the queue."""
+        """Move an instance into place, and enter its row into the queue."""
         size, study = path.stat().st_size, place.parent.name
         new = not place.parent.is_dir()
         if path != place:
@@ -201,7 +205,8 @@ class Inbox:
             flush_names(place.parent)
         now = time.time()
         due = now + self.settings.studies.quiet_seconds
-        asks = not head.ours  # our own result, forwarded to us, asks for nothing
+        # a result of this program that is forwarded to us is not computed again
+        asks = not head.ours
         instance = (place.stem, head.modality, size, digest)
         self.queue.arrived(instance, study, sender, now, due, asks=asks, peer=peer)
         if new:
@@ -300,7 +305,7 @@ class Inbox:
         }
         if len(folders) < len(
             incoming
-        ):  # they stay as they are, and their names may be a patient's
+        ):  # these stay as they are; their names may contain a patient's name
             tell("not the node's, in incoming", files=len(incoming) - len(folders))
         for study in rows.keys() - folders.keys():
             missing += len(rows.pop(study))
@@ -324,13 +329,14 @@ class Inbox:
         return came, missing
 
     def _take_up(self, path: Path, taken: set[str]) -> None:
-        """Enter a file into the queue, and its instance into those that are taken."""
-        if path.stem in taken:  # by an earlier version; the row would move to and fro for ever
+        """Enter a file's instance into the queue, and into the set ``taken``."""
+        # left by an earlier version; its row would move back and forth for ever
+        if path.stem in taken:
             raise CadError("a file whose instance another study has")
         head, study = self._head(path), path.parent.name
         if (study, path.stem) != (key_of(self._secret, head.study), key_of(self._secret, head.uid)):
             raise CadError("a file that has not the name of its instance")
-        # The node may have been killed between the file's name and its flush.
+        # The node may have been killed between naming the file and flushing it.
         flush_names(path.parent)
         flush_names(path.parent.parent)
         self._enter(path, path, head, instance.digest_of(path), "", "")

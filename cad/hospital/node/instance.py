@@ -1,7 +1,7 @@
-"""Know an instance by its file: by a bounded part of its header, and never unpacked here.
+"""Identify an instance by its file: by a limited part of its header, without unpacking.
 
-What is deflated, or packed otherwise than an instance of the same name that is here, is opened by
-:func:`deflated_head` and :func:`same_content`, in a process with limits.
+Deflated files, and files that are compressed differently from an existing instance of the same UID,
+are opened by :func:`deflated_head` and :func:`same_content`, in a process with limits.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from cad.dicom.archive.interface import MODALITIES, UID
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.mri.imaging.elements import PIXELS, Read, TooManyElements, data_set, elements
 
-_LONGEST = 2**10  # bytes of an element that is read
+_LONGEST = 2**10  # most bytes of an element that is read
 _WANTED = (
     "SOPClassUID",
     "SOPInstanceUID",
@@ -38,12 +38,13 @@ _WANTED = (
     "StudyInstanceUID",
 )
 _ROWS, _SPECTRA = 0x00280010, 0x56000020
-_PROVIDER = 0x00287FE0  # names where the pixels are, in the place of pixels
-# By the names of their classes; of the segmentations a surface alone has none.
+_PROVIDER = 0x00287FE0  # an element that names where the pixels are, instead of pixels
+# Classes with pixels, by their names; of the segmentations, only surfaces have none.
 _OF_PIXELS = re.compile("Image Storage|Parametric Map Storage|(?<!Surface )Segmentation Storage")
 
-# The last required element of objects without pixels, by words of their class's name: a file that
-# was cut between two elements before it is sound to a parser (PS3.3 A.35, C.17.3, C.8.8.8).
+# Last required element of classes without pixels, by words in the class name. A parser accepts a
+# file that was cut off between two elements, so this element shows that it is complete (PS3.3 A.35,
+# C.17.3, C.8.8.8).
 _LAST = {
     " SR Storage": (0x0040A730, "the content of its report"),
     "Key Object Selection": (0x0040A730, "the content of its selection"),
@@ -100,9 +101,9 @@ def head_of(path: Path) -> Head | None:
 
 
 def require_whole(path: Path, sop_class: str) -> None:
-    """Refuse an instance whose file was cut off: it would keep the whole one out.
+    """Raise an error for an instance whose file was cut off: it would keep the complete one out.
 
-    A deflated one that was cut off cannot be inflated, and is not looked at here.
+    A deflated file that was cut off cannot be inflated; it is not checked here.
 
     Parameters
     ----------
@@ -124,11 +125,11 @@ def require_whole(path: Path, sop_class: str) -> None:
     with reading(path, "not a readable DICOM file"), _opened(path) as (stream, offset, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
             return
-        with suppress(TooManyElements):  # thousands of frames: it takes too long to tell
+        with suppress(TooManyElements):  # with thousands of frames the check would take too long
             for tag, *_ in elements(*_read(stream), offset, syntax):
                 if tag in (_SPECTRA, _PROVIDER, *PIXELS):
-                    return  # what lies behind them says nothing
-                if last and tag >= last:  # it goes on behind the place of its last element
+                    return  # what follows the pixels is not needed
+                if last and tag >= last:  # the file continues after its last required element
                     return
                 pixels |= tag == _ROWS
             if last:
@@ -140,20 +141,22 @@ def require_whole(path: Path, sop_class: str) -> None:
 @door("in", "DICOM", bound="MAX_IMAGE; the node's child")
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, int, TransferSyntax]]:
-    """Open a file, and tell where its data set begins and how that is written."""
+    """Open a file; return it with the start of its data set and its transfer syntax."""
     check_file(path, MAX_IMAGE)
     with path.open("rb") as stream:
         yield stream, *data_set(*_read(stream))
 
 
 def _read(stream: io.BufferedReader) -> tuple[Read, int]:
-    """Return how to read a file anywhere, in little memory whatever it holds, and its size."""
+    """Return a function that reads a file at any position, with little memory, and the file's
+    size.
+    """
     file = stream.fileno()
     return lambda offset, count: os.pread(file, count, offset), os.fstat(file).st_size
 
 
 def _picked(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> Dataset:
-    """Return the elements that say whose an instance is."""
+    """Return the elements that identify an instance."""
     read, size = _read(stream)
     tags = {int(Tag(name)) for name in ("SpecificCharacterSet", *_WANTED)}
     values = dict[int, bytes]()
@@ -244,7 +247,7 @@ def same_content(first: Path, second: Path) -> bool:
 
 @door("in", "DICOM", bound="the node's child")
 def _plain(path: Path) -> bytes:
-    """Return a data set written plainly: pixels unpacked, implicit VR, lengths stated."""
+    """Return a data set in a plain form: pixels unpacked, implicit VR, lengths stated."""
     check_file(path, MAX_IMAGE)
     dataset = pydicom.dcmread(path)
     if dataset.file_meta.TransferSyntaxUID.is_compressed and "PixelData" in dataset:

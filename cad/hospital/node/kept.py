@@ -1,4 +1,4 @@
-"""Hide whose numbers a node keeps for comparisons: men and regions are known by keys."""
+"""Hide whose numbers a node keeps for comparisons: keys replace men and regions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cad.run.workflows.watch import Truth, Watched
 
 
 def hidden_rows(home: Path, rows: Sequence[Watched]) -> list[Watched]:
-    """Return rows in which keys stand for the man's label and his regions' ids.
+    """Return rows in which keys replace the man's label and the ids of his regions.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def hidden_rows(home: Path, rows: Sequence[Watched]) -> list[Watched]:
 
 
 def hidden_truths(home: Path, truths: Sequence[Truth]) -> list[Truth]:
-    """Return truths in which the same keys stand for men and regions, in the same order."""
+    """Return truths in which the same keys replace men and regions, in the same order."""
     secret = node_key(home)
     return [
         Truth(key_of(secret, truth.man), _region_key(secret, truth.man, truth.roi), truth.malignant)

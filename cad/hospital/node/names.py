@@ -1,9 +1,9 @@
-"""Take identities out: keys in place of UIDs, and errors in the program's own words.
+"""Remove identities: keys replace UIDs, and errors are reported in the program's own words.
 
-Only two places of a node hold identities: ``incoming/``, the files as they came, and ``studies/``,
-the cohorts made of them and the full text of what went wrong. Queue, log, metrics and status page
-know a study by its key and an error by its code and the words of the program at that place, with
-``…`` where a value stood: nothing that was read can be among them.
+Only two folders of a node contain identities: ``incoming/`` has the files as they came, and
+``studies/`` has the cohorts made of them and the full texts of errors. Queue, log, metrics and
+status page identify a study by its key. They show an error by its code and the words of the program
+at that place, with ``…`` instead of values, so nothing that was read can appear.
 """
 
 import ast
@@ -126,9 +126,9 @@ def wording(error: BaseException) -> dict[str, str]:
 
 @cache
 def _words(place: str) -> tuple[str, str]:
-    """Return the constant words of the message and the hint of an error raised at a place."""
+    """Return the constant words of message and hint of an error raised at a place in the code."""
     module, _, line = place.rpartition(":")
-    for call in _calls(module):  # the outermost one of a line comes first
+    for call in _calls(module):  # the outermost call of a line comes first
         name = ast.unparse(call.func).rpartition(".")[2]
         if call.lineno == int(line) and (name[:1].isupper() or name == "kind"):
             hint = next((keyword.value for keyword in call.keywords if keyword.arg == "hint"), None)
@@ -147,9 +147,9 @@ def _calls(module: str) -> list[ast.Call]:
 
 
 def _constant(node: ast.expr) -> str:
-    """Return an expression's text with ``…`` for whatever is not written in the program.
+    """Return the text of an expression, with ``…`` for everything that is not constant.
 
-    A status that the program formats as four hexadecimal digits is ``0x…``: it is a number.
+    A status that the program formats as four hexadecimal digits becomes ``0x…``, as it is a number.
     """
     if isinstance(node, ast.Constant):
         return str(node.value)
@@ -161,7 +161,7 @@ def _constant(node: ast.expr) -> str:
 
 
 def _filled(words: str, sentence: str) -> str:
-    """Return the program's words with the statuses that an error says there."""
+    """Return the program's words, with the statuses from the error's own sentence filled in."""
     if _STATUS not in words:
         return words
     pattern = re.escape(words).replace(_STATUS, "(0x[0-9a-f]{4})").replace("…", ".*?")

@@ -64,7 +64,8 @@ class Poller:
         with self._telling():
             recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
             for uid, series in recent.items():
-                # A value that is no UID may be no text either; it is reported as its own study.
+                # A value that is not a UID may even contain invalid text; it is reported as a study
+                # of its own.
                 with self._telling(
                     study=key_of(self._secret, uid.encode(errors="replace").decode())
                 ):
@@ -81,7 +82,7 @@ class Poller:
 
     @contextmanager
     def _telling(self, **facts: str) -> Iterator[None]:
-        """Say why something was not fetched: it is tried again the next time."""
+        """Report why something was not fetched; it is tried again the next time."""
         try:
             yield
         except QueueError:
@@ -90,7 +91,7 @@ class Poller:
             tell("poll failed", **facts, **wording(error))
 
     def _take(self, series: list[FoundSeries]) -> bool:
-        """Fetch a study's new series, all or none, and keep their instances."""
+        """Fetch a study's new series completely or not at all, and keep their instances."""
         shutil.rmtree(self._scratch, ignore_errors=True)
         make_folder(self._scratch, mode=0o700)
         try:
@@ -106,9 +107,10 @@ class Poller:
         return any(taken)
 
     def _keep(self, path: Path, lost: list[MachineError]) -> bool:
-        """Keep one instance; one that differs from what is here is left out, and said.
+        """Keep one instance; one that contradicts an existing instance is left out and reported.
 
-        A series that the machine was too short for goes to ``lost``: it must not keep others out.
+        If the machine lacks disk or memory, the error goes to ``lost``, so that other series can
+        continue.
         """
         try:
             return self.inbox.keep(path, SENDER) > 0

@@ -1,9 +1,10 @@
-"""The queue on disk: which instances are safe, and how far every study is.
+"""Store the queue on disk: which instances are safe, and the state of every study.
 
-SQLite in a folder of the node; every change is one transaction, on the disk before it returns. A
-study moves ``receiving → queued → computing → sending → done``, aside to ``awaiting ROI`` or
-``failed``; whatever arrives for it brings it back to ``receiving`` and one further ``generation``,
-and what was begun for an earlier generation settles nothing.
+It is a SQLite file in the node's folder. Every change is one transaction, which is on the disk
+before its function returns. A study moves ``receiving → queued → computing → sending → done``, or
+to ``awaiting ROI`` or ``failed``. Any new instance returns the study to ``receiving`` and raises
+its ``generation``. Work that was begun for an earlier generation can then no longer change its
+state.
 """
 
 import sqlite3
@@ -23,10 +24,10 @@ RECEIVING, QUEUED, COMPUTING, AWAITING = "receiving", "queued", "computing", "aw
 SENDING, DONE, FAILED = "sending", "done", "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
 _VERSION = 5
-# One more of what is counted must still be a number that a row can hold.
+# Largest count; one more is still a number that a row can store.
 _MOST = 2**53
 _SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES, most=_MOST)
-# A row that is against the schema was not written by this program.
+# Errors that show damage; a row that contradicts the schema was not written by this program.
 _DAMAGE = (
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
@@ -43,7 +44,7 @@ def _columns(database: sqlite3.Connection) -> list[tuple[str, str]]:
     return database.execute(query).fetchall()
 
 
-# The columns that a sound queue has, from the schema itself.
+# The columns of a sound queue, read from the schema itself.
 with closing(sqlite3.connect(":memory:")) as _fresh:
     _fresh.executescript(_SCHEMA)
     _COLUMNS = _columns(_fresh)
@@ -132,11 +133,12 @@ class Queue:
     @door("own", "the node's queue")
     def __init__(self, path: Path) -> None:
         self.path = path
-        # One connection for all threads: SQLite's own locks would make them fail instead of wait.
+        # All threads share one connection, because SQLite's own locks would let them fail instead
+        # of wait.
         self._lock = threading.RLock()
         self._held: set[str] = set()
         with suppress(FileNotFoundError):
-            # SQLite takes an emptied file for a new one, and its studies would be forgotten.
+            # SQLite takes an emptied file for a new one, and all studies would be forgotten.
             if path.stat().st_size == 0:
                 raise DamagedQueue("the queue's file was emptied", file=path, hint=_ANEW)
         with self._sound():
@@ -148,16 +150,17 @@ class Queue:
                 raise
 
     def _open(self) -> None:
-        # Damage is found now, while a queue can be made anew, and not in the middle of a study. An
-        # index that says otherwise than its table would hide a study: `quick_check` overlooks it.
+        # Damage is detected now, when a queue can be made anew, and not in the middle of a study.
+        # `integrity_check` also compares indexes with their tables, which `quick_check` does not: a
+        # wrong index would hide a study.
         (verdict,) = self._db.execute("PRAGMA integrity_check(1)").fetchone()
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if verdict != "ok" or version < 0:
             raise sqlite3.DatabaseError("not as it was written")
         self._db.execute("PRAGMA journal_mode = WAL")
-        # An acknowledged instance must outlive a power cut: every commit is flushed.
+        # An acknowledged instance must survive a power cut, so every commit is flushed.
         self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute("PRAGMA secure_delete = ON")  # what a patient's rows held is overwritten
+        self._db.execute("PRAGMA secure_delete = ON")  # overwrites removed rows of a patient
         if version > _VERSION:
             text = f"the queue has format {version}, this version knows {_VERSION}"
             hint = "install the version of cad that wrote it, or a later one"
@@ -166,11 +169,11 @@ class Queue:
             self._make_tables()
         if _columns(self._db) != _COLUMNS:
             raise sqlite3.DatabaseError("it has other tables than a queue")
-        for table in dict(_COLUMNS):  # words that are none end it here
+        for table in dict(_COLUMNS):  # invalid text raises an error here
             self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - ours
 
     def _make_tables(self) -> None:
-        """Make the tables, with the rows that those of an earlier version have."""
+        """Make the tables, and copy the rows from those of an earlier version."""
         had = set(_columns(self._db)).intersection(_COLUMNS)
         names = {table: ", ".join(sorted(c for t, c in had if t == table)) for table, _ in had}
         aside = "".join(f"ALTER TABLE {table} RENAME TO old_{table};" for table in names)
@@ -179,7 +182,8 @@ class Queue:
             f"DROP TABLE old_{table};"
             for table, columns in names.items()
         )
-        # Tables and version in one transaction: a kill leaves the old format or the new one.
+        # Tables and version change in one transaction: a kill leaves either the old or the new
+        # format.
         made = f"{aside} {_SCHEMA} {copied} PRAGMA user_version = {_VERSION};"
         self._db.executescript(f"BEGIN; {made} COMMIT;")
 
@@ -190,11 +194,11 @@ class Queue:
 
     @contextmanager
     def _sound(self) -> Iterator[None]:
-        """Turn errors of the database into the project's errors."""
+        """Turn errors of the database into errors of this project."""
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            # The low byte is the primary code of SQLite's extended ones.
+            # The low byte of SQLite's extended codes is the primary code.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             raise (DamagedQueue if code in _DAMAGE else QueueError)(
                 f"the queue cannot be read or written: {error}",
@@ -204,15 +208,16 @@ class Queue:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """Make one transaction."""
+        """Run one transaction."""
         with self._sound(), self._lock:
-            # The write lock at once: a reader that becomes a writer could fail half way.
+            # Takes the write lock at once, because changing from reading to writing could fail in
+            # between.
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # a full disk may have ended it already
+                if self._db.in_transaction:  # a full disk may have ended the transaction already
                     self._db.execute("ROLLBACK")
                 raise
 
@@ -264,7 +269,7 @@ class Queue:
         """
         key, kind, size, digest = instance
         with self._change() as db:
-            # Replaced, not refused: an instance that was lost on the disk is sent again.
+            # An existing row is replaced, because an instance lost on the disk is sent again.
             row = (key, study, kind, size, digest, now, sender, peer)
             db.execute("INSERT OR REPLACE INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             db.execute(
@@ -299,9 +304,10 @@ class Queue:
         Entry or None
             None where no study waits.
         """
-        # A study that a fault left in the middle of a step is nobody's: it would stay there.
+        # If an error left a study in the middle of a step, no thread has it, and it is taken up
+        # here.
         orphan = into if into != state else ""
-        with self._lock:  # a claim whose commit fails holds nothing
+        with self._lock:  # if the commit of a claim fails, the study is not held
             with self._change() as db:
                 query = (
                     "UPDATE study SET state = ?, attempts = attempts + 1, "  # noqa: S608
@@ -342,13 +348,13 @@ class Queue:
             True where the study was moved, False where more of it has arrived.
         """
         values = {"due": now, "attempts": 0, "reason": "", "hint": "", **values}
-        # The sweep counts keep_days from here.
+        # keep_days is counted from here.
         if state in (DONE, FAILED):
             values["settled"] = now
         names = ", ".join(f"{name} = ?" for name in values)
         query = (
             f"UPDATE study SET state = ?, {names} "  # noqa: S608 - our own names
-            # An instance that has come since raised the generation: this result is of less.
+            # An instance that came since raised the generation: this result lacks it.
             "WHERE key = ? AND state = ? AND generation = ?"
         )
         identity = entry.key, entry.state, entry.generation
@@ -474,7 +480,7 @@ class Queue:
             Number of studies that were queued.
         """
         with self._change() as db:
-            # SQL wants two marks either way.
+            # The query needs two values in either case.
             again = (COMPUTING, FAILED) if retry_failed else (COMPUTING, COMPUTING)
             query = "UPDATE study SET state = ?, due = 0 WHERE state IN (?, ?)"
             moved = db.execute(query, (QUEUED, *again))

@@ -1,8 +1,8 @@
-"""Receive by DICOM networking: C-ECHO and C-STORE, from those that are allowed to send.
+"""Receive by DICOM networking: C-ECHO and C-STORE, from callers that are allowed to send.
 
-An instance is spooled to the disk as it comes and acknowledged when
-:meth:`cad.hospital.node.inbox.Inbox.keep` has returned. The receiver computes nothing, unpacks
-nothing and waits for no computing: that happens in other processes.
+An instance is written to the disk as it comes, and is acknowledged when
+:meth:`cad.hospital.node.inbox.Inbox.keep` has returned. The receiver neither computes nor unpacks,
+and does not wait for either: both happen in other processes.
 """
 
 import socket
@@ -36,14 +36,16 @@ _OUT_OF_RESOURCES = 0xA700
 _DUPLICATE = 0x0111
 _CANNOT_UNDERSTAND = 0xC000
 _PROCESSING_FAILURE = 0x0110
-_LOOK_BYTES = 2**24  # after so many of them it is asked whether there is room for more
+_LOOK_BYTES = 2**24  # bytes after which the free disk is checked again
 _LOOK_SECONDS = 1.0
-_LATE_SECONDS = 30.0  # beyond the longest that one instance may rightly take
-_LAST_ANSWER = 0.5  # seconds for an acknowledgement to leave after its instance is safe
+_LATE_SECONDS = 30.0  # seconds added to the longest time that one instance may take
+_LAST_ANSWER = 0.5  # seconds for sending an acknowledgement after its instance is safe
 
 
 Promised = Callable[[str, dict[str, int]], None]
-"""Take an archive's answer: our number, and each object that it keeps (0) or does not (why)."""
+"""Function that gets an archive's answer: our transaction UID, and a code for each object (0:
+kept).
+"""
 
 
 class Receiver:
@@ -67,12 +69,12 @@ class Receiver:
         self._busy = 0
         self._stopping = False
         self._change = threading.Condition()
-        # Since when an instance is being kept, and by which thread, of each association.
+        # For each association, since when an instance is being kept, and by which thread.
         self._begun: dict[Any, tuple[float, int]] = {}
         self._ended = threading.Event()
-        # Bytes left to each association, which the library drops without telling us.
+        # Bytes that each association may still send; the library drops associations without notice.
         self._left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
-        # The library writes what comes to the disk, there.
+        # The library writes received data to this folder.
         tempfile.tempdir = str(inbox.spool)
         _config.STORE_RECV_CHUNKED_DATASET = True
         entity = AE(ae_title=self.settings.aet)
@@ -82,10 +84,11 @@ class Receiver:
         entity.network_timeout = entity.dimse_timeout = self.settings.idle_seconds
         entity.acse_timeout = self.settings.idle_seconds
         entity.add_supported_context(VERIFICATION)
-        for kind in FETCHED:  # what is fetched elsewhere is taken here
-            # Any encoding: nothing is unpacked here, and a refused syntax is a lost image.
+        for kind in FETCHED:  # classes that are fetched from archives are also accepted here
+            # Any transfer syntax is accepted: nothing is unpacked here, and a refused syntax would
+            # lose an image.
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
-        if inbox.settings.archive.commitment:  # there the archive has the role of the SCP
+        if inbox.settings.archive.commitment:  # for commitment the archive has the role of the SCP
             entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
         handlers = [
             (evt.EVT_CONN_OPEN, self._opened),
@@ -105,7 +108,8 @@ class Receiver:
         """Stop receiving: finish and acknowledge instances in progress, refuse further ones."""
         with self._change:
             self._stopping = True
-            # Instances that are being written are acknowledged; a sender that waits longer repeats.
+            # Instances that are being written are still acknowledged; a sender that waits longer
+            # sends again.
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
         self._ended.set()
@@ -117,7 +121,7 @@ class Receiver:
         with self._change:
             if self._stopping:
                 return _OUT_OF_RESOURCES
-            # Counted under the lock that stop() takes: none slips in after it has looked.
+            # Counted under the lock that stop() takes, so that none starts after stop() has looked.
             self._busy += 1
             self._begun[event.assoc] = time.monotonic(), threading.get_ident()
         try:
@@ -132,7 +136,8 @@ class Receiver:
         association: Any = event.assoc
         sender = association.requestor.ae_title
         request = cast(C_STORE, event.request)
-        if self._left.get(association, -1.0) < 0:  # cut: nobody can be told that it is safe
+        # the connection was cut, so the sender cannot be told that it is safe
+        if self._left.get(association, -1.0) < 0:
             return _OUT_OF_RESOURCES
         announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
         try:
@@ -150,10 +155,10 @@ class Receiver:
         return _SUCCESS
 
     def _look_for_late(self) -> None:
-        """Cut every association whose instance is not answered in time, and log where it waits.
+        """Cut every association whose instance is not answered in time, and log where its thread
+        waits.
 
-        A sender waits for an answer as long as its own patience lasts, which may be for ever; a cut
-        it notices, and sends again.
+        A sender might wait for an answer for ever. It notices a cut, and sends again.
         """
         limit = max(self.settings.idle_seconds, APART_SECONDS) + _LATE_SECONDS
         while not self._ended.wait(_LOOK_SECONDS):
@@ -176,12 +181,14 @@ class Receiver:
                 self._cut(association)
 
     def _cut(self, association: Any) -> None:
-        """Close the connection of an association; nothing of it is acknowledged any more."""
+        """Close the connection of an association; none of its instances is acknowledged any
+        more.
+        """
         self._left[association] = -1.0
         transport: Any = association.dul.socket
         with suppress(OSError, AttributeError):
             transport.socket.shutdown(socket.SHUT_RDWR)
-            transport.socket.close()  # the library closes none that is shut down
+            transport.socket.close()  # the library does not close a connection that was shut down
 
     def _reported(self, event: evt.Event) -> tuple[int, None]:
         """Take an archive's answer to our request for storage commitment (PS3.4 J.3.3)."""
@@ -216,30 +223,30 @@ class Receiver:
     def _opened(self, event: evt.Event) -> None:
         """Count the bytes that come over the connection from now on."""
         self._left[event.assoc] = self.settings.association_gigabytes * 1e9
-        with suppress(OSError):  # said for each instance that cannot be written
+        with suppress(OSError):  # an error is reported for each instance that cannot be written
             self.inbox.check_spool()
 
     def _came(self, event: evt.Event) -> None:
-        """Count the bytes of a connection, and cut one that brings too much."""
+        """Count the bytes of a connection, and cut it if there are too many."""
         data: Any = event.data
         before = self._left.get(event.assoc, 0.0)
         left = self._left[event.assoc] = before - len(data)
         try:
             if left < 0:
                 raise CadError("an association brings more than `association_gigabytes`")
-            # Asking the file system at each packet would cost more than the packet.
+            # Asking the file system for every packet would take longer than the packet.
             if before // _LOOK_BYTES != left // _LOOK_BYTES:
                 self.inbox.check_room()
         except (CadError, OSError) as error:
-            # Marked first: an instance that is whole in the buffer must not be acknowledged any
-            # more.
+            # Marked first, so that an instance that is complete in the buffer is not acknowledged
+            # any more.
             self._left[event.assoc] = -1.0
             self._refuse(event.assoc.requestor.ae_title, error, 0)
             self._cut(event.assoc)
 
 
 def _place_of(thread: int) -> str:
-    """Return the functions of ours in which a thread is, outermost first; no values."""
+    """Return the names of this project's functions that a thread is in, outermost first."""
     frame = sys._current_frames().get(thread)
     if frame is None:
         return "ended"

@@ -1,4 +1,4 @@
-"""Return a study's result to the archive: once, and only proof counts."""
+"""Return a study's result to the archive once; only proof counts as success."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -110,7 +110,7 @@ def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
     CadError
         When the archive cannot be asked.
     """
-    if not head.patient:  # the import will say so
+    if not head.patient:  # the import will report this
         return 0
     series = connect(settings.address, settings.aet, settings.limits).find(head.patient)
     return sum(s.instances for s in series if s.study_uid == head.study and s.modality == "MR")

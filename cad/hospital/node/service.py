@@ -1,4 +1,4 @@
-"""Run a node: threads that each move studies one step on, until a signal ends them."""
+"""Run a node: threads that move studies on, one step at a time, until a signal ends them."""
 
 import logging
 import shutil
@@ -49,9 +49,9 @@ from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
 
 QUEUE = "queue.sqlite"
-_PAUSE = 0.5  # seconds between looks at the queue
-_TROUBLE = 5.0  # seconds until a step is tried again that the machine refused
-_CLOCK_SECONDS = 60.0  # by more than that nobody sets a clock that is right
+_PAUSE = 0.5  # seconds between checks of the queue
+_TROUBLE = 5.0  # seconds until a step that the machine refused is tried again
+_CLOCK_SECONDS = 60.0  # a larger change of the clock means that it was wrong before
 _SWEEP_SECONDS = 3600.0
 _HOUR = 3600.0
 _DAY = 86400.0
@@ -82,7 +82,7 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
         For unusable settings, a changed or missing audit trail, and when another node uses
         the same folder.
     """
-    silence_children()  # what libraries say quotes headers
+    silence_children()  # messages of libraries may quote headers
     logging.disable()
     warnings.simplefilter("ignore")
     threading.excepthook = _said_of_a_thread
@@ -130,7 +130,7 @@ class Node:
         self, settings: NodeSettings, *, retry_failed: bool, new_trail: bool = False
     ) -> None:
         self.settings = settings
-        with ExitStack() as undo:  # a start that fails is tried again in this process
+        with ExitStack() as undo:  # if starting fails, it is tried again in this process
             self.queue = _sound_queue(settings.home / QUEUE)
             undo.callback(self.queue.close)
             self.inbox = Inbox(settings, self.queue)
@@ -193,10 +193,11 @@ class Node:
         return self.code
 
     def _thread(self, step: Callable[[], bool]) -> None:
-        """Do a step again and again, with pauses.
+        """Repeat a step, with pauses.
 
-        A failure of one study stops no other (:meth:`_one`). A refusal of the machine (a full
-        disk) is waited out. A damaged trail or queue, or a fault of the program, ends the node.
+        A failure of one study does not stop others (:meth:`_one`). If the machine refuses (a full
+        disk), the step is tried again later. A damaged trail or queue, or an error of the program,
+        ends the node.
         """
 
         def repeat() -> None:
@@ -211,13 +212,14 @@ class Node:
                 except (CadError, OSError) as error:
                     trouble = _tell_once(trouble, "step waits", error)
                     self.stop.wait(_TROUBLE)
-                except BaseException as error:  # a thread that is gone must not look like a node
+                # a node must not continue without one of its threads
+                except BaseException as error:
                     self._fault(error)
 
         threading.Thread(target=repeat, daemon=True).start()
 
     def _fault(self, error: BaseException) -> None:
-        """End the node for what it cannot go on with."""
+        """End the node because of an error after which it cannot continue."""
         if not self.stop.is_set():
             tell("fault", kind=type(error).__name__, **wording(error))
             self.code = 1
@@ -230,7 +232,9 @@ class Node:
         work: Callable[[Entry], None],
         failed: Callable[[Entry, Exception], None],
     ) -> bool:
-        """Do a step of the study that waits longest; whatever is raised is that study's failure."""
+        """Do a step for the study that waits longest; any error counts as a failure of this
+        study.
+        """
         with self.queue.claimed(state, into, time.time()) as entry:
             if entry is None:
                 return False
@@ -295,7 +299,7 @@ class Node:
                 watch(entry, places[1])
 
         def watch(entry: Entry, work: Path) -> None:
-            """Keep what all models say; whatever goes wrong in that is no failure of the study."""
+            """Keep the results of all models; errors in this are no failure of the study."""
             try:
                 failed = call(keep_watch, self.settings, work)
             except (CadError, OSError) as error:
@@ -309,7 +313,7 @@ class Node:
                 self.inbox.check_room()
             except OSError as full:
                 error = full
-            if isinstance(error, OSError | MachineError):  # the study is not at fault
+            if isinstance(error, OSError | MachineError):  # not an error of the study
                 self._later(entry, self._patience(entry), error, states.QUEUED)
             else:
                 self._failed(entry, error)
@@ -328,7 +332,8 @@ class Node:
 
     def _send(self, entry: Entry) -> None:
         work = self.inbox.work(entry.key)
-        if not result_is_whole(work):  # HOME came back from a backup in part, or was damaged
+        # the node's folder was damaged, or only part of it came back from a backup
+        if not result_is_whole(work):
             self.queue.settle(entry, states.QUEUED, time.time())
             return
         sent = send_back(self.settings.archive, work, ask_first=entry.sendings > 1)
@@ -340,12 +345,12 @@ class Node:
             self._done(entry, sent, entry.returned + sent)
 
     def _not_sent(self, entry: Entry, error: Exception) -> None:
-        if wording(error)["reason"] != entry.reason:  # not at every try
+        if wording(error)["reason"] != entry.reason:  # recorded once, and not at every try
             try:
                 self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
             except (DamagedTrail, QueueError):
                 raise
-            except Exception as fault:  # half a run folder must not hold the queue
+            except Exception as fault:  # an incomplete run folder must not block the queue
                 tell("not written down", study=entry.key, **wording(fault))
         self._later(entry, self._patience(entry), error)
 
@@ -360,7 +365,8 @@ class Node:
     def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
         """Ask the archive to promise to keep what it has stored, and wait for its answer."""
         number = str(generate_uid(prefix=None))
-        self.queue.ask(entry, number)  # the answer may come before the request returns
+        # recorded first, as the answer may come before the request returns
+        self.queue.ask(entry, number)
         try:
             ask_promise(self.settings.archive, work, number)
         except (CadError, OSError) as error:
@@ -395,7 +401,7 @@ class Node:
             reason.
         """
         entry = self.queue.promised(number)
-        if entry is None:  # answered before, or more of the study has come since
+        if entry is None:  # it was answered before, or more of the study has come since
             tell("promise of another time", objects=len(answered))
             return
         work = self.inbox.work(entry.key)
@@ -403,7 +409,7 @@ class Node:
         if not problems:
             try:
                 self.trail.sent(entry, work, "committed")
-            except DamagedTrail as fault:  # the library would swallow it
+            except DamagedTrail as fault:  # the library would hide this error
                 self._fault(fault)
                 raise
             self._done(entry, len(objects(work)), entry.returned)
@@ -424,7 +430,8 @@ class Node:
         return wait
 
     def _failed(self, entry: Entry, error: Exception) -> None:
-        if self.stop.is_set():  # the process was ended under it: the next start computes it
+        # the process was ended during the work; the next start computes the study
+        if self.stop.is_set():
             return
         problem = self._problem_of(entry, error)
         if self.queue.settle(entry, states.FAILED, time.time(), **problem):
@@ -446,7 +453,7 @@ class Node:
             )
 
     def _problem_of(self, entry: Entry, error: Exception) -> dict[str, str]:
-        """Return the public text of an error; the whole text stays in the study's own folder."""
+        """Return the public text of an error; its full text is stored in the study's own folder."""
         with suppress(OSError):
             text = f"{wording(error)['code']}\n{error}\n".encode(errors="replace")
             write_atomic(self.inbox.work(entry.key) / REASON_FILE, text, mode=0o600)
@@ -468,12 +475,12 @@ class Node:
                 try:
                     if self.inbox.sweep(study, before):
                         tell("swept", study=study)
-                except OSError as error:  # the studies behind it are swept all the same
+                except OSError as error:  # other studies are removed all the same
                     tell("not swept", study=study, **wording(error))
         return False
 
     def _set_clock(self) -> None:
-        """Put the queue's times right at the start, and when the clock was set."""
+        """Correct the times in the queue at the start, and after a change of the clock."""
         ahead = time.time() - time.monotonic()
         if abs(ahead - self._clock) > _CLOCK_SECONDS:
             settings = self.settings
@@ -488,7 +495,7 @@ class Node:
 
 
 def _tell_once(trouble: str, event: str, error: Exception) -> str:
-    """Say why something is tried again, unless it is for the same reason; return the reason."""
+    """Log why something is tried again, unless for the same reason as before; return the reason."""
     words = wording(error)
     if words["code"] != trouble:
         tell(event, wait=_TROUBLE, **words)
@@ -496,12 +503,12 @@ def _tell_once(trouble: str, event: str, error: Exception) -> str:
 
 
 def _said_of_a_thread(given: threading.ExceptHookArgs) -> None:
-    """Say that a library's thread has ended; the default prints the words of the error."""
+    """Log that a thread of a library has ended; the default would print the text of the error."""
     tell("thread ended", **wording(given.exc_value or given.exc_type()))
 
 
 def _sound_queue(path: Path) -> Queue:
-    """Open the queue; one that is damaged is put aside and made anew of what lies here."""
+    """Open the queue; a damaged one is moved aside and made anew from the files in the folder."""
     try:
         return Queue(path)
     except DamagedQueue:

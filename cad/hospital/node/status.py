@@ -1,4 +1,4 @@
-"""Show how far everything is: a page, Prometheus text and a health answer, on loopback only."""
+"""Show the state of a node: a page, Prometheus text and a health answer, on loopback only."""
 
 import json
 import shutil
@@ -24,9 +24,9 @@ from cad.hospital.node.queue import Queue
 from cad.hospital.node.receiver import Receiver
 from cad.hospital.node.settings import NodeSettings
 
-_MEN = 100  # the last, over whom drift is told
+_MEN = 100  # number of latest men in whose results drift is measured
 _HOUR = 3600.0
-# for a request, however it drips; at once
+# most seconds for a request, however slowly it comes, and most connections at once
 _SECONDS = 10.0
 _CONNECTIONS = 16
 _HOSTS = ("127.0.0.1", "localhost")
@@ -34,9 +34,9 @@ _PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=
 
 
 class _Server(ThreadingHTTPServer):
-    """Serve at most so many requests at once, each for at most so long."""
+    """Serve a limited number of requests at once, each for a limited time."""
 
-    # a full queue costs seconds
+    # if the queue of connections is full, clients lose seconds
     daemon_threads = True
     request_queue_size = 4 * _CONNECTIONS
 
@@ -60,7 +60,7 @@ class _Server(ThreadingHTTPServer):
                 self._open.remove(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that has gone."""
+        """Ignore errors caused by a browser that closed its connection."""
 
 
 class StatusPage:
@@ -89,7 +89,7 @@ class StatusPage:
             timeout = _SECONDS
 
             def do_GET(self) -> None:
-                # Another page in the operator's browser may call here by a name of its own.
+                # Another page in the operator's browser could call this server under another name.
                 host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host")
                 answer = answers.get(self.path)
                 if host not in _HOSTS or answer is None:
@@ -97,7 +97,7 @@ class StatusPage:
                     return
                 try:
                     kind, text = answer()
-                except Exception as error:  # the page must not hide that something is wrong
+                except Exception as error:  # an error must not be hidden by the page
                     code = wording(error)["code"]
                     tell("page failed", code=code)
                     self.send_error(503, code)
@@ -114,7 +114,7 @@ class StatusPage:
                 self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing: the log is the node's."""
+                """Log nothing: standard output is the log of the node."""
 
         self._server = _Server(("127.0.0.1", settings.status.port), Handler)
         self.port = self._server.server_address[1]
@@ -139,10 +139,11 @@ class StatusPage:
         return "application/json", json.dumps(health) + "\n"
 
     def _men(self) -> tuple[dict[str, float], dict[str, str]]:
-        """Return what drift shows first in the last men: decided and cancers, beside the promise.
+        """Return the share of decided men and the cancers among the last men, beside the promise.
 
-        Cancers are counted where a man's histology came along. The second value says, by study, why
-        its results cannot be read: they are swept, damaged, or half in a backup.
+        Drift shows there first. Cancers are counted for men whose histology came with the study.
+        The second value says, by study, why its results cannot be read: removed, damaged, or
+        incomplete after a backup.
         """
         men = list[tuple[str, float | None, float | None]]()  # decision, truth, probability
         shares = list[float]()
@@ -158,7 +159,7 @@ class StatusPage:
                 ]
                 share = _chance(read_json(run.metrics)["patient_level"]["promised_share"])
                 shares += [] if share is None else [share]
-            except Exception as error:  # whatever its files hold, the others are shown
+            except Exception as error:  # whatever its files contain, other studies are shown
                 unread[entry.key] = wording(error)["code"]
         both = [
             (truth, chance) for _, truth, chance in men if truth is not None and chance is not None
@@ -210,7 +211,7 @@ class StatusPage:
 
 
 def _chance(cell: Any) -> float | None:
-    """Return a number between 0 and 1 from a table's cell or JSON; None where there is none."""
+    """Return a number between 0 and 1 from a cell or JSON value; None if it is something else."""
     if cell in ("", None):
         return None
     value = float(cell)

@@ -22,9 +22,9 @@ _TAIL = 4096
 
 
 def _place(settings: NodeSettings) -> Path:
-    """Return where the trail is; ``HOME/audit.jsonl`` leads to one that is elsewhere.
+    """Return where the trail is; a link ``HOME/audit.jsonl`` leads to one elsewhere.
 
-    So a withdrawal finds it by the folder alone.
+    A withdrawal can thus find it by the node's folder alone.
 
     Raises
     ------
@@ -70,7 +70,7 @@ class Trail:
     def __init__(self, settings: NodeSettings, queue: Queue, *, new: bool = False) -> None:
         self.path, self._to = _place(settings), settings.archive.address
         self._queue = queue
-        self._end = 0, b""  # where our last line ended, and what stood before that
+        self._end = 0, b""  # end of our last line, and the bytes before it
         last = queue.last_line()
         if new and not self.path.exists():
             self.note("start", after=last)
@@ -129,7 +129,9 @@ class Trail:
         )
 
     def _noted(self, add: Callable[[], str]) -> None:
-        """Add lines, but not to a trail that lacks our last one: they would cover that."""
+        """Add lines, but not to a trail without our last line: the new lines would hide this
+        loss.
+        """
         end, tail = self._end
         if end and (not self.path.exists() or self._tail(end) != tail):
             raise DamagedTrail(
@@ -144,13 +146,15 @@ class Trail:
 
     @door("own", "the node's audit trail")
     def _tail(self, end: int) -> bytes:
-        """Return the bytes before a place of the trail; others may have added lines behind it."""
+        """Return the last bytes before a position of the trail, as others may have added lines
+        after it.
+        """
         with self.path.open("rb") as stream:
             stream.seek(max(0, end - _TAIL))
             return stream.read(min(end, _TAIL))
 
     def _origin(self, entry: Entry) -> tuple[str, JsonObject]:
-        """Return who sent a study: its AE titles, and each with its peer."""
+        """Return who sent a study: the AE titles, and each title with its address."""
         senders = self._queue.senders(entry.key) or [{"title": entry.sender}]
         titles = sorted({str(sender["title"]) for sender in senders})
         return ", ".join(titles), {"senders": senders, "node_key": entry.key}

@@ -1,4 +1,4 @@
-"""Watch a folder to which a site exports: a file is taken when it has stopped changing."""
+"""Watch a folder to which a site exports; a file is taken when it no longer changes."""
 
 import os
 import time
@@ -36,7 +36,7 @@ class Watcher:
         self._secret = node_key(inbox.home)
         self._quiet: dict[str, tuple[int, int, float]] = {}
         self._told: dict[str, str] = {}
-        # How often a file, as it is now, has taken longer than its limit.
+        # By file in its present state: how often it took longer than its limit.
         self._slow: dict[str, tuple[tuple[int, int], int]] = {}
 
     def look(self) -> bool:
@@ -63,7 +63,7 @@ class Watcher:
         reasons = dict[str, str]()
 
         def waits(path: Path, error: Exception) -> None:
-            """Say once why a file or folder has to wait; it is tried again the next time."""
+            """Log once why a file or folder has to wait; it is tried again the next time."""
             key = self._key(path)
             code = wording(error)["code"]
             if self._told.get(key) != code:
@@ -92,8 +92,10 @@ class Watcher:
         return key_of(self._secret, str(path.relative_to(self.settings.folder)))
 
     def _look_at(self, path: Path, still: dict[str, tuple[int, int, float]]) -> bool:
-        """Take one file if it is new and at rest; tell whether anything of it was new."""
-        if kind_of(path):  # a pipe would be waited on for ever
+        """Take one file if it is new and no longer changes; tell whether it brought something
+        new.
+        """
+        if kind_of(path):  # reading a pipe would wait for ever
             return False
         key = self._key(path)
         now = state_of(path)
@@ -105,10 +107,10 @@ class Watcher:
         if time.monotonic() - since < self.settings.quiet_seconds:
             still[key] = (*now, since)
             return False
-        still[key] = (*now, since)  # should it have to wait
+        still[key] = (*now, since)  # in case it has to wait
         try:
             taken = self._take(path, key, now)
-        except MachineError as error:  # each try takes seconds of a process
+        except MachineError as error:  # each try takes seconds in a separate process
             still[key] = (*now, time.monotonic())
             if not self._is_parked(key, now, error):
                 raise
@@ -117,9 +119,9 @@ class Watcher:
         return taken
 
     def _is_parked(self, key: str, now: tuple[int, int], error: MachineError) -> bool:
-        """Tell whether a file has used up its tries; it is looked at again once it changes.
+        """Tell whether a file has used up its tries; it is tried again once it changes.
 
-        Only what takes longer than its limit is counted: memory may be there again soon.
+        Only exceeded time counts, because memory may be available again soon.
         """
         if "time limit" not in error.problem:
             return False
@@ -133,10 +135,12 @@ class Watcher:
         return True
 
     def _take(self, path: Path, key: str, now: tuple[int, int]) -> bool:
-        """Take one file; what is no DICOM, or not wanted, is left alone and said once."""
+        """Take one file; one that is not DICOM or not wanted is left where it is, and logged
+        once.
+        """
         try:
             with self.inbox.copied(path) as copy:
-                # A file that changed meanwhile is looked at again, as it is then.
+                # A file that changed during the copy is looked at again.
                 return state_of(path) == now and self.inbox.keep(copy, SENDER) > 0
         except (QueueError, MachineError):
             raise

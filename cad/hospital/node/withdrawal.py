@@ -30,7 +30,7 @@ _OURS = {
     f"{FILE}.key",
     *(QUEUE + end for end in ("", "-wal", "-shm", "-journal")),
 }
-"""What a node keeps in its folder, besides what it locks, puts aside, or names in its settings."""
+"""Names that a node has in its folder, besides locks, damaged files and names from its settings."""
 
 
 class NodeHome:
@@ -92,19 +92,22 @@ class NodeHome:
             for half in (FETCHING, SPOOL):
                 shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
             keys, _ = self._sorted(names, same)
-            if keys and (self.home / FILE).is_file():  # first: after a kill nobody knew them
+            # recorded first: after a kill the keys would be unknown
+            if keys and (self.home / FILE).is_file():
                 queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": keys}))
             self._unwatch(keys, names)
             for study in keys:
-                queue.forget(study)  # first: after a kill the files in incoming tell whose it was
+                # rows first: after a kill, the files in incoming still show whose study it was
+                queue.forget(study)
                 sweep_study(self.home, queue, study)
-            instances = queue.instances()  # of others: a kill leaves an empty folder without rows
+            # of other patients: a kill may leave an empty folder without rows
+            instances = queue.instances()
             for place in self._places(INCOMING):
                 if place.name not in instances and not any(place.iterdir()):
                     place.rmdir()
             if keys:
                 queue.shrink()
-                for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # it has rows of before
+                for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # it contains older rows
                     damaged.unlink()
         finally:
             queue.close()
@@ -113,7 +116,7 @@ class NodeHome:
     def _unwatch(self, studies: Sequence[str], names: Names) -> None:
         """Remove what is kept of these studies, and of the man, for comparisons and drift.
 
-        It outlives images: after `keep_days` the key of the label tells whose it is.
+        It is kept longer than images; after `keep_days` the key of the man's label identifies it.
         """
         man = f'"{key_of(node_key(self.home), names.participant)}"'
         for path in sorted((self.home / WATCH).glob("*.json")):
@@ -141,8 +144,9 @@ class NodeHome:
         return theirs + doubtful
 
     def _sorted(self, names: Names, same: SamePatient | None) -> tuple[list[str], list[str]]:
-        """Return the keys of a patient's studies; and what may be the patient's, and why."""
-        # Several ids make one label: it decides only where the cohort does not know the ids.
+        """Return the keys of a patient's studies, and with reasons what may be the patient's."""
+        # Several ids can have the same label, so it decides only if the cohort does not know the
+        # ids.
         label = names.participant.removeprefix("sub-")
         ids = {names.given, *(names.source_ids or {names.given.removeprefix("sub-")})}
 
@@ -159,7 +163,8 @@ class NodeHome:
             heads = _heads(place)
             if any(map(is_theirs, heads)):
                 theirs.add(place.name)
-            elif heads and names.source_ids:  # results of this label, made of another's images
+            # results with this label that were made from another patient's images
+            elif heads and names.source_ids:
                 theirs.discard(place.name)
             elif any(re.sub("[^A-Za-z0-9]", "", head.patient) == label for head in heads):
                 theirs.discard(place.name)
@@ -180,7 +185,9 @@ class NodeHome:
         ]
 
     def _places(self, section: str, *, ours: bool = True) -> list[Path]:
-        """Return the folders of studies in a part of the home, or else what somebody put there."""
+        """Return the folders of studies in a section of the node's folder, or the foreign content
+        there.
+        """
         return [
             place
             for place in sorted((self.home / section).glob("*"))
@@ -188,8 +195,8 @@ class NodeHome:
         ]
 
     def _is_ours(self, place: Path) -> bool:
-        """Tell whether something in the home is the node's own."""
-        trail = (self.home / FILE).resolve()  # `audit` may give it another name
+        """Tell whether something in the node's folder belongs to the node."""
+        trail = (self.home / FILE).resolve()  # the setting `audit` may name another file
         return (
             place.name in _OURS
             or place.name.startswith(f"{QUEUE}.damaged-")

@@ -1,1 +1,1 @@
-"""Reader studies: pages on which readers score, and the collection of their answers."""
+"""Run reader studies: pages on which readers score, and the collection of their answers."""

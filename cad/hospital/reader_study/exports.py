@@ -1,4 +1,4 @@
-"""Collect what readers exported into the cohort's scores, with every rule checked."""
+"""Collect readers' exports into the cohort's scores, with all checks."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,15 +40,15 @@ COLUMNS = [
     "note",
 ]
 READINGS = "readings.tsv"
-"""Every reading that was collected, beside the study's key."""
+"""Name of the table with all collected readings, beside the key of the reader study."""
 WHO = ["participant_id", "roi_id", "reader_id"]
 SAME = COLUMNS[:7]
-"""Fields by which two exported readings are the same: all but time and note."""
+"""Columns in which two exports of one reading agree: all except time and note."""
 _FIELDS = {
     "readings": ("", {"case", "roi", "score", "condition", "milliseconds"}, {"note"}),
     "outlines": ("the outline of ", {"case", "roi", "image", "first", "shape", "runs"}, set()),
 }
-"""Of each part of an export: how errors name it, what it must have, and what it may have."""
+"""Parts of an export: a word for messages, the fields it must have, and further allowed fields."""
 _LARGEST = 1e12
 
 
@@ -92,7 +92,7 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     for export in exports:
         rows += _rows(export, key)
     new = pd.DataFrame(rows, columns=COLUMNS)
-    # Between reading the scores and writing them nobody else does.
+    # The lock is held from reading the scores until they are written.
     with owned(root), owned(folder):
         cohort = read_cohort(root)
         regions = cohort.rois[WHO[:2]].itertuples(index=False, name=None)
@@ -150,7 +150,7 @@ def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
         Readings that were collected before, and new ones, one row each: ``participant_id, roi_id,
         reader_id, session, condition, scale, score, milliseconds, note``.
     """
-    # An empty table says nothing, and pandas would mix its types into the other's.
+    # An empty table has no information, and pandas would mix its types into the other table.
     filled = [table for table in (before, new) if len(table)]
     every = pd.concat(filled, ignore_index=True) if filled else new
     every = every.sort_values("milliseconds", kind="stable")
@@ -176,7 +176,7 @@ def contradictory(readings: pd.DataFrame) -> pd.Series:
 
 
 def _contradictions(twice: pd.DataFrame) -> list[str]:
-    """Name every reading that was exported with two scores; neither is a score of the cohort."""
+    """Return a note for every reading with two different scores; neither becomes a score."""
     lines = []
     for (patient, roi, reader, session), rows in twice.groupby([*WHO, "session"], sort=False):
         scores = " and ".join(f"{score:g}" for score in rows["score"].unique())
@@ -292,7 +292,7 @@ def _require_outlines(content: JsonObject, key: JsonObject) -> None:
 
 
 def _unchanged(path: Path) -> JsonObject:
-    """Return the content of an export whose second line proves the first."""
+    """Return the content of an export, after checking its first line by the hash in the second."""
     lines = read_bytes(path, MAX_JSON).split(b"\n")
     content = parse_json(lines[0])
     proof = parse_json(lines[1])
@@ -415,7 +415,7 @@ def _progress(readings: pd.DataFrame, key: JsonObject) -> list[str]:
 
 
 def _compared(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
-    """Return the readers' gain by the tool, where both conditions were read."""
+    """Return a comparison of readers with and without the tool, if both were read."""
     if set(readings["condition"]) != {ALONE, WITH_TOOL}:
         return []
     pairs = zip(readings["scale"], readings["score"], strict=True)

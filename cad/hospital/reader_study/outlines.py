@@ -90,7 +90,7 @@ def is_placed(outline: JsonObject) -> bool:
             return False
     runs = outline["runs"]
     (depth, height, width) = outline["shape"]
-    end = -1  # runs that touch would be one
+    end = -1  # two runs that touch would be one run
     for start, length in zip(runs[::2], runs[1::2], strict=False):
         if start <= end or length < 1:
             return False
@@ -128,7 +128,9 @@ def _map_so_far(path: Path, study: Study) -> Volume:
 def _with_outlines(
     labels: Volume, study: Study, outlines: Sequence[JsonObject], path: Path
 ) -> Volume:
-    """Return a reader's label map with outlines; what it holds is kept or the outline refused."""
+    """Return a reader's label map with the outlines added; an outline that would replace one is
+    refused.
+    """
     array = labels.array.copy()
     numbers = {roi.roi_id: roi.label for roi in study.rois}
     for outline in outlines:
@@ -176,12 +178,14 @@ def _inside(outline: JsonObject, study: Study) -> np.ndarray:
 
 
 def _require_correction(outline: JsonObject, study: Study, inside: np.ndarray, label: int) -> None:
-    """Refuse an outline that nothing can be measured in, or that is another region's."""
+    """Raise an error for an outline too small to be measured, or beside the region that it
+    corrects.
+    """
     image = study.anatomical.with_array(inside)
     too_little = fill(image, image).too_little
     if too_little:
         raise _refusal(outline, f"it cannot be measured: {too_little}", AGAIN)
-    if study.roi_map is None:  # read_study refuses regions without one
+    if study.roi_map is None:  # read_study raises an error for regions without a label map
         return
     region = resample_mask(study.roi_map.with_array(study.roi_map.array == label), image).array
     if region.any() and not (region & inside).any():

@@ -1,10 +1,9 @@
 """Write a reader study: pages on which several readers score a cohort, blinded, without a server.
 
-Every reader gets the cases in an order of their own, drawn from a seed, and sees nothing of the
-patient, of other readers, of histology and of the tool. With a tool there are two sessions: each
-reader reads half of the cases, drawn again, with its probability in the first and the other half in
-the second, so that case, reader and session are crossed with the tool
-(:mod:`cad.learning.evaluation.readers.mrmc`).
+Each reader gets the cases in his own random order, and sees nothing of patient, other readers,
+histology or tool. With a tool there are two sessions. In the first, a reader sees the tool's
+probability for a random half of the cases, and in the second for the other half. Case, reader and
+session are thus crossed with the tool (:mod:`cad.learning.evaluation.readers.mrmc`).
 """
 
 import hashlib
@@ -98,7 +97,7 @@ ALONE = "alone"
 WITH_TOOL = "with_tool"
 WASH_OUT_DAYS = 28
 NOTE = 500  # characters
-LARGEST_LABEL = 254  # a page tells higher ones not apart
+LARGEST_LABEL = 254  # a page could not distinguish larger labels
 
 
 @dataclass(frozen=True)

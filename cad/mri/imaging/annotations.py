@@ -1,10 +1,11 @@
-"""Regions drawn in DICOM: SEG objects and RT structure sets, brought onto an image's grid.
+"""Read regions drawn in DICOM (SEG objects, RT structure sets) onto the grid of an image.
 
-Both become the share of every voxel that the region fills. A contour is the border of an area in
-its slice plane; contours in one plane are combined by the even-odd rule, so that an inner contour
-is a hole and a keyhole contour is what it was meant to be. The share of a voxel is the share of
-its area inside, exact along rows and sampled sixteen times across them. SEG objects are read by
-highdicom; their frames are voxels and are carried over by :mod:`cad.mri.imaging.geometry`.
+Both become the share of each voxel that the region fills. A contour is the border of an area in its
+slice plane. Contours in one plane are combined by the even-odd rule, so that an inner contour is a
+hole, and a keyhole contour (an outer and an inner one, joined by a line) works as well. The share
+of a voxel is the share of its area inside. It is exact along rows, and sampled sixteen times across
+them. SEG objects are read by highdicom; their voxels are resampled by
+:mod:`cad.mri.imaging.geometry`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from cad.mri.imaging.volume import Volume, triple
 if TYPE_CHECKING:
     import highdicom
 
-# A contour this far from its slice plane, in slice distances, belongs to other images.
+# A contour farther from its slice plane than this, in slice distances, belongs to other images.
 OFF_PLANE = 0.1
 _LINES_PER_ROW = 16
 _HALF = 0.5
@@ -247,7 +248,7 @@ def _planes(
 
 
 def _on_grid(share: np.ndarray, place: Volume, grid: Volume, path: Path, name: str) -> np.ndarray:
-    """Return the share on the wanted grid; a region that fills no voxel to one half is empty."""
+    """Return the share on the wanted grid; all 0 if the region fills no voxel to one half."""
     if not place.same_grid(grid):
         share = occupancy(place.with_array(share), grid).array
     if not (share >= 0.5 - 1e-6).any():
@@ -263,11 +264,11 @@ def _on_grid(share: np.ndarray, place: Volume, grid: Volume, path: Path, name: s
 def _read_seg(
     dataset: pydicom.Dataset, path: Path, frame_uid: str, grid: Volume, wanted: Wanted
 ) -> tuple[list[DrawnRegion], list[str]]:
-    import highdicom  # slow to load, and most studies have no SEG
+    import highdicom  # slow to load, and only few studies have a SEG
 
-    # highdicom remarks on values that other makers' objects have in another form.
+    # highdicom warns of values that other makers write in another form.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
-        # Not read by segread(): the dataset is read already.
+        # segread() is not used, because the dataset has been read already.
         seg = highdicom.seg.Segmentation.from_dataset(dataset, copy=False)
     segments = [s for s in dataset.SegmentSequence if int(s.SegmentNumber) > 0]
     names = {
@@ -276,7 +277,7 @@ def _read_seg(
     names = {number: name for number, name in names.items() if wanted(name)}
     if names:
         _check_frame(str(dataset.get("FrameOfReferenceUID", "")), frame_uid, path)
-        decoded(dataset, path)  # damaged pixels and missing codecs are told apart here
+        decoded(dataset, path)  # tells damaged pixels from a missing codec
     regions = []
     notes = []
     for number, name in names.items():

@@ -1,8 +1,9 @@
-"""Belonging: do a study's images, regions and gland show one man, the right way up?
+"""Check that a study's images, regions and gland belong to one man and are the right way up.
 
-Only the images themselves can say it where no header does. Two images of one man share more
-information as they lie than turned or moved; a region lies in the gland it was drawn in; a gland
-and a field of view have the size of a man's. Limits and false-alarm rates: docs/import.md.
+Where no header states this, only the images can show it. Two images of one man share more
+information in their true places than when one is turned or moved. A region lies in the gland in
+which it was drawn. A gland and a field of view have a certain size. Limits and rates of false
+alarms are in docs/import.md.
 """
 
 import hashlib
@@ -20,20 +21,22 @@ from cad.mri.imaging.standardise import foreground
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# Least share of a region inside the gland, or in the body where there is no gland mask.
+# Least share of a region inside the gland, or inside the body if there is no gland mask.
 IN_GLAND = 0.7
 IN_BODY = 0.5
-# Whoever drew more of the gland drew the gland itself; a lesion may be 77 % of a small one.
+# A region with more than this share of the gland is the gland itself; a lesion can fill 77 % of a
+# small gland.
 OF_GLAND = 0.85
 _BINS = 24
-# Independent images share (24 - 1)^2 / 2n nats by chance: .05 at this size, as much as some tissue.
+# By chance, independent images share (24 - 1)^2 / 2n nats for n voxels: at this number .05, as much
+# as some tissues.
 _LEAST_VOXELS = 5000
 _LEAST_GLAND = 100
-# In the gland or not is one bit: fewer voxels will do.
+# Inside the gland or not is one bit, so fewer voxels are enough.
 _LEAST_BESIDE = 2000
 _BESIDE_MM = 8.0
 _COARSE_MM = 1.5
-# A shift that changes probabilities, and is longer than most distortion of diffusion images.
+# A shift that changes probabilities, and is larger than most distortions of diffusion images.
 _MOVE_MM = 5.0
 
 
@@ -187,9 +190,11 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
 def _shared_by_way(
     reference: np.ndarray, image: Volume, distorted: bool, least: int
 ) -> dict[str, np.ndarray]:
-    """Return by the kind of way what an image shares as it lies, and in each other place."""
-    # Bins of the image as it lies: to sort values anew in each place takes five times as long and
-    # sees the same faults.
+    """Return, for each kind of change, the information shared in the present place and in the
+    others.
+    """
+    # All places use the bins of the image in its present place. Sorting the values in each place
+    # takes five times as long and finds the same faults.
     both = np.isfinite(reference) & np.isfinite(image.array) & (reference != 0) & (image.array != 0)
     reference_levels = _levels(reference, both)
     levels = _levels(image.array, both)
@@ -215,7 +220,7 @@ def _shared_by_way(
 
 
 def _gain(shared: np.ndarray) -> float:
-    """Return by how much an image shares more as it lies than in the best other place."""
+    """Return ln(a / b): information a in the present place, and b in the best other place."""
     as_it_lies = float(shared[0])
     best = float(shared[1:].max())
     if as_it_lies > 0 and best > 0:
@@ -259,7 +264,7 @@ def zone_order(study: Study) -> float | None:
 
 
 def _part_of_extent(place: float, indices: np.ndarray) -> float:
-    """Return where a voxel index lies between the outer edges of the voxels: from 0 to 1."""
+    """Return the position of a voxel index between the outer edges of the voxels, from 0 to 1."""
     return float((place - indices.min() + 0.5) / (indices.max() - indices.min() + 1))
 
 
@@ -287,22 +292,29 @@ def like_t2(study: Study) -> float | None:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    # scipy.stats has this, too, and takes .4 s to load.
+    # scipy.stats can do this, too, but takes .4 s to load.
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((count.cumsum() - count / 2)[place])
 
 
 def _shared(a: np.ndarray, b: np.ndarray, least: int) -> float:
-    """Return the mutual information (nats) of two images by their bins; 0 for too few voxels."""
+    """Return the mutual information (nats) of two images, given their bins; 0 for too few
+    voxels.
+    """
     side = _BINS + 1
     counts = np.bincount((side * a + b).ravel(), minlength=side**2).reshape(side, side)[1:, 1:]
     return information(counts) if counts.sum() >= least else 0.0
 
 
 def _levels(values: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Return the bin of every value, in 24 of equally many of some; 0 where nothing is measured."""
-    ordered = np.sort(values[among]) if among.any() else np.zeros(1)  # too few in any case
-    levels = np.ones(values.shape, np.uint16)  # quantile and searchsorted: five times as long
+    """Return the bin of every value: 24 bins with equal numbers of the values ``among``.
+
+    The bin is 0 where nothing is measured.
+    """
+    # without values there is too little to compare in any case
+    ordered = np.sort(values[among]) if among.any() else np.zeros(1)
+    # quantile and searchsorted would take five times as long
+    levels = np.ones(values.shape, np.uint16)
     for edge in ordered[np.arange(1, _BINS) * (len(ordered) - 1) // _BINS]:
         levels += values > edge
     return np.asarray(levels * (np.isfinite(values) & (values != 0)))
@@ -322,7 +334,7 @@ def information(counts: np.ndarray) -> float:
     """
     joint = counts / counts.sum()
     alone = np.outer(joint.sum(axis=1), joint.sum(axis=0))
-    # p log p is 0 at p = 0.
+    # p log p is 0 where p = 0.
     filled = joint > 0
     return float((joint[filled] * np.log(joint[filled] / alone[filled])).sum())
 

@@ -1,4 +1,4 @@
-"""Diffusion-weighted images: the ADC map, and the image at a high b-value."""
+"""Compute from diffusion-weighted images the ADC map, and the image at a high b-value."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from cad.base.errors import CadError
 from cad.mri.imaging.geometry import on_grid
 from cad.mri.imaging.volume import Volume
 
-# Below the first, perfusion adds to the decay; above the second, kurtosis flattens it.
+# Below LOWEST_B perfusion adds to the decay; above HIGHEST_B kurtosis makes it slower.
 LOWEST_B = 50.0
 HIGHEST_B = 1000.0
 # PI-RADS v2.1 asks for an image at b of at least 1400 s/mm2, acquired or computed.
@@ -108,7 +108,9 @@ def _b_values(images: list[tuple[float, Volume]]) -> str:
 
 
 def _decay(used: list[tuple[float, Volume]]) -> tuple[Volume, np.ndarray, np.ndarray, np.ndarray]:
-    """Fit ln S against b: grid, where it is known, slope (mm2/s) and ln S at b = 0."""
+    """Fit ln S against b; return the grid, where the fit is known, the slope (mm2/s), and ln S at b
+    = 0.
+    """
     grid = used[0][1]
     b = np.array([value for value, _ in used]).reshape(-1, 1, 1, 1)
     signals = np.stack([on_grid(v, grid).array.astype(float) for _, v in used])
@@ -119,7 +121,8 @@ def _decay(used: list[tuple[float, Volume]]) -> tuple[Volume, np.ndarray, np.nda
     fitted = log_s
     slope = mean_b = mean_s = np.zeros(grid.shape)
     for _ in range(_REWEIGHTINGS + 1):
-        # Weights S^2 of the fitted signal, over the largest of the voxel: no exponential overflows.
+        # Weights S^2 of the fitted signal, relative to the largest of each voxel, so that no
+        # exponential overflows.
         weight = np.exp(2 * (fitted - fitted.max(axis=0)))
         total = weight.sum(axis=0)
         mean_b = (weight * b).sum(axis=0) / total

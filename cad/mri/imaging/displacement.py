@@ -1,8 +1,8 @@
-"""Displacement: how far an image of a study lies beside T2 in the slice, and its way back.
+"""Describe how far an image lies beside T2 in the slice, and move it back.
 
-Echo-planar images (ADC, high b) are displaced along their phase-encoding direction, and a patient
-moves between series. The image is not resampled to be mended: its origin changes, every voxel keeps
-its value.
+Echo-planar images (ADC, high b) are displaced along their phase-encoding direction, and patients
+move between series. To move an image back, only its origin changes: it is not resampled, and every
+voxel keeps its value.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from cad.base.terms.modality import short_name
 from cad.mri.imaging.volume import Volume, triple
 
 SAID_MM = 2.0
-"""Shift from T2 below which no sentence is written: it is the size of a voxel."""
+"""Shift from T2 below which no sentence is written; it is about the size of a voxel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,9 @@ class Displacement:
 
     @property
     def sentence(self) -> str:
-        """Return one sentence for the patient's page: how far, which way, how surely."""
+        """Return a sentence for the patient's page: how far and in which direction, with its
+        uncertainty.
+        """
         named = short_name(self.name)
         towards = _towards(np.asarray(self.moving.direction) @ np.array([*self.shift_mm, 0.0]))
         along = "x" if self.axis == 0 else "y"
@@ -100,7 +102,7 @@ class Displacement:
 
 
 def _towards(vector: np.ndarray) -> str:
-    """Return in words where a shift in the patient (LPS, mm) leads, its larger part first."""
+    """Return the direction of a shift in the patient (LPS, mm) in words, its larger part first."""
     words = (("right", "left"), ("front", "back"), ("feet", "head"))
     order = np.argsort(-np.abs(vector))
     largest = abs(float(vector[order[0]]))

@@ -1,8 +1,8 @@
-"""The search for a displacement: where in the slice an image shares most information with T2.
+"""Search the displacement at which an image shares most information with T2 in the slice.
 
-Images are compared in a box around the gland or, without a gland mask, around the regions. Slices
-are independent looks: leaving out one after the other gives the uncertainty, and each slice's best
-place says how even the displacement is from slice to slice.
+Images are compared in a box around the gland, or around the regions if there is no gland mask.
+Slices are independent measurements. Leaving out each slice in turn gives the uncertainty. The best
+displacement of each slice shows how much it varies from slice to slice.
 """
 
 from collections.abc import Callable
@@ -18,25 +18,25 @@ from cad.mri.imaging.registration import dce_reference, moved_together
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# How far is searched, and the steps of the search: coarse on every third voxel, then fine.
+# Range of the search, and its steps: first coarse, on every third voxel, then fine.
 REACH_MM = 15.0
 _FINE_MM = 1.0
 _COARSE_MM = 3.0
-# Steps by which a mirrored or turned image is shifted: an image so stored is displaced, too.
+# Number of steps by which a mirrored or turned image is shifted, because it may be displaced, too.
 _TURNED_REACH = 9
-_NEAR = 4  # steps from the peak; what lies beyond is another peak
-# The box around the gland. Around regions alone it must be wide enough to hold the gland.
+_NEAR = 4  # steps from the peak; a maximum farther away is another peak
+# Margins of the box around the gland, and around regions, where it must contain the gland.
 _GLAND_MARGIN_MM = 8.0
 _REGIONS_MARGIN_MM = 35.0
 _GLAND_SLICES = 1
 _REGIONS_SLICES = 3
-# T2 is finer than what it is compared with.
+# T2 is smoothed, because it is finer than the images compared with it.
 _SMOOTHING_MM = 0.5
 _BINS = 16
-# Where the program cannot know better: the least standard error that the search has in simulated
-# men, whose displacement is known (docs/displacement.md).
+# Least standard error: the one that the search has in simulated men, whose displacement is known
+# (docs/displacement.md).
 _FLOOR_MM = 0.3
-# Of fewer voxels a peak among 33 x 33 shifts is chance.
+# With fewer voxels, the peak among 33 x 33 shifts is due to chance.
 _LEAST_VOXELS = 5000
 
 
@@ -71,14 +71,14 @@ def displacements(study: Study) -> list[Displacement]:
         if result is None:
             try:
                 result = _measure(study, name, image)
-            except CadError:  # too little is covered: plausibility and regions say what it is
+            except CadError:  # too little in common; other checks report this
                 continue
         results.append(result)
     return results
 
 
 def remember(study: Study) -> Study:
-    """Return the study with its displacements measured, so that they are measured once only."""
+    """Return the study with its displacements stored, so that they are measured only once."""
     return replace(study, displacements=tuple(displacements(study)))
 
 
@@ -122,14 +122,15 @@ def measure(
     box = _box(moving, around, gland)
     reach = round(REACH_MM / _FINE_MM)
     wide = _widened(box, reach)
-    # Blurred in the box's own steps of 1 mm: the whole of T2 would take longer than the search.
+    # T2 is smoothed on the grid of the box (1 mm), as smoothing all of it would take longer than
+    # the search.
     fixed_values = geometry.resample_image(fixed, box).array
     smooth = _SMOOTHING_MM / _FINE_MM
     reference = _levels(gaussian_filter(fixed_values, [0.0, smooth, smooth]), slice(None))
     inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
     levels = _levels(geometry.resample_image(moving, wide).array, inside)
     counted = (reference < _BINS) & (levels[inside] < _BINS)
-    # Of the image's own voxels: steps of 1 mm are interpolated between them.
+    # The number of the image's own voxels, because steps of 1 mm are interpolated between them.
     voxels = counted.sum() * _FINE_MM**2 / (moving.spacing[0] * moving.spacing[1])
     if voxels < _LEAST_VOXELS:
         raise CadError(
@@ -140,7 +141,7 @@ def measure(
     places = _places(reference)
 
     def table(x: int, y: int, every: int = 1) -> np.ndarray:
-        """Return joint counts by slice, were the image displaced by x and y steps."""
+        """Return joint counts by slice for a displacement of the image by x and y steps."""
         rows = slice(reach + y, reach + y + reference.shape[1], every)
         columns = slice(reach + x, reach + x + reference.shape[2], every)
         return _joint(places[:, ::every, ::every], levels[:, rows, columns])
@@ -150,7 +151,8 @@ def measure(
     _, x, y = _best(far.sum(axis=2), steps)
     x, y, near = _fine(table, reach, x, y)
     whole = near.sum(axis=2)
-    # On the voxels that a mirrored and turned image is compared on: fewer share more by chance.
+    # The same coarse voxels on which mirrored and turned images are compared: fewer voxels share
+    # more information by chance.
     every = round(_COARSE_MM / _FINE_MM)
     thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
     best = float(_information(np.array(thin)).max())
@@ -213,7 +215,9 @@ def _remembered(study: Study, name: str, image: Volume) -> Displacement | None:
 
 
 def _box(image: Volume, around: Volume, gland: bool) -> Volume:
-    """Return the grid of comparison: the image's slices and axes, steps of 1 mm in the slice."""
+    """Return the grid for comparing: the image's slices and axes, with steps of 1 mm in the
+    slice.
+    """
     margin = _GLAND_MARGIN_MM if gland else _REGIONS_MARGIN_MM
     beyond = _GLAND_SLICES if gland else _REGIONS_SLICES
     voxels = np.argwhere(around.array != 0)[:, ::-1]
@@ -240,7 +244,10 @@ def _widened(box: Volume, reach: int) -> Volume:
 
 
 def _levels(values: np.ndarray, among: slice | tuple[slice, ...]) -> np.ndarray:
-    """Return each value's level, of 16 of equally many of some; 16 where nothing was measured."""
+    """Return the level of each value: 16 levels with equal numbers of the values ``among``.
+
+    The level is 16 where nothing was measured.
+    """
     some = values[among]
     ordered = np.sort(some[np.isfinite(some)])
     if not len(ordered):
@@ -252,17 +259,17 @@ def _levels(values: np.ndarray, among: slice | tuple[slice, ...]) -> np.ndarray:
 
 
 def _places(reference: np.ndarray) -> np.ndarray:
-    """Return where in tables of joint counts each voxel's level of T2 and slice begin."""
+    """Return, for each voxel, where the counts of its slice and T2 level begin in the table."""
     side = _BINS + 1
     slices = np.arange(len(reference))[:, None, None]
     return np.asarray(slices * side**2 + reference * side, np.intp)
 
 
 def _joint(places: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return how often levels meet in each slice, shape (n_z, 16, 16)."""
+    """Return how often two levels occur together in each slice, shape (n_z, 16, 16)."""
     side = _BINS + 1
     n_z = len(places)
-    # The sum has the type that bincount counts by: another one would be copied each time.
+    # The sum has the integer type that bincount uses; another type would be copied each time.
     counts = np.bincount((places + levels).ravel(), minlength=n_z * side**2)
     return counts.reshape(n_z, side, side)[:, :_BINS, :_BINS]
 
@@ -277,32 +284,35 @@ def _information(counts: np.ndarray) -> np.ndarray:
 
 
 def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
-    """Return joint counts on a coarse lattice of shifts, shape (n_y, n_x, n_z, 16, 16)."""
+    """Return joint counts for a coarse lattice of shifts, shape (n_y, n_x, n_z, 16, 16)."""
     every = round(_COARSE_MM / _FINE_MM)
     rows = [[table(int(x), int(y), every) for x in steps] for y in steps]
     return np.array(rows, np.int32)
 
 
 def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
-    """Return the largest information of tables on a lattice of shifts, and the shift (x, y)."""
+    """Return the largest information on a lattice of shifts, and the shift (x, y) that has it."""
     shared = _information(tables)
     row, column = divmod(int(shared.argmax()), shared.shape[1])
     return float(shared.max()), int(steps[column]), int(steps[row])
 
 
 def _turned(levels: np.ndarray) -> list[np.ndarray]:
-    """Return the levels upside down, head for feet, both, and a quarter turned either way."""
+    """Return the levels turned upside down, head for feet, both, and by a quarter in both
+    directions.
+    """
     upside_down = levels[:, ::-1]
     quarters = [np.rot90(levels, turn, axes=(1, 2)) for turn in (1, 3)]
     return [upside_down, levels[::-1], upside_down[::-1], *quarters]
 
 
 def _gain(best: float, places: np.ndarray, others: list[np.ndarray], reach: int) -> float:
-    """Return ln(a / b), where b is the most that T2 shares with other levels in any near place."""
+    """Return ln(a / b): information ``best`` = a, and b the largest with the levels ``others``."""
     every = round(_COARSE_MM / _FINE_MM)
     highest = 0.0
     for levels in others:
-        # A quarter turn changes sides: T2 and the other are cut about their common middle.
+        # A quarter turn exchanges the sides, so both images are cut to a common size around their
+        # middle.
         size_y = min(places.shape[1], levels.shape[1] - 2 * reach)
         size_x = min(places.shape[2], levels.shape[2] - 2 * reach)
         cut = _middle(places, size_y, size_x)[:, ::every, ::every]
@@ -320,7 +330,7 @@ def _gain(best: float, places: np.ndarray, others: list[np.ndarray], reach: int)
 
 
 def _highest(shared: Callable[[int, int], float], steps: range) -> float:
-    """Return the most that images share on a lattice of shifts, refined around its best place."""
+    """Return the largest information on a lattice of shifts, refined around its maximum."""
     highest = -np.inf
     place = (0, 0)
     for y in steps:
@@ -342,7 +352,9 @@ def _middle(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
 def _fine(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int
 ) -> tuple[int, int, np.ndarray]:
-    """Climb to the best step, and return it with the tables of the 5 x 5 steps around it."""
+    """Climb from step (x, y) to the best step; return it and the tables of 5 x 5 steps around
+    it.
+    """
     values: dict[tuple[int, int], np.ndarray] = {}
 
     def value_at(column: int, row: int) -> np.ndarray:
@@ -359,14 +371,14 @@ def _fine(
         row, column = divmod(int(shared.argmax()), shared.shape[1])
         next_x = min(max(x + column - 2, 2 - reach), reach - 2)
         next_y = min(max(y + row - 2, 2 - reach), reach - 2)
-        if next_x == x and next_y == y:  # the peak, or the border of what is searched
+        if next_x == x and next_y == y:  # this is the peak, or the border of the search
             return x, y, near
         x = next_x
         y = next_y
 
 
 def _peak(shared: np.ndarray, x: int, y: int) -> np.ndarray:
-    """Return the place (mm along x, y) of the peak of 5 x 5 values around step (x, y)."""
+    """Return the position (mm along x, y) of the peak of 5 x 5 values around step (x, y)."""
     row, column = divmod(int(shared.argmax()), shared.shape[1])
     along_x = _vertex(shared[row], column)
     along_y = _vertex(shared[:, column], row)
@@ -374,7 +386,7 @@ def _peak(shared: np.ndarray, x: int, y: int) -> np.ndarray:
 
 
 def _vertex(values: np.ndarray, peak: int) -> float:
-    """Return the place of the maximum of a parabola through a value and its neighbours."""
+    """Return the maximum of a parabola through a value and its two neighbours."""
     if not 0 < peak < len(values) - 1:
         return float(peak)
     before = float(values[peak - 1])
@@ -386,10 +398,10 @@ def _vertex(values: np.ndarray, peak: int) -> float:
 def _jackknife(
     near: np.ndarray, far: np.ndarray, steps: np.ndarray, x: int, y: int, shift: np.ndarray
 ) -> np.ndarray:
-    """Return the standard errors (mm along x, y) of the peak, from leaving out slice by slice.
+    """Return the standard errors (mm along x, y) of the peak, by leaving out each slice in turn.
 
-    Without a slice the images may fit best somewhere else altogether: then the place on the coarse
-    lattice counts.
+    Without a slice the best place may be a different peak; then its place on the coarse lattice is
+    used.
     """
     count = near.shape[2]
     whole_near = near.sum(axis=2)
@@ -408,10 +420,10 @@ def _jackknife(
 def _by_slice(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int, axis: int
 ) -> tuple[float, ...]:
-    """Return the best shift (mm) of each slice, with its neighbours, along one axis.
+    """Return the best shift (mm) along one axis of each slice together with its neighbours.
 
-    A slice alone has too few voxels for a table of its own: it is held against the table of all
-    slices in their common best place.
+    A single slice has too few voxels for a table of its own, so it is compared with the table of
+    all slices at their common best shift.
     """
     common = table(x, y).sum(axis=0) + 0.5
     joint = common / common.sum()

@@ -1,8 +1,8 @@
-"""A region of interest on the grid of any modality: the share of every voxel that it fills.
+"""Compute a region's voxels on the grid of any modality: the share of each voxel that it fills.
 
-A region is as people draw it, often in one slice of T2. On another grid it fills voxels in part; it
-is measured there when enough of what is measured is the region, and left out of that modality, with
-the reason, when not. Whoever is left out of one modality keeps the others.
+People often draw a region in a single slice of T2. On another grid it then fills voxels partly. It
+is measured there if enough of what is measured belongs to the region. Otherwise it is left out of
+this modality, with a reason, but stays in the others.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from cad.mri.imaging.geometry import MIN_VOXELS, occupancy, resample_image
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.volume import Volume
 
-# At least this part of what is measured is the region (a whole voxel counts 1, a half one half of
-# itself, so that a region spread evenly over two slices has one half), and this part of the region
-# lies in the image, and this part of what lies there has a value.
+# Least purity: the share of what is measured that is the region. A whole voxel counts 1 and a half
+# one counts half of itself, so that a region spread evenly over two slices has one half.
 MIN_PURITY = 0.25
+# Least share of the region that lies in the image, and least share of that which has a value.
 MIN_INSIDE = 0.5
 MIN_VALUED = 0.5
-# Rounding of the geometry must not make whole voxels partial.
+# Tolerance, so that rounding of the geometry makes no whole voxel partial.
 _ROUNDING = 1e-4
 
 
@@ -157,7 +157,7 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
         share = (np.nan_to_num(resample_image(mask, grid).array) >= 0.5 - _ROUNDING).astype(float)
     else:
         share = occupancy(mask, grid).array
-        share[share < _ROUNDING] = 0.0  # a voxel that is only touched
+        share[share < _ROUNDING] = 0.0  # voxels that are only touched
         share[share > 1 - _ROUNDING] = 1.0
     total, squares = (float((share**n).sum()) for n in (1, 2))
     volume = float(np.count_nonzero(mask.array)) * float(np.prod(mask.spacing))

@@ -1,9 +1,9 @@
-"""Earlier study: where the regions of a man's earlier study lie in his later one.
+"""Match the regions of a man's earlier study with those of his later one.
 
 The T2 images of both studies are aligned rigidly (:mod:`cad.mri.imaging.registration`). Coordinates
-of two examinations have no common origin, so that the search begins from them and from the glands'
-centres (of the images, where a gland mask lacks), and the better end counts. An alignment that
-cannot be trusted gives no match.
+of two examinations have no common origin. So the search starts twice: from the coordinates as they
+are, and from the centres of the glands (or of the images if a gland mask is missing). The better
+result counts. Without a trustworthy alignment there are no matches.
 """
 
 from collections.abc import Mapping
@@ -23,17 +23,18 @@ from cad.mri.imaging.registration import (
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# Less of the prostate's neighbourhood than this in common is another part of the body.
+# If less than this share of the prostate's surroundings is common, the images show different parts
+# of the body.
 LEAST_COVERED = 0.5
-# A search that ends this near to its start has found that the start is the best place.
+# A search that moves by less than this has confirmed its start as the best place.
 STAYED_MM = 0.5
 STAYED_DEG = 0.5
-# An alignment is a place that fits better than its neighbours: this far off, whichever way, the
-# images share at most this part of the information. Of two simulated men it is .95 and more, of
-# one man whose second image has noise of its own .54 and less.
+# At the right place images fit better than beside it. If they are moved by OFF_MM in any direction,
+# at most this share of the information remains. It is .95 or more for two different simulated men,
+# and .54 or less for one man with new noise.
 OFF_MM = 5.0
 MOST_LEFT = 0.9
-# Outlines of one gland have one centre; farther apart than this, images and masks disagree.
+# Largest distance of the glands' centres: if it is larger, images and masks contradict each other.
 GLANDS_MM = 10.0
 
 State = Literal[
@@ -46,7 +47,7 @@ State = Literal[
     "glands apart",
     "failed",
 ]
-"""What became of an alignment; only ``aligned`` gives matches."""
+"""Result of an alignment; only ``aligned`` gives matches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +200,7 @@ def nearest_regions(
 
 
 def _starts(earlier: Study, later: Study) -> list[np.ndarray]:
-    """Return the places from which the earlier image is searched, each as a translation."""
+    """Return the translations from which the search starts."""
     as_it_lies = np.eye(4)
     together = np.eye(4)
     if earlier.gland is not None and later.gland is not None:
@@ -218,14 +219,14 @@ def _centre(mask: Volume) -> np.ndarray:
 
 
 def _displacement(matrix: np.ndarray, fixed: Volume, region: np.ndarray) -> float:
-    """Return how far (mm) the point moved that lies in the middle of the region now."""
+    """Return how far (mm) the point moved that is now in the middle of the region."""
     middle = np.append(_centre(fixed.with_array(region)), 1.0)
     before = np.linalg.inv(matrix) @ middle
     return float(np.linalg.norm((middle - before)[:3]))
 
 
 def _left_beside(image: Volume, fixed: Volume, region: np.ndarray) -> float:
-    """Return the largest part of the shared information that is left a few millimetres off."""
+    """Return the largest share of the information that remains a few millimetres away."""
     best = shared_information(image, fixed, region)
     if best <= 0:
         return np.inf
@@ -239,7 +240,7 @@ def _left_beside(image: Volume, fixed: Volume, region: np.ndarray) -> float:
 
 
 def _glands_apart(earlier: Study, later: Study, matrix: np.ndarray) -> float:
-    """Return the distance (mm) of the glands' centres after alignment; 0 where a mask lacks."""
+    """Return the distance (mm) of the glands' centres after alignment; 0 if a mask is missing."""
     if earlier.gland is None or later.gland is None:
         return 0.0
     there = (matrix @ np.append(_centre(earlier.gland), 1.0))[:3]

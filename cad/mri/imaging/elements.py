@@ -1,7 +1,7 @@
-"""Find the elements of a DICOM data set without building what its sequences hold.
+"""Find elements of a DICOM data set without building the items of its sequences.
 
-pydicom builds each item of a sequence whose length is not stated, whether it is wanted or not:
-most of the time of reading a header, and a kilobyte in memory for eight bytes of a file.
+pydicom builds each item of a sequence of undefined length, even if nobody needs it. This is most of
+the time of reading a header, and takes a kilobyte of memory for eight bytes of a file.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -17,9 +17,9 @@ from cad.base.errors import CadError
 PREAMBLE = 132
 """Bytes before a file's meta information (PS3.10 7.1)."""
 PIXELS = (0x7FE00008, 0x7FE00009, 0x7FE00010)
-"""Elements of pixel data, the last of a data set that say anything here."""
+"""Elements of pixel data; elements after them are not used here."""
 _MOST = 100_000
-_META = b"\2\0\0\0UL\4\0"  # begins the meta information: its length follows
+_META = b"\2\0\0\0UL\4\0"  # the start of the meta information, followed by its length
 _LAST_OF_META = 0x0002FFFF
 _SYNTAX = 0x00020010
 _HEAD = 12
@@ -29,7 +29,7 @@ _ITEM_END = 0xFFFEE00D
 _SEQUENCE_END = 0xFFFEE0DD
 _LONG = {str(vr).encode() for vr in EXPLICIT_VR_LENGTH_32}
 Read = Callable[[int, int], bytes]
-"""Returns a number of bytes of a file from a place on; fewer at its end."""
+"""Function that returns a number of bytes of a file from a position on; fewer at its end."""
 
 
 class Excerpt(NamedTuple):
@@ -93,7 +93,7 @@ def elements(
     head = Struct(f"{order}HH2sH").unpack_from
     long = Struct(f"{order}L").unpack_from
     implicit = not b"AA" <= read(offset + 4, 2) <= b"ZZ"
-    # Of each sequence and item that is open: its end, and whether VRs are implicit around it.
+    # End of each open sequence and item, with whether VRs are implicit around it.
     around = list[tuple[int, bool]]()
     outermost = 0
     begin = offset
@@ -157,7 +157,7 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
         place = end
         if tag == _SYNTAX:
             text = read(begin + 8, end - begin - 8).decode("ascii").rstrip("\0 ")
-            syntax = UID(text, IGNORE)  # it would warn, and quote the file
+            syntax = UID(text, IGNORE)  # otherwise pydicom would warn, and quote the file
     return place, syntax
 
 

@@ -1,8 +1,8 @@
-"""From one file's header to its frames: classic, enhanced multi-frame, parametric map, mosaic.
+"""Turn the header of one file into frames: classic, enhanced multi-frame, parametric map, mosaic.
 
-An enhanced header keeps what a classic one says at its top in functional groups, shared or per
-frame. Both are laid flat under the classic keywords, the frame's own before the shared ones before
-the top, so that one function reads a plane whatever it lies in.
+In an enhanced object, functional groups (of one frame or shared) contain what a classic header has
+at its top. Both are copied to the classic keywords, so that one function can read any plane. Values
+of a frame have priority over shared ones, and these over those at the top.
 """
 
 import math
@@ -29,8 +29,8 @@ from cad.mri.imaging.elements import Excerpt
 from cad.mri.imaging.frames import Frame, Lying, Scale, read_header
 
 _TABLES = table_beside(__file__)
-# Each table of these kinds maps a frame's field to its keyword in the header; ``lists`` also says
-# how many numbers the element must have.
+# Each of these tables gives the keyword of a frame's field in the header. ``lists`` also has the
+# number of values.
 _KINDS = ("texts", "numbers", "milliseconds", "orders", "counts", "clocks")
 _LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
 _KEYWORDS: list[str] = []
@@ -42,7 +42,7 @@ _ENHANCED: dict[str, str] = _TABLES["enhanced"]
 _MACROS: list[str] = _TABLES["macros"]
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _TIME_OFFSET = "TemporalPositionTimeOffset"
-_LONGEST = 256  # bytes; a longer element is read and not kept
+_LONGEST = 256  # size in bytes; a longer element is read but not kept
 Twins = dict[tuple[object, ...], Frame]
 
 
@@ -51,7 +51,7 @@ def _tags(keywords: Iterable[str]) -> list[int]:
 
 
 LAYOUT = _tags(_TABLES["layout"])
-"""Tags of what says how pixels lie."""
+"""Tags of the elements that state how pixels are stored."""
 TAGS = {*_tags((*_KEYWORDS, *_GROUPS, "SpecificCharacterSet")), *vendor.TAGS, *LAYOUT}
 _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
     zip(_tags(_ENHANCED), _tags(_ENHANCED.values()), strict=True)
@@ -131,22 +131,25 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
         return None
     place = _lying(extract)
     implicit = extract.syntax.is_implicit_VR
-    if place and earlier.lying:  # one layout in memory
+    if place and earlier.lying:  # the layout is shared in memory
         place = place._replace(layout=earlier.lying.layout)
-    with suppress(CadError):  # the reader of whole headers says it
+    with suppress(CadError):  # an error is reported by the reader of whole headers
         read = {field: _value(field, element, implicit) for field, element in elements.items()}
         return replace(earlier, path=path, lying=place, **read)
     return None
 
 
-@lru_cache(maxsize=20_000)  # in a dynamic series places, numbers and times come again and again
+# in a dynamic series the same positions, numbers and times occur again and again
+@lru_cache(maxsize=20_000)
 def _value(field: str, element: bytes, implicit: bool) -> Any:
     with reading("", field):
         return _field(read_dataset(BytesIO(element), implicit, is_little_endian=True), field)
 
 
 def _lying(extract: Excerpt) -> Lying | None:
-    """Return how the pixels lie in a file; None where they are compressed, or in no one place."""
+    """Return how the pixels are stored in a file; None if they are compressed or not in one
+    place.
+    """
     layout = [extract.kept[tag] for tag in LAYOUT if tag in extract.kept]
     if (
         extract.pixels is None
@@ -159,7 +162,7 @@ def _lying(extract: Excerpt) -> Lying | None:
 
 
 def _alike(extract: Excerpt) -> tuple[object, ...]:
-    """Return all that a file says of an image except the values that differ between slices."""
+    """Return all that a file states about an image, except values that differ between slices."""
     meta = extract.start.replace(extract.kept.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
     same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in extract.kept.items())
     head = None if extract.pixels is None else extract.pixels[0]
@@ -188,7 +191,7 @@ def _laid(top: Dataset, group: Dataset) -> Dataset:
 
 
 def _lay_macros(group: Dataset, flat: Dataset) -> None:
-    _lay(group, flat)  # the real-world value mapping stands beside the macros
+    _lay(group, flat)  # the real-world value mapping is beside the macros
     for name in _MACROS:
         for item in group.get(name) or []:
             _lay(item, flat)
@@ -204,7 +207,8 @@ def _lay(source: Dataset, flat: Dataset) -> None:
         if element.value not in (None, ""):
             value = element.value
             if element.tag != target and element.VR == "DT":
-                value = str(value)[8:].split("+")[0].split("-")[0]  # the clock of a date and time
+                # takes the clock time from a date and time
+                value = str(value)[8:].split("+")[0].split("-")[0]
             flat[target] = pydicom.DataElement(
                 target, pydicom.datadict.dictionary_VR(target), value, already_converted=True
             )
@@ -248,7 +252,7 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
 
 
 def _grid(whole: Frame, slices: list[Dataset]) -> list[Frame]:
-    """Cut United Imaging's grid into its slices; each says where it lies and when it was taken."""
+    """Cut United Imaging's grid into slices; each states its own place and time."""
     across = math.ceil(math.sqrt(len(slices)))
     down = math.ceil(len(slices) / across)
     if whole.rows % down or whole.columns % across:
@@ -265,7 +269,7 @@ def _grid(whole: Frame, slices: list[Dataset]) -> list[Frame]:
             rows=whole.rows // down,
             columns=whole.columns // across,
             position=_floats(item.get("ImagePositionPatient"), 3),
-            # One file is one time point, whatever the order of its slices in time.
+            # One file is one time point, so all its slices get the earliest time.
             acquisition_time=min((t for t in times if t is not None), default=None),
         )
         for k, item in enumerate(slices)
@@ -296,7 +300,9 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
 
 
 def _field(header: Dataset, field: str) -> Any:
-    """Return a field's value; None or empty where there is none, and its name where it is none."""
+    """Return the value of a field; None or empty if it is absent. An error names an invalid
+    field.
+    """
     keyword, read = _READERS[field]
     with reading("", f"{keyword} is no number"):
         return read(header.get(keyword))
@@ -392,7 +398,7 @@ _READER_OF: dict[str, Callable[[Any], Any]] = {
     "counts": _int,
     "clocks": _clock,
 }
-# Of each field its keyword, and the function that reads the value.
+# For each field, its keyword and the function that reads its value.
 _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {}
 for _kind in _KINDS:
     for _name, _word in _TABLES[_kind].items():

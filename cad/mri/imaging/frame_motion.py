@@ -1,11 +1,12 @@
-"""Motion between the frames of a dynamic series: found frame by frame, and taken back.
+"""Find the motion between the frames of a dynamic series frame by frame, and reverse it.
 
-Every frame is compared with the enhanced late ones by mutual information, which does not mind that
-contrast agent changes the tissue between them, and shifted in its slices to where the first frames
-lie: there the flip-angle images were taken, just before. Across slices nothing is looked for: they
-are thicker than what is sought, and a search there found up to 3 mm where there were none. Unlike
-the alignment to T2 (:mod:`cad.mri.imaging.registration`), which moves a whole series by its
-geometry alone, frames of one grid have to be interpolated: cubic splines keep their detail.
+Every frame is compared with enhanced late frames by mutual information, which tolerates that the
+contrast agent changes the tissue. It is then shifted in its slices to the place of the first
+frames, just before which the flip-angle images were taken. No motion across slices is searched for.
+Slices are thicker than this motion, and a search found up to 3 mm where there was none.
+
+The alignment to T2 (:mod:`cad.mri.imaging.registration`) moves a whole series by changing its
+geometry. Here frames of one grid have to be interpolated; cubic splines keep their detail.
 """
 
 from dataclasses import replace
@@ -19,10 +20,11 @@ from cad.mri.imaging.geometry import resample_image
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# A frame whose motion is smaller, mm, stays as it was measured: the search can hardly tell it.
+# A frame that moved by less than this (mm) is left as measured, because the search is hardly more
+# exact.
 _LEAST_MM = 0.5
-_FIRST = 3  # frames before any contrast agent, whose place the others are brought to
-# The first reference is blurred by the very motion; the second is the mean of aligned frames.
+_FIRST = 3  # frames before the contrast agent, to whose place the others are shifted
+# The first reference is blurred by the motion itself; the second is the mean of the aligned frames.
 _PASSES = 2
 _DIGITS = 4
 
@@ -58,7 +60,7 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
 
 
 def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, str]:
-    # In the grid's own axes, so that the first two run in the slice however it is tilted.
+    # In the axes of the grid, so that the first two lie in the slice even if it is tilted.
     flat = replace(dynamic.grid, origin=(0.0, 0.0, 0.0), direction=np.eye(3))
     frames = [flat.with_array(frame.astype(np.float32)) for frame in dynamic.frames]
     shifts = np.zeros((len(frames), 3))
@@ -97,12 +99,12 @@ def _shift(fixed: Volume, moving: Volume, region: np.ndarray, start: np.ndarray)
     transform = sitk.TranslationTransform(3, [float(v) for v in -start])
     where = fixed.with_array(region)
     method = registration.descent(where, transform, step_mm=1.0, iterations=60, fine_mm=0.0)
-    method.SetOptimizerWeights([1.0, 1.0, 0.0])  # in the slices only
+    method.SetOptimizerWeights([1.0, 1.0, 0.0])  # no motion across slices
     try:
         method.Execute(fixed.to_sitk(), moving.to_sitk())
     except RuntimeError as error:
         raise CadError(f"frames cannot be compared: {str(error).splitlines()[-1]}") from error
-    # The transform leads from the fixed image's points to the moving image's.
+    # The transform maps points of the fixed image to the moving one, so its reverse is returned.
     return np.asarray(-np.round(np.array(transform.GetOffset()), _DIGITS))
 
 

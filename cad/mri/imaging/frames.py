@@ -1,7 +1,7 @@
-"""One frame model: what a file says of each of its planes, names and dates of people left out.
+"""Describe every plane of a DICOM file in one form, without names and dates of people.
 
-A classic file holds one plane, an enhanced multi-frame object many, a Siemens mosaic one image that
-is cut into planes. All become :class:`Frame`; nothing behind this module knows the difference.
+A classic file has one plane, an enhanced multi-frame object has many, and a Siemens mosaic is one
+image that is cut into planes. All become :class:`Frame`, and later code does not distinguish them.
 """
 
 import zlib
@@ -22,12 +22,13 @@ from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, read_bytes, reading
 from cad.mri.imaging.elements import Excerpt, excerpt
 
-# The first element of a file without preamble: group 0002 or 0008, either byte order.
+# First element of a file without a preamble: group 0002 or 0008, in either byte order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
 _MOST_READ = 4 * MIB  # a slice of 1024 x 1024
 STATE = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
-"""Of a file's status what tells whether it has changed while a job runs; a copy has another."""
-_MOST_DEFLATED = 1032  # what deflate can do at most
+"""Parts of a file's status that show whether it has changed during a job; a copy has other values.
+"""
+_MOST_DEFLATED = 1032  # largest factor by which deflate can compress
 
 
 class Scale(NamedTuple):
@@ -230,7 +231,9 @@ def dataset_of(extract: Excerpt) -> pydicom.Dataset:
 
 @door("in", "DICOM", bound="MAX_IMAGE; import's child")
 def _check_deflated(path: Path) -> None:
-    """Refuse a deflated data set that swells, before pydicom inflates it at once."""
+    """Raise an error for a deflated data set that would become too large, before pydicom inflates
+    it.
+    """
     packed = path.stat().st_size
     unpacked = 0
     if packed * _MOST_DEFLATED <= SMALL:

@@ -1,11 +1,10 @@
-"""From one grid to another: regions by partial-volume occupancy, images by linear interpolation.
+"""Move images and regions to another grid: images by interpolation, regions by occupancy.
 
-A region is a set of mask voxels, each a solid box. Its occupancy of a voxel of another grid is the
-share of that voxel's volume which the boxes fill; a voxel belongs to the region when the share is
-at least one half (docs/methods.md 7). Where the axes of both grids are parallel the share is
-computed exactly, as a product of overlap lengths along the three axes; where they are tilted
-against each other every voxel is sampled at evenly spaced points, at least six an axis and a third
-of a mask voxel apart.
+A region is a set of mask voxels, each a solid box. Its occupancy of a voxel on another grid is the
+share of that voxel's volume which the boxes fill. The voxel belongs to the region if this share is
+at least one half (docs/methods.md 7). If the axes of both grids are parallel, the share is exact,
+as a product of overlap lengths along the three axes. Otherwise every voxel is sampled at evenly
+spaced points: at least six per axis, and no farther apart than a third of a mask voxel.
 """
 
 from collections.abc import Iterable
@@ -20,7 +19,7 @@ from cad.mri.imaging.volume import CORNERS, Volume
 MIN_VOXELS = 5
 OCCUPANCY = 0.5
 Box = tuple[slice, slice, slice]
-# A share of one half that rounding made 0.49999 is one half.
+# A share that rounding made 0.49999 counts as one half.
 _ROUNDING = 1e-4
 _PARALLEL_TOLERANCE = 1e-3
 _MIN_SAMPLES = 6
@@ -65,11 +64,11 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
         return grid.with_array(filled)
     box = share.array[bounds]
     low = limits(bounds)[0]
-    # Index (x, y, z) in grid = step @ index in the cropped mask + start.
+    # Index (x, y, z) in the grid = step @ index in the cropped mask + start.
     to_grid = np.linalg.inv(grid.affine) @ share.affine
     step = to_grid[:3, :3]
     start = to_grid[:3, 3] + step @ low[::-1]
-    # The part of the grid that the mask's box can touch.
+    # Part of the grid that the mask's box can touch.
     index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
     nearest = np.floor(index.min(axis=0) + 0.5)
     furthest = np.ceil(index.max(axis=0) + 0.5)
@@ -216,7 +215,7 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
         image do not overlap, the region leaves the image, or fewer than 5 voxels remain.
     """
     inside = study.mask_of(roi)
-    # argwhere is slower when few voxels are inside.
+    # argwhere is slower if few voxels are inside.
     filled = np.unravel_index(np.flatnonzero(inside.array), inside.shape)
     points = inside.index_to_patient(np.stack(filled[::-1], axis=1))
     index = grid.patient_to_index(points)
@@ -275,11 +274,13 @@ def point(xyz: Iterable[float]) -> str:
 def _exact(
     box: np.ndarray, step: np.ndarray, start: np.ndarray, axes: np.ndarray, size: np.ndarray
 ) -> np.ndarray:
-    """Return shares for parallel axes: one matrix of overlap lengths per axis, (z, y, x) out."""
+    """Return the shares for parallel axes, (z, y, x): a product of overlap lengths per axis."""
     out = box.astype(float)
-    order = [int(np.argmax(np.abs(axes[a]))) for a in range(3)]  # mask axis of each grid axis
+    # the mask axis that is parallel to each grid axis
+    order = [int(np.argmax(np.abs(axes[a]))) for a in range(3)]
     out = out.transpose([2 - order[a] for a in (2, 1, 0)])
-    # Axes that a file leaves parallel to 1e-7 only are counted from the middle, as a mirror leaves.
+    # Axes that a file stores as parallel only to 1e-7 are measured from the middle, so that a
+    # mirrored image gives the same result.
     middle = start + step @ ((np.array(box.shape[::-1]) - 1) / 2)
     for grid_axis in range(3):
         mask_axis = order[grid_axis]
@@ -296,9 +297,10 @@ def _exact(
 
 
 def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Return shares by evenly spaced points inside every voxel, (z, y, x) out."""
+    """Return the shares by sampling evenly spaced points in every voxel, (z, y, x)."""
     inverse = np.linalg.inv(step)
-    # Length of one grid step in mask voxels says how many points are a third of one apart.
+    # The length of a grid step in mask voxels gives the number of points that are a third of one
+    # apart.
     reach = np.abs(inverse).max(axis=0)
     samples = np.clip(np.ceil(3 * reach), _MIN_SAMPLES, _MAX_SAMPLES).astype(int)
     offsets = [(np.arange(n) + 0.5) / n - 0.5 for n in samples]

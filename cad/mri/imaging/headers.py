@@ -1,8 +1,8 @@
-"""Hold the header of an image file against the file, before a library reads a voxel of it.
+"""Compare the header of an image file with the file, before a library reads a voxel of it.
 
-MetaImage and NRRD headers name the file of their voxels: any file of the machine, a list of files,
-a device without end. Here an image is the file itself or one plain file beside it, and its length
-is what its header says. Any other statement of a header is refused, not guessed.
+MetaImage and NRRD headers name the file with their voxels, which may be any file on the machine, a
+list of files, or a device without end. Here the voxels must be in the file itself or in one plain
+file beside it, and its length must be what the header states. Any other header is refused.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _NRRD_BYTES = {
         "double",
     ),
 }
-# Fields of the format (teem.sourceforge.net/nrrd/format.html), of each that is not skipped by it.
+# Fields of the format (teem.sourceforge.net/nrrd/format.html) that do not skip data.
 _NRRD_FIELDS = {
     "dimension",
     "type",
@@ -108,7 +108,7 @@ _NRRD_FIELDS = {
     "min",
     "max",
 }
-# The libraries put what they do not understand into messages of a fixed length, and write beyond.
+# The libraries copy unknown text into messages of a fixed length, and would write beyond it.
 _LONGEST_FIELD, _LONGEST_NOTE = 250, 4000
 _PLAIN_NAME = re.compile(r"[^/\\%\s\x00-\x1f\x7f]+")
 _HINT = "convert it to NIfTI, or to MetaImage or NRRD in one file"
@@ -116,7 +116,7 @@ _HINT = "convert it to NIfTI, or to MetaImage or NRRD in one file"
 
 @dataclass(frozen=True)
 class _Voxels:
-    """Say where a header has its voxels: the file, their first byte, their size, how packed."""
+    """Hold where the voxels of a header are: file, first byte, size and compression."""
 
     file: Path
     start: int
@@ -160,7 +160,9 @@ def check_own_voxels(path: Path) -> None:
 
 @door("in", "MetaImage", bound="MAX_IMAGE")
 def _check_packed(voxels: _Voxels) -> None:
-    """Unpack, without keeping it, what must be exactly as many bytes as the header says."""
+    """Unpack voxels without keeping them, to check that they have exactly the stated number of
+    bytes.
+    """
     unpacker, count = zlib.decompressobj(wbits=voxels.packed or 0), 0
     with voxels.file.open("rb") as stream:
         stream.seek(voxels.start)
@@ -251,7 +253,7 @@ def _check_line(path: Path, key: str, value: str, longest: int) -> None:
 
 
 def _require(path: Path, entries: dict[str, str], key: str, *values: str) -> None:
-    """Refuse an entry that is there and has another value than these."""
+    """Raise an error if an entry is present with a value other than the given ones."""
     if key in entries and entries[key] not in values:
         raise CadError(
             f"{key} = {entries[key][:40]!r}, read is {' or '.join(values)}", file=path, hint=_HINT
@@ -259,7 +261,7 @@ def _require(path: Path, entries: dict[str, str], key: str, *values: str) -> Non
 
 
 def _count(path: Path, text: str) -> int:
-    """Return the number of voxels of three lengths."""
+    """Return the number of voxels for a text of three lengths."""
     lengths = text.split()
     if len(lengths) != 3 or not all(re.fullmatch(r"[1-9]\d{0,5}", length) for length in lengths):
         raise CadError(f"expected 3 lengths of axes, found {text[:40]!r}", file=path)
@@ -269,7 +271,7 @@ def _count(path: Path, text: str) -> int:
 def _located(
     path: Path, name: str, start: int, size: int, packed: int | None, inside: tuple[str, ...]
 ) -> _Voxels:
-    """Return where voxels are: behind the header, or a plain file beside it."""
+    """Return where the voxels are: after the header, or in a plain file beside it."""
     if name in inside:
         return _Voxels(path, start, size, packed)
     beside = path.with_name(name) if _PLAIN_NAME.fullmatch(name) and name != "LIST" else None

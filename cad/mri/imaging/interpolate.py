@@ -1,8 +1,8 @@
-"""Interpolation to a common spacing, with the grid aligned as IBSI says.
+"""Interpolate images to a common voxel size, with grids aligned as IBSI defines.
 
-The new grid has the old one's centre and directions and as many voxels as its extent needs, rounded
-up; values are linear between voxel centres, or cubic splines. Voxel sizes then no longer differ
-between sites, which texture would see.
+The new grid has the centre and directions of the old one, and as many voxels as its extent needs,
+rounded up. Values are interpolated linearly between voxel centres, or by cubic splines. Voxel sizes
+then no longer differ between sites, which would change texture.
 """
 
 from dataclasses import replace
@@ -42,15 +42,16 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     old = np.array(image.spacing)
     new = np.where(np.array(spacing) > 0, spacing, old)
     count = np.array(image.shape[::-1])
-    # A file keeps its spacing to seven digits, which must not add a voxel.
+    # Files store the spacing with seven digits, which must not add a voxel.
     size = np.ceil(count * old / new - 1e-3).astype(int)
-    # Asked before the array is made: a typing error of 1e-3 mm would ask for terabytes.
+    # Checked before the array is made: a typing error such as 1e-3 mm would need terabytes.
     if int(np.prod(size)) > MOST_VOXELS:
         raise CadError(
             f"a spacing of {tuple(new)} mm makes {np.prod(size):,} voxels of one image",
             hint="choose a coarser images.spacing",
         )
-    # Centre on centre, in old voxels: what the new grid has too much lies on both sides.
+    # Index, in old voxels, of the first new voxel when both centres coincide; the excess of the new
+    # grid lies on both sides.
     first = (count - 1) / 2 - (size - 1) / 2 * new / old
     grid = image.beginning_at(np.zeros(size[::-1], np.float32), first)
     return replace(grid, spacing=triple(new))
@@ -83,7 +84,8 @@ def interpolate(
     if spacing is None:
         return image
     grid = aligned_grid(image, spacing)
-    # Nothing to do must change no value: interpolation rounds even at the centres.
+    # If nothing changes, values are not interpolated, since this would round them even at voxel
+    # centres.
     if grid.same_grid(image):
         return image
     values = resample_image(image, grid, kind)

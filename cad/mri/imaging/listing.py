@@ -1,4 +1,4 @@
-"""What lies in a folder: every DICOM file's header read once, and put where it belongs."""
+"""List the content of a folder: read the header of every DICOM file once, and sort it by study."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def list_files(paths: Iterable[Path]) -> Listing:
             with reading(path, "damaged DICOM header"):
                 _place(listing, path, twins)
         except NotDicom as error:
-            # Any file may lie beside images; one that claims to be an image must be one.
+            # Other files may lie beside images, but a file named as DICOM must be DICOM.
             if path.suffix.lower() in _NAMED_DICOM:
                 reason = "its name says DICOM, its content is none"
                 hint = "export it again, or remove or rename it"
@@ -137,7 +137,7 @@ def _place(listing: Listing, path: Path, twins: Twins) -> None:
         return
     dataset = dataset_of(extract) if extract else read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
-        return  # a DICOMDIR, whatever its name
+        return  # a DICOMDIR, whatever the name of the file
     study = str(dataset.get("StudyInstanceUID", ""))
     kind = getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
     image = "Image Storage" in kind or "Parametric Map" in kind
@@ -169,7 +169,7 @@ def _place(listing: Listing, path: Path, twins: Twins) -> None:
 
 
 def _first(listing: Listing, path: Path, uid: str) -> bool:
-    """Tell whether an instance is the first of its UID; of others, check that they are copies."""
+    """Tell whether an instance is the first of its UID; if not, check that it is a copy."""
     if first := listing.instances.get(uid):
         check_copy(path, first, uid)
     return first is None
@@ -195,7 +195,7 @@ def check_copy(path: Path, first: Path, uid: str) -> None:
     same = read_bytes(path, MAX_IMAGE) == read_bytes(first, MAX_IMAGE) or dataset == copy
     if not same and dataset.file_meta.get("TransferSyntaxUID") != copy.file_meta.get(
         "TransferSyntaxUID"
-    ):  # the same image, compressed otherwise
+    ):  # the same image with another compression
         a = frames_of(dataset, path)
         b = frames_of(copy, path)
         same = a == b and bool((decoded(dataset, first) == decoded(copy, path)).all())

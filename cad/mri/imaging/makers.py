@@ -1,4 +1,4 @@
-"""Makers of scanners by our own words: what a header says in its own may name somebody."""
+"""Name makers of scanners from a fixed list, because the text in a header may name a person."""
 
 from cad.base.terms.beside import table_beside
 

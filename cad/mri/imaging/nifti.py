@@ -1,7 +1,7 @@
-"""NIfTI files in and out: LPS volumes here, RAS on disk, the same bytes for the same voxels.
+"""Read and write NIfTI files: LPS volumes in memory, RAS on disk, equal bytes for equal voxels.
 
-NIfTI-1 files carry their place in ``sform`` or ``qform`` (RAS, mm); a dynamic series keeps its
-times, repetition time (seconds) and flip angle (degrees) in the BIDS sidecar beside it.
+NIfTI-1 files state their place in ``sform`` or ``qform`` (RAS, mm). The times of a dynamic series,
+its repetition time (seconds) and flip angle (degrees) are in the BIDS sidecar beside it.
 """
 
 import json
@@ -27,20 +27,22 @@ from cad.mri.imaging.headers import check_own_voxels
 from cad.mri.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume, triple
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
-# ISA-L's best costs a sixth of the time of zlib's level 4, for .4 % more bytes of MR images.
+# ISA-L's best level takes a sixth of the time of zlib's level 4, for .4 % more bytes of MR images.
 COMPRESSION = 3
 _SCANNER = 1
-# Length of the header: nibabel's class, and where the header says where the voxels begin. nibabel
-# brings pydicom with all its decoders: it is loaded by the first image, not by a command's start.
+# By length of the header: nibabel's class, and where the header states the start of the voxels.
+# nibabel imports pydicom with all decoders, so it is loaded with the first image and not when a
+# command starts.
 _NIFTI = {348: ("Nifti1Image", 108, "f"), 540: ("Nifti2Image", 168, "q")}
-# Where the magic number stands, and that of a file with its own voxels: `ni1` has them elsewhere.
+# Position of the magic number, and its value for a file that contains its voxels; `ni1` has them in
+# another file.
 _MAGIC = {348: (344, b"n+1\0"), 540: (4, b"n+2\0\r\n\x1a\n")}
 _NIFTI_START, _LAST_START = 540, MIB
 _LARGEST = 1e30
-# A file keeps places to some 1e-5 mm, and other ones in another order of storage: the middle of an
-# image, which no order moves, is taken to the micrometre.
+# Decimals of the middle of an image in mm. Files store positions to some 1e-5 mm, and differently
+# for each storage order; the middle does not depend on the order.
 _PLACES = 3
-# The mark between key and value in a header, and the keys (with their other names) of a place.
+# Mark between key and value in a header, and the keys (with synonyms) that state the place.
 _NRRD = (":", (("space",), ("space directions",), ("space origin",)))
 _META = (
     "=",
@@ -121,7 +123,8 @@ def read_label_map(path: Path) -> Volume:
     array = volume.array
     if array.dtype.kind == "f":
         whole = np.round(array)
-        # Tools that store a label map with a slope give back integers that are a hair off.
+        # Tools that store a label map with a slope return numbers that differ slightly from
+        # integers.
         if not np.isfinite(array).all() or np.abs(array - whole).max() > 1e-3:
             raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
         array = whole.astype(np.int32)
@@ -170,7 +173,7 @@ def read_image(path: Path) -> Volume:
 
 
 def read_grid(path: Path) -> sitk.Image:
-    """Return an image as its file stores it, for what is to lie on the same voxels.
+    """Return an image as its file stores it, as the grid for another image.
 
     Parameters
     ----------
@@ -190,7 +193,7 @@ def read_grid(path: Path) -> sitk.Image:
 
 @door("in", "MetaImage", bound="MAX_IMAGE")
 def _stored_image(path: Path) -> sitk.Image:
-    """Return a MetaImage or NRRD file's image, once its header was held against the file."""
+    """Return the image of a MetaImage or NRRD file, after its header was checked."""
     if not path.is_file():
         raise CadError("no such image file", file=path)
     _require_place(path)
@@ -201,7 +204,7 @@ def _stored_image(path: Path) -> sitk.Image:
     size = reader.GetSize()
     if len(size) != 3 or reader.GetNumberOfComponents() != 1:
         raise CadError(f"expected 3 axes of numbers, found size {size}")
-    # Eight bytes a voxel are the most that there are.
+    # No voxel type has more than eight bytes.
     check_inflation(path.stat().st_size, 8 * math.prod(size), MAX_IMAGE, "voxels")
     image: sitk.Image = reader.Execute()
     return image
@@ -209,9 +212,9 @@ def _stored_image(path: Path) -> sitk.Image:
 
 @door("in", "MetaImage", bound="_HEADER_BYTES")
 def _require_place(path: Path) -> None:
-    """Refuse a file whose header does not say, in mm, where it lies in the patient.
+    """Raise an error for a file whose header does not state, in mm, its place in the patient.
 
-    SimpleITK puts steps of 1 mm, axes and an origin of its own in the place of what is missing.
+    SimpleITK would replace missing values by steps of 1 mm and its own axes and origin.
     """
     separator, wanted = _HEADERS.get(path.suffix.lower(), ("", ()))
     with path.open("rb") as stream:
@@ -395,7 +398,7 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
         scaled = (data.slope, data.inter) != (1.0, 0.0)
         voxels, size = math.prod(data.shape), data.dtype.itemsize
         check_inflation(path.stat().st_size, voxels * (8 if scaled else size), MAX_IMAGE, "voxels")
-        with _unpacked(path) as stream:  # asked for more, it compares the checksum
+        with _unpacked(path) as stream:  # reading more makes the library compare the checksum
             content = stream.read(data.offset + voxels * size + MIB)
         _check_behind(content, data.offset + voxels * size)
         array = np.ndarray(data.shape, data.dtype, content, data.offset, order="F")
@@ -413,22 +416,24 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_behind(content: bytes, end: int) -> None:
-    """Refuse bytes behind the voxels that the header states; some tools pad a file with zeros."""
+    """Raise an error for data after the voxels that the header states; padding with zeros is
+    allowed.
+    """
     behind = content[end:]
     if len(behind) >= MIB or behind.count(0) != len(behind):
         raise CadError(f"the header states voxels up to byte {end:,}, and others follow them")
 
 
 def _unpacked(path: Path) -> Any:
-    # For gzip ISA-L takes half the time of Arrow.
+    # For gzip, ISA-L takes half the time of Arrow.
     unpacked: Callable[[Path], Any] = igzip.open if path.suffix == ".gz" else pa.input_stream
     return unpacked(path)
 
 
 def _image_class(path: Path) -> Any:
-    """Return nibabel's class for a file, once its first bytes say that its voxels come soon.
+    """Return nibabel's class for a file, after checking that its voxels begin near its start.
 
-    nibabel reads everything before them at once.
+    nibabel reads everything before the voxels at once.
     """
     import nibabel
 
@@ -438,7 +443,7 @@ def _image_class(path: Path) -> Any:
         for length, (kind, place, form) in _NIFTI.items():
             if struct.unpack_from(f"{order}i", start)[0] == length:
                 (first,) = struct.unpack_from(order + form, start, place)
-                # Four bytes that tell of extensions follow the header.
+                # The header is followed by four bytes on extensions.
                 if not length + 4 <= first <= _LAST_START:
                     raise CadError(
                         f"the voxels begin at byte {first:g}, where the header has {length + 4}"
@@ -451,7 +456,9 @@ def _image_class(path: Path) -> Any:
 
 
 def _settled(stored: Volume) -> Volume:
-    """Return a volume upright, at a place that does not depend on how a file stores it."""
+    """Return a volume with its axes in order, at a place that does not depend on its storage
+    order.
+    """
     volume = stored.upright()
     middle = volume.centre
     place = np.array(volume.origin) + np.round(middle, _PLACES) - middle
@@ -475,7 +482,7 @@ def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:
     image.set_sform(image.affine, code=_SCANNER)
     image.set_qform(image.affine, code=_SCANNER)
     image.header.set_xyzt_units("mm", "sec")
-    # qform is a rotation: it must not silently differ from the matrix that was asked for.
+    # qform can only store a rotation, so it is compared with the matrix that was asked for.
     gap = np.abs((image.get_qform() - image.affine) @ np.array([*image.shape[:3], 1.0])).max()
     if gap > GEOMETRY_TOLERANCE_MM:
         image.set_qform(None, code=0)

@@ -1,4 +1,4 @@
-"""Stacks become a dynamic series: phases in their order, dated by a clock of the header."""
+"""Turn stacks into a dynamic series: phases in order, with times from a clock in the header."""
 
 import re
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ from cad.mri.imaging.stacks import BY_ORDER, Stack
 from cad.mri.imaging.volume import Dynamic
 
 _DAY = 86400.0
-# Tried in this order; the first by which every phase has a time of its own is taken.
+# Clocks in the order in which they are tried; the first one with different times for all phases is
+# used.
 CLOCKS = ("trigger", "acquisition", "content")
-# A repetition time as long as this is the time of a whole volume of slices, not of one line.
+# A repetition time of at least this many seconds is that of a whole volume, and not of a line.
 _VOLUME_TR = 0.3
 
 
@@ -151,7 +152,7 @@ def _evenly(stacks: list[Stack], interval: float, clock: str, notes: tuple[str, 
 def _by_clock(stacks: list[Stack], clock: str, pattern: str) -> tuple[tuple[float, Stack], ...]:
     timed = [(_time_of(stack, clock, pattern), stack) for stack in stacks]
     if clock in ("acquisition", "content"):
-        # These clocks hold the time of day (VR TM, PS3.5 6.2), which begins again at midnight.
+        # These clocks have the time of day (VR TM, PS3.5 6.2), which starts again at midnight.
         times = [time for time, _ in timed]
         if max(times) - min(times) >= _DAY / 2:
             timed = [(time + _DAY if time < _DAY / 2 else time, stack) for time, stack in timed]
@@ -168,7 +169,7 @@ def _by_clock(stacks: list[Stack], clock: str, pattern: str) -> tuple[tuple[floa
 
 
 def _check_numbering(timed: list[tuple[float, Stack]], clock: str) -> None:
-    """Refuse times against which the scanner's own count of the phases runs."""
+    """Raise an error if the times contradict the scanner's own numbering of the phases."""
     for name in ("temporal_position", "acquisition_number", "series_number"):
         numbers = [getattr(stack.first, name) for _, stack in timed]
         if None in numbers or len(set(numbers)) < len(numbers):

@@ -1,4 +1,6 @@
-"""Voxels of stacks: files decoded once, cut into planes, scaled to values with a unit."""
+"""Read the voxels of stacks: decode each file once, cut it into planes, scale to values with a
+unit.
+"""
 
 import dataclasses
 import math
@@ -23,7 +25,7 @@ from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume
 
 _EXTRA = "prostate-cad[codecs]"
-# Other ways to decompress a file, by a part of its syntax's name; DCMTK knows JPEG's processes.
+# Other ways to decompress a file, by a part of the name of its syntax; DCMTK supports JPEG.
 _TOOLS = {
     "High-Throughput": "have the archive export the series without compression",
     "JPEG 2000": "decompress it with `gdcmconv --raw`",
@@ -32,15 +34,16 @@ _TOOLS = {
 }
 _JPEG_TOOL = "decompress it with `dcmdjpeg`"
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
-_BITS_STORED = b"\x28\0\1\1"  # the tag as it lies
-# JPEG that loses, of up to 12 bits; the last two are retired.
+_BITS_STORED = b"\x28\0\1\1"  # the tag as it is stored in a file
+# Lossy JPEG of up to 12 bits; the last two are retired.
 _LOSSY_JPEG = {
     "1.2.840.10008.1.2.4.51",  # Extended, processes 2 and 4
     "1.2.840.10008.1.2.4.53",  # Spectral Selection, 6 and 8
     "1.2.840.10008.1.2.4.55",  # Full Progression, 10 and 12
 }
 _JPEG_2000 = b"\xff\x4f\xff\x51"
-# Start of frame, of every JPEG process (T.81) and of JPEG-LS; C4, C8 and CC are other things.
+# Start-of-frame markers of all JPEG processes (T.81) and JPEG-LS; C4, C8 and CC have other
+# meanings.
 _FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
 
 
@@ -53,7 +56,7 @@ class PixelReader:
     def __init__(self) -> None:
         self._path = Path()
         self._array: np.ndarray = np.empty(0)
-        # By all that a file says of its pixels: their type, shape and unused bits.
+        # Type, shape and unused bits of the pixels, by all that a file states about them.
         self._alike: dict[tuple[object, ...], tuple[np.dtype[Any], tuple[int, ...], int]] = {}
 
     def plane(self, frame: Frame) -> np.ndarray:
@@ -85,9 +88,12 @@ class PixelReader:
 
     @door("in", "DICOM", bound="the header's own size; import's child")
     def _stored(self, frame: Frame) -> np.ndarray:
-        """Return a file's pixels; pydicom is not asked where an earlier header was the same."""
+        """Return the pixels of a file; without pydicom if an earlier header stated the same
+        layout.
+        """
         lying = frame.lying
-        with reading(frame.path, "damaged DICOM file"):  # it may have gone or been cut off since
+        # the file may have been removed or cut off since
+        with reading(frame.path, "damaged DICOM file"):
             if lying is None or STATE(frame.path.stat()) != lying.state:
                 return _stored(frame.path)
             with frame.path.open("rb") as file:
@@ -102,7 +108,7 @@ class PixelReader:
             if element[:4] == _BITS_STORED
         ]
         form = array.dtype, array.shape, sum(8 * array.itemsize - bits for bits in stored)
-        with suppress(ValueError, TypeError):  # a bit a pixel, among others
+        with suppress(ValueError, TypeError):  # for example, one bit per pixel
             if np.array_equal(_as_they_lie(pixels, *form), array):
                 self._alike[lying.layout] = form
         return array
@@ -111,7 +117,9 @@ class PixelReader:
 def _as_they_lie(
     pixels: bytes, kind: np.dtype[Any], shape: tuple[int, ...], unused: int
 ) -> np.ndarray:
-    """Return uncompressed pixels; bits that are not used may hold anything and take the sign."""
+    """Return uncompressed pixels; unused bits, which may have any value, are replaced by the
+    sign.
+    """
     array = np.frombuffer(pixels, kind, math.prod(shape)).reshape(shape)
     return np.right_shift(np.left_shift(array, unused), unused) if unused else array
 
@@ -164,7 +172,8 @@ def _stored(path: Path) -> np.ndarray:
     with reading(path, "damaged DICOM file"):
         dataset = read_dataset(path, {*LAYOUT, *PIXELS}, force=True)
         samples = int(dataset.get("SamplesPerPixel", 1))
-        if not dataset.file_meta.get("TransferSyntaxUID"):  # a file without preamble says nothing
+        # a file without a preamble does not state it
+        if not dataset.file_meta.get("TransferSyntaxUID"):
             implicit, little = dataset.original_encoding
             explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
             dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else explicit
@@ -203,7 +212,7 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
 
 
 def _deep_jpeg(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
-    """Return frames of a lossy JPEG of 9 to 12 bits, which pydicom hands to no decoder."""
+    """Return the frames of a lossy JPEG with 9 to 12 bits, which pydicom passes to no decoder."""
     syntax = dataset.file_meta.TransferSyntaxUID
     if dataset.PixelRepresentation != 0 or int(dataset.BitsAllocated) != 16:
         raise CadError(
@@ -234,14 +243,16 @@ def _deep_jpeg(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
         image.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.GetTSType(str(syntax))))
         bits = int(dataset.BitsStored)
         image.SetPixelFormat(gdcm.PixelFormat(1, 16, bits, bits - 1, 0))
-        # GDCM gives characters for bytes.
+        # GDCM returns bytes as characters.
         content = image.GetBuffer().encode("utf-8", "surrogateescape")
         planes.append(np.frombuffer(content, np.uint16).reshape(shape))
     return planes[0] if len(planes) == 1 else np.stack(planes)
 
 
 def _check_pixels(dataset: pydicom.Dataset) -> None:
-    """Refuse pixels that would fill the memory, by the header and by the compressed images' own."""
+    """Raise an error for pixels that would fill the memory, by the header or by the compressed
+    images.
+    """
     absent = [name for name in ("Rows", "Columns", "BitsAllocated") if name not in dataset]
     if absent:
         raise CadError(
@@ -259,9 +270,9 @@ def _check_pixels(dataset: pydicom.Dataset) -> None:
 
 
 def _stated(image: bytes) -> int:
-    """Return the number of pixels that a JPEG or JPEG 2000 image says it has; 0 where it does not.
+    """Return the number of pixels that a JPEG or JPEG 2000 image states; 0 if it states none.
 
-    Its decoder believes it, not the DICOM header.
+    Its decoder uses this number, and not the DICOM header.
     """
     if image[:4] == _JPEG_2000:
         right, bottom, left, top = struct.unpack_from(">4I", image, 8)
@@ -278,7 +289,7 @@ def _stated(image: bytes) -> int:
 
 
 def _needs_codec(syntax: UID) -> bool:
-    """Tell whether the pixel data are compressed in a way that nothing installed can undo."""
+    """Tell whether the pixel data are compressed in a way that no installed package can decode."""
     if not syntax.is_transfer_syntax or not syntax.is_compressed:
         return False
     try:
@@ -288,7 +299,8 @@ def _needs_codec(syntax: UID) -> bool:
 
 
 def _no_codec(syntax: UID, path: Path, error: Exception) -> CadError:
-    # Of the extra's packages each undoes some; these two are small and enough for their own.
+    # Each package of the extra decodes some syntaxes; for these two a single small package is
+    # enough.
     packages = {"JPEG-LS": "pyjpegls or prostate-cad[codecs]", "RLE": "pylibjpeg-rle"}
     package = next((p for name, p in packages.items() if name in syntax.name), _EXTRA)
     tools = next((t for name, t in _TOOLS.items() if name in syntax.name), _JPEG_TOOL)

@@ -1,12 +1,14 @@
-"""The physical gate: is a study what its numbers must be, or in other units, reversed, mixed up?
+"""Check that a study is physically plausible: its units, orientation and kind of images.
 
-A few statistics of each image are held against ranges that no patient leaves. They are measured
-over the prostate where it is drawn, else over the regions, else over the middle of the image (half
-its width and height, the middle half of its slices), where a prostate examination has the prostate.
-ADC is judged over the regions first, and never over zeros, which a scanner writes where it measured
-nothing. T1 depends on the tissue more than the others: in the middle of an image, where much may be
-fat, the range is that of any tissue. Nothing is corrected: a value outside is named with its range,
-the likely cause and the way out.
+Some statistics of each image are compared with ranges that no patient leaves. They are measured in
+the prostate if it is drawn, otherwise in the regions, or else in the middle of the image (half its
+width and height, the middle half of its slices), where a prostate examination has the prostate. ADC
+is measured in the regions first. Zeros of ADC do not count, as a scanner writes them where it
+measured nothing.
+
+T1 depends on the tissue more than other values do. In the middle of an image, much of which may be
+fat, its range is therefore that of any tissue. Nothing is corrected: an error has the value, its
+range, the likely cause and the way out.
 """
 
 import math
@@ -54,19 +56,19 @@ CHECKS = {name: Check(**words) for name, words in table_beside(__file__).items()
 RANGES: dict[str, tuple[float, float]] = {
     name: (check.low, check.high) for name, check in CHECKS.items()
 }
-"""Statistic: (lowest, highest), as ``plausibility.yaml`` states them."""
+"""Lowest and highest plausible value by statistic, from ``plausibility.yaml``."""
 
-# Factors by which units are mistaken for each other, and what they then look like.
+# Factors between a wrong and the right unit, with the unit that the values seem to have.
 _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 mm2/s"}
 _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
 _TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
 _MIDDLE = (0.25, 0.75)
-_SAME_PLACE_MM = 1.0  # what lies less beside T2 is judged as it lies
+_SAME_PLACE_MM = 1.0  # an image displaced by less than this is checked in its present place
 _PROSTATE, _REGIONS = " in the prostate", " in the regions"
 RANGES_FILE = "plausible.json"
 
 
-# Name in CHECKS, value, where it was measured.
+# Name in CHECKS, value, and words on where it was measured.
 Statistic = tuple[str, float, str]
 
 
@@ -213,7 +215,7 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
 
 
 def _stated(**values: float | None) -> Iterator[Statistic]:
-    """Yield the numbers that there are, which were measured nowhere in particular."""
+    """Yield the statistics that have a value; they belong to no particular place."""
     for name, value in values.items():
         if value is not None:
             yield name, float(value), ""
@@ -230,8 +232,8 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
-    # A displaced image is no fault: images are judged as they lie, and in the place where T2 shows
-    # the same tissue. A full bladder or bowel may move the gland, and not the bones around it.
+    # A displaced image is not an error. Images are checked where they are, and also where T2 shows
+    # the same tissue. A full bladder or bowel may move the gland but not the bones around it.
     mended = dict(images)
     measured = {displacement.name: displacement for displacement in displacements(study)}
     for name, displacement in measured.items():
@@ -240,7 +242,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         yield f"{name}_shared", displacement.after, ""
         if name in images and displacement.size_mm >= _SAME_PLACE_MM:
             mended[name] = displacement.mend(images[name])
-    # Without contrast agent too little tells a gland from what lies behind it.
+    # Without contrast agent, the gland hardly differs from the tissue behind it.
     if study.gland is not None and study.dce is not None:
         gains = belonging.gland_placed(study.gland, images.values())
         if mended != images and _doubtful("gland", gains):
@@ -257,20 +259,20 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             elsewhere = belonging.better_placed(study.t2w, mended[name])
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
         if name in measured:
-            # Around the gland, each in its own best place: whole images are mirrored about their
-            # middle, where no gland need be.
+            # Around the gland, each image in its own best place: whole images would be mirrored
+            # about their middle, which may not be the gland.
             gains["mirrored"] = measured[name].mirrored
             gains["turned_near"] = measured[name].turned
         mirrors.append(gains["mirrored"])
         for kind, gain in gains.items():
             yield f"{name}_{kind}", gain, ""
-    if len(mirrors) > 1:  # what both say of T2 needs less of each
+    if len(mirrors) > 1:  # two images that agree need less evidence each
         yield "t2w_mirrored", max(mirrors), ""
     yield from _stated(adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc"))))
 
 
 def _doubtful(name: str, gains: Mapping[str, float]) -> bool:
-    """Tell whether an image, as it lies, is not where the usual ranges want it."""
+    """Tell whether an image in its present place fails the usual ranges."""
     return any(gain < RANGES[f"{name}_{kind}"][0] for kind, gain in gains.items())
 
 
@@ -294,7 +296,7 @@ def t1_default_problem(
     field = study.protocols.get("dce", Protocol()).field_strength
     if study.dce is None or field is None or abs(field - 3.0) < 0.5:
         return None
-    # Left to the field, T1 is known of 1.5 T as well.
+    # If it is left to the field, T1 is known for 1.5 T as well.
     taken_of_3_tesla = abs(field - 1.5) >= 0.5
     doubtful = []
     if not study.vfa and (t1_tissue == 1.6 or (t1_tissue is None and taken_of_3_tesla)):
@@ -319,12 +321,14 @@ def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
     inside, where = _inside(study, dce.grid)
     signal = dce.frames[:, inside]
     curve = np.median(signal, axis=1).astype(float)
-    # The quietest pair of frames: between others the contrast agent arrives.
+    # The pair of successive frames with the least change, because in others the contrast agent
+    # arrives.
     deviations = []
     for before, after in pairwise(signal):
         step = after.astype(float) - before
         deviations.append(float(np.median(np.abs(step - np.median(step)))))
-    noise = 1.4826 * min(deviations) / math.sqrt(2)  # of one frame, from the difference of two
+    # noise of one frame, from the difference of two
+    noise = 1.4826 * min(deviations) / math.sqrt(2)
     yield "dce_snr", curve[0] / noise if noise > 0 else math.inf, where
     low = float(curve.min())
     high = float(curve.max())
@@ -347,7 +351,7 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     name = "vfa_t1" if where in (_PROSTATE, _REGIONS) else "vfa_t1_any_tissue"
     level = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
     angle = np.radians([angle for angle, _ in study.vfa])
-    # S / sin = E1 S / tan + const (the spoiled steady state as a line): E1 is its slope.
+    # The spoiled steady state is a line, S / sin = E1 S / tan + const, and E1 is its slope.
     slope, offset = np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)
     yield name, (-repetition / math.log(slope) if 0 < slope < 1 else math.inf), where
     fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
@@ -367,7 +371,9 @@ def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:
 
 
 def _inside(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
-    """Return where to measure: the first of prostate and regions, or the middle of the image."""
+    """Return where to measure: prostate or regions in the given order, or the middle of the
+    image.
+    """
     masks = {_PROSTATE: study.gland, _REGIONS: study.roi_map}
     for where in order or masks:
         mask = masks[where]

@@ -1,4 +1,4 @@
-"""What the image settings ask for before anything is measured: ADC map, alignment."""
+"""Prepare a study as the image settings ask, before it is measured: ADC map, alignment."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -65,7 +65,7 @@ def prepare_study(
 
 
 def _mended(read: Study, out: Study, settings: ImageSettings) -> Study:
-    """Say how far images lie beside T2, and move back what the settings want moved."""
+    """Note how far images lie beside T2, and move back those that the settings name."""
     if settings.displacement == "none":
         return out
     measured = displacements(read)

@@ -1,7 +1,7 @@
-"""Rigid alignment of a study's images to T2, by mutual information.
+"""Align a study's images to T2 rigidly, by mutual information.
 
-The moving image is not resampled: its origin and direction change, so that every voxel keeps its
-measured value and regions are mapped to it by geometry alone.
+The moving image is not resampled. Only its origin and direction change, so that every voxel keeps
+its measured value, and regions are mapped to it by geometry alone.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,10 @@ from cad.mri.imaging.geometry import resample_image
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# A patient does not move further between series; a larger result is a failed search.
+# Patients do not move more than this between series; a larger result is a failed search.
 MAX_SHIFT_MM = 20.0
 MAX_ANGLE_DEG = 15.0
-# The neighbourhood of the prostate that is compared: bladder, bowel and coil lie beyond.
+# Margin around the prostate for the comparison; bladder, bowel and coil lie farther away.
 MARGIN_MM = 20.0
 _BINS = 32
 _WORKING_MM = 1.5
@@ -148,7 +148,8 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
         Gives an image in its new place.
     """
     if name == "adc" and study.adc is not None:
-        # Images of one series move with its map: they were acquired in the same minutes.
+        # Images of one series move together with its map, as they were acquired in the same
+        # minutes.
         study.diffusion = [(b, move(volume)) for b, volume in study.diffusion]
         if study.hbv is not None and study.hbv.same_grid(study.adc):
             study.hbv = move(study.hbv)
@@ -280,20 +281,21 @@ def search_rigid(
             hint="check that both belong to one study and one frame of reference",
         )
     target = _working_grid(fixed, region)
-    # The same voxels before and after, or information would change by what is compared.
+    # The same voxels are used before and after, since otherwise the information would change with
+    # them.
     where = _compared(target, fixed, region, moving)
     fixed_image = geometry.resample_image(fixed, target)
     before = image_information(fixed_image, geometry.resample_image(moving, target), where)
     transform = _search(fixed_image, moving, where)
-    # ITK maps points of the fixed image to the moving one; the image is moved the other way.
+    # ITK maps points of the fixed image to the moving one; the image itself moves the other way.
     matrix = np.linalg.inv(_matrix(transform))
     after = image_information(
         fixed_image, geometry.resample_image(moved(moving, matrix), target), where
     )
     centre = target.centre
-    # Of the middle of the region: a rotation about a far origin looks like a long way.
+    # Shift of the region's middle, because a rotation about a distant origin looks like a long way.
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
-    # trace R = 1 + 2 cos(angle), whatever the axis.
+    # trace R = 1 + 2 cos(angle) for any axis.
     angle = float(np.degrees(np.arccos(np.clip((np.trace(matrix[:3, :3]) - 1) / 2, -1.0, 1.0))))
     return RigidSearch(matrix, before, after, shift, angle)
 
@@ -391,7 +393,7 @@ def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
     clipped = []
     for image in (a, b):
         values = image.array[both].astype(float)
-        # Without the tails: one bright vessel would leave 30 of 32 bins empty.
+        # The tails are cut off, because one bright vessel would leave 30 of 32 bins empty.
         low, high = np.percentile(values, (1, 99))
         if not high > low:
             raise CadError(f"an image is constant ({low:g}) in the region that is compared")
@@ -423,7 +425,7 @@ def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
         if box is not None:
             break
     else:
-        # All slices: a stack of the prostate is short, its field of view is wide.
+        # All slices are used: a stack of the prostate is short, but its field of view is wide.
         middle = np.array([0, fixed.shape[1] // 4, fixed.shape[2] // 4])
         box = geometry.box_between(middle, fixed.shape - middle, fixed.shape)
     region = np.zeros(fixed.shape, bool)
@@ -432,12 +434,12 @@ def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
 
 
 def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
-    """Crop the fixed grid to the region, in-plane voxels no smaller than the working size."""
+    """Crop the fixed grid to the region, with in-plane voxels of at least the working size."""
     box = geometry.bounding_box(np.ones(fixed.shape, bool) if region is None else region)
     if box is None:
         raise ValueError("the region is empty")
     low, high = geometry.limits(box[::-1])
-    # Finer voxels hold no more of what moves, and cost their number at each step.
+    # Finer voxels tell no more about motion, but cost time at each step.
     spacing = np.maximum(fixed.spacing, _WORKING_MM)
     count = np.maximum(np.floor((high - low) * fixed.spacing / spacing).astype(int), 1)
     grid = fixed.beginning_at(np.zeros(count[::-1], np.float32), low)
@@ -447,12 +449,12 @@ def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
 def _compared(
     target: Volume, fixed: Volume, region: np.ndarray | None, moving: Volume
 ) -> np.ndarray:
-    """Return the voxels of the working grid that the moving image covers before it is moved."""
+    """Return the voxels of the working grid that the moving image covers in its old place."""
     covered: np.ndarray = np.isfinite(geometry.resample_image(moving, target).array)
     covered &= np.isfinite(geometry.resample_image(fixed, target).array)
     if region is not None:
         covered &= np.asarray(geometry.resample_mask(fixed.with_array(region), target).array, bool)
-    # A histogram of 32 x 32 bins says nothing of fewer voxels.
+    # A histogram of 32 x 32 bins is useless with fewer voxels.
     if covered.sum() < 1000:
         raise CadError(
             f"only {int(covered.sum())} voxels of the region are covered by both images",
@@ -467,14 +469,14 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
     )
     moving_image = moving.with_array(np.nan_to_num(moving.array.astype(np.float32))).to_sitk()
     start = sitk.Euler3DTransform()
-    # Turning about the middle keeps rotation and translation apart for the descent.
+    # Rotating about the middle keeps rotation and translation independent for the descent.
     start.SetCenter(triple(fixed.centre))
     method = descent(fixed.with_array(where), start, step_mm=2.0, iterations=100, fine_mm=1.0)
     try:
         method.Execute(fixed_image, moving_image)
     except RuntimeError as error:
         raise CadError(f"registration failed: {str(error).splitlines()[-1]}") from error
-    # Sums over threads differ in their last bits; a result that repeats has fewer digits.
+    # Sums over threads differ in their last bits, so the result is rounded to be repeatable.
     start.SetParameters([round(v, _DIGITS) for v in start.GetParameters()])
     return start
 
@@ -510,7 +512,7 @@ def descent(
     method.SetOptimizerAsRegularStepGradientDescent(
         learningRate=step_mm, minStep=0.01, numberOfIterations=iterations, relaxationFactor=0.6
     )
-    # One radian moves an image's edge far further than one mm does.
+    # A radian moves the edge of an image much farther than a millimetre does.
     method.SetOptimizerScalesFromPhysicalShift()
     method.SetShrinkFactorsPerLevel([2, 1])
     method.SetSmoothingSigmasPerLevel([2.0, fine_mm])
@@ -557,7 +559,7 @@ def moved(image: Volume, matrix: np.ndarray) -> Volume:
     )
 
 
-# Contrasts differ too much for a checkerboard: the eye compares outlines.
+# Contrasts differ too much for a checkerboard, so outlines are shown.
 EDGE_SCALE_MM = 1.4
 EDGE_SHARE = (0.80, 0.93)
 
@@ -617,6 +619,6 @@ def _window(array: np.ndarray) -> tuple[float, float]:
 
 
 def _grey(array: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Scale to 0..255; black where the image does not reach."""
+    """Scale values to 0..255; black where the image has no values."""
     share = (np.clip(array.astype(float), low, high) - low) / (high - low)
     return np.asarray(np.nan_to_num(np.rint(255 * share)), np.uint8)

@@ -1,7 +1,7 @@
-"""Frames of a series become stacks: 3-D images with their slices in order.
+"""Group the frames of a series into stacks: 3-D images with their slices in order.
 
-The slices of a stack share orientation, size, spacing, b-value, gradient direction, flip angle,
-echo time and time point. Geometry is compared with a tolerance because scanners write spacings that
+Slices of a stack share orientation, size, spacing, b-value, gradient direction, flip angle, echo
+time and time point. Geometry is compared with a tolerance, because scanners write spacings that
 differ in the last digits.
 """
 
@@ -15,11 +15,11 @@ from cad.mri.imaging.frames import Frame, printable
 from cad.mri.imaging.volume import Volume, triple
 
 ORIENTATION_TOLERANCE = 1e-3
-# Difference of two unit vectors from which slices lie in another plane. Slices of one image
+# Difference of two unit vectors from which slices belong to another plane. Slices of one image
 # differ by less on every scanner.
 _OTHER_PLANE = 0.2
 POSITION_TOLERANCE_MM = 0.1
-SPACING_TOLERANCE = 0.02  # of the slice distance
+SPACING_TOLERANCE = 0.02  # share of the slice distance
 MISSING_FACTOR = 1.5
 BY_ORDER = "order of the instance numbers"
 
@@ -62,7 +62,7 @@ class Stack:
     @property
     def grid(self) -> Volume:
         """Return the stack's grid as a volume whose values mean nothing."""
-        # One False, seen everywhere: a grid costs no memory.
+        # One value that is repeated everywhere, so that a grid takes no memory.
         empty = np.broadcast_to(np.zeros((), bool), self.shape)
         return Volume(empty, self.spacing, self.origin, self.direction)
 
@@ -149,7 +149,7 @@ def _split_times(group: list[Frame]) -> list[Stack]:
         once = all(_all_apart(items) for items in times.values())
         if len(times) == repeats and once and None not in times:
             return [_stack(items, name.replace("_", " ")) for items in times.values()]
-    # The instance numbers must put all planes in one order.
+    # The instance numbers must give all planes one order.
     numbered = len({(item.instance_number, item.index) for item in group}) == len(group)
     if set(positions.values()) == {repeats} and numbered:
         return [_stack(items, BY_ORDER) for items in _by_order(group)]

@@ -1,9 +1,10 @@
-"""T2 has no absolute scale: what makes the intensities of different patients comparable.
+"""Standardise T2, which has no absolute scale, so that intensities of patients can be compared.
 
-Per patient: none, z-score, reference tissue. Across patients: Nyul's piecewise-linear histogram
-mapping, fitted on training patients only. It needs of every patient only the percentiles that
-:func:`landmarks` gives, so a fold's fit is a mean over rows, and its ``key`` names the fold's
-features in a cache (docs/methods.md 7). The bias field of the coil is removed before by N4.
+Three methods work per patient: none, z-score, and reference tissue. Nyul's piecewise-linear
+histogram mapping works across patients, and is fitted to training patients only. It needs only the
+percentiles of each patient (:func:`landmarks`). A fit for a fold is therefore a mean over rows, and
+its ``key`` names the fold's features in a cache (docs/methods.md 7). Before this, N4 removes the
+bias field of the coil.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from cad.mri.imaging.geometry import bounding_box, resample_mask
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# Nyul et al., IEEE Trans Med Imaging 19 (2000) 143: deciles between the cut-off percentiles.
+# Nyul et al., IEEE Trans Med Imaging 19 (2000) 143: the deciles, between two cut-off percentiles.
 PERCENTILES = (1.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 99.0)
-# Foreground: above this share of the image's 99th percentile. Air lies below; muscle, at about a
-# twentieth on T2, above.
+# The foreground is above this share of the image's 99th percentile. Air is below it; muscle, at
+# about a twentieth on T2, is above.
 _FOREGROUND = 0.03
-# Edges (mm along the image's axes) of the box about the regions in which T2 is scaled without a
-# gland: the gland and its rim lie in it, and any field of view that is of use holds it.
+# Edges (mm along the image's axes) of the box around the regions in which T2 is scaled if there is
+# no gland mask. The gland with its rim fits into it, and it fits into any useful field of view.
 BOX_MM = (60.0, 60.0, 30.0)
 _IQR_OF_NORMAL = 1.349  # standard deviations
 _N4_SHRINK_MM = 4.0
@@ -70,7 +71,8 @@ class NyulScale:
             )
         for row in rows:
             _check_landmarks(row)
-        # Each patient's landmarks are brought to 0..1 first: a scanner's gain must not weigh.
+        # Each patient's landmarks are first scaled to 0..1, so that the scanner's gain has no
+        # weight.
         return cls(((rows - rows[:, :1]) / (rows[:, -1:] - rows[:, :1])).mean(axis=0))
 
     @property
@@ -173,7 +175,7 @@ def standardise_t2(
     with located(patient=study.participant_id):
         image = prepared_t2(study, settings)
         name, where = _reference(study, image, settings)
-        # As stored: another scanner's gain is to show.
+        # The stored values are used, so that the gain of another scanner is noticed.
         stored = study.t2w or image
         level = float(np.median(stored.array[foreground(stored) if where is None else where]))
         if settings.t2_standardisation == "zscore":
@@ -201,14 +203,14 @@ def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
     image = study.t2w.with_array(study.t2w.array.astype(np.float32))
     if not settings.bias_correction:
         return image
-    # Beyond the field of view an interpolated image has no value; N4 takes it for air.
+    # An interpolated image has no values outside its field of view; for N4 they become 0, like air.
     return correct_bias(image.with_array(np.nan_to_num(image.array)))
 
 
 def _reference(
     study: Study, image: Volume, settings: ImageSettings
 ) -> tuple[str, np.ndarray | None]:
-    """Return the tissue that sets the scale, and its mask; None for all of the foreground."""
+    """Return the tissue that sets the scale, and its mask; None for the whole foreground."""
     named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
     if settings.t2_standardisation in named:
         return named[settings.t2_standardisation], None
@@ -256,13 +258,14 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
     inside = np.ones(image.shape, bool)
     for axis, (edge, step, middle) in enumerate(zip(BOX_MM, image.spacing, centre, strict=True)):
         along = np.arange(image.shape[2 - axis])
-        # A thousandth of a mm: centres on the edge must not depend on the last digit of a header.
+        # A tolerance of a thousandth of a mm, so that the last digit of a header does not decide.
         is_near = np.abs(along - middle) * step <= edge / 2 + 1e-3
         inside &= is_near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
     box = bounding_box(inside)
     if box is None:
         raise CadError("the regions lie outside the T2 image: no scale can be taken around them")
-    # Of the box alone: the 99th percentile of the whole image would bring the field of view back.
+    # The foreground is that of the box alone: the 99th percentile of the whole image depends on the
+    # field of view.
     inside[box] = foreground(image.with_array(image.array[box]))
     return inside
 
@@ -327,11 +330,12 @@ def muscle_level(image: Volume) -> float:
     top = float(np.percentile(image.array[inside], _HISTOGRAM_TOP))
     finite = image.array[np.isfinite(image.array)]
     counts, edges = np.histogram(finite, bins=_HISTOGRAM_BINS, range=(0.0, top))
-    # Scanners round to a comb of integers: smoothing over some bins closes its gaps.
+    # Scanners round to integers, which leaves gaps in the histogram; smoothing over some bins
+    # closes them.
     kernel = np.exp(-0.5 * (np.arange(-15, 16) / 5.0) ** 2)
     smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
     centres = (edges[:-1] + edges[1:]) / 2
-    # Maxima below the foreground are air and its noise.
+    # Maxima below the foreground are those of air and its noise.
     body = centres > image.array[inside].min()
     peak = np.zeros(len(centres), bool)
     peak[1:-1] = (smooth[1:-1] > smooth[:-2]) & (smooth[1:-1] >= smooth[2:])
@@ -373,7 +377,7 @@ def correct_bias(image: Volume) -> Volume:
     inside = foreground(image)
     full = image.with_array(image.array.astype(np.float32)).to_sitk()
     where = image.with_array(inside).to_sitk()
-    # The field is smooth: it is fitted on voxels of about 4 mm and evaluated on all.
+    # The field is smooth, so it is fitted on voxels of about 4 mm and then evaluated on all.
     factors = [
         int(max(1, min(round(_N4_SHRINK_MM / s), n // 4)))
         for s, n in zip(image.spacing, image.shape[::-1], strict=True)

@@ -40,11 +40,11 @@ from cad.mri.imaging.study import Protocol, Roi, Study
 from cad.mri.imaging.units import in_unit
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# Beyond these no body coil at 1.5 or 3 T goes; a voxel there holds no measurement.
+# No body coil at 1.5 or 3 T exceeds these; a voxel beyond them was not measured.
 LEAST = 0.3
 MOST = 2.0
 _FACTORS = {"percent": 0.01, "%": 0.01, "1": 1.0, "ratio": 1.0, "fraction": 1.0}
-_UNSTATED = ("", "arbitrary", "a.u.", "au")  # BIDS says "arbitrary" of either
+_UNSTATED = ("", "arbitrary", "a.u.", "au")  # for both forms BIDS has the unit "arbitrary"
 
 
 def b1_path(folder: Path, study_id: str) -> Path:
@@ -70,8 +70,8 @@ def read_b1(path: Path) -> Volume | None:
     values = volume.array.astype(np.float32)
     positive = values[np.isfinite(values) & (values > 0)]
     level = float(np.median(positive)) if positive.size else 0.0
-    # Scanners write the field as a fraction or in percent, often without saying which: the level
-    # tells, for no field is a hundredth or a hundred times the stated one.
+    # Scanners write the field as a fraction or in percent, often without stating which. The level
+    # shows it, since no field is a hundredth or a hundred times the nominal one.
     if LEAST <= level <= MOST:
         factor = 1.0
         unit = "fraction"
@@ -283,7 +283,8 @@ def lost_sidecars(folder: Path) -> list[CadError]:
                 )
             )
         elif not imported:
-            with suppress(CadError, OSError):  # a damaged one is told of where the image is read
+            # a damaged sidecar is reported when its image is read
+            with suppress(CadError, OSError):
                 imported = "StudyInstanceUID" in read_json(sidecar)
     return problems if imported else []
 
@@ -332,7 +333,7 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
         if kind and not path.is_dir():
             problem = f"{kind} where files are expected: nothing reads it"
             problems.append(CadError(problem, file=path))
-    # Beside masks lie other drawings, which are asked for.
+    # In the folder of masks other drawings are allowed, so it is not searched.
     for path in _files_in(folder, {modality.folder for modality in MODALITIES}, "*.nii*"):
         if path in read or kind_of(path):
             continue
@@ -345,7 +346,7 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
 
 
 def _files_in(folder: Path, kind_folders: set[str], pattern: str) -> list[Path]:
-    """Return what matches a pattern in some of a study's folders, sorted."""
+    """Return the paths that match a pattern in some folders of a study, sorted."""
     paths: list[Path] = []
     for kind_folder in kind_folders:
         paths += (folder / kind_folder).glob(pattern)
@@ -386,7 +387,7 @@ def write_study(folder: Path, study: Study) -> None:
             entries["RepetitionTime"] = float(study.vfa_repetition_time)
         nifti.write_sidecar(path, entries)
     if study.b1 is not None:
-        # 0 for no value: no angle is 0, so that reading makes it NaN again.
+        # 0 stands for "no value": as no angle is 0, it is read as NaN again.
         nifti.write_volume(
             b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array))
         )
@@ -452,10 +453,10 @@ def _protocol(path: Path, grid: Volume) -> Protocol:
 
 
 def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[int, ...]:
-    """Return the slices' numbers in the order in which the slices are read.
+    """Return the instance numbers of the slices, in the order in which the slices are read.
 
-    A sidecar has them in the file's order, which may be the reverse. None of them is returned where
-    reading turned another axis of the file into the slices'.
+    A sidecar has them in the order of the file, which may be reversed. The result is empty if
+    reading made another axis of the file the slice axis.
     """
     stated = entries.get("InstanceNumbers")
     if not isinstance(stated, list) or not stated:
@@ -569,7 +570,7 @@ def _check_complete(study: Study, folder: Path) -> None:
 
 
 def _check_one_examination(study: Study, folder: Path) -> None:
-    """Refuse images that came from different DICOM studies, or of which one cannot say whence."""
+    """Raise an error if images come from different DICOM studies, or their origin is unclear."""
     uids = {name: protocol.study_uid for name, protocol in study.protocols.items()}
     sources = {uid for uid in uids.values() if uid}
     if len(sources) > 1:
@@ -587,7 +588,7 @@ def _check_one_examination(study: Study, folder: Path) -> None:
 
 
 def _check_frames(study: Study, folder: Path) -> None:
-    """Refuse masks and images in different frames of reference: by name, and by overlap."""
+    """Raise an error if images and masks have different frames of reference or do not overlap."""
     images = {modality.name: study.grid(modality.name) for modality in MODALITIES}
     masks = {"rois": study.roi_map, "gland": study.gland, "vessel": study.vessel}
     paths = {}

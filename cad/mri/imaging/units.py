@@ -1,4 +1,4 @@
-"""Units as headers write them, and what turns them into the unit of a modality."""
+"""Convert units, as headers write them, to the unit of a modality."""
 
 import dataclasses
 import re
@@ -11,7 +11,7 @@ from cad.base.terms.modality import Modality
 from cad.mri.imaging.volume import Volume
 
 _FACTORS: dict[str, dict[str, float]] = table_beside(__file__)
-# Headers write one of these where they state no unit.
+# Texts that headers have where they state no unit.
 _UNSTATED = {"", "1", "us", "normalized", "none", "unspecified", "nounits"}
 
 

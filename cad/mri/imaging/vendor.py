@@ -201,7 +201,7 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
     CadError
         For a grid that does not say where its slices lie.
     """
-    # Whoever reserved the block: a grid that is taken for one slice would be a wrong image.
+    # Any private creator counts here: a grid taken for a single slice would be a wrong image.
     stated = [dataset[tag] for b in _BLOCKS if (tag := (0x0065, b << 8 | 0x50)) in dataset]
     slices = max((_number(count.value) or 0 for count in stated), default=0)
     if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
@@ -362,7 +362,7 @@ def csa_header(content: bytes) -> dict[str, list[str]]:
         for _ in range(items):
             sizes = _CSA_ITEM.unpack_from(content, place)
             place += _CSA_ITEM.size
-            # The first version writes the length elsewhere.
+            # The first version of the format stores the length elsewhere.
             length = sizes[1] if start else sizes[0]
             if not 0 <= length <= len(content) - place:
                 raise ValueError(f"an item of {length} bytes")

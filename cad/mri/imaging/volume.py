@@ -1,4 +1,4 @@
-"""One volume type: voxels with their place in the patient."""
+"""Define the one type of volume: voxels with their place in the patient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GEOMETRY_TOLERANCE_MM = 0.1
 ORTHONORMAL_TOLERANCE = 1e-4
 CORNERS = np.array(list(itertools.product((0, 1), repeat=3)), float)
 """The corners (x, y, z) of a unit cube, shape (8, 3)."""
-# An axis with steps of at least this part of the longest may be the one across the slices.
+# An axis whose step is at least this share of the longest may be the one across the slices.
 _THICK = 0.8
 
 
@@ -62,7 +62,7 @@ class Volume:
             raise CadError(f"voxel spacing must be positive, found {self.spacing} mm")
         direction = np.asarray(self.direction, float)
         error = float(np.abs(direction.T @ direction - np.eye(3)).max())
-        # Turned round so that NaN is refused as well.
+        # Written with "not", so that NaN is refused as well.
         if not error <= ORTHONORMAL_TOLERANCE:
             raise CadError(
                 f"direction cosines are not orthonormal (largest error {error:.2g}, "
@@ -155,7 +155,8 @@ class Volume:
             this volume.
         """
         cosine = np.asarray(direction, float).T @ np.asarray(self.direction, float)
-        order = [int(k) for k in np.abs(cosine).argmax(axis=1)]  # own axis of each wanted one
+        # for each wanted axis, the nearest own axis
+        order = [int(k) for k in np.abs(cosine).argmax(axis=1)]
         back = [cosine[new, old] < 0 for new, old in enumerate(order)]
         if order == [0, 1, 2] and not any(back):
             return self

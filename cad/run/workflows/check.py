@@ -1,4 +1,4 @@
-"""Check: every problem of a cohort that a run would meet, before it does."""
+"""Check a cohort: find every problem that a run would meet, before the run."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ def check_study_of(
         read_study,
     )
 
-    # First, and by name alone: what is lost or misspelt does not show in a study that reads well.
+    # This comes first, and by file names alone: a missing or misspelt file does not show in a study
+    # that can be read.
     problems = [
         *lost_images(ref.folder),
         *lost_sidecars(ref.folder),
@@ -143,7 +144,7 @@ def check_study_of(
         problems += wrong_sides(study, ref.rois)
         if settings is not None and not refused_whole:
             require_t1_of_the_field(study, settings)
-            # The problems that check_study() finds are among the failures of measuring.
+            # check_study() is not called, because measuring reports the same problems as failures.
             measured = extract(study, settings)
             problems += [*measured.failures, *_lacks(ref, measured, settings)]
             return problems, _missing(study)
@@ -155,7 +156,7 @@ def check_study_of(
 
 
 def _missing(study: Study) -> list[str]:
-    """Return notes on images and masks that a study lacks and may lack."""
+    """Return notes on optional images and masks that a study lacks."""
     without = "no gland mask: T2 is scaled by a box about the regions, no region gets a place"
     return [*study.missing_notes, *study.notes, *([] if study.gland else [without])]
 
@@ -186,7 +187,7 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
         inside = study.roi_map.array == int(row.label)
         place = place_of(gland, inside) if inside.any() else None
         stated = str(row.sector).split(" ", 1)[0]
-        # A region on the midline has no side that could contradict.
+        # A region on the midline has no side, so it cannot contradict the table.
         if place is not None and place.side in SIDES and place.side != stated:
             problems.append(
                 CadError(
@@ -200,7 +201,7 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
 
 
 def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -> list[CadError]:
-    """Return the regions that a model will not score, as ``predict`` says it, each once."""
+    """Return the regions that a model cannot score, in the words of ``predict``, each once."""
     from cad.run.model.gaps import lacking, reasons
 
     features = settings.features
@@ -219,7 +220,9 @@ def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -
 
 
 def _to_learn_from(cohort: Cohort) -> list[str]:
-    """Return what ``run`` and ``train`` will miss, though ``predict`` will not."""
+    """Return what ``run`` and ``train`` need and the cohort lacks, although ``predict`` does not
+    need it.
+    """
     remarks = []
     if len(cohort.rois) and not (len(cohort.scores) or cohort.rois["histology"].notna().any()):
         remarks.append(

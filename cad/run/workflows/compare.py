@@ -67,7 +67,8 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
     reference = next(iter(tables))
     common = tables[reference].index
     for table in tables.values():
-        # A difference is paired: a region that one pipeline could not measure says nothing of it.
+        # Differences are paired, so a region that one pipeline could not measure is left out for
+        # all.
         common = common.intersection(table.index)
     if not len(common):
         raise CadError(f"no region was measured by all of {', '.join(tables)}")

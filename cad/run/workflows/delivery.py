@@ -74,7 +74,7 @@ def deliver(
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
     hidden = sorted(held_back(read_results(run)))
     with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
-        # A bundle is made from the report, which is then written for it and thrown away.
+        # A bundle is made from the report, which is written to a temporary folder for this.
         folder = RunFolder(run).objects if objects else Path(scratch)
         files, failures = write_sr_and_seg(run, cohort, folder)
         lines = []
@@ -83,7 +83,7 @@ def deliver(
             files = files + maps
             failures = failures + unmapped
             if pdf or capture:
-                # Imported here: matplotlib, for those who want a sheet.
+                # Imported here, because it loads matplotlib, which only sheets need.
                 from cad.run.workflows.sheets import write_sheets
 
                 sheets, unwritten = write_sheets(
@@ -102,7 +102,8 @@ def deliver(
         try:
             remarks = connect(send, aet, limits).store(files, patient_proof(cohort))
         except CadError:
-            # A part may have been stored before the archive refused: the trail names it as well.
+            # The archive may have stored some of the objects before it refused, so the trail names
+            # them all.
             if audit is not None:
                 audit_delivery(audit, run, files, caller(), send, "not all stored")
             raise

@@ -1,4 +1,4 @@
-"""Import: a source becomes a cohort, each study in a process with limits."""
+"""Import a source into a cohort, each study in a process with limits."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from cad.run.execution.task import StudyOutcome
 from cad.run.execution.worker import Confined
 from cad.run.reports.candidates_page import candidates_page
 
-# Loaded by the process that opens the source, before it can open nothing else.
+# Modules loaded by the process that opens the source, before it is restricted to a few folders.
 _LOADED = (
     "cad.dicom.into.conversion",
     "cad.dicom.into.file_cohort",
@@ -81,13 +81,14 @@ def import_cohort(
         with progress(count, 0, options) as tell:
 
             def told(study: str, problem: str) -> None:
-                # The reason is printed once, with the summary.
+                # The reason is printed once, in the summary, so it is left out here.
                 status = "failed" if problem else "computed"
                 tell(StudyOutcome(study or "a study", status, "", [], 0.0))
 
             yield told
 
-    # The process that parses the source's files opens nothing else, whatever they say.
+    # The process that parses files of the source can open nothing else, whatever these files
+    # contain.
     read = () if patient is not None else (Path(source),)
     confined = Confined(read, (out,), _LOADED)
     with Caller(options, confined=confined) as call:
@@ -102,7 +103,7 @@ def import_cohort(
 
 @contextmanager
 def _looking_into(source: Path, options: ExecutionOptions) -> Iterator[tuple[Caller, Path]]:
-    """Yield what calls functions that open a source and nothing else, and a folder for them."""
+    """Yield a caller whose process can open only the source, and a folder for what it unpacks."""
     with tempfile.TemporaryDirectory(prefix="cad-look-") as name:
         scratch = Path(name)
         with Caller(options, confined=Confined((source,), (scratch,), _LOADED)) as call:

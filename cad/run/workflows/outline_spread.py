@@ -1,8 +1,7 @@
-"""Outline spread: how far a region's belief moves when its outline does.
+"""Compute how far a region's belief changes when its outline does.
 
-Where two readers or more outlined a region themselves (``masks/*_desc-<reader>_rois.nii.gz``),
-their outlines are taken; elsewhere the region is redrawn as :mod:`cad.mri.features.robustness`
-does.
+If two or more readers outlined a region (``masks/*_desc-<reader>_rois.nii.gz``), their outlines are
+used. Otherwise the region is redrawn as in :mod:`cad.mri.features.robustness`.
 """
 
 import time
@@ -32,14 +31,14 @@ from cad.run.stages.load import Loaded
 from cad.run.stages.study import failure_of, read_study_of
 
 TAIL = 0.05
-"""Share of redrawn copies that lie below the interval, and above it."""
+"""Share of redrawn copies below the interval, and share above it."""
 
 
 Spread = tuple[float, float, float, str]
-"""Low, median and high of a region's belief, and the outlines that they come from.
+"""Low, median and high belief of a region, and a text on the outlines that they come from.
 
-NaN where no outline but the region's own can be scored; ``20 redrawn``, ``18 of 20 redrawn`` where
-two had nothing to measure, or readers.
+They are NaN where only the region's own outline can be scored. The text is ``20 redrawn``, or ``18
+of 20 redrawn`` where two copies could not be measured, or the names of readers.
 """
 
 
@@ -97,7 +96,8 @@ def spread_outlines(
     return replace(
         judged,
         results=results.assign(
-            # The judged belief is the region's own; made again it may differ in the last bit.
+            # The belief in the results is that of the region's own outline; computed again here, it
+            # may differ in the last bit.
             outline_low=np.minimum(low, results["belief"]),
             outline_median=median,
             outline_high=np.maximum(high, results["belief"]),
@@ -156,7 +156,8 @@ def spread_study(
         drawn = read_reader_outlines(ref.folder, ref.study_id)
         spreads: dict[str, Spread] = {}
         for bundle in {id(model): model for model in bundles.values()}.values():
-            # The masks of all of a model's regions in a row: they are measured together.
+            # The masks of all regions of one model are collected, so that they are measured
+            # together.
             masks: list[Volume] = []
             rows_of: dict[str, slice] = {}
             readers_of: dict[str, list[str]] = {}
@@ -208,7 +209,7 @@ def outlines_of(
         outline = labels.array == roi.label
         if not outline.any():
             continue
-        # A mask on the same cut-out grid as the region's own.
+        # The mask is cut out to the same grid as the region's own.
         alone = compact(replace(study, roi_map=labels.with_array(outline)))
         readers.append(reader)
         if alone.roi_map is not None:
@@ -266,7 +267,7 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
 def _beliefs(
     study: Study, settings: PipelineSettings, site: str, bundle: Bundle, masks: Sequence[Volume]
 ) -> np.ndarray:
-    """Return one model's belief of every mask; NaN where it cannot take it."""
+    """Return one model's belief for every mask; NaN where the model cannot score it."""
     with using(bundle):
         preparation = Preparation.of(bundle.metadata)
         X = masks_features(study, settings, masks, preparation.scale)

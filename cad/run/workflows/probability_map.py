@@ -1,7 +1,7 @@
-"""Probability map: of a sliding sphere, as NIfTI and for the page.
+"""Map the probability over the prostate by a sliding sphere, as NIfTI and for the page.
 
-It is the probability of cancer from images alone where the model's training had histology, else
-what readers would say (:mod:`cad.run.stages.risk`).
+It is the probability of cancer from images alone if the model's training had histology, and
+otherwise the belief (:mod:`cad.run.stages.risk`).
 """
 
 import time
@@ -140,7 +140,7 @@ def map_study(
                 probability[whole] = risk_of_places(joint, belief, man)
         volume = sliding.to_volume(probability)
         write_volume(folder.map_image(ref.study_id), volume)
-        # Half precision is enough for the colours of a page.
+        # Half precision is exact enough for the colours of a page.
         shown = resample_image(volume, display_grid(study)).array.astype(np.float16)
         write_map_display(folder, ref.study_id, shown, bundle.name)
     except CadError as error:

@@ -1,7 +1,7 @@
-"""Recalibrate: the probabilities of regions and men, moved to a site by its own histology.
+"""Fit the probabilities of regions and men to a site, by the site's own histology.
 
-The learner and its beliefs stay as they are: what readers would say does not depend on how common
-cancer is. Only the few numbers of the joint model of regions and men move.
+The learner and its beliefs stay the same, because what readers would say does not depend on how
+common cancer is. Only the few parameters of the joint model of regions and men change.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ from cad.run.stages.load import Loaded
 from cad.run.stages.risk import EVIDENCE, evidence, joint_of
 
 BLOCKS = 20
-"""Parts into which the site's men are dealt for the measures after recalibration."""
+"""Number of groups of the site's men that are left out in turn to measure the recalibration."""
 
 
 def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> JsonObject:
@@ -91,7 +91,8 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     chosen = {}
     decision = loaded.settings.decision
     if decision.aim_npv is not None or decision.aim_ppv is not None:
-        # Thresholds of the training are probabilities before the move: these lie behind it.
+        # Thresholds from the training apply to the old probabilities; these are chosen on the new
+        # ones.
         chosen["regions"] = choose_operating_point(truth, after_regions, patients, decision)
         outcome["operating_point"] = chosen["regions"].as_dict()
     if decision.of_men is not None:
@@ -108,12 +109,13 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
 
 
 def _moved_training(bundle: Bundle, joint: JointModel) -> pd.DataFrame:
-    """Return the training regions with the probabilities that the site's joint model gives them.
+    """Return the training regions with probabilities by the site's joint model.
 
-    Thresholds for other aims are chosen on these.
+    Thresholds for other aims will be chosen on these.
     """
     training = bundle.training
-    if not set(EVIDENCE) <= set(training.columns):  # a model of an earlier version
+    # a model of an earlier version lacks these columns
+    if not set(EVIDENCE) <= set(training.columns):
         return training
     data, _ = evidence(training, training["out_of_fold"].to_numpy(float))
     return training.assign(out_of_fold_probability=joint.predict(data).probability)
@@ -122,11 +124,14 @@ def _moved_training(bundle: Bundle, joint: JointModel) -> pd.DataFrame:
 def _combinations(
     bundle: Bundle, before: JointModel | None, joint: JointModel
 ) -> JsonObject | None:
-    """Return what readers make of the tool's probabilities, moved with them; None without."""
+    """Return the weights of each reader and the tool, converted to the new probabilities.
+
+    None where the model has no such weights.
+    """
     content = bundle.metadata.get("combinations")
     if content is None or before is None:
         return None
-    # The site's log-odds of a region from images are intercept + slope times the model's.
+    # The site's log-odds of a region, from images, are intercept + slope times the model's.
     slope = float(joint.estimate[0, BELIEF] / before.estimate[0, BELIEF])
     intercept = float(joint.estimate[0, INTERCEPT] - slope * before.estimate[0, INTERCEPT])
     moved = moved_combinations(typed(Combinations, content), intercept, slope)
@@ -136,7 +141,9 @@ def _combinations(
 def _fitted(
     before: JointModel | None, data: MenAndRegions, least: int = LEAST_SITE_MEN
 ) -> JointModel:
-    """Return the joint model of a site: the bundle's moved, or one of its own where it has none."""
+    """Return a site's joint model: the bundle's, fitted to the site, or a new one if it has
+    none.
+    """
     if before is not None:
         return before.recalibrated(data, least)
     men = int(np.isfinite(data.histology_of_men()).sum())
@@ -150,14 +157,14 @@ def _fitted(
 
 
 def _left_out(before: JointModel | None, data: MenAndRegions) -> tuple[np.ndarray, np.ndarray]:
-    """Return the site's probabilities of regions and men by models that did not see the men."""
+    """Return the site's probabilities of regions and men, by models fitted without these men."""
     regions = np.full(len(data.belief), np.nan)
     men = np.full(data.men, np.nan)
     order = np.random.default_rng(0).permutation(data.men)
     for block in np.array_split(order, min(BLOCKS, data.men)):
         is_out = np.zeros(data.men, dtype=bool)
         is_out[block] = True
-        # The men who are left out may be those that made the number of men enough.
+        # Half the least number of men is enough here, because some are left out.
         model = _fitted(before, data.of_men(~is_out), LEAST_SITE_MEN // 2)
         predicted = model.predict(data.of_men(is_out))
         regions[is_out[data.man]] = predicted.probability
@@ -168,7 +175,7 @@ def _left_out(before: JointModel | None, data: MenAndRegions) -> tuple[np.ndarra
 def _compared(
     truth: np.ndarray, before: np.ndarray, after: np.ndarray, patients: np.ndarray
 ) -> JsonObject:
-    """Return calibration and Brier score of probabilities before and after."""
+    """Return calibration and Brier score of the probabilities before and after recalibration."""
     has_both = np.isfinite(truth) & np.isfinite(after)
     compared: JsonObject = {
         "men": len(np.unique(patients[has_both])),

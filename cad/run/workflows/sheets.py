@@ -66,7 +66,7 @@ def write_sheets(
     CadError
         When the run folder or the cohort cannot be read, or the run has no images.
     """
-    Wording(language)  # a language that is not kept is refused before anything is drawn
+    Wording(language)  # an unknown language raises an error before anything is drawn
     results = read_results(run_dir)
     if not results.pictured:
         raise CadError("the run is of a table: without images there is no sheet", file=run_dir)
@@ -115,7 +115,8 @@ def _write(
     run = results.run if scored.empty else objects.with_own_model(results.run, scored)
     identity = hashlib.sha256(f"{study.study_id}\n{sheet.identity}".encode()).hexdigest()
     made = {}
-    with reading(out, "the sheet cannot be written as DICOM"):  # its library checks values
+    # the library that writes DICOM checks values
+    with reading(out, "the sheet cannot be written as DICOM"):
         if pdf:
             document = pdf_object(source, study.participant_id, sheet.pdf, run, identity)
             made[out / f"{study.study_id}_PDF.dcm"] = document
@@ -125,6 +126,6 @@ def _write(
     for path, dataset in made.items():
         write_atomic(path, objects.content(dataset))
     for path in out.glob(f"{study.study_id}_SC_*.dcm"):
-        if path not in made:  # of a result with more sheets
+        if path not in made:  # left over from a result with more sheets
             path.unlink()
     return list(made)

@@ -1,13 +1,14 @@
-"""Suggest: which region to have read next, by what one more reading of it is worth.
+"""Suggest which region to have read next, by how much one more reading of it would teach.
 
-[N14] VI proposes to choose what is annotated instead of annotating at random. Ranking by the
-model's uncertainty alone was measured and does not help here: it fills the training set with
-borderline regions and spoils the probabilities. It helps to ask where a reading would teach
-the most about all regions that matter. Regions are tied by a Gaussian kernel on their features;
-every reading removes variance around it, less where readers and model disagree, for such a label
-is not settled; variance counts most where the model is undecided. The next region is the one
-whose reading removes most of what is left (Cohn et al., J Artif Intell Res 4 (1996) 129), and so
-on, each choice knowing the ones before it.
+[N14] VI proposes to choose the regions that are annotated instead of annotating at random. Ranking
+by the model's uncertainty alone was measured, and does not help: it fills the training set with
+borderline regions and makes probabilities worse.
+
+A better question is where a reading teaches most about all regions that matter. Regions are related
+by a Gaussian kernel on their features. Every reading removes variance around it, but less where
+readers and model disagree, because such a label is uncertain. Variance counts most where the model
+is undecided. The next region is the one whose reading removes most of the remaining variance (Cohn
+et al., J Artif Intell Res 4 (1996) 129). Each further choice takes the earlier ones into account.
 """
 
 from collections.abc import Mapping
@@ -25,13 +26,15 @@ from cad.run.stages.load import Loaded
 
 _KEY = ["participant_id", "roi_id"]
 ENOUGH = 2
-"""Readings after which a region is no candidate any more."""
+"""Number of readings after which a region is not suggested any more."""
 NOISE = 0.3
-"""Variance of one reading relative to that of what the model may learn."""
+"""Variance of one reading, relative to the variance of what the model can learn."""
 DISPUTE = 32.0
-"""By how much (p - q)^2 between readers and model inflates it: eight times 4 (p - q)^2."""
+"""Factor by which (p - q)^2 between readers and model raises this variance: eight times 4 (p -
+q)^2.
+"""
 MOST_REGIONS = 6000
-"""The kernel matrix of so many regions takes 290 MB."""
+"""Most regions that are ranked together; their kernel matrix takes 290 MB."""
 
 
 def suggest_readings(
@@ -55,7 +58,7 @@ def suggest_readings(
         :func:`suggest`.
     """
     with_belief = judged.results["belief"].notna().to_numpy()
-    # A reading teaches what readers would say: that number is ranked by.
+    # A reading teaches what readers would say, so regions are ranked by the belief.
     table = suggest(
         judged.results.loc[with_belief].assign(probability=judged.results["belief"]),
         extracted.features.loc[with_belief],
@@ -163,10 +166,10 @@ def _greedy(
         Rows wanted.
     """
     square = (x**2).sum(axis=1)
-    # Rounding may leave a distance of a row to itself below zero.
+    # Rounding may make the squared distance of a row to itself negative.
     distance = np.maximum(square[:, None] + square - 2 * x @ x.T, 0.0)
-    # Squared distances of standardised columns grow with their number; divided by it the kernel has
-    # the same width for ten features and for a thousand.
+    # Squared distances of standardised columns grow with the number of columns. Divided by it, the
+    # kernel has the same width for ten features and for a thousand.
     covariance = np.exp(-distance / x.shape[1])
     scored = np.flatnonzero(n_readers)
     noise = np.full(len(x), NOISE)

@@ -1,8 +1,8 @@
-"""Watch models at work: what each said of every man, drift, and a challenger beside the champion.
+"""Watch models in use: their results for every man, drift, and a challenger beside the champion.
 
-What a night leaves for later is one :class:`Watched` a man and model: numbers, no image and no
-name. Truth comes months later, as a table of regions whose rows are added at the end; comparisons
-and the chart of calibration go through it in that order, so that earlier looks stay as they were.
+Each night keeps one :class:`Watched` per man and model, which has numbers but no image and no name.
+Truth comes months later, as a table of regions to which rows are added at the end. Comparisons and
+the calibration chart use the order of this table, so that earlier results do not change.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from cad.run.model.bundle import Bundle, load_bundle, using
 CHAMPION = "champion"
 SHADOW = "shadow"
 WATCHED = Kind("what nights leave of their men", lambda folder: False)
-# So many men of a maker come before the first who is compared with them.
+# Number of men with scanners of one maker before the first man who is compared with them.
 BASELINE = 60
-# Men whose share of far features is shown.
+# Number of latest men whose share of features far from the training is shown.
 _LATEST = 20
 _CLIP = 1e-6
-# The height of a decision on its chart.
+# Value of each decision on the chart of decisions.
 _DECISIONS = {"benign": 0.0, "malignant": 1.0}
 _UNDECIDED = 0.5
 
@@ -157,7 +157,9 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
 
 
 def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return how unusual each image's features are, and which share is far out, by image."""
+    """Return how unusual each image's features are, and the share of features far from the
+    training.
+    """
     limits = bundle.metadata.get("typicality")
     if limits is None:
         return {}, {}
@@ -175,7 +177,7 @@ def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dic
 
 
 def _means(values: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, float]:
-    """Return the mean over some rows of each image's values."""
+    """Return the mean over the given rows of the values of each image."""
     return {image: _mean(of_image[rows]) for image, of_image in values.items()}
 
 
@@ -187,7 +189,9 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _highest(regions: pd.DataFrame) -> float:
-    """Return a man's highest belief in log-odds; of runs without beliefs, his probability."""
+    """Return a man's highest belief in log-odds; for runs without beliefs, that of his
+    probability.
+    """
     column = "probability"
     if "belief" in regions and regions["belief"].notna().all():
         column = "belief"
@@ -227,12 +231,12 @@ def require_apart(champions: Sequence[str], shadows: Sequence[str]) -> None:
 
 
 def day_of(record: JsonObject) -> int:
-    """Return the number of the day on which a run was made, from its ``run.json``."""
+    """Return the number of the day on which a run was made, from the content of ``run.json``."""
     return datetime.fromisoformat(str(record["created"])).toordinal()
 
 
 def write_rows(path: Path, rows: Sequence[Watched]) -> None:
-    """Write the statements on some men into a file that their user alone can read."""
+    """Write the rows of some men into a file that only its user can read."""
     text = json.dumps([row.as_dict() for row in rows])
     write_atomic(path, text.encode(), mode=0o600)
 
@@ -339,7 +343,7 @@ def drift_charts(
     count = len(measures) + 1
     charts = {}
     for number, (name, values) in enumerate(measures.items()):
-        # Each chart has the limit that holds for all of them.
+        # Each chart gets the limit that holds for all charts together.
         made = watch({name: values}, makers, nights, baseline, run_length * count, seed=number)
         charts[name] = made[name]
     residuals = _residuals(men, truths)
@@ -559,7 +563,7 @@ def watch_summary(
 
 
 def verdict(contest: JsonObject) -> str:
-    """Return in a sentence what a contest says so far."""
+    """Return the current state of a contest in a sentence."""
     low = contest["low"][-1]
     high = contest["high"][-1]
     interval = f"{contest['mean'][-1]:+.4f} ({low:+.4f} to {high:+.4f})"
