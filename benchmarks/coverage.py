@@ -129,7 +129,7 @@ def conformal(cohorts: int = 200, error: float = 0.1) -> dict[str, float]:
             if (y[new] == label).any():
                 hits[name].append(float(np.mean(p[new & (y == label)] > error)))
         if (y[new] == 1).any():
-            # Every ROI as exchangeable with the new one, as libraries do.
+            # Each ROI counts as exchangeable with the new one, as in common libraries.
             pool = s[~new & (y == 1)]
             p_pool = [(1 + np.sum(pool <= v)) / (1 + len(pool)) for v in s[new & (y == 1)]]
             hits["pooled malignant"].append(float(np.mean(np.array(p_pool) > error)))
@@ -158,7 +158,7 @@ def frequency(cohorts: int = 200, patients: int = 49) -> dict[str, float]:
             new, scores, _ = correlated_scores(rng, patients=more * patients)
             low, high = venn_abers(y, s, g, scores)
             held.append(_holds(low, high, new))
-        # Scores of both kinds are normal, and a quarter of the regions is malignant.
+        # Scores of both classes are normal, and a quarter of the regions is malignant.
         true = expit(logit(0.25) + apart * (scores - apart / 2))
         single.append(np.mean((low <= true) & (true <= high)))
         hits.append(held)

@@ -33,7 +33,7 @@ def draw(kind: str, first: int, last: int, heard: int) -> None:
     """Draw the inputs of one case in this process; write a line for each that is begun or found."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, resource.RLIM_INFINITY))
     nothing = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):  # libraries speak of what they read
+    for stream in (1, 2):  # libraries write about what they read, so their output is discarded
         os.dup2(nothing, stream)
     with tempfile.TemporaryDirectory() as folder, in_this_process():
         boundary = CASES[kind].make(Path(folder))
@@ -76,7 +76,7 @@ def tried(kind: str, begin: int, inputs: int) -> tuple[str, int, Counter[str], f
             found[f"{signal.Signals(-code).name} (input {reached})"] += 1
         elif reached < end - 1:
             found[f"its process ended by exit code {code} (input {reached})"] += 1
-        if reached < first:  # not even one was begun
+        if reached < first:  # no input was even begun
             found["the case itself does not work"] += 1
             break
         first = reached + 1

@@ -43,7 +43,7 @@ from cad.run.workflows.watch import (
 
 MODELS = ["phantom-psvm", "phantom-psvm-biparametric"]
 SEED = 4100
-# Nights of men before the change, beside those of the baseline.
+# Number of nights before the change, after those of the baseline.
 QUIET = 30
 LONGEST = 200
 TOLD = 1 / 3

@@ -40,7 +40,7 @@ from cad.learning.evaluation.readers.mrmc import against_readers, obuchowski_roc
 
 SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 READERS = SHARED / "readers"
-SIGMA = 2.0**5  # [N14] V: clinical kernel width and cost
+SIGMA = 2.0**5  # kernel width and cost of the clinical study in [N14] V
 GAMMA, C_PAPER = 1 / (2 * SIGMA**2), 2.0**13
 
 
@@ -141,7 +141,7 @@ def noise(
     )
     for row in Parallel(n_jobs=n_jobs, return_as="generator")(jobs):
         rows.append(row)
-        if len(rows) % 10 == 0:  # the whole takes 20 CPU minutes
+        if len(rows) % 10 == 0:  # shows progress, since all cohorts together take 20 CPU minutes
             said = [f"{s} {sum(r[f'p {s}'] < 0.05 for r in rows)}" for s in schemes]
             print(f"{len(rows)} of {cohorts} cohorts, p < .05: {', '.join(said)}", flush=True)
     table = pd.DataFrame(rows)
@@ -197,7 +197,8 @@ def readers(data: Path) -> dict[str, float]:
         "Van Dyke F": both.f,
         "Van Dyke p": both.p,
     }
-    # Location counts in the LROC reading: a diseased case marked elsewhere never beats a normal.
+    # Location counts in this reading (LROC): a diseased case with a mark elsewhere ranks below all
+    # normal cases.
     located = table["rating"].where(
         table["truth"] == 0, table["rating_correct_location"].replace(0, -1)
     )
@@ -213,7 +214,8 @@ def readers(data: Path) -> dict[str, float]:
 
 def cpu_seconds() -> float:
     """Return CPU time of this process and its workers; wall time means little when it is busy."""
-    get_reusable_executor().shutdown(wait=True)  # only workers that have ended are counted
+    # only workers that have ended are counted in the usage of children
+    get_reusable_executor().shutdown(wait=True)
     own, workers = getrusage(RUSAGE_SELF), getrusage(RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + workers.ru_utime + workers.ru_stime
 

@@ -37,7 +37,7 @@ from cad.run.stages.predict import operating_point, shared_settings
 
 ROOT = Path(__file__).parents[1]
 PREVALENCE = 0.28
-# A probability that moves by more is harm.
+# A change of the probability by more than this counts as harm.
 HARM = 0.1
 
 Change = Callable[[Volume], Volume]
@@ -365,7 +365,8 @@ class Judge:
         for name, fault in (SEEN | SOMETIMES).items():
             try:
                 study = fault(man, other)
-            except (AttributeError, AssertionError, ValueError):  # what it changes is not there
+            # the image that this fault changes is not in the study
+            except (AttributeError, AssertionError, ValueError):
                 continue
             outcomes[name] = self.outcome(study, clean, largest)
         return outcomes

@@ -41,10 +41,10 @@ from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.study_files import read_study
 from cad.mri.imaging.volume import Volume
 
-# What was measured, the value, the bound, whether it holds.
+# What was measured, its value, its bound, and whether it holds.
 Row = tuple[str, str, str, bool]
 SETTINGS = PipelineSettings(name="benchmark")
-# Every family, and T2 and ADC on other grids than their own.
+# All families of features, with T2 and ADC interpolated to other grids.
 EVERYTHING = PipelineSettings(
     name="everything",
     images=ImageSettings(spacing_t2w=(1.05, 1.05, 0.0), spacing_adc=(2.0, 2.0, 0.0)),
@@ -221,7 +221,8 @@ def rows() -> list[Row]:
     """The whole table."""
     from benchmarks.perfusion import rows as perfusion_rows
 
-    found = study_rows()  # first: memory is measured before others fill the heap
+    # this comes first, because its memory must be measured before others use any
+    found = study_rows()
     for part in (region_rows, window_rows, perfusion_rows):
         found += part()
     return found
@@ -244,7 +245,7 @@ def _memory(work: Callable[[], object]) -> tuple[int, int]:
     """Growth of the process to its highest, and the most that arrays held, bytes."""
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the highest size so far
+    Path("/proc/self/clear_refs").write_text("5")  # resets the largest size recorded so far
     before = _status("VmRSS")
     work()
     grown = _status("VmHWM") - before

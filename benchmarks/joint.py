@@ -262,7 +262,7 @@ def _calibration(truth: np.ndarray, q: np.ndarray) -> str:
 
 
 GENERATORS = {
-    # Intercept, slope, the man's effect, share of one man, drift of belief in half of the men.
+    # Intercept, slope, effect of the man, share of one man, and drift of belief in half of the men.
     "plain": (-0.7, 1.3, 0.8, 0.0, 0.0),
     "clustered": (-0.7, 1.3, 2.0, 0.0, 0.0),
     "rare": (-2.6, 1.3, 0.8, 0.0, 0.0),
@@ -291,7 +291,7 @@ def range_data(kind: str, seed: int, men: int, *, fresh: bool) -> tuple[MenAndRe
     weight = weight / weight.sum()
     whole = special.expit((base + slope * clean)[:, None] + effect * nodes) @ weight
     if drift > 0:
-        # Of regions with this belief some are of drifted men: which, the belief does not say.
+        # Some regions with this belief belong to drifted men, and the belief does not show which.
         other = odds - np.array([0.0, drift])[:, None]
         mean, spread = -1.5, np.sqrt((0.8 * 1.5) ** 2 + (0.2 * 1.5) ** 2)
         likely = np.exp(-((other - mean) ** 2) / (2 * spread**2))
@@ -347,7 +347,8 @@ def picai(folder: Path, repeats: int = 5) -> dict[str, Any]:
         folds = deal(men["man"], seed)
         alone, rank, _ = score_men(men, folds, MEN)
         for counted in (True, False):
-            # Men without tissue count as negative in the sheet: as truth, or as unknown.
+            # In the sheet, men without tissue are negative. Here they count as negative once, and
+            # as unknown once.
             told = men if counted else men.assign(truth=men["truth"].where(men["tissue"]))
             end = "" if counted else ", men without tissue unknown"
             probability, ranked, risk, belief = _by_folds(told, lesions, of_man, folds)

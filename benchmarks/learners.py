@@ -52,7 +52,7 @@ from cad.learning.learners.warm import warm
 
 Array = np.ndarray
 CACHE_MB = 500.0
-# Seconds that the repeats of one comparison may take together.
+# Most seconds that all repeats of one comparison may take.
 PATIENCE = 10.0
 
 
@@ -157,7 +157,7 @@ def front_door(
         options |= {"degree": 2, "coef0": 1.0, "gamma": 1 / d}
     ours, svc = ProbabilisticSVC(scale=scale, **options), SVC(**options)
     hard = p > 0.5
-    # The shortest fits, of 2 ms, need the most repeats for a steady median.
+    # The shortest fits take 2 ms and need the most repeats for a stable median.
     repeats = 201 if n <= 350 else 21 if n <= 1000 else 5
     fit, peer_fit = taking_turns(repeats, lambda: ours.fit(X, p), lambda: svc.fit(X, hard))
     rows = X[:1000]
@@ -182,7 +182,7 @@ def grid(table: Table) -> None:
     def search(learner: Any) -> Callable[[], Any]:
         return lambda: GridSearchCV(learner, points, scoring="roc_auc", cv=5).fit(X, hard)
 
-    # Hard labels, because scikit-learn's folds need classes: the P-SVM is then the SVM.
+    # Labels are hard, because scikit-learn's folds need classes; the P-SVM is then an ordinary SVM.
     ours, svc = taking_turns(3, search(ProbabilisticSVC()), search(SVC()))
     table.row("GridSearchCV, rbf n=350, 80 fits", "time / SVC", ours / svc, "<=", 2)
 

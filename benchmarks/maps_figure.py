@@ -38,7 +38,7 @@ from cad.mri.imaging.volume import Volume
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", ROOT.parent / "shared" / "data"))
 PATIENT = "sub-ProstateX0218"
-# Shown part of the dynamic grid, and hand-placed boxes (z, y, x) of tissues on it.
+# Part of the dynamic grid that is shown, and boxes (z, y, x) placed by hand in tissues.
 WINDOW = (slice(40, 130), slice(35, 125))
 SETTINGS = PerfusionSettings(models=("tofts",))
 COLOURS = 256

@@ -213,7 +213,8 @@ def stability_table() -> str:
     for studies in (read_studies(ROOT / "sample_data"), real_studies()):
         copies = pd.concat([perturbed_features(study, USUAL) for study in studies])
         table = stability(copies).set_index("feature").reindex(COLUMNS)
-        # What no study of a cohort measures, or what does not vary, is not stable.
+        # A feature that is missing in all studies of a cohort, or is constant, does not count as
+        # stable.
         found.append(table.assign(family=[column.title for column in COLUMNS.values()]))
     both = [table["low"] >= MIN_LOWER_BOUND for table in found]
     rows = []

@@ -43,7 +43,7 @@ from cad.run.audit.trail import verify  # noqa: E402
 
 ASSOCIATIONS = 4
 FULL_SECONDS, DISK = 6.0, "size=2g"
-DECLARED = ("incoming", "studies")  # where identities may be
+DECLARED = ("incoming", "studies")  # the only folders that may contain identities
 
 
 class Run:

@@ -38,9 +38,9 @@ SHIPPED = "P-SVM (pipelines/psvm)"
 FEATURES, ROIS, SITES, FOLDS = 10, 4, 4, 5
 ALIKE = {"plain": 0.0, "clustered": 0.7}
 """Standard deviation of what a patient's regions share, in features and in labels; theirs is 1."""
-FRESH = 25_000  # patients of the cohort that a coverage or a predictive value is judged on
-CHANCE = 0.05  # share of differences between learners of noise that may be beyond chance
-SLACK = 0.03  # distance of a mean AUC from one half that is let pass
+FRESH = 25_000  # patients of the cohort on which a coverage or a predictive value is measured
+CHANCE = 0.05  # largest share of differences beyond chance between learners from noise
+SLACK = 0.03  # largest distance of a mean AUC from one half
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def refused(cells: pd.DataFrame, cohorts: int) -> list[str]:
     compared = cells[cells["beyond chance"].notna()]
     for scheme, rows in compared.groupby("scheme"):
         share = float(rows["beyond chance"].mean())
-        # Learners of one cohort see the same labels: cohorts count, not comparisons.
+        # All learners in a cohort have the same labels, so cohorts are counted and not comparisons.
         independent = cohorts * len(rows[["patients", "kind"]].drop_duplicates())
         error = np.sqrt(CHANCE * (1 - CHANCE) / independent)
         if share > CHANCE + 2 * error:
@@ -216,7 +216,8 @@ def one_effect(
     fresh = draw(10_000 + seed, FRESH, kind, effect)
     q = positive_probability(fitted, fresh.X)
     auc = metrics.auc(fresh.truth, q)
-    # A threshold is for new patients: chosen, and its predictive value counted, on their scale.
+    # A threshold is for new patients, so it is chosen, and its predictive value counted, on their
+    # scale.
     threshold = float(np.median(folds.on_common_base))
     return {
         "effect": effect,

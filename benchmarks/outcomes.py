@@ -224,7 +224,7 @@ def aims(cohorts: int = 200) -> dict[str, Any]:
 
 
 PROMISE_KINDS = {
-    # Spread of the score, mean log-odds, spread of the man's own effect.
+    # Spread of the score, mean log-odds, and spread of the man's own effect.
     "good": (2.6, -3.6, 0.8),
     "good, clustered": (2.9, -4.3, 1.6),
     "middling": (1.5, -2.2, 0.8),

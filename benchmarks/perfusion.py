@@ -38,13 +38,14 @@ from cad.mri.features.perfusion.models import (
 from cad.mri.features.perfusion.t1 import fit_t1
 
 SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
-N_PHASES, FIRST_S, STEP = 70, 55.0, 9  # every ninth of the object's samples: 4.5 s
+N_PHASES, FIRST_S, STEP = 70, 55.0, 9  # every ninth sample of the object, that is every 4.5 s
 NOISE_MM = 0.005
-COPIES = 2000  # of the object's 30 voxels, each with its own noise
-REFERENCE_COPIES = 6  # that curve_fit is given: milliseconds each
+COPIES = 2000  # copies of the object's 30 voxels, each with other noise
+REFERENCE_COPIES = 6  # copies for curve_fit, which takes milliseconds for each
 LOWER, UPPER, START = (0.0, 1e-3, 0.0), (5.0, 1.0, 1.0), (0.6, 0.2, 0.01)
 
-# What the limits are simulated with: tissues of a prostate, an injection at 30 s.
+# Simulation for the table of limits: number of tissues, step and arrival of the contrast agent (s),
+# duration (s), haematocrit.
 TISSUES, FINE_S, ARRIVAL_S, LENGTH_S, HAEMATOCRIT = 300, 0.1, 30.0, 300.0, 0.42
 TISSUE_RANGES = {"ktrans": (0.03, 0.40), "ve": (0.15, 0.50), "vp": (0.005, 0.06)}
 LIMIT_NOISE_MM = 0.02
@@ -89,7 +90,8 @@ def rows() -> list[Row]:
 def _compare(curves: np.ndarray, inlet: InputFunction, truth: np.ndarray, where: str) -> list[Row]:
     few = 30 * REFERENCE_COPIES
     for fitter in (fit_tofts, fit_extended_tofts):
-        fitter(curves[:10], inlet, True)  # compiles, or loads what was compiled
+        # compiles the fit, or loads compiled code, before it is timed
+        fitter(curves[:10], inlet, True)
     ours, our_error = _time_ours(curves, inlet, truth, refine=True)
     linear, linear_error = _time_ours(curves, inlet, truth, refine=False)
     theirs, their_error = _time_scipy(curves[:few], inlet, truth[:few])

@@ -85,7 +85,7 @@ def region_rows(study: Study) -> dict[str, float]:
             continue
         curves = study.dce.frames[:, inside].astype(float)
         late = curves[len(curves) // 2 :]
-        # Second differences see noise and motion, not the slow wash-out.
+        # Second differences show noise and motion, but not the slow wash-out.
         waver = np.diff(late, 2, axis=0).std(axis=0) / np.sqrt(6) / late.mean(axis=0)
         found.setdefault("DCE frame to frame, voxel", []).append(float(np.median(waver)))
         mean = late.mean(axis=1)

@@ -113,7 +113,7 @@ def cohorts(options: argparse.Namespace) -> None:
         pipeline = options.work / "measure.yaml"
         pipeline.write_text(MEASURE_ONLY)
         command = [sys.executable, "-m", "cad.cli", "run", str(pipeline)]
-        # 1: a region that no image can measure, which costs no other.
+        # Exit code 1: a region could not be measured, which affects no other.
         done = subprocess.run([*command, "--cohort", str(images), "-o", str(run)], check=False)
         if done.returncode > 1:
             raise SystemExit(f"cohort {index} could not be measured")

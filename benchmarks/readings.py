@@ -16,7 +16,7 @@ from cad.evidence.phantom.findings import case_mix, draw_cloud, draw_regions
 from cad.evidence.phantom.readers import score
 from cad.learning.labels.pooled import MeanReaders
 
-# Spread of a region's measured value about the truth, logarithm: noise and partial volume.
+# Logarithmic spread of a region's measured value about the truth, by noise and partial volume.
 MEASUREMENT_SD = {"t2": 0.10, "adc": 0.06, "ktrans": 0.20, "ve": 0.15, "t1": 0.08}
 
 

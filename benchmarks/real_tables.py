@@ -162,7 +162,7 @@ def _nodules(path: Path) -> Iterator[tuple[str, RealTable]]:
     marks["volume"] = marks["summed"] * spacing**2 * marks["slice_thickness"]
     marks["nodule"] = ""
     for scan, part in marks.groupby("scan_id"):
-        # Outlines whose centres lie within a mean radius of each other are of one nodule.
+        # Outlines whose centres are within a mean radius of each other belong to one nodule.
         near = np.ones(1)
         if len(part) > 1:
             limit = max(2.0, part["diameter"].mean() / 2)
@@ -185,7 +185,7 @@ def _nodules(path: Path) -> Iterator[tuple[str, RealTable]]:
 def _size(outlines: pd.DataFrame) -> pd.Series:
     """Return centre, extent (pixels), largest and summed area (pixels) and slices of an outline."""
     rings = [np.array([p.split(",") for p in c.split()], dtype=float) for c in outlines["coords"]]
-    # Gauss's formula of the area inside a polygon.
+    # Area of a polygon by Gauss's formula.
     turned = [np.roll(ring, 1, axis=0) for ring in rings]
     pairs = zip(rings, turned, strict=True)
     areas = [abs(np.sum(r[:, 0] * t[:, 1] - r[:, 1] * t[:, 0])) / 2 for r, t in pairs]

@@ -46,8 +46,9 @@ from cad.run.execution.worker import peak_mb
 from cad.run.stages.study import process_study
 
 DISTINCT = 64
-PARTITION = 10_000  # studies of a run folder
-ROUNDS = 3  # of one worker, then two, so that a slower minute of the machine meets both
+PARTITION = 10_000  # number of studies in a run folder
+# timings with one worker, then with two, so that a slow minute of the machine affects both
+ROUNDS = 3
 EVERYTHING = "intensity,histogram,gradient,haralick,semiquantitative,kinetic"
 FULL = {"name": "scale", "validate": {"scheme": "none", "bootstraps": 0}}
 IMAGES = {"t2w": "anat", "adc": "dwi"}
@@ -183,7 +184,7 @@ def partitions(work: Path, studies: int) -> Path:
     settings = {**FULL, "features": {"modalities": list(IMAGES), "families": ["intensity"]}}
     pipeline.write_text(json.dumps(settings))
     command = ["run", pipeline, "--cohort", work / "light", "--out", source, "--jobs", "2"]
-    # Exit code 1: a study was refused.
+    # Exit code 1 means that a study was refused.
     subprocess.run([sys.executable, "-m", "cad", *map(str, command)], check=False)
     features, labels = (pd.read_parquet(source / f"{n}.parquet") for n in ("features", "labels"))
     numbers = features.select_dtypes(float).columns
@@ -227,7 +228,8 @@ def tables(work: Path, studies: int, learner: str, tell: Callable[..., None]) ->
     table = [sys.executable, "-m", "cad", "table"]
     named = ["--learner", learner]
     model = work / "table-model"
-    # Training validates first: five folds, as one patient at a time would take days.
+    # Training begins with a validation. It uses five folds, as leaving out each patient would take
+    # days.
     named += ["--folds", "5"]
     tell(f"{learner}: train", watched([*table, "train", root, *named, "-o", model]))
     validate = [*table, "validate", root, *named, "-o", work / "table-run"]

@@ -35,7 +35,7 @@ from cad.run.stages.study import process_study
 
 DISTINCT = 16
 MOST_MB = 600
-EVERY = 30  # studies between two kills, at most
+EVERY = 30  # most studies between two kills
 SETTINGS = {"name": "soak", "features": {"modalities": [*IMAGES], "families": ["intensity"]}}
 
 

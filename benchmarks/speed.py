@@ -67,7 +67,7 @@ def _spent(command: list[str], out: Path) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # 1: one study lacks its regions. What did nothing would be fast.
+    # Exit code 1: one study lacks its regions. A command that wrote nothing must not count as fast.
     if done.returncode > 1 or not any(out.rglob("*.nii.gz")):
         raise SystemExit(f"{' '.join(command)}: {done.stderr or done.stdout}")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

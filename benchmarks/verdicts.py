@@ -49,7 +49,7 @@ def run(name: str, shuffled: bool, number: int, out: Path, data: Path) -> None:
     if name in DATA:
         source = data / DATA[name]
     if name in COHORT_OF or (shuffled and name == "niaf2014-clinical"):
-        # The cohort of the same number, which the other draw simulated.
+        # The cohort with the same number, which was simulated for the other draw.
         source = _folder(out, False, number) / "cohort"
     options = Options(
         out=folder,
@@ -58,7 +58,8 @@ def run(name: str, shuffled: bool, number: int, out: Path, data: Path) -> None:
         first_seed=1000 * (number + 1),
         shuffled=shuffled,
     )
-    with threadpool_limits(1):  # small problems: threads that wait cost more than they save
+    # the problems are small, so that waiting threads cost more than they save
+    with threadpool_limits(1):
         run_experiment(name, options)
     print(f"{folder.name}: {name}", flush=True)
 
@@ -81,7 +82,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
-    # Other draws first: their cohorts serve the shuffled labels.
+    # Other draws come first, because runs with shuffled labels use their cohorts.
     for shuffled in (False, True):
         work = [
             delayed(run)(name, shuffled, number, arguments.out, arguments.data)

@@ -81,7 +81,8 @@ def drawn_floors() -> str:
             shapes.append(
                 f'<text x="{left + 8:g}" y="{top + 18}" font-weight="bold">{escape(name)}</text>'
             )
-            # Only what fits into the box is written; a floor of several packages has their names.
+            # A description is written only if it fits; a floor with several packages shows their
+            # names alone.
             if len(names) == 1:
                 text = escape(first_sentence(name).replace("``", ""))
                 shapes.append(f'<text x="{left + 8:g}" y="{top + 36}">{text}</text>')

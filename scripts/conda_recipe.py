@@ -22,7 +22,7 @@ import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
-# Where conda's name of a package is another one.
+# Packages that have another name in conda.
 NAMES = {"PyYAML": "pyyaml", "matplotlib": "matplotlib-base", "SimpleITK": "simpleitk"}
 
 

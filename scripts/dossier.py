@@ -120,7 +120,7 @@ def is_noticed(hazard: dict[str, Any]) -> bool:
             text=True,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         )
-        # 1 says that a test ran and failed; every other code that nothing was shown.
+        # Exit code 1 means that a test ran and failed; any other code shows nothing.
         return done.returncode == 1 and " failed" in done.stdout
 
 

@@ -52,7 +52,8 @@ def licence(package: Distribution) -> str:
         c.removeprefix(prefix) for c in metadata.get_all("Classifier") or [] if c.startswith(prefix)
     ]
     words = str(metadata.get("License") or "").strip()
-    # Some packages paste the whole text: the GNU licence it names, or its first line.
+    # Some packages state the whole text of a licence; then the GNU licence it names is shown, or
+    # its first line.
     gnu = re.search(r"GNU (Affero |Lesser )?General Public License", words)
     return "; ".join(classifiers) or (gnu[0] if gnu else "".join(words.splitlines()[:1]))
 

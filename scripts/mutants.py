@@ -130,7 +130,7 @@ Step = tuple[str, int | None]
 def _nodes(node: ast.AST, path: tuple[Step, ...], place: str) -> Iterator[tuple[Any, str]]:
     """Yield the path of every node that may be changed, with the function that it stands in."""
     for name, field in ast.iter_fields(node):
-        # Types, and what an error says, decide nothing; decorators register.
+        # Types and messages of errors decide nothing, and decorators only register functions.
         if name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
         if isinstance(field, ast.AST):
@@ -146,7 +146,8 @@ def _nodes(node: ast.AST, path: tuple[Step, ...], place: str) -> Iterator[tuple[
         for step, child in children:
             if _is_docstring(child) or isinstance(child, ast.Import | ast.ImportFrom):
                 continue
-            # A word elsewhere is a key or a column: with another one nothing runs.
+            # Any other text is a key or the name of a column, and nothing would run with another
+            # one.
             if _is_word(child) and not isinstance(node, ast.Compare | ast.Assign | ast.Return):
                 continue
             inner = place
@@ -258,7 +259,7 @@ def tried(
     path = ROOT / f"{module.replace('.', '/')}.py"
     child = os.fork()
     if child == 0:
-        # Whatever happens here, the child must never go on as its parent.
+        # Whatever happens here, the child must never continue with the code of its parent.
         status = 2
         try:
             signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -113,7 +113,7 @@ def processor_seconds(root: int) -> float:
     """Return the processor time of a process, of those that it started, and of their ended ones."""
     parents, ticks = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended since
+        with contextlib.suppress(OSError):  # the process has ended in the meantime
             fields = path.read_text().rpartition(")")[2].split()
             pid = int(path.parent.name)
             parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))

@@ -25,7 +25,7 @@ def notebook(text: str) -> str:
     """
     cells = []
     pieces = _CODE.split(_HEAD.sub("", text))
-    # Pieces are text, code, text, code, and so on.
+    # Pieces alternate between text and code, beginning with text.
     for place, piece in enumerate(pieces):
         source = piece.strip("\n")
         if not source:

@@ -28,7 +28,7 @@ KINDS = ", ".join(
     )
 )
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-# Docker's name for its registry is not where that listens.
+# Docker Hub is named docker.io, but its registry has another host name.
 HOSTS = {"docker.io": "registry-1.docker.io"}
 SECONDS = 20
 

@@ -29,7 +29,8 @@ def settings_table(
     shown = {} if shown is None else shown
     for name, field in kind.model_fields.items():
         key = f"{prefix}{field.alias or name}"
-        kinds = (field.annotation, *get_args(field.annotation))  # of an optional section, too
+        # also for a section that is optional
+        kinds = (field.annotation, *get_args(field.annotation))
         part = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
         if part in shown:
             rows.append(f"- `{key}.*`: as {shown[part]}")
@@ -77,7 +78,7 @@ def learners_table() -> list[str]:
     for name, learner in sorted(LEARNERS.items()):
         params = learner().get_params(deep=False)
         if "eta0" in params:
-            params.pop("eta", None)  # it comes from the labels
+            params.pop("eta", None)  # eta comes from the labels
         rows.append(f"- `{name}`: {', '.join(f'`{k}={written(v)}`' for k, v in params.items())}")
     return rows
 
