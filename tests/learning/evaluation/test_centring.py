@@ -23,7 +23,7 @@ from cad.learning.evaluation.folds.null import permutation_null
 from cad.learning.evaluation.folds.paired import compare_probabilities
 from cad.learning.evaluation.folds.pairs import pairs_left_out_auc
 from cad.learning.evaluation.measures import metrics
-from cad.learning.evaluation.measures.centring import base_log_odds, centred_log_odds
+from cad.learning.evaluation.measures.centring import base_log_odds, centred_log_odds, ranked
 from cad.learning.evaluation.measures.comparison import compare_with_truth
 
 
@@ -77,6 +77,29 @@ def brute_force(learner: Any, X: np.ndarray, truth: np.ndarray, owner: np.ndarra
             score = clone(learner).fit(X[train], truth[train]).decision_function(X[[i, j]])
             won.append(float(score[0] > score[1]) + 0.5 * float(score[0] == score[1]))
     return float(np.mean(won))
+
+
+def test_certain_predictions_stay_outermost_whatever_their_base() -> None:
+    """A probability next to 0 or 1 counts as certain from 1e-15 on: by hand."""
+    bases = np.array([8.0, -8.0, 8.0, -8.0])
+    centred = centred_log_odds([0.0, 1e-15, 1 - 1e-15, 1.0], bases)
+    assert centred.tolist() == [-100.0, -100.0, 100.0, 100.0]
+    nearly = centred_log_odds([2e-15, 1 - 2e-15], [8.0, -8.0])
+    assert (np.abs(nearly) < 100).all()
+
+
+def test_without_a_label_there_is_no_base() -> None:
+    assert base_log_odds([]) == 0.0
+    assert base_log_odds([np.nan]) == 0.0
+
+
+def test_ranks_among_others_by_hand() -> None:
+    """Two of four are smaller; one is smaller and one equal; none is known."""
+    others = np.array([4.0, 1.0, np.nan, 2.0, 3.0])
+    ranks = ranked(np.array([2.5, 2.0, 0.0, 9.0, np.nan]), others)
+    assert ranks[:4].tolist() == [0.5, 0.375, 0.0, 1.0]
+    assert np.isnan(ranks[4])
+    assert ranked(np.array([1.0]), np.array([np.nan])).tolist() == [0.0]
 
 
 def test_pairs_are_left_out_as_by_brute_force() -> None:

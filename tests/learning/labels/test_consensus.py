@@ -10,7 +10,9 @@ import pytest
 
 from cad.base.errors import CadError
 from cad.base.settings import LabelSettings
-from cad.learning.labels.consensus import malignant, reader_labels
+from cad.learning.labels.agreement import AgreementReaders
+from cad.learning.labels.consensus import ETA0, malignant, notes, reader_labels
+from cad.learning.labels.scales import pirads_note
 
 READERS = pd.DataFrame(
     {"reader_id": ["r1", "r2", "r3", "r4"], "expert": [False, True, False, False]}
@@ -55,6 +57,24 @@ def test_all_625_patterns_agree_with_numpy() -> None:
     np.testing.assert_allclose(labels["eta"], p.std(axis=1, ddof=1), atol=1e-12)
 
 
+def test_agreement_weighs_three_readers_and_no_fewer() -> None:
+    """Two agree with each other, the third with neither; two readers alone have equal weights."""
+    rows = [(1, 1, 5), (2, 2, 1), (3, 3, 4), (4, 4, 2), (5, 5, 3), (5, 4, 1), (1, 2, 5)]
+    scores, rois = cohort(rows)
+    mean = reader_labels(scores, rois, READERS, LabelSettings(consensus="mean"))
+    weighed = reader_labels(scores, rois, READERS, LabelSettings(consensus="agreement"))
+    grades = (np.array(rows) - 1) / 4
+    belief = AgreementReaders(ETA0).fit(grades, np.full(len(rows), np.nan)).predict(grades)
+    assert weighed["p"].tolist() == belief.p.tolist()
+    assert weighed["eta"].tolist() == belief.eta.tolist()
+    of_two = grades[:, :2].mean(axis=1)
+    assert (abs(weighed["p"] - of_two) < abs(mean["p"] - of_two) + 1e-12).all()
+    assert weighed.loc[0, "p"] < mean.loc[0, "p"] - 0.05
+    pairs, rois = cohort([row[:2] for row in rows])
+    equal = reader_labels(pairs, rois, READERS, LabelSettings(consensus="agreement"))
+    assert equal["p"].tolist() == of_two.tolist()
+
+
 def test_a_permutation_of_readers_changes_nothing() -> None:
     scores, rois = cohort([(1, 2, 4, 5), (5, 5, 4, 1)])
     shuffled = scores.sample(frac=1, random_state=3)
@@ -83,6 +103,36 @@ def test_a_constant_eta_is_taken_as_stated() -> None:
     scores, rois = cohort([(1, 4, 2, 5), (3, None, None, None)])
     labels = reader_labels(scores, rois, READERS, LabelSettings(eta=0.05))
     assert labels["eta"].tolist() == [0.05, 0.05]
+
+
+def test_a_region_that_nobody_scored_has_no_constant_eta() -> None:
+    scores, rois = cohort([(1, 4, 2, 5), (None, None, None, None)])
+    labels = reader_labels(scores, rois, READERS, LabelSettings(eta=0.05))
+    np.testing.assert_array_equal(labels["eta"], [0.05, np.nan])
+
+
+def test_significant_cancer_is_what_counts_unless_stated() -> None:
+    rois = pd.DataFrame(
+        {"participant_id": ["s"] * 2, "roi_id": ["1", "2"], "histology": [None] * 2, "isup": [2, 1]}
+    )
+    assert malignant(rois).tolist() == [1.0, 0.0]
+
+
+def test_a_run_is_told_of_a_named_table_and_of_several_scales() -> None:
+    likert = pd.DataFrame({"scale": ["likert5", "likert5"], "score": [1.0, 2.0]})
+    pirads = pd.DataFrame({"scale": ["pirads", "pirads"], "score": [3.0, 4.0]})
+    table = LabelSettings(pirads_probability={1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4, 5: 0.5})
+    assert notes(likert, LabelSettings()) == []
+    assert notes(pirads, LabelSettings()) == [pirads_note("pi-cai")]
+    assert notes(pirads, table) == []
+    different = (
+        "scores on different scales (likert5, pirads) were turned into probabilities before they "
+        "were put together"
+    )
+    both = pd.concat([likert, pirads])
+    assert notes(both, table) == [different]
+    # A scale on which nobody scored is not in use.
+    assert notes(pd.concat([likert, pirads.assign(score=np.nan)]), LabelSettings()) == []
 
 
 def test_histology_overrides_where_it_is_known() -> None:

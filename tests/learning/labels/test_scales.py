@@ -54,6 +54,30 @@ def test_a_score_off_its_scale_is_refused(scale: str, score: float) -> None:
         check_score(scale, score)
 
 
+@pytest.mark.parametrize(
+    ("scale", "probability_of"),
+    [
+        ("likert5", {1: 0.0, 2: 0.25, 3: 0.5, 4: 0.75, 5: 1.0}),
+        ("likert01", {0.0: 0.0, 0.25: 0.25, 0.5: 0.5, 0.75: 0.75, 1.0: 1.0}),
+        ("pirads", TABLE),
+        ("percent", {0: 0.0, 50: 0.5, 100: 1.0}),
+    ],
+)
+def test_every_score_of_a_scale_is_taken(scale: str, probability_of: dict[float, float]) -> None:
+    for score, probability in probability_of.items():
+        assert score_probability(scale, score, TABLE) == probability
+
+
+def test_a_score_off_its_scale_states_no_probability() -> None:
+    with pytest.raises(CadError, match="is not on its scale likert5"):
+        score_probability("likert5", 2.5)
+
+
+def test_a_table_of_certain_and_of_equal_categories_is_a_table() -> None:
+    table = {1: 0.0, 2: 0.2, 3: 0.2, 4: 0.9, 5: 1.0}
+    assert [score_probability("pirads", k, table) for k in range(1, 6)] == list(table.values())
+
+
 def test_an_unknown_scale_suggests_the_nearest() -> None:
     with pytest.raises(CadError, match=r"unknown scale 'likert-5'.*did you mean 'likert5'"):
         check_score("likert-5", 3)
