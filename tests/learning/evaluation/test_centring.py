@@ -84,6 +84,7 @@ def test_certain_predictions_stay_outermost_whatever_their_base() -> None:
     bases = np.array([8.0, -8.0, 8.0, -8.0])
     centred = centred_log_odds([0.0, 1e-15, 1 - 1e-15, 1.0], bases)
     assert centred.tolist() == [-100.0, -100.0, 100.0, 100.0]
+    assert centred_log_odds([0.5], 1.0).tolist() == [-1.0]
     nearly = centred_log_odds([2e-15, 1 - 2e-15], [8.0, -8.0])
     assert (np.abs(nearly) < 100).all()
 
@@ -100,6 +101,7 @@ def test_ranks_among_others_by_hand() -> None:
     assert ranks[:4].tolist() == [0.5, 0.375, 0.0, 1.0]
     assert np.isnan(ranks[4])
     assert ranked(np.array([1.0]), np.array([np.nan])).tolist() == [0.0]
+    assert ranked(np.array([1.0]), np.array([0.0])).tolist() == [1.0]
 
 
 def test_pairs_are_left_out_as_by_brute_force() -> None:
