@@ -8,6 +8,8 @@ goes before them.
 from typing import NamedTuple
 
 import numpy as np
+from scipy.ndimage import binary_dilation
+from scipy.optimize import linprog
 from skimage.measure import find_contours
 
 from cad.base.errors import CadError
@@ -201,6 +203,80 @@ def axial_diameter(inside: np.ndarray, spacing: tuple[float, float]) -> float:
         points = np.concatenate(outlines) * (spacing[1], spacing[0])
         largest = max(largest, largest_distance(points))
     return largest
+
+
+MARK_VOXELS = 100
+MARK_SLICES = 3
+"""A region of fewer voxels, or on fewer slices, may be a ball by chance."""
+
+
+def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
+    """Tell whether a region is a mark, which has a size of its own, and not a drawn outline.
+
+    A mark is made by a rule: it holds every voxel of a box, or exactly the voxels whose centres lie
+    within a ball. An outline that a person draws is neither.
+
+    Parameters
+    ----------
+    inside : ndarray of bool, shape (n_slices, H, W)
+        The region.
+    spacing : (float, float, float)
+        Voxel size along x, y and z, mm.
+
+    Returns
+    -------
+    str
+        ``ball``, ``box`` or an empty text, also for a region too small to tell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z, y, x = np.indices((5, 21, 21)) - np.array([2, 10, 10]).reshape(3, 1, 1, 1)
+    >>> spacing = (0.5, 0.5, 3.0)
+    >>> drawn_as((3.0 * z) ** 2 + (0.5 * y) ** 2 + (0.5 * x) ** 2 <= 4.0**2, spacing)
+    'ball'
+    >>> drawn_as((3.0 * z) ** 2 + (0.6 * y) ** 2 + (0.5 * x) ** 2 <= 4.0**2, spacing)
+    ''
+    """
+    index = np.argwhere(inside)
+    if len(index) < MARK_VOXELS:
+        return ""
+    low = index.min(axis=0)
+    high = index.max(axis=0) + 1
+    if len(index) == np.prod(high - low):
+        return "box"
+    if high[0] - low[0] < MARK_SLICES:
+        return ""
+    box = np.pad(inside[low[0] : high[0], low[1] : high[1], low[2] : high[2]], 1)
+    cells = np.ones((3, 3, 3), bool)
+    rim = binary_dilation(box, cells) & ~box
+    edge = box & binary_dilation(rim, cells)
+    steps = np.array(spacing[::-1])
+    return "ball" if _ball_parts(np.argwhere(edge) * steps, np.argwhere(rim) * steps) else ""
+
+
+def _ball_parts(within: np.ndarray, beyond: np.ndarray) -> bool:
+    """Tell whether a ball holds all points of one set and none of another.
+
+    |p|^2 - 2 c p - k is at most 0 within the ball of centre c and above 0 beyond it, where k is its
+    squared radius less |c|^2: linear in c and k, so a linear program finds the widest gap.
+    """
+    middle = within.mean(axis=0)
+    rows = []
+    limits = []
+    for points, sign in ((within - middle, 1.0), (beyond - middle, -1.0)):
+        rows.append(sign * np.column_stack([-2 * points, -np.ones(len(points))]))
+        limits.append(-sign * (points**2).sum(axis=1))
+    left = np.vstack(rows)
+    gap = np.ones((len(left), 1))
+    free = [(None, None)] * left.shape[1]
+    widest = linprog(
+        np.append(np.zeros(left.shape[1]), -1.0),
+        np.hstack([left, gap]),
+        np.concatenate(limits),
+        bounds=[*free, (None, 1.0)],
+    )
+    return bool(widest.status == 0 and widest.x[-1] > 0)
 
 
 def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:

@@ -9,8 +9,9 @@ from cad.base.files import JsonObject
 from cad.base.terms.modality import MODALITIES
 from cad.mri.columns import column_name
 from cad.mri.features.images import crop
-from cad.mri.features.place import axial_diameter, curve_type, place_in_image, place_of
+from cad.mri.features.place import axial_diameter, curve_type, drawn_as, place_in_image, place_of
 from cad.mri.features.table import StudyFeatures
+from cad.mri.imaging import diffusion
 from cad.mri.imaging.drawn import gland_on
 from cad.mri.imaging.geometry import bounding_box, resample_image, resample_mask
 from cad.mri.imaging.registration import Registration, registration_view
@@ -52,6 +53,7 @@ def snapshot(
         - ``t2w``, ``adc``, ``hbv``, ``enhancement``, ``ktrans``: images (n_slices, H, W) on the
           display grid, as far as they exist; NaN outside their field of view
         - ``roi_map``: label map on the same grid
+        - ``frame``: the gland on it, or without a mask the middle of the image
         - ``spacing`` (x, y, z, mm), ``direction`` and ``z_mm`` (place of each slice): the grid
         - ``curve_times``; ``curve_signal``, ``curve_concentration``, ``curve_fit``: (n_regions,
           n_times), of a study with a dynamic series
@@ -93,8 +95,9 @@ def snapshot(
         "missing": [m.name for m in MODALITIES if not m.optional and study.grid(m.name) is None],
         "registration": [numbers for numbers, _ in views],
         "window": windows,
+        "b_value": _b_value(study),
     }
-    arrays = {**shown, "roi_map": labels}
+    arrays = {**shown, "roi_map": labels, "frame": inside.astype(np.uint8)}
     if views:
         arrays["registration"] = np.stack([pictures for _, pictures in views])
     arrays["spacing"] = np.array(grid.spacing)
@@ -144,6 +147,18 @@ def _high_b(study: Study) -> Volume | None:
         return None
     b_value, image = max(study.diffusion, key=lambda pair: pair[0])
     return image if b_value >= HIGH_B else None
+
+
+def _b_value(study: Study) -> float | None:
+    """Return the b-value of :func:`_high_b`, s/mm2; None where nothing states it."""
+    if study.hbv is None:
+        return max((b_value for b_value, _ in study.diffusion), default=None)
+    protocol = study.protocols.get("hbv")
+    if protocol is not None:
+        return protocol.b_value
+    # Made from the series: taken from it where it goes so high, else carried on to that b-value.
+    highest = max((b_value for b_value, _ in study.diffusion), default=None)
+    return None if highest is None else max(highest, diffusion.HIGH_B)
 
 
 def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np.ndarray]:
@@ -204,12 +219,13 @@ def _describe(
 
 
 def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
-    """Return volume, diameter and estimated place of a region as it was drawn."""
+    """Return volume, diameter, kind and estimated place of a region as it was drawn."""
+    nothing = {"diameter_mm": None, "mark": "", "place": None, "image_place": None}
     if study.roi_map is None:
-        return {"volume_mm3": None, "diameter_mm": None, "place": None, "image_place": None}
+        return {"volume_mm3": None, **nothing}
     inside = study.roi_map.array == roi.label
     if not inside.any():
-        return {"volume_mm3": 0.0, "diameter_mm": None, "place": None, "image_place": None}
+        return {"volume_mm3": 0.0, **nothing}
     place = None
     in_image = None
     if gland is None:
@@ -219,6 +235,7 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     return {
         "volume_mm3": round(1000.0 * study.roi_map.with_array(inside).millilitres, 1),
         "diameter_mm": round(axial_diameter(inside, study.roi_map.spacing[:2]), 1),
+        "mark": drawn_as(inside, study.roi_map.spacing),
         "place": None if place is None else place._asdict(),
         "image_place": None if in_image is None else in_image._asdict(),
     }

@@ -63,6 +63,8 @@ class Protocol:
     phase_encoding : tuple of 3 floats or None
         Unit vector (LPS) of the phase-encoding direction, along which echo-planar images are
         displaced; of its two senses either, where the sidecar states the axis only.
+    b_value : float or None
+        Diffusion weighting, s/mm2.
     """
 
     repetition_time: float | None = None
@@ -75,6 +77,7 @@ class Protocol:
     scanner: str = ""
     date: str = ""
     phase_encoding: tuple[float, float, float] | None = None
+    b_value: float | None = None
 
 
 @dataclass

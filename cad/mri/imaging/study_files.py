@@ -449,6 +449,7 @@ def _protocol(path: Path, grid: Volume) -> Protocol:
         scanner=maker(entries.get("Manufacturer")),
         date=str(entries.get("StudyDate") or ""),
         phase_encoding=_phase_encoding(entries, path),
+        b_value=nifti.stated_number(entries, "BValue", path),
     )
 
 

@@ -106,7 +106,16 @@ def headline(
     of = {id(one.view.region): one for one in said}
     note = metrics.patient_level.note if metrics.patient_level else ""
     reliable = _reliable(results, metrics, patient, models, man, words)
-    if _one_size(views):
+    marks = [view.region for view in views if view.mark]
+    if marks:
+        text = words.count(
+            len(marks),
+            "{regions} is a mark, not a drawn lesion: what was measured is of the mark.",
+            "{regions} are marks, not drawn lesions: what was measured is of the marks.",
+            regions=_upper(_regions(marks, words)),
+        )
+        reliable.append((text, True))
+    elif _one_size(views):
         reliable.append((words.say(_ONE_SIZE), True))
     compared = results.earlier.get(patient.patient, [])
     latest = compared[0].study_id if compared else ""
@@ -143,7 +152,7 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
     view : RegionView
         The region.
     views : sequence of RegionView
-        All regions of the same man; if they have one size, the size is called unknown.
+        All regions of the same man; if they have one size, it is called that of a mark.
     words : Wording
         The language.
     """
@@ -152,8 +161,9 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
         size.append(words.say("axial diameter {diameter}", diameter=view.facts["diameter"]))
     if "volume" in view.facts:
         size.append(view.facts["volume"])
-    if _one_size(views):
-        size[-1] = words.say("{size} as drawn (true size unknown)", size=size[-1])
+    if size and (view.mark or _one_size(views)):
+        of_mark = "size of the mark: {size} (the lesion's size is not known)"
+        size = [words.say(of_mark, size=", ".join(size))]
     unknown = words.say("place not known (no gland mask, no zone)")
     return ", ".join([view.place or unknown, *size, image_text(view, words)])
 
@@ -512,8 +522,12 @@ def man_words(
     return " ".join([*sentences, f"{text}."])
 
 
+def _upper(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    return f"{_upper(text)}."
 
 
 def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> str:

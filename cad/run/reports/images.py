@@ -14,7 +14,13 @@ from cad.base.reading import open_arrays, parse_json, reading
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.study_file import read_map_display
 
-KEY_SIDE_MM = 64.0  # a key slice shows the region with its neighbourhood
+KEY_SIDE_MM = 64.0
+"""Side of a picture where nothing says where the gland lies."""
+LEAST_SIDE_MM = 45.0
+NEAR_MM = 8.0
+"""What is shown around a region on every side."""
+RIM_MM = 4.0
+"""What is shown around the gland on every side."""
 SCALE_BAR_MM = 10
 # Lossless slices up to here, then lossy ones: a page stays below 6 MB as text.
 SLICES_BYTES = 4_500_000
@@ -61,6 +67,8 @@ class StudyImages:
     registration : ndarray of uint8, shape (n, 3, H, W), or None
         For each image whose alignment to T2 was tried: before, after, and the edges of T2; numbers
         in ``meta``.
+    frame : ndarray of bool, shape (n_slices, H, W), or None
+        The gland, or without a mask the middle of the image; None in a run of an earlier version.
     """
 
     layers: dict[str, np.ndarray]
@@ -71,6 +79,7 @@ class StudyImages:
     curves: dict[str, np.ndarray]
     meta: JsonObject
     registration: np.ndarray | None = None
+    frame: np.ndarray | None = None
 
     @property
     def slice_numbers(self) -> list[int]:
@@ -136,6 +145,7 @@ def read_images(folder: RunFolder, study_id: str) -> StudyImages:
 
 _WANTED = {
     "roi_map",
+    "frame",
     "spacing",
     "z_mm",
     "direction",
@@ -187,6 +197,7 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
             if "registration" in arrays
             else None
         ),
+        frame=np.asarray(arrays["frame"], bool)[place] if "frame" in arrays else None,
     )
 
 
@@ -241,6 +252,8 @@ class KeyImage(NamedTuple):
     ----------
     title, unit : str
         Name and unit of the layer.
+    detail : str
+        What follows the title, the b-value of a high-b image as ``= 1000`` (s/mm2); else empty.
     source : str
         The picture as a data URL.
     width, height : float
@@ -271,10 +284,13 @@ class KeyImage(NamedTuple):
     window: tuple[float, float]
     digits: int
     sides: tuple[str, str, str, str] = ("", "", "", "")
+    detail: str = ""
 
 
 def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[KeyImage]:
     """Cut the same field of view around one region out of several layers, on its largest slice.
+
+    It holds the region and both sides of the gland; without a gland mask, the middle of the image.
 
     Parameters
     ----------
@@ -294,7 +310,13 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     if z is None:
         return []
     inside = images.roi_map[z] == min(label, 255)
-    rows, columns = _crop(inside, images.spacing)
+    frame = None
+    if images.frame is not None:
+        frame = images.frame[z]
+        if not frame.any():
+            # A region may be drawn beyond the last slice of the gland.
+            frame = np.asarray(images.frame.any(axis=0))
+    rows, columns = _crop(inside, frame, images.spacing)
     others = (images.roi_map[z] > 0) & ~inside
     sx, sy = images.spacing
     neighbours = _neighbours(images, others[rows, columns], images.roi_map[z, rows, columns])
@@ -318,9 +340,16 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
                 window=(low, high),
                 digits=digits,
                 sides=images.sides,
+                detail=_b_words(images) if key == "hbv" else "",
             )
         )
     return shown
+
+
+def _b_words(images: StudyImages) -> str:
+    """Return the b-value of a study's high-b image, ``= 1000``; empty where it is not known."""
+    b_value = images.meta.get("b_value")
+    return "" if b_value is None else f"= {float(b_value):g}"
 
 
 def _neighbours(
@@ -396,16 +425,32 @@ def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
     return [(int(r), int(a), int(b - a)) for r, a, b in zip(rows, starts, ends, strict=True)]
 
 
-def _crop(mask: np.ndarray, spacing: tuple[float, float]) -> tuple[slice, slice]:
-    voxels = np.argwhere(mask)
-    middle = (voxels.min(axis=0) + voxels.max(axis=0)) / 2
-    extent = voxels.max(axis=0) - voxels.min(axis=0) + 1
+def _crop(
+    mask: np.ndarray, frame: np.ndarray | None, spacing: tuple[float, float]
+) -> tuple[slice, slice]:
+    """Return the rows and columns of a picture that holds a region and what frames it."""
     slices = []
     for axis, step in ((0, spacing[1]), (1, spacing[0])):
-        n = min(mask.shape[axis], round(max(KEY_SIDE_MM / step, extent[axis] + 20 / step)))
-        start = int(np.clip(round(middle[axis] - n / 2), 0, mask.shape[axis] - n))
+        size = mask.shape[axis]
+        first, last = _ends(mask, axis)
+        low = first - NEAR_MM / step
+        high = last + NEAR_MM / step
+        least = KEY_SIDE_MM / step
+        if frame is not None and frame.any():
+            first, last = _ends(frame, axis)
+            low = min(low, first - RIM_MM / step)
+            high = max(high, last + RIM_MM / step)
+            least = LEAST_SIDE_MM / step
+        n = min(size, round(max(high - low, least)))
+        start = int(np.clip(round((low + high - n) / 2), 0, size - n))
         slices.append(slice(start, start + n))
     return slices[0], slices[1]
+
+
+def _ends(mask: np.ndarray, axis: int) -> tuple[int, int]:
+    """Return the first row (axis 0) or column (axis 1) of a mask and the one after its last."""
+    places = np.flatnonzero(mask.any(axis=1 - axis))
+    return int(places[0]), int(places[-1]) + 1
 
 
 def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:

@@ -405,7 +405,13 @@ class Paper:
         self._axes.add_patch(PathPatch(_path(path, (x, y), scale), **style))
 
     def curve(
-        self, plot: CurvePlot, quantity: str, x: float, y: float, width: float, height: float
+        self,
+        plot: CurvePlot,
+        titles: tuple[str, str, str],
+        x: float,
+        y: float,
+        width: float,
+        height: float,
     ) -> None:
         """Draw an enhancement curve with its axes into a rectangle in mm.
 
@@ -413,15 +419,16 @@ class Paper:
         ----------
         plot : CurvePlot
             The curve in its drawing units.
-        quantity : str
-            What is drawn, as the legend below it.
+        titles : (str, str, str)
+            Title of the vertical axis, which stands above it, title of the horizontal axis, and
+            what points and line are.
         x, y, width, height : float
             The rectangle, mm.
         """
         self.content.append(repr(plot))
         left = x + 9.0
-        top = y + 1.5
-        unit = ((width - 11.0) / WIDTH, (height - 10.0) / HEIGHT)
+        top = y + 4.2
+        unit = ((width - 11.0) / WIDTH, (height - 11.0) / HEIGHT)
         for tick, text in plot.y_ticks:
             at = top + tick * unit[1]
             self.line([left, left + WIDTH * unit[0]], [at, at], RULE, 0.5)
@@ -439,10 +446,11 @@ class Paper:
         xs = [left + px * unit[0] for px, _ in plot.points]
         ys = [top + py * unit[1] for _, py in plot.points]
         self.line(xs, ys, INK, 0, marker="o", markersize=1.6, markeredgewidth=0)
-        self.label("min", left + WIDTH * unit[0], bottom + 6, 6, side="right")
-        room = width - 8
-        size = min(6.0, 6.0 * room / text_width(quantity, 6.0))
-        self.label(quantity, x, bottom + 6, size)
+        vertical, horizontal, legend = titles
+        self.label(vertical, x, y + 2.2, _fitting(vertical, 6.0, width))
+        self.label(horizontal, left + WIDTH * unit[0], bottom + 6, 6, side="right")
+        room = width - text_width(horizontal, 6.0) - 3
+        self.label(legend, x, bottom + 6, _fitting(legend, 6.0, room))
 
     def feet(self, texts: Sequence[str]) -> None:
         """Write one line at the foot of each sheet.
@@ -504,6 +512,11 @@ class Paper:
                 canvas.draw()
                 shown.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
         return shown
+
+
+def _fitting(text: str, size: float, room: float) -> float:
+    """Return the size of type, points, at which a text is no wider than a room (mm)."""
+    return min(size, size * room / text_width(text, size))
 
 
 def _joined(line: Passage) -> Passage:

@@ -50,7 +50,7 @@ class ReasonBar(NamedTuple):
         ``low ADC``: what a radiologist would dictate; empty where the family has no such word or
         the number moved the belief against what is expected of cancer.
     family : str
-        Name of the family, ``ADC texture``.
+        Name of the family, ``ADC texture`` or ``plasma volume (vp)``.
     """
 
     title: str
@@ -203,7 +203,7 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
         contribution=reason.contribution or 0.0,
         share=(reason.contribution or 0.0) / largest,
         dictated=_dictated(reason, column),
-        family=group,
+        family=(named or [name])[0],
     )
 
 

@@ -62,6 +62,8 @@ class RegionView:
         Sentences on what asks for caution.
     cancer : str
         What counts as malignant in the run, ``cancer of ISUP 2 or more``.
+    mark : bool
+        Whether the region is a ball or a box, whose size is not that of a lesion.
     outline : str
         Range of the belief when the outline moves (:func:`outline_words`); empty if not
         computed.
@@ -86,6 +88,13 @@ class RegionView:
     warnings: list[str]
     cancer: str = "malignancy"
     outline: str = ""
+    mark: bool = False
+
+    @property
+    def diameter(self) -> str:
+        """Return the region's diameter for a table; that of a mark is called so."""
+        text = self.facts.get("diameter", "–")
+        return f"{text} (mark)" if self.mark and "diameter" in self.facts else text
 
     @property
     def pirads(self) -> str:
@@ -143,6 +152,7 @@ def region_view(
         warnings=[*region.warnings, *_display_warnings(known, images)],
         cancer=cancer_words(results, words),
         outline=outline_words(region, words),
+        mark=bool(known.get("mark")),
     )
 
 

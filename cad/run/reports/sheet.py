@@ -22,6 +22,7 @@ from cad.run.reports.paper import (
     INK,
     MARGIN,
     PAGE_WIDTH,
+    TOP,
     Paper,
     Passage,
     Run,
@@ -36,9 +37,7 @@ from cad.run.reports.views import PatientView
 from cad.run.reports.wording import Wording
 
 FIRST_SHEET = 3
-"""Lesions that the pictures of the first sheet are sized for."""
-SIDES = (91.0, 60.3, 45.0)
-"""Sides of pictures, mm: as large as the first sheet has room for."""
+"""Lesions of the first sheet, where a second one is needed."""
 _INNER = PAGE_WIDTH - 2 * MARGIN
 _GAP = 1.0
 _CAPTION = 2.9
@@ -49,7 +48,7 @@ _HEAD = 8.4
 _TEXT = 7.0
 _SMALL = 6.4
 _MOST_PROBLEMS = 12
-_LAYOUT = 1
+_LAYOUT = 2
 """Raised where the sheet shows more of a result: an archive keeps what it has under a UID."""
 
 
@@ -228,55 +227,113 @@ def _sector_map(
     paper.label("L", left + 260 * unit, top + 62 * unit, 6.5, side="right")
 
 
+class _Layout(NamedTuple):
+    """Hold how lesions are laid out.
+
+    Parameters
+    ----------
+    side : float
+        Width of a picture, mm.
+    curve_below : bool
+        Whether the enhancement curve stands in the row of pictures, and not beside the text.
+    """
+
+    side: float
+    curve_below: bool = False
+
+
+LAYOUTS = (
+    _Layout(91.0),
+    _Layout(83.0),
+    _Layout(75.0),
+    _Layout(67.0),
+    _Layout(60.3),
+    _Layout(45.0),
+    _Layout(40.0),
+    _Layout(35.6, curve_below=True),
+)
+"""From the largest pictures to those with which four lesions are on one sheet."""
+
+
 class _Lesion(NamedTuple):
-    """Hold a lesion as the sheet draws it: its pictures and curve, and its text in lines."""
+    """Hold a lesion as the sheet draws it: its pictures and curve, and its text."""
 
     view: RegionView
-    lines: list[Passage]
+    passages: list[Passage]
 
-    @property
-    def top(self) -> float:
-        """Return the height of text and curve, mm."""
-        text = len(self.lines) * line_height(_TEXT)
-        return max(text, _CURVE[1]) if self.view.curve is not None else text
+    def lines(self, layout: _Layout) -> list[Passage]:
+        """Return the text in lines."""
+        beside = self.view.curve is not None and not layout.curve_below
+        return wrapped(self.passages, _INNER - 5 - (_CURVE[0] if beside else 0), _TEXT)
 
-    def height(self, side: float) -> float:
-        """Return the height of the box with the space below it, mm, for pictures of this side."""
-        rows = _rows(self.view.images, side)
-        return self.top + sum(_row_height(row, side) for row in rows) + 2.6
+    def top(self, layout: _Layout) -> float:
+        """Return the height of the text and of a curve beside it, mm."""
+        text = len(self.lines(layout)) * line_height(_TEXT)
+        beside = self.view.curve is not None and not layout.curve_below
+        return max(text, _CURVE[1]) if beside else text
+
+    def rows(self, layout: _Layout) -> list[list[KeyImage]]:
+        """Return the pictures in rows, evenly filled."""
+        images = self.view.images
+        if not images:
+            return []
+        most = int((_INNER - 3 + _GAP) // (layout.side + _GAP))
+        if layout.curve_below and self.view.curve is not None:
+            most -= 1
+        n_rows = -(-len(images) // most)
+        each = -(-len(images) // n_rows)
+        return [list(images[start : start + each]) for start in range(0, len(images), each)]
+
+    def height(self, layout: _Layout) -> float:
+        """Return the height of the box with the space below it, mm."""
+        rows = [_row_height(row, layout.side) for row in self.rows(layout)]
+        if not rows and layout.curve_below and self.view.curve is not None:
+            rows = [_CURVE[1]]
+        return self.top(layout) + sum(rows) + 2.6
+
+    def fills_its_rows(self, layout: _Layout) -> bool:
+        """Tell whether all rows have as many pictures: a gap would be a blank part of the sheet."""
+        return len({len(row) for row in self.rows(layout)}) < 2
 
 
 def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
-    """Draw the lesions of the head, the first three on the first sheet with what fits of size."""
+    """Draw the lesions of the head: all on one sheet with what follows, else three on the first."""
     lesions = []
     for lesion, name in content.head["lesions"]:
-        width = _INNER - 5 - (_CURVE[0] if lesion.view.curve is not None else 0)
         study = lesion.view.region.study if len(content.studies) > 1 else ""
-        passages = _lesion_words(lesion, name, study, words)
-        lesions.append(_Lesion(lesion.view, wrapped(passages, width, _TEXT)))
-    first = lesions[:FIRST_SHEET]
-    room = BOTTOM - paper.y - 3
-    side = _fitting_side(first, room) or SIDES[-1]
-    if content.earlier is not None:
-        # Smaller pictures, where then all of a man's two studies is on one sheet.
-        below = _table_height(content) + _earlier_height(content.earlier) + 3
-        side = _fitting_side(lesions, room - below) or side
-    for number, lesion in enumerate(lesions):
-        if number == FIRST_SHEET:
-            side = SIDES[-1]
-        paper.make_room(lesion.height(side))
-        _lesion(paper, lesion, side, words)
+        lesions.append(_Lesion(lesion.view, _lesion_words(lesion, name, study, words)))
+    rest: list[Passage] = []
     if content.head["rest"]:
-        paper.block([[Run(content.head["rest"], colour=DIM)]], MARGIN, _INNER, _SMALL)
+        rest = [[Run(content.head["rest"], colour=DIM)]]
+    below = len(wrapped(rest, _INNER, _SMALL)) * line_height(_SMALL)
+    below += _table_height(content, words) + _problems_height(content, words) + 3
+    if content.earlier is not None:
+        below += _earlier_height(content.earlier) + 3
+    room = BOTTOM - paper.y - 3
+    layout = _fitting(lesions, room - below)
+    if layout is None:
+        first = _fitting(lesions[:FIRST_SHEET], room) or LAYOUTS[-1]
+        # What stands on the second sheet has it for itself.
+        room = BOTTOM - TOP - 10 - below
+        later = _fitting(lesions[FIRST_SHEET:], room, LAYOUTS[4:]) or LAYOUTS[-1]
+    else:
+        first = layout
+        later = layout
+    for number, lesion in enumerate(lesions):
+        chosen = first if number < FIRST_SHEET else later
+        paper.make_room(lesion.height(chosen))
+        _lesion(paper, lesion, chosen, words)
+    paper.block(rest, MARGIN, _INNER, _SMALL)
 
 
-def _fitting_side(lesions: Sequence[_Lesion], room: float) -> float | None:
-    """Return the largest side of pictures, mm, with which lesions fit a height; None if none."""
-    for side in SIDES:
-        fits = sum(lesion.height(side) for lesion in lesions) <= room
-        # A row with a gap would be a blank quarter of the sheet.
-        if fits and all(_rows_are_full(lesion.view.images, side) for lesion in lesions):
-            return side
+def _fitting(
+    lesions: Sequence[_Lesion], room: float, layouts: Sequence[_Layout] = LAYOUTS
+) -> _Layout | None:
+    """Return the layout of largest pictures with which lesions fit a height, mm; None if none."""
+    for layout in layouts:
+        fits = sum(lesion.height(layout) for lesion in lesions) <= room
+        if fits and all(lesion.fills_its_rows(layout) for lesion in lesions):
+            return layout
     return None
 
 
@@ -323,54 +380,79 @@ _TITLES = {"DCE relative enhancement": "Enhancement"}
 """Shorter titles of pictures."""
 
 
-def _rows(images: Sequence[KeyImage], side: float) -> list[list[KeyImage]]:
-    """Return pictures in rows, evenly filled."""
-    if not images:
-        return []
-    most = int((_INNER - 3 + _GAP) // (side + _GAP))
-    n_rows = -(-len(images) // most)
-    each = -(-len(images) // n_rows)
-    return [list(images[start : start + each]) for start in range(0, len(images), each)]
-
-
-def _rows_are_full(images: Sequence[KeyImage], side: float) -> bool:
-    return len({len(row) for row in _rows(images, side)}) < 2
-
-
 def _row_height(row: Sequence[KeyImage], side: float) -> float:
-    return max(_picture_height(image, side) for image in row) + _CAPTION + 0.6
+    captions = _CAPTION * (2 if _two_lines(row, side) else 1)
+    return max(_picture_height(image, side) for image in row) + captions + 0.6
+
+
+def _two_lines(row: Sequence[KeyImage], side: float) -> bool:
+    """Tell whether a caption of a row is too long for one line in readable type."""
+    return any(text_width(_title_of(image), 6.5, True) > side - 24 for image in row)
 
 
 def _picture_height(image: KeyImage, side: float) -> float:
     return side * image.height / image.width
 
 
-def _lesion(paper: Paper, lesion: _Lesion, side: float, words: Wording) -> None:
+def _lesion(paper: Paper, lesion: _Lesion, layout: _Layout, words: Wording) -> None:
     view = lesion.view
-    height = lesion.height(side) - 1.0
+    height = lesion.height(layout) - 1.0
     top = paper.y
     paper.box(MARGIN, top, _INNER, height, COLOURS[view.region.decision])
-    paper.lines(lesion.lines, MARGIN + 3, top + 0.5, _TEXT)
-    if view.curve is not None:
-        quantity = f"● {words.say(view.curve.quantity)}"
-        if view.curve.fit:
-            quantity += f", ━ {words.say('Tofts fit')}"
-        paper.curve(view.curve, quantity, MARGIN + _INNER - _CURVE[0], top + 0.5, *_CURVE)
-        if "curve type" in view.facts:
-            kind = words.say("enhancement type {kind}", kind=view.facts["curve type"])
-            paper.label(kind, MARGIN + _INNER - 2, top + 14, 6.5, side="right", halo="white")
-    y = top + lesion.top + 1.0
-    for row in _rows(view.images, side):
+    paper.lines(lesion.lines(layout), MARGIN + 3, top + 0.5, _TEXT)
+    if view.curve is not None and not layout.curve_below:
+        _curve(paper, view, MARGIN + _INNER - _CURVE[0], top + 0.5, *_CURVE, words)
+    y = top + lesion.top(layout) + 1.0
+    x = MARGIN + 2
+    row_height = _CURVE[1]
+    for row in lesion.rows(layout):
         x = MARGIN + 2
+        two_lines = _two_lines(row, layout.side)
         for image in row:
-            _picture(paper, image, x, y, side, words)
-            x += side + _GAP
-        y += _row_height(row, side)
+            _picture(paper, image, x, y, layout.side, two_lines, words)
+            x += layout.side + _GAP
+        row_height = _row_height(row, layout.side)
+        y += row_height
+    if view.curve is not None and layout.curve_below:
+        _curve(paper, view, x + 1, y - row_height, layout.side, row_height, words)
     paper.y = top + height + 1.0
 
 
+def _curve(
+    paper: Paper,
+    view: RegionView,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    words: Wording,
+) -> None:
+    """Draw a lesion's enhancement curve with the titles of its axes and its type."""
+    if view.curve is None:
+        return
+    legend = f"● {words.say('measured')}"
+    if view.curve.fit:
+        legend += f", ━ {words.say('Tofts fit')}"
+    titles = (words.say(view.curve.quantity), words.say("time, min"), legend)
+    if "curve type" in view.facts:
+        kind = words.say("enhancement type {kind}", kind=view.facts["curve type"])
+        paper.label(kind, x + width - 2, y + 0.62 * height, 6, side="right", halo="white")
+    paper.curve(view.curve, titles, x, y, width, height)
+
+
+def _title_of(image: KeyImage) -> str:
+    """Return the English title of a picture with what is known of how it was acquired."""
+    return f"{_TITLES.get(image.title, image.title)} {image.detail}".strip()
+
+
 def _picture(
-    paper: Paper, image: KeyImage, x: float, y: float, side: float, words: Wording
+    paper: Paper,
+    image: KeyImage,
+    x: float,
+    y: float,
+    side: float,
+    two_lines: bool,
+    words: Wording,
 ) -> None:
     """Draw a slice with its outline, the patient's sides, a scale and its window."""
     scale = side / image.width
@@ -404,30 +486,49 @@ def _picture(
     low, high = (f"{value:.{image.digits}f}".replace("-", "−") for value in image.window)
     unit = f" {image.unit}" if image.unit else ""
     window = words.say("window {low} to {high}{unit}", low=low, high=high, unit=unit)
-    caption = f" {window}"
+    if image.detail:
+        title += f" {image.detail}"
     below = y + height + 2.4
     paper.label(title, x, below, 6.5, colour=INK, bold=True)
-    after = text_width(f"{title} ", 6.5, True)
+    after = 0.0 if two_lines else text_width(f"{title}  ", 6.5, True)
     # Smaller type rather than one caption into the next.
-    size = min(6.0, 6.0 * (side - after) / text_width(caption, 6.0))
-    paper.label(caption, x + after, below, size)
+    size = min(6.0, 6.0 * (side - after) / text_width(window, 6.0))
+    paper.label(window, x + after, below + (_CAPTION - 0.3 if two_lines else 0), size)
 
 
 def _has_table(content: PatientContent) -> bool:
     return len(content.regions) > len(content.head["lesions"])
 
 
-def _table_height(content: PatientContent) -> float:
-    """Return the height of the table of all regions, mm: each row may take two lines."""
+def _table_height(content: PatientContent, words: Wording) -> float:
+    """Return the height of the table of all regions, mm."""
     if not _has_table(content):
         return 0.0
-    return (2 * len(content.regions) + 2) * line_height(_SMALL) + 3
+    head, rows, places = _table_cells(content, words)
+    height = 2.0
+    for cells in (head, *rows):
+        height += _cells_height(_in_columns(cells, places, INK)) + 0.4
+    return height
 
 
 def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
     """Draw the table of all regions, where the sheet does not show every one with pictures."""
     if not _has_table(content):
         return
+    head, rows, places = _table_cells(content, words)
+    # The head of the table stays with its first row.
+    paper.make_room(5 * line_height(_SMALL))
+    paper.y += 1
+    _row(paper, head, places, DIM)
+    for cells in rows:
+        _row(paper, cells, places, INK)
+    paper.y += 1
+
+
+def _table_cells(
+    content: PatientContent, words: Wording
+) -> tuple[list[str], list[list[str]], list[float]]:
+    """Return head, rows and left edges (mm) of the columns of the table of all regions."""
     of_cancer = any(view.region.of_cancer for view in content.regions)
     belief = words.say("Readers, as estimated")
     head = [
@@ -440,22 +541,26 @@ def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
         words.say("Readers"),
     ]
     places = [0.0, 12.0, 88.0, 105.0, 123.0, 142.0, 167.0]
-    paper.make_room((len(content.regions) + 2) * line_height(_SMALL) + 3)
-    paper.y += 1
-    _row(paper, head, places, DIM)
+    known = any(view.region.histology_words for view in content.regions)
+    if known:
+        head.append(words.say("Histology"))
+        places = [0.0, 11.0, 67.0, 84.0, 100.0, 118.0, 136.0, 155.0]
+    rows = []
     for view in content.regions:
         region = view.region
         cells = [
             region.roi,
             view.place or "–",
-            view.facts.get("diameter", "–"),
+            view.diameter,
             probability_text(region.probability),
             probability_text(region.belief),
             _decision(region.decision, words).text,
             " ".join(score for _, score in region.scores) or "–",
         ]
-        _row(paper, cells, places, INK)
-    paper.y += 1
+        if known:
+            cells.append(histology_in(region, words) or "–")
+        rows.append(cells)
+    return head, rows, places
 
 
 _FIRST_COLUMN = 33.0
@@ -502,19 +607,43 @@ def _earlier(paper: Paper, earlier: EarlierView | None) -> None:
 
 def _row(paper: Paper, cells: Sequence[str], places: Sequence[float], colour: str) -> None:
     """Draw a row of a table; a cell is broken into lines within its column."""
-    ends = [*places[1:], _INNER]
-    columns = []
-    for cell, start, end in zip(cells, places, ends, strict=True):
-        columns.append(wrapped([[Run(cell, colour=colour)]], end - start - 2, _SMALL))
-    height = max(map(len, columns)) * line_height(_SMALL)
+    columns = _in_columns(cells, places, colour)
+    height = _cells_height(columns)
     paper.make_room(height)
     for lines, start in zip(columns, places, strict=True):
         paper.lines(lines, MARGIN + start, paper.y, _SMALL)
     paper.y += height + 0.4
 
 
+def _in_columns(cells: Sequence[str], places: Sequence[float], colour: str) -> list[list[Passage]]:
+    """Return the cells of a row in lines that fit their columns."""
+    ends = [*places[1:], _INNER]
+    columns = []
+    for cell, start, end in zip(cells, places, ends, strict=True):
+        columns.append(wrapped([[Run(cell, colour=colour)]], end - start - 2, _SMALL))
+    return columns
+
+
+def _cells_height(columns: Sequence[Sequence[Passage]]) -> float:
+    return max(map(len, columns)) * line_height(_SMALL)
+
+
 def _problems(paper: Paper, content: PatientContent, words: Wording) -> None:
-    """Say what is missing or failed; messages of the program stay in English."""
+    """Say what is missing or failed."""
+    passages = _problem_words(content, words)
+    if passages:
+        paper.y += 1
+        paper.block(passages, MARGIN, _INNER, _SMALL)
+
+
+def _problems_height(content: PatientContent, words: Wording) -> float:
+    """Return the height of what is missing or failed, mm."""
+    lines = wrapped(_problem_words(content, words), _INNER, _SMALL)
+    return len(lines) * line_height(_SMALL) + (1 if lines else 0)
+
+
+def _problem_words(content: PatientContent, words: Wording) -> list[Passage]:
+    """Return what is missing or failed; messages of the program stay in English."""
     texts = []
     for study in content.studies:
         if study.lost:
@@ -528,7 +657,7 @@ def _problems(paper: Paper, content: PatientContent, words: Wording) -> None:
                 where += f", {words.say('region {names}', names=failure['roi_id'])}"
             texts.append(f"{where}: {failure['reason']}")
     if not texts:
-        return
+        return []
     more = len(texts) - _MOST_PROBLEMS
     if more > 0:
         rest = words.say("and {number} more, which the page lists", number=str(more))
@@ -536,8 +665,7 @@ def _problems(paper: Paper, content: PatientContent, words: Wording) -> None:
     passages: list[Passage] = [[Run(words.say("Missing or failed"), bold=True)]]
     for text in texts:
         passages.append([Run("⚠ ", colour=CAUTION), Run(text)])
-    paper.y += 1
-    paper.block(passages, MARGIN, _INNER, _SMALL)
+    return passages
 
 
 def _feet(

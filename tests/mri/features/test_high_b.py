@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from cad.folders.cohort import read_cohort
 from cad.mri.features.snapshot import snapshot
 from cad.mri.features.table import extract
 from cad.mri.imaging.prepare import prepare_study
-from cad.mri.imaging.study import Study
+from cad.mri.imaging.study import Protocol, Study
 from cad.run.stages.study import read_study_of
 
 
@@ -55,6 +56,29 @@ def test_a_study_without_it_lacks_only_its_columns(study: Study, tmp_path: Path)
     shown = json.loads(str(snapshot(lacking, found)["meta"]))
     assert shown["missing"] == ["dce"]
     assert shown["notes"] == ["no high-b diffusion image: its features are missing"]
+
+
+def test_a_page_is_told_the_b_value_and_what_frames_its_pictures(study: Study) -> None:
+    settings = parse_settings(PipelineSettings, {"name": "b", "features": {"modalities": ["adc"]}})
+    found = extract(study, settings)
+
+    def told(shown: Study) -> Any:
+        return json.loads(str(snapshot(shown, found)["meta"]))["b_value"]
+
+    assert study.diffusion
+    highest = max(b_value for b_value, _ in study.diffusion)
+    assert told(replace(study, hbv=None)) == highest
+    assert told(study) == max(highest, 1400.0)  # made from the series
+    assert told(replace(study, hbv=None, diffusion=[])) is None
+    stated = {**study.protocols, "hbv": Protocol(b_value=2000.0)}
+    assert told(replace(study, protocols=stated)) == 2000.0
+    arrays = snapshot(study, found)
+    assert arrays["frame"].shape == arrays["roi_map"].shape
+    gland = study.gland
+    assert gland is not None
+    assert arrays["frame"].sum() == pytest.approx(gland.array.sum(), rel=0.02)
+    middle = snapshot(replace(study, gland=None), found)["frame"]
+    assert middle.any(axis=(1, 2)).all()
 
 
 def test_it_is_carried_on_from_the_decay_when_asked_for(study: Study) -> None:

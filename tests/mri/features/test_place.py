@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cad.base.terms.sectors import SECTOR_NAMES, SECTORS, sector_at
-from cad.mri.features.place import axial_diameter, curve_type, place_of
+from cad.mri.features.place import axial_diameter, curve_type, drawn_as, place_of
 from cad.mri.imaging.volume import Volume
 from cad.run.reports.sectors import GAP, HIGH, WIDE, apart, map_lines, mark, sector_cells
 
@@ -125,6 +125,47 @@ def test_marks_of_one_sector_stand_beside_each_other() -> None:
     cells = sector_cells("mid")
     for x, y in points:
         assert cells[int(y), int(x) - WIDE - GAP] == "left mid PZpl"
+
+
+def ellipsoid(
+    axes: tuple[float, float, float], offset: float, spacing: tuple[float, float, float]
+) -> np.ndarray:
+    """The voxels whose centres lie within an ellipsoid with these half axes (mm) along x, y, z."""
+    shape = [2 * int(np.ceil(axis / step)) + 5 for axis, step in zip(axes, spacing, strict=True)]
+    x, y, z = np.indices(shape)
+    total = np.zeros(shape)
+    for places, axis, step in zip((x, y, z), axes, spacing, strict=True):
+        total += ((places - places.max() / 2 + offset) * step / axis) ** 2
+    return np.asarray((total <= 1).transpose(2, 1, 0))
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.3, -0.45])
+@pytest.mark.parametrize("spacing", [(0.5, 0.5, 3.0), (1.0, 1.0, 1.0), (0.6, 0.4, 2.2)])
+def test_a_ball_is_a_mark_and_an_ellipsoid_is_not(
+    spacing: tuple[float, float, float], offset: float
+) -> None:
+    ball = ellipsoid((5.0, 5.0, 5.0), offset, spacing)
+    assert drawn_as(ball, spacing) == "ball"
+    assert drawn_as(ellipsoid((5.0, 6.0, 5.0), offset, spacing), spacing) == ""
+    missed = ball.copy()
+    missed[tuple(np.argwhere(ball)[len(np.argwhere(ball)) // 2])] = False
+    assert drawn_as(missed, spacing) == ""
+    flat = ball.copy()
+    flat[:, np.argwhere(ball)[:, 1].max() - 2 :] = False
+    assert drawn_as(flat, spacing) == ""
+
+
+def test_a_box_is_a_mark_and_a_few_voxels_are_none() -> None:
+    box = np.zeros((5, 20, 20), bool)
+    box[1:4, 3:11, 4:12] = True
+    assert drawn_as(box, (0.5, 0.5, 3.0)) == "box"
+    box[2, 3, 4] = False
+    assert drawn_as(box, (0.5, 0.5, 3.0)) == ""
+    # So small or flat, what a person draws may be a ball by chance.
+    assert drawn_as(ellipsoid((2.0, 2.0, 2.0), 0.0, (1.0, 1.0, 1.0)), (1.0, 1.0, 1.0)) == ""
+    flat = ellipsoid((6.0, 6.0, 6.0), 0.0, (0.5, 0.5, 6.5))
+    assert drawn_as(flat, (0.5, 0.5, 6.5)) == ""
+    assert drawn_as(np.zeros((3, 4, 4), bool), (1.0, 1.0, 1.0)) == ""
 
 
 def test_a_diameter_is_the_longest_line_of_a_slice() -> None:

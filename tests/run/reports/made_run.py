@@ -310,6 +310,7 @@ def _study(
     np.savez_compressed(
         folder / "studies" / f"{study}.npz",
         roi_map=labels,
+        frame=gland.astype(np.uint8),
         spacing=np.array(SPACING),
         z_mm=-20 + SPACING[2] * np.arange(n),
         direction=np.eye(3),

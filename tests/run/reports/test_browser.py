@@ -51,11 +51,16 @@ def test_index_is_sorted_by_what_has_to_be_done_and_sorts_by_keyboard(
     page = opened(finished_run / "report" / "index.html").page
     rows = page.eval_on_selector_all(
         "#patients tbody tr",
-        "rows => rows.map(r => [r.dataset.status, r.dataset.decision, Number(r.dataset.man)])",
+        "rows => rows.map(r => [r.dataset.status, r.dataset.decision, Number(r.dataset.man),"
+        " r.textContent.includes('histology known')])",
     )
     ranks = {"refer": 1, "malignant": 2, "": 3, "benign": 4}
     failing = ("failed", "awaiting ROI", "scored in part")
-    keys = [(0 if status in failing else ranks[word], -man) for status, word, man in rows]
+    keys = []
+    for status, word, man, known in rows:
+        # Who is referred and has histology of every region has nothing left to be read.
+        rank = 3 if word == "refer" and known else ranks[word]
+        keys.append((0 if status in failing else rank, -man))
     assert keys == sorted(keys)
     assert len({urgency for urgency, _ in keys}) > 2
     first = _probabilities(page)

@@ -524,9 +524,13 @@ def test_words_of_a_row_say_what_contradicts_them(finished_run: Path) -> None:
     assert belief_words(replace(view, region=failed)) == ""
     drawn = [replace(view, facts={"diameter": "8.5 mm", "volume": "0.32 mL"}) for _ in range(3)]
     other = replace(view, facts={"diameter": "8.6 mm", "volume": "0.32 mL"})
-    assert "8.5 mm, 0.32 mL as drawn (true size unknown)" in where_words(drawn[0], drawn)
-    for few in (drawn[:2], [*drawn[:2], other], [replace(view, facts={})] * 3):
-        assert "as drawn" not in where_words(few[0], few)
+    mark = "size of the mark: axial diameter 8.5 mm, 0.32 mL (the lesion's size is not known)"
+    assert mark in where_words(drawn[0], drawn)
+    for some in (drawn[:2], [*drawn[:2], other], [replace(view, facts={})] * 3):
+        assert "mark" not in where_words(some[0], some)
+    assert mark in where_words(replace(drawn[0], mark=True), drawn[:1])
+    assert replace(drawn[0], mark=True).diameter == "8.5 mm (mark)"
+    assert drawn[0].diameter == "8.5 mm"
     assert ", none by r3" in readers_words(region, ["r1", "r2", "r3"])
     assert "none by" not in readers_words(region, ["r1", "r2"])
     for mean, word in ((0.75, "suspicious"), (0.5, "equivocal"), (0.25, "not suspicious")):

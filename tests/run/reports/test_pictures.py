@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 from PIL import Image
@@ -17,7 +18,14 @@ from PIL import Image
 from cad.folders.run_folder import RunFolder
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.figures import draw_figures
-from cad.run.reports.images import outline, read_images, viewer_data
+from cad.run.reports.images import (
+    LEAST_SIDE_MM,
+    StudyImages,
+    key_images,
+    outline,
+    read_images,
+    viewer_data,
+)
 from cad.run.reports.plots import curve_plot
 
 
@@ -112,6 +120,64 @@ def test_sprites_give_the_values_back(finished_run: Path) -> None:
     inside = np.nan_to_num((truth >= adc["low"]) & (truth <= adc["high"])).astype(bool)
     step = (adc["high"] - adc["low"]) / 254
     assert np.abs(value - truth)[inside].max() <= step / 2 + 1e-3
+
+
+def framed(
+    gland: tuple[int, int, int, int] | None, region: tuple[int, int], b_value: float | None = None
+) -> StudyImages:
+    """A study of two slices with a gland (rows, columns) and a region of 6 x 6 voxels."""
+    shape = (2, 160, 200)
+    spacing = (0.5, 0.6)
+    labels = np.zeros(shape, np.uint8)
+    labels[0, region[0] : region[0] + 6, region[1] : region[1] + 6] = 1
+    frame = None
+    image = np.zeros(shape, np.float32)
+    if gland is not None:
+        frame = np.zeros(shape, bool)
+        frame[:, gland[0] : gland[1], gland[2] : gland[3]] = True
+        image[frame] = 1.0
+    image[labels > 0] = 1.0
+    meta = {"window": {"t2w": [0, 1], "hbv": [0, 1]}, "b_value": b_value}
+    sides = ("R", "L", "A", "P")
+    layers = {"t2w": image, "hbv": image}
+    z_mm = np.arange(2.0)
+    return StudyImages(layers, labels, spacing, z_mm, sides, {}, meta, frame=frame)
+
+
+@pytest.mark.parametrize(
+    ("gland", "region"),
+    [
+        ((40, 110, 50, 150), (60, 55)),  # a region on the right, whose middle is 22 mm from that
+        ((40, 110, 50, 150), (104, 142)),
+        ((40, 110, 50, 150), (112, 160)),  # outside the gland
+        ((70, 90, 90, 110), (80, 100)),  # a small gland: the window is no smaller than 45 mm
+        ((0, 160, 0, 200), (0, 0)),
+    ],
+)
+def test_a_picture_shows_the_region_and_both_sides_of_the_gland(
+    gland: tuple[int, int, int, int], region: tuple[int, int]
+) -> None:
+    images = framed(gland, region)
+    shown = key_images(images, 1, ("t2w",))[0]
+    assert shown.width >= LEAST_SIDE_MM
+    assert shown.height >= LEAST_SIDE_MM
+    raw = base64.b64decode(shown.source.partition(",")[2])
+    pixels = np.asarray(Image.open(io.BytesIO(raw)).convert("L")) > 127
+    assert images.frame is not None
+    wanted = (images.frame[0] | (images.roi_map[0] > 0)).sum()
+    # Lossy compression moves an edge by a pixel here and there.
+    assert pixels.sum() == pytest.approx(wanted, rel=0.02)
+
+
+def test_a_picture_without_a_frame_is_one_around_the_region() -> None:
+    shown = key_images(framed(None, (60, 80)), 1, ("t2w",))[0]
+    assert (round(shown.width), round(shown.height)) == (64, 64)
+
+
+def test_a_high_b_picture_says_its_b_value() -> None:
+    t2w, hbv = key_images(framed(None, (60, 80), 1400.0), 1, ("t2w", "hbv"))
+    assert (t2w.detail, hbv.title, hbv.detail) == ("", "High b", "= 1400")
+    assert key_images(framed(None, (60, 80)), 1, ("hbv",))[0].detail == ""
 
 
 def test_a_turned_grid_is_shown_with_right_on_the_left(finished_run: Path, tmp_path: Path) -> None:
