@@ -13,7 +13,7 @@ from scipy.ndimage import gaussian_filter
 
 from cad.base.errors import CadError
 from cad.mri.imaging import geometry
-from cad.mri.imaging.displacement import Displacement
+from cad.mri.imaging.displacement import SAID_MM, Displacement
 from cad.mri.imaging.registration import dce_reference, moved_together
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
@@ -95,7 +95,41 @@ def mend(study: Study, which: list[Displacement]) -> Study:
     out = replace(study, notes=list(study.notes))
     for displacement in which:
         moved_together(out, displacement.name, displacement.mend)
+        if displacement.name == "dce" and _flips_lie_apart(study, displacement):
+            # Acquired before the man moved, or in another place: T1 belongs to where T2 is.
+            out.vfa = study.vfa
+            out.b1 = study.b1
+            out.notes.append(
+                "flip-angle images were not moved with the dynamic series: they lie as T2 does"
+            )
     return out
+
+
+def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
+    """Tell whether flip-angle images fit the dynamic series better once the series alone is moved.
+
+    The image of the largest angle and the first frame, both without contrast agent and with the
+    contrast of T1, are compared around the prostate by their correlation.
+    """
+    mask = study.gland if study.gland is not None else study.roi_map
+    if study.dce is None or mask is None or not study.vfa or displacement.size_mm < SAID_MM:
+        return False
+    _, flip = max(study.vfa, key=lambda angle_and_image: angle_and_image[0])
+    first = study.dce.grid.with_array(study.dce.frames[0])
+    try:
+        box = _box(flip, mask, study.gland is not None)
+    except CadError:  # too little in common; other checks report this
+        return False
+    reference = geometry.resample_image(flip, box).array
+    as_read = geometry.resample_image(first, box).array
+    moved = geometry.resample_image(displacement.mend(first), box).array
+    covered = np.isfinite(reference) & np.isfinite(as_read) & np.isfinite(moved)
+    if covered.sum() < _LEAST_VOXELS:
+        return False
+    values = reference[covered]
+    together = np.corrcoef(values, as_read[covered])[0, 1]
+    apart = np.corrcoef(values, moved[covered])[0, 1]
+    return bool(apart > together)
 
 
 def measure(

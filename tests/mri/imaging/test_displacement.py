@@ -37,7 +37,7 @@ from cad.mri.imaging.prepare import prepare_study
 from cad.mri.imaging.study import Protocol, Roi, Study
 from cad.mri.imaging.study_files import image_path, read_study
 from cad.mri.imaging.vendor import CSA_TAGS, csa_header, phase_encoding_positive
-from cad.mri.imaging.volume import Volume, triple
+from cad.mri.imaging.volume import Dynamic, Volume, triple
 
 TILT = Rotation.from_euler("x", -14, degrees=True).as_matrix()
 
@@ -255,6 +255,33 @@ def test_what_is_only_said_changes_no_feature(shift: tuple[float, float]) -> Non
     assert "provenance_adc_displaced" not in tables["none"].provenance
     # Also a tenth of a millimetre is mended: no result hangs on a limit.
     assert not tables["mended"].rows[features].equals(as_they_lie)
+
+
+@pytest.mark.parametrize("with_series", [True, False])
+def test_flip_angle_images_move_with_the_series_only_where_they_lie_with_it(
+    with_series: bool,
+) -> None:
+    """Both lie 5 mm beside T2, or the series alone, as of a man who moved in between."""
+    series = other_contrast(scene(), (4.0, -3.0))
+    flips = other_contrast(scene(), (4.0, -3.0) if with_series else (0.0, 0.0))
+    frames = np.repeat(series.array[None], 6, axis=0)
+    man = study(
+        (0.0, 0.0),
+        dce=Dynamic(frames, series, np.arange(6) * 4.0),
+        vfa=[(2.0, flips), (15.0, flips)],
+    )
+    prepared, _ = prepare_study(man, ImageSettings())
+    assert prepared.dce is not None
+    moved = TILT.T @ (np.array(prepared.dce.grid.origin) - np.array(series.origin))
+    np.testing.assert_allclose(moved, [-4.0, 3.0, 0.0], atol=0.4)
+    notes = [note for note in prepared.notes if "flip-angle images were not moved" in note]
+    for angle, image in prepared.vfa:
+        assert angle in (2.0, 15.0)
+        if with_series:
+            assert image.same_grid(prepared.dce.grid)
+        else:
+            assert image is flips
+    assert len(notes) == (0 if with_series else 1)
 
 
 def test_a_displacement_is_measured_once() -> None:
