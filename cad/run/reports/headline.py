@@ -563,7 +563,9 @@ def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> st
         return f" {to}: {_regions(read, words)}{after}."
     if decision == "benign":
         return f": {words.say('every region is.')}"
-    return f": {proof}." if proof else "."
+    # The sheet answers what to do also where the tool decides nothing.
+    alone = words.say("proceed as without the tool")
+    return f": {proof}; {alone}." if proof else f": {alone}."
 
 
 _WHOM = {

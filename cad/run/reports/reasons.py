@@ -99,8 +99,8 @@ class ReasonSum:
     def sentence_in(self, words: Wording) -> str:
         """Say in a line what raised and what lowered the belief, in a radiologist's words.
 
-        There are at most three phrases. Where no strong family has one the sentence names the
-        families, since a sheet of paper has no table of them.
+        There are at most three phrases. The family that raised it most and the one that lowered it
+        most are named also where they have no such word: a sheet of paper has no table of them.
 
         Parameters
         ----------
@@ -110,36 +110,19 @@ class ReasonSum:
         raised: list[str] = []
         lowered: list[str] = []
         for bar in self.bars:
-            if not bar.dictated or abs(bar.share) < _WORTH_SAYING:
-                continue
             side = raised if bar.contribution > 0 else lowered
-            if bar.dictated not in side and len(raised) + len(lowered) < MOST_PHRASES:
-                side.append(bar.dictated)
-        if not raised and not lowered:
-            return self._families_in(words)
-        up = ", ".join(words.say(phrase) for phrase in raised)
-        down = ", ".join(words.say(phrase) for phrase in lowered)
+            if abs(bar.share) < _WORTH_SAYING or len(raised) + len(lowered) == MOST_PHRASES:
+                continue
+            phrase = words.say(bar.dictated) if bar.dictated else words.again(bar.family)
+            if phrase not in side and (bar.dictated or not side):
+                side.append(phrase)
+        up = ", ".join(raised)
+        down = ", ".join(lowered)
         if raised and lowered:
             return words.say("Raised by {raised}; lowered by {lowered}.", raised=up, lowered=down)
         if raised:
             return words.say("Raised by {raised}.", raised=up)
         return words.say("Lowered by {lowered}.", lowered=down)
-
-    def _families_in(self, words: Wording) -> str:
-        """Name the families that raised and lowered the belief most, where none has a phrase."""
-        raised: list[str] = []
-        lowered: list[str] = []
-        for bar in self.bars[:MOST_PHRASES]:
-            side = raised if bar.contribution > 0 else lowered
-            side.append(words.again(bar.family))
-        up = ", ".join(raised)
-        down = ", ".join(lowered)
-        if raised and lowered:
-            sentence = "Raised most by {raised}; lowered most by {lowered}."
-            return words.say(sentence, raised=up, lowered=down)
-        if raised:
-            return words.say("Raised most by {raised}.", raised=up)
-        return words.say("Lowered most by {lowered}.", lowered=down)
 
 
 def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> ReasonSum | None:

@@ -488,7 +488,7 @@ def test_low_adc_that_lowers_is_said_to_be_unexpected(
     assert shown.bars[0].title == title
 
 
-def test_families_without_a_word_are_named_where_paper_has_no_table() -> None:
+def test_the_strongest_families_are_named_where_paper_has_no_table() -> None:
     columns = columns_of(FeatureSettings())
     reasons = [
         Reason("t2w_haralick_contrast", 1.0, "1", 0.1, 50.0, "T2 texture", 0.3, -1.0),
@@ -496,14 +496,21 @@ def test_families_without_a_word_are_named_where_paper_has_no_table() -> None:
     ]
     shown = reason_sum(reasons, columns)
     assert shown is not None
-    assert shown.sentence == "Raised most by T2 texture; lowered most by ADC."
-    german = "Am meisten erhöht durch Textur von T2; gesenkt durch ADC."
+    assert shown.sentence == "Raised by T2 texture; lowered by ADC."
+    german = "Erhöht durch: Textur von T2; gesenkt durch: ADC."
     assert shown.sentence_in(Wording("de")) == german
-    texts = ("Raised most by T2 texture.", "Lowered most by ADC.")
+    texts = ("Raised by T2 texture.", "Lowered by ADC.")
     for reason, text in zip(reasons, texts, strict=True):
         alone = reason_sum([reason], columns)
         assert alone is not None
         assert alone.sentence == text
+    # A low ADC raises as expected and has a word; a stronger family without one is not left out.
+    expected = Reason("adc_intensity_median", 1.0, "1e-6 mm2/s", 0.1, 5.0, "ADC", 0.2, -1.0)
+    texture = Reason("adc_haralick_contrast", 1.0, "1", 0.1, 50.0, "ADC texture", -0.1, -1.0)
+    edges = Reason("t2w_kirsch_mean", 1.0, "1", 0.1, 50.0, "T2 edges", 0.15, -1.0)
+    shown = reason_sum([reasons[0], expected, texture, edges], columns)
+    assert shown is not None
+    assert shown.sentence == "Raised by T2 texture, low ADC; lowered by ADC texture."
 
 
 def test_words_of_a_row_say_what_contradicts_them(finished_run: Path) -> None:
