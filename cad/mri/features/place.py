@@ -163,13 +163,18 @@ def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
         return None
     turned = labels.array[_upright(direction)]
     n_slices, _, width = turned.shape
-    z, y, x = np.argwhere(turned == label).mean(axis=0)
+    # The map is searched once, because it is large and its regions are small.
+    places = np.argwhere(turned)
+    labels_of_places = turned[tuple(places.T)]
+    z, y, x = places[labels_of_places == label].mean(axis=0)
     height = (z + 0.5) / n_slices
     third = _third(height, ("lower", "middle", "upper"))
     left_mm = float((x - (width - 1) / 2) * labels.spacing[0])
-    rows = np.argwhere(turned > 0)[:, 1]
+    rows = places[:, 1]
     middle = (rows.min() + rows.max()) / 2
-    centres = [np.argwhere(turned == each)[:, 1].mean() for each in np.unique(turned[turned > 0])]
+    centres = []
+    for each in np.unique(labels_of_places):
+        centres.append(rows[labels_of_places == each].mean())
     depth = ""
     if (max(centres) - min(centres)) * labels.spacing[1] >= SAME_DEPTH_MM:
         depth = "anterior" if y < middle else "posterior"

@@ -224,8 +224,11 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     if study.roi_map is None:
         return {"volume_mm3": None, **nothing}
     inside = study.roi_map.array == roi.label
-    if not inside.any():
+    box = bounding_box(inside)
+    if box is None:
         return {"volume_mm3": 0.0, **nothing}
+    # The whole map is much larger than a region.
+    outline = inside[box]
     place = None
     in_image = None
     if gland is None:
@@ -234,8 +237,8 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
         place = place_of(gland, inside, roi.zone)
     return {
         "volume_mm3": round(1000.0 * study.roi_map.with_array(inside).millilitres, 1),
-        "diameter_mm": round(axial_diameter(inside, study.roi_map.spacing[:2]), 1),
-        "mark": drawn_as(inside, study.roi_map.spacing),
+        "diameter_mm": round(axial_diameter(outline, study.roi_map.spacing[:2]), 1),
+        "mark": drawn_as(outline, study.roi_map.spacing),
         "place": None if place is None else place._asdict(),
         "image_place": None if in_image is None else in_image._asdict(),
     }

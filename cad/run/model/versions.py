@@ -1,5 +1,6 @@
 """List the releases of the libraries that can change a result."""
 
+from functools import cache
 from importlib.metadata import version
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas")
@@ -7,4 +8,10 @@ LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas")
 
 def library_versions() -> dict[str, str]:
     """Return the installed version, by name, of every library that can change a result."""
-    return {name: version(name) for name in LIBRARIES}
+    return {name: _version(name) for name in LIBRARIES}
+
+
+@cache
+def _version(name: str) -> str:
+    """Return the version of an installed library, which is one for the life of a process."""
+    return version(name)
