@@ -449,8 +449,19 @@ def _protocol(path: Path, grid: Volume) -> Protocol:
         scanner=maker(entries.get("Manufacturer")),
         date=str(entries.get("StudyDate") or ""),
         phase_encoding=_phase_encoding(entries, path),
-        b_value=nifti.stated_number(entries, "BValue", path),
+        b_value=_b_value(entries),
     )
+
+
+def _b_value(entries: JsonObject) -> float | None:
+    """Return the b-value of a sidecar; None where it states none, or several as of an ADC map.
+
+    It is a page's title and nothing is measured by it: no study is refused for it.
+    """
+    stated = entries.get("BValue")
+    if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated < 1e5:
+        return float(stated)
+    return None
 
 
 def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[int, ...]:

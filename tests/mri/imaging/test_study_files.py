@@ -178,6 +178,16 @@ def test_masks_in_another_frame_of_reference(study, folder):
     refused(folder, names=r"different frames of reference: 1\.2\.3 and 1\.2\.4")
 
 
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [(1400, 1400.0), (0, 0.0), ([50, 800], None), ("high", None), (True, None), (-1, None)],
+)
+def test_a_b_value_is_told_and_refuses_no_study(study, folder, stated, told):
+    write_sidecar(image_path(folder, "sub-01", "adc"), {"BValue": stated})
+    read = read_study(folder, "sub-01", "sub-01", study.rois)
+    assert read.protocols["adc"].b_value == told
+
+
 def test_sheared_and_placeless_files(study, folder):
     path = image_path(folder, "sub-01", "t2w")
     stored = nibabel.load(path)
