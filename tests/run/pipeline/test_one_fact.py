@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,7 @@ def disagreements(said: Emitted, root: Path, dicom: Path, isup_min: int = 2) -> 
         for region in rows.itertuples():
             name = f"{patient} {region.roi_id}"
             article = page.split(f'id="roi-{region.study_id}-{region.roi_id}"')[1]
-            article = article.split("</article>")[0]
+            article = unescape(article.split("</article>")[0])
             calls = set(re.findall(r'"call (\w+)"', article))
             same(f"{name}, page", {region.decision or "none"}, calls)
             if np.isnan(region.probability):
