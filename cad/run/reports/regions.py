@@ -183,7 +183,13 @@ def histology_in(region: RegionResult, words: Wording) -> str:
     words : Wording
         The language.
     """
-    return ", ".join(words.again(part) for part in region.histology_words.split(", ") if part)
+    parts = []
+    for part in region.histology_words.split(", "):
+        if part == "cancer":
+            parts.append(words.say("cancer"))
+        elif part:
+            parts.append(words.again(part))
+    return ", ".join(parts)
 
 
 def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:

@@ -27,7 +27,7 @@ from cad.run.reports import write_report
 from cad.run.reports.headline import belief_words, readers_words, tool_words, where_words
 from cad.run.reports.plots import measured, probability_text
 from cad.run.reports.reasons import reason_sum
-from cad.run.reports.regions import region_view
+from cad.run.reports.regions import histology_in, region_view
 from cad.run.reports.wording import Wording
 
 
@@ -486,6 +486,17 @@ def test_low_adc_that_lowers_is_said_to_be_unexpected(
     shown = reason_sum([reason], columns_of(FeatureSettings()))
     assert shown is not None
     assert shown.bars[0].title == title
+
+
+def test_histology_of_a_grade_that_does_not_count_is_said_in_the_language(
+    finished_run: Path,
+) -> None:
+    region = replace(
+        read_results(finished_run).regions[0], histology="malignant", isup="1", truth=False
+    )
+    assert histology_in(region, Wording()) == "cancer, ISUP 1 (not counted as malignant)"
+    german = "ein Karzinom, ISUP 1 (nicht als maligne gezählt)"
+    assert histology_in(region, Wording("de")) == german
 
 
 def test_the_strongest_families_are_named_where_paper_has_no_table() -> None:
