@@ -110,6 +110,7 @@ def earlier_view(
         sizes_now=now.sizes if now is not None else {},
         sizes_then=then.sizes if then is not None else {},
         scored={(region.study, region.roi): region for region in regions},
+        of_latest=results.run["kind"] == "predict",
     )
     table = []
     if aligned:
@@ -134,11 +135,14 @@ class _Shown:
         What was measured of each region as drawn, by ROI id.
     scored : mapping of (str, str) to RegionResult
         Regions with a row of results, by study and ROI id.
+    of_latest : bool
+        Whether the man's number is that of his latest study, as a prediction's is.
     """
 
     sizes_now: Mapping[str, JsonObject]
     sizes_then: Mapping[str, JsonObject]
     scored: Mapping[tuple[str, str], RegionResult]
+    of_latest: bool
 
     @property
     def with_numbers(self) -> bool:
@@ -188,12 +192,17 @@ def _sentences(rows: Sequence[EarlierRow], shown: _Shown, words: Wording) -> lis
     sentences.append(
         words.say("The comparison is for the reader: no decision of the tool rests on it.")
     )
-    sentences.append(
-        words.say(
-            "The man's probability counts the regions of all his studies in this run: a lesion "
-            "that two of them show counts twice."
+    if shown.of_latest:
+        sentences.append(
+            words.say("The man's probability and the decision on him rest on his latest study.")
         )
-    )
+    else:
+        sentences.append(
+            words.say(
+                "The man's probability counts the regions of all his studies in this run: a lesion "
+                "that two of them show counts twice."
+            )
+        )
     return sentences
 
 

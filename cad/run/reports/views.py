@@ -153,15 +153,26 @@ class PatientView:
         return next((value for value in known if value is not None), None)
 
     @property
+    def current(self) -> list[RegionResult]:
+        """Return the regions of the study that the man's probability is of; all where he has none.
+
+        Of several studies this is the latest: what an earlier one showed is not where to look.
+        """
+        studies = {r.study for r in self.regions if r.patient_probability is not None}
+        if not studies:
+            return self.regions
+        return [region for region in self.regions if region.study in studies]
+
+    @property
     def top(self) -> RegionResult | None:
         """Return the region of highest probability; None where no region has one."""
-        known = [region for region in self.regions if region.probability is not None]
+        known = [region for region in self.current if region.probability is not None]
         return max(known, key=lambda r: r.probability or 0.0, default=None)
 
     @property
     def readers_first(self) -> RegionResult | None:
         """Return the region that the readers suspect most; None where nobody scored one."""
-        scored = [region for region in self.regions if region.readers_mean is not None]
+        scored = [region for region in self.current if region.readers_mean is not None]
         return max(scored, key=lambda r: (r.readers_mean or 0.0, r is self.top), default=None)
 
     @property

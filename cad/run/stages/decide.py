@@ -75,7 +75,8 @@ def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> J
     if not loaded.cohort.simulated:
         withheld = set(judged.undecided_models)
     results = decide_regions(judged.results, judged.lower, judged.upper, withheld)
-    men = decide_men(judged.men, results, failed)
+    current = results if judged.latest is None else results[judged.latest]
+    men = decide_men(judged.men, current, failed)
     results["patient_decision"] = results["participant_id"].map(men["decision"])
     if "confidence" in results:
         detected = np.array([unseen(value) for value in results["confidence"]], dtype=bool)

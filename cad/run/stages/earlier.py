@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError
 from cad.folders.cohort import StudyRef
 from cad.folders.cohort.men import men_stated
-from cad.folders.run_folder import records
+from cad.folders.run_folder import RunFolder, records
 from cad.folders.run_folder.results import read_earlier
 from cad.folders.run_folder.schema import NEAR_MM
 from cad.folders.run_folder.study_file import study_date
@@ -55,6 +56,45 @@ def has_pairs(measured: Measured) -> bool:
         The run so far.
     """
     return bool(_men_with_several(measured))
+
+
+def of_latest_study(folder: RunFolder, keys: pd.DataFrame) -> np.ndarray:
+    """Tell which regions are of the latest study of their man.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run; the dates of studies stand in its study files.
+    keys : DataFrame, shape (n, ...)
+        ``participant_id, study_id``, one row per region.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+        True in every row of a man with one study.
+
+    Examples
+    --------
+    Two studies of one man, which a table names without their dates:
+
+    >>> from pathlib import Path
+    >>> import pandas as pd
+    >>> studies = ["sub-1_ses-1", "sub-1_ses-2", "sub-2"]
+    >>> keys = pd.DataFrame({"participant_id": ["sub-1", "sub-1", "sub-2"], "study_id": studies})
+    >>> of_latest_study(RunFolder(Path("run")), keys).tolist()
+    [False, True, True]
+    """
+    latest = {}
+    for patient, studies in keys.groupby("participant_id", sort=False)["study_id"].unique().items():
+        dates = {}
+        for study in studies:
+            # A prediction for a table has no images, and so no dates.
+            if len(studies) > 1 and folder.study(study).is_file():
+                dates[study] = study_date(folder, study)
+        ordered, _ = in_order(list(studies), dates)
+        latest[patient] = ordered[-1]
+    is_latest = keys["study_id"] == keys["participant_id"].map(latest)
+    return np.asarray(is_latest, dtype=bool)
 
 
 def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:

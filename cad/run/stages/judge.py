@@ -78,6 +78,9 @@ class Judged:
     men : DataFrame
         One row per patient (:mod:`cad.run.stages.risk`), with ``lower``, the threshold below which
         he may be benign.
+    latest : ndarray of bool, shape (n,), or None
+        Of a prediction: which rows of ``results`` are of their man's latest study, on which the
+        decision on him rests. None where it rests on all his regions.
     """
 
     results: pd.DataFrame
@@ -97,6 +100,7 @@ class Judged:
     simulated: bool = field(default=False)
     undecided_models: tuple[str, ...] = ()
     men: pd.DataFrame = field(default_factory=pd.DataFrame)
+    latest: np.ndarray | None = None
 
 
 def judge(

@@ -37,6 +37,7 @@ from cad.run.model.gaps import failures_of, lacking, reasons
 from cad.run.model.outcome import of_bundles
 from cad.run.model.transductive import check_transductive, fit_with
 from cad.run.stages.aggregate import Aggregated
+from cad.run.stages.earlier import of_latest_study
 from cad.run.stages.extract import Extracted
 from cad.run.stages.judge import Judged, judge
 from cad.run.stages.load import Loaded
@@ -181,10 +182,12 @@ def predict(
         explained=not loaded.table_columns,
     )
     labels = aggregated.table.labels
+    latest = of_latest_study(loaded.folder, aggregated.table.keys)
     risk = predicted_risk(
         labels.assign(belief=scores.table["belief"].to_numpy(), model=scores.table["model"]),
         bundles,
         decision.prevalence,
+        latest,
     )
     table = scores.table.assign(**{name: risk.regions[name].to_numpy() for name in risk.regions})
     points = {bundle.name: operating_point(bundle, decision) for bundle in bundles}
@@ -219,6 +222,7 @@ def predict(
         simulated=aggregated.simulated or any(m["training"]["simulated"] for m in models.values()),
         undecided_models=tuple(undecided),
         men=men,
+        latest=latest,
     )
 
 

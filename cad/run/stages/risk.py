@@ -199,8 +199,16 @@ def _each_left_out(
     return predicted, base_of_regions, base_of_men
 
 
-def predicted_risk(rows: pd.DataFrame, bundles: Sequence[Bundle], prevalence: float | None) -> Risk:
+def predicted_risk(
+    rows: pd.DataFrame,
+    bundles: Sequence[Bundle],
+    prevalence: float | None,
+    latest: np.ndarray | None = None,
+) -> Risk:
     """Give every region and man the probability of the bundle that scored his regions.
+
+    A lesion that two studies of a man show is one lesion, so that his number is that of his latest
+    study. Each earlier study is judged by itself, as if it were the only one.
 
     Nothing is fitted, but a stated prevalence moves each bundle's model by one number, found on the
     men of its training: no man's probability depends on who else is in the cohort.
@@ -214,11 +222,28 @@ def predicted_risk(rows: pd.DataFrame, bundles: Sequence[Bundle], prevalence: fl
         The models.
     prevalence : float or None
         Share of men with cancer where the models are used; None for that of each training.
+    latest : ndarray of bool, shape (n,), optional
+        Which rows are of their man's latest study; every man has one. ``rows`` then have
+        ``study_id``, too. By default all rows of a man are of one study.
+
+    Examples
+    --------
+    A region whose model is not among the bundles keeps what readers would say:
+
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"participant_id": ["sub-1"], "belief": [0.4], "model": ["absent"]})
+    >>> rows = rows.assign(truth=np.nan, man_truth=np.nan, age=65.0, psa_density=0.1)
+    >>> risk = predicted_risk(rows, [], None)
+    >>> risk.regions["probability"].tolist(), risk.regions["probability_of"].tolist()
+    ([0.4], ['readers'])
     """
+    if latest is None:
+        latest = np.ones(len(rows), dtype=bool)
     model_of_row = rows["model"].to_numpy(str)
     regions = _beliefs(rows)
     names = pd.Index(np.unique(rows["participant_id"].to_numpy(str)), name="participant_id")
-    men = _men_of_readers(rows, names)
+    men = _men_of_readers(rows.loc[latest], names)
     notes: list[str] = []
     for bundle in bundles:
         chosen = model_of_row == bundle.name
@@ -235,11 +260,21 @@ def predicted_risk(rows: pd.DataFrame, bundles: Sequence[Bundle], prevalence: fl
             continue
         # Regions of this man that another model scored are left out, because their beliefs have
         # another meaning.
-        of_model = rows.loc[chosen]
+        if (chosen & ~latest).any():
+            earlier = rows.loc[chosen & ~latest]
+            # Each study stands for a man of its own.
+            earlier = earlier.assign(participant_id=earlier["study_id"])
+            data, _ = evidence(earlier, earlier["belief"].to_numpy(float))
+            columns = _region_columns(earlier, data, joint.predict(data))
+            columns["patient_probability"] = np.nan
+            regions.loc[chosen & ~latest, list(columns)] = columns.to_numpy()
+        of_model = rows.loc[chosen & latest]
+        if of_model.empty:
+            continue
         data, own_names = evidence(of_model, of_model["belief"].to_numpy(float))
         predicted = joint.predict(data)
         columns = _region_columns(of_model, data, predicted)
-        regions.loc[chosen, list(columns)] = columns.to_numpy()
+        regions.loc[chosen & latest, list(columns)] = columns.to_numpy()
         of_men = _man_columns(of_model, own_names, predicted)
         men.loc[own_names, list(of_men)] = of_men.to_numpy()
         notes += [f"model {bundle.name}: {note}" for note in joint.notes]

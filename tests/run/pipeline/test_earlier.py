@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from earlier_study import displacement, imaged_again, study_in, write_two_studies
 
@@ -196,9 +197,40 @@ def test_one_study_left_leaves_no_table(
     predict_cohort([str(model)], root, out, HERE)
     assert not (out / "earlier.csv").exists()
     assert 'class="earlier"' not in page_of(out)
-    # The page of two studies says that each lesion counts in both.
-    assert "a lesion that two of them show counts twice" in page_of(run)
-    assert probability_of_man(run) > probability_of_man(out)
+    # The page of two studies says which of them the man's number is of.
+    assert "the decision on him rest on his latest study" in page_of(run)
+    assert probability_of_man(run) != pytest.approx(probability_of_man(out), abs=0.01)
+
+
+def test_the_man_is_judged_by_his_latest_study_and_each_study_by_itself(
+    run: Path, two_studies: Path, model: Path, tmp_path: Path
+) -> None:
+    """Either study alone gives its regions the same numbers; the latest gives the man his."""
+    together = pd.read_csv(run / "probabilities.csv")
+    of_both = together[together["participant_id"] == MAN]
+    men = pd.read_csv(run / "patients.csv").set_index("participant_id")
+    columns = ["belief", "probability", "probability_low", "probability_high", "decision"]
+    for kept, removed in (("ses-02", "ses-01"), ("ses-01", "ses-02")):
+        root = tmp_path / kept / "cohort"
+        shutil.copytree(two_studies, root)
+        shutil.rmtree(root / MAN / removed)
+        out = tmp_path / kept / "run"
+        predict_cohort([str(model)], root, out, HERE)
+        alone = pd.read_csv(out / "probabilities.csv")
+        alone = alone[alone["participant_id"] == MAN].set_index("roi_id")
+        same = of_both[of_both["study_id"] == f"{MAN}_{kept}"].set_index("roi_id")
+        assert len(alone) == len(same) > 0
+        pd.testing.assert_frame_equal(same[columns], alone[columns])
+        man = pd.read_csv(out / "patients.csv").set_index("participant_id").loc[MAN]
+        assert alone["patient_probability"].nunique() == 1
+        if kept == "ses-02":
+            pd.testing.assert_series_equal(men.loc[MAN], man, rtol=1e-9)
+            numbers = same["patient_probability"].to_numpy()
+            np.testing.assert_allclose(numbers, man["probability"], rtol=1e-12)
+        else:
+            # What was said of him then is not what is said of him now.
+            assert same["patient_probability"].isna().all()
+            assert men.loc[MAN, "probability"] != man["probability"]
 
 
 def test_a_site_that_blinds_shows_sizes_and_no_number(run: Path, tmp_path: Path) -> None:
