@@ -32,12 +32,15 @@ if TYPE_CHECKING:
 MIB = 2**20
 MAX_JSON = 32 * MIB
 MAX_YAML = MIB // 4
-MAX_DEPTH, MAX_BRACKETS = 100, 2_000_000
+MAX_DEPTH = 100
+MAX_BRACKETS = 2_000_000
 """Largest depth of nested brackets in JSON and YAML, and largest number of lists and objects in
 JSON.
 """
 MAX_TABLE = 64 * MIB
-MAX_ROWS, MAX_COLUMNS, MAX_CELLS = 1_000_000, 2_000, 20_000_000
+MAX_ROWS = 1_000_000
+MAX_COLUMNS = 2_000
+MAX_CELLS = 20_000_000
 MAX_NAME = 500
 """Most characters of the name of a column."""
 # separators in a line; the number of cells may be smaller because of quotes
@@ -46,12 +49,15 @@ MAX_IMAGE = 2048 * MIB
 """Most bytes of one image or DICOM file in memory."""
 MAX_ARRAYS = 512 * MIB
 """Most bytes of all arrays of one npz file, or of a parquet table, in memory."""
-_PARQUET_SECONDS, _PARQUET_GIGABYTES, _PARQUET = 60.0, 2.0, "pandas pyarrow.parquet"
+_PARQUET_SECONDS = 60.0
+_PARQUET_GIGABYTES = 2.0
+_PARQUET = "pandas pyarrow.parquet"
 """Limits of the process that reads a parquet table, and the libraries that it loads.
 
 The memory is four times the largest size of a table.
 """
-MAX_RATIO, SMALL = 100, 256 * MIB
+MAX_RATIO = 100
+SMALL = 256 * MIB
 """Contents larger than SMALL may be at most MAX_RATIO times as large as on the disk."""
 
 # Errors of the machine, which tell nothing about the file; all others can come from a damaged file.
@@ -330,7 +336,8 @@ def table_text(path: Path, separator: str) -> str:
         For too many bytes, rows, columns or cells, and for two columns of the same name.
     """
     text = read_bytes(path, MAX_TABLE).decode("utf-8-sig")
-    rows, cells = text.count("\n"), text.count(separator)
+    rows = text.count("\n")
+    cells = text.count(separator)
     # Cells are counted before the text is split.
     head = text.lstrip("\r\n").partition("\n")[0]
     columns = head.count(separator) + 1

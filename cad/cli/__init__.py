@@ -23,7 +23,10 @@ from cad.cli.table import table_app
 from cad.cli.watch import keep_night, watch_app
 
 # The groups of commands in --help, as a user thinks of them.
-START, DATA, LEARN, SERVICE = "Start", "Own data", "Learn", "Service"
+START = "Start"
+DATA = "Own data"
+LEARN = "Learn"
+SERVICE = "Service"
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -153,7 +153,8 @@ def loudness(
     ] = False,
 ) -> None:
     """Store the options ``--quiet`` and ``--verbose`` in ``asked``, which all commands read."""
-    asked.quiet, asked.verbose = quiet, verbose
+    asked.quiet = quiet
+    asked.verbose = verbose
 
 
 def execution(

@@ -189,7 +189,8 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
         For fewer than 30 men with histology, or one class; the new model is then not written.
     """
     require_kind(out, MODEL)
-    bundle, before = load_bundle(find("models", model)), out.with_name(out.name + ".before")
+    bundle = load_bundle(find("models", model))
+    before = out.with_name(out.name + ".before")
     with _alone(before, "predict", options):
         loaded = _loaded(bundle, root, before, options)
         return recalibrate(bundle, loaded, _score(bundle, loaded)[-1], out)

@@ -197,7 +197,8 @@ def _share_with_loops() -> bool:
             return usual(path, args, passfds)
         return _copy(passfds, forkserver.main, *passfds, [])
 
-    usual, util.spawnv_passfds = util.spawnv_passfds, start
+    usual = util.spawnv_passfds
+    util.spawnv_passfds = start
     try:
         forkserver.ensure_running()
     finally:
@@ -213,7 +214,8 @@ def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object
         with suppress(OSError, ValueError):
             stream.flush()  # otherwise the copy would print the same text again
     # The copy ignores interrupts permanently; the parent gets them and ends the copy.
-    pid, heard = -1, signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pid = -1
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         # Python warns of forking with threads. The remaining threads belong to libraries that can
         # be forked.
@@ -271,7 +273,8 @@ def serve(number: int) -> None:
     for handle in range(3):  # what libraries print must not mix with the results
         os.dup2(nothing, handle)
     collect_rarely()
-    orders, statuses = socket.socket(fileno=number), dict[int, int]()
+    orders = socket.socket(fileno=number)
+    statuses = dict[int, int]()
 
     def tell(*_: object) -> None:
         with suppress(ChildProcessError):
@@ -361,7 +364,8 @@ def limit_memory(gigabytes: float) -> None:
     """
     import resource  # does not exist on Windows, where no study is measured
 
-    ceiling, hard = int(gigabytes * 1e9), resource.getrlimit(resource.RLIMIT_DATA)[1]
+    ceiling = int(gigabytes * 1e9)
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     if hard != resource.RLIM_INFINITY:
         ceiling = min(ceiling, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))

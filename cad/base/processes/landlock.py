@@ -20,11 +20,17 @@ from pathlib import Path
 from cad.base.doors import door
 
 # Numbers of the system calls, which are the same on all processors supported by Linux.
-_CREATE, _ADD, _RESTRICT = 444, 445, 446
-_ASK_VERSION, _BELOW = 1, 1
+_CREATE = 444
+_ADD = 445
+_RESTRICT = 446
+_ASK_VERSION = 1
+_BELOW = 1
 _NO_NEW_PRIVILEGES = 38
 # Rights that can be restricted, by version of the interface (linux/landlock.h).
-_EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_EXECUTE = 1 << 0
+_WRITE = 1 << 1
+_READ = 1 << 2
+_LIST = 1 << 3
 _ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
 _DEVICES = 1 << 15  # ioctl calls on devices, from version 5 of the interface on
 _OF_FILES = _EXECUTE | _WRITE | _READ | 1 << 14 | _DEVICES

@@ -9,9 +9,11 @@ import re
 
 from cad.base.errors import CadError
 
-LOWEST, HIGHEST = 0, 5
+LOWEST = 0
+HIGHEST = 5
 """Grade 0 is tissue without cancer; 1 to 5 are the grade groups."""
-SIGNIFICANT, NOT_SIGNIFICANT = ">=2", "<=1"
+SIGNIFICANT = ">=2"
+NOT_SIGNIFICANT = "<=1"
 """Ranges of grades that "clinically significant" and "not significant" stand for."""
 _GRADE = re.compile(r"(>=|<=|)\s*([0-5])(?:\.0+)?")
 

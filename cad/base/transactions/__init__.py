@@ -26,7 +26,8 @@ from cad.base.reading import read_bytes, read_json, reading
 from cad.base.transactions.lock import LOCK, locked
 
 COMMIT = ".commit"
-_JOURNAL, _NEW = "journal.json", "new"
+_JOURNAL = "journal.json"
+_NEW = "new"
 _STAGE = ".stage-"
 # tempfile adds eight characters to a name; earlier versions built in .import- and .fetch-.
 _STAGES = re.compile(r"\.(stage|import|fetch)-[a-z0-9_]{8}")
@@ -176,7 +177,8 @@ def _carry_out(folder: Path) -> None:
     if pending(folder):
         new, removed = _read(folder, change / _JOURNAL)
         for number, place in enumerate([*new, *removed]):
-            built, target = change / _NEW / place, folder / place
+            built = change / _NEW / place
+            target = folder / place
             arrived = place in new and not os.path.lexists(built)
             if not arrived and (target.is_dir() or place in removed) and os.path.lexists(target):
                 os.rename(target, change / f"old-{number}")

@@ -136,7 +136,10 @@ class _Job:
     def __init__(
         self, study: SourceStudy, study_id: str, build: Path, have: Path | None, rules: ImportRules
     ) -> None:
-        self.study, self.study_id, self.build, self.have = study, study_id, build, have
+        self.study = study
+        self.study_id = study_id
+        self.build = build
+        self.have = have
         self.rules = rules
         self.done = Converted(notes=[f"left out: {e.problem}" for e in study.unusable])
 
@@ -167,7 +170,8 @@ class _Job:
         self._gland()
         target = image_path(self.build, self.study_id, "rois")
         drawn_on = self._matching("t2w")[0] or self._matching("adc")[0]
-        reference, notes = drawn_on[0] if drawn_on else None, self.done.notes
+        reference = drawn_on[0] if drawn_on else None
+        notes = self.done.notes
         # An existing label map is never made again, because its regions may have been scored.
         if self.have and is_there(target, self.build, self.have):
             with suppress(CadError):  # an import of this study alone would report the error
@@ -423,7 +427,8 @@ class _Job:
             if self._is_there(target, chosen):
                 self._require_same(target, chosen, partial(_signal, chosen))
                 continue
-            entries, image = self._origin(chosen), _signal(chosen)
+            entries = self._origin(chosen)
+            image = _signal(chosen)
             if len(chosen) > 1:
                 self.done.notes.append(
                     f"b = {value:g} s/mm2: geometric mean of {len(chosen)} images of one series "

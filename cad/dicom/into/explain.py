@@ -572,9 +572,11 @@ def _object(path: Path, rules: ImportRules | None) -> str:
     dataset = read_dataset(path)
     with reading(path, "not a sound SEG or RTSTRUCT object"):
         kind = str(dataset.get("Modality", ""))
-        sequence, name = ("StructureSetROISequence", "ROIName")
+        sequence = "StructureSetROISequence"
+        name = "ROIName"
         if kind == "SEG":
-            sequence, name = ("SegmentSequence", "SegmentLabel")
+            sequence = "SegmentSequence"
+            name = "SegmentLabel"
         names = [str(item.get(name, "")) for item in dataset.get(sequence, [])]
     if not names:
         return f"{kind} {path.name}: nothing drawn"

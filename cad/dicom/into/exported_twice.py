@@ -34,7 +34,8 @@ def same_times(study: SourceStudy, other: SourceStudy) -> bool:
     bool
         False where one of them states no times.
     """
-    times, others = _times(study), _times(other)
+    times = _times(study)
+    others = _times(other)
     if not times or not others:
         return False
     return len(times & others) >= _LEAST_SHARE * min(len(times), len(others))

@@ -197,7 +197,8 @@ def convert_files(
             entries |= {"Units": modality(name).unit, "UnitsSource": source}
         write_sidecar(target, entries)
         done.notes.append(f"{name} from its file")
-    path, target = study.files.get("gland"), image_path(build, study_id, "gland")
+    path = study.files.get("gland")
+    target = image_path(build, study_id, "gland")
     if not is_there(target, build, have):
         zones_path = study.files.get("zones")
         mask = regions.gland_mask(path, rules.gland_values, zones_path, rules.zones, done.notes)
@@ -223,7 +224,8 @@ def _drawn(study: FileStudy, rules: ImportRules, notes: list[str]) -> regions.La
     """Return the regions of a study from its mask, a detector's map or outlines; None if there are
     none.
     """
-    path, by_program = study.files.get("lesion"), study.files.get("detector")
+    path = study.files.get("lesion")
+    by_program = study.files.get("detector")
     # A mask by readers has priority over a detector's map, which nobody has checked.
     if path:
         return _lesions(study, path, rules, notes)
@@ -240,7 +242,8 @@ def _lesions(
         raise CadError(f"{rules.files.table} has different rows of this study", file=study.top)
     if rules.files.table and not study.listed:
         notes.append(f"{rules.files.table} has no row of this study")
-    listed, grades = listed_lesions(*(study.listed or [("", "")])[0]), regions.whole_numbers(path)
+    listed = listed_lesions(*(study.listed or [("", "")])[0])
+    grades = regions.whole_numbers(path)
     kind = rules.files.lesion_values
     if kind == "mask":
         grades = grades.with_array((grades.array != 0).astype(np.uint16))
@@ -312,7 +315,8 @@ def _listed(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], list[t
     path = next((p for p in paths if rules.table and p.name == Path(rules.table).name), None)
     if path is None:
         return {}
-    keys, category = (rules.patient_column, rules.study_column), rules.category_column
+    keys = (rules.patient_column, rules.study_column)
+    category = rules.category_column
     listed: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for row in read_rows(path, (*keys, rules.grade_column, *filter(None, [category]))):
         same = listed.setdefault((whole_cell(row[keys[0]]), whole_cell(row[keys[1]])), [])

@@ -192,8 +192,13 @@ class _Import:
         summary: ImportSummary,
         call: Call,
     ) -> None:
-        self.studies, self.out, self.rules = studies, out, rules
-        self.scratch, self.summary, self.call, self.built = scratch, summary, call, 0
+        self.studies = studies
+        self.out = out
+        self.rules = rules
+        self.scratch = scratch
+        self.summary = summary
+        self.call = call
+        self.built = 0
         self.tables = Tables.read(out)
         self.patients = Patients(out, rules.labels, set(self.tables.participants["participant_id"]))
         self.count = Counter(study.patient_id for study in studies)

@@ -27,7 +27,8 @@ from cad.mri.imaging.volume import Volume
 _TOUCHING = 0.02
 _SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _ZONES = ("PZ", "TZ", "CZ", "AFS")
-_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+_TRUE = ("true", "1", "yes")
+_FALSE = ("false", "0", "no")
 _TRUTH = dict.fromkeys(_TRUE, "malignant") | dict.fromkeys(_FALSE, "benign")
 _NO_SCORE = ("", "n/a", "nan", "NaN", "NA")
 _TEMPLATE = ("zone_id", "samtaken", "zprescancer", "zprimgleason", "zsecondgleason")

@@ -52,7 +52,8 @@ def require_same(image: Path, made: Callable[[], Volume]) -> None:
     CadError
         When they differ.
     """
-    had, now = read_volume(image), made().upright()
+    had = read_volume(image)
+    now = made().upright()
     places = ((had.spacing, now.spacing), (had.origin, now.origin), (had.direction, now.direction))
     require_equal(image, had.array, now.array)
     for before, after in places:

@@ -30,7 +30,8 @@ from cad.learning.learners.reject import asymmetric_rule
 _WORDS = table_beside(__file__)
 FEATURES = tuple(_WORDS["features"])
 RECORDS = ("106", "116", "119", "200")
-_HALF_WINDOW_S, _DEFLECTION_S = 0.12, 0.08
+_HALF_WINDOW_S = 0.12
+_DEFLECTION_S = 0.08
 _HISTORY = 8
 
 
@@ -56,7 +57,8 @@ def read_beats(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     CadError
         When a record is missing.
     """
-    features, labels = [], []
+    features = []
+    labels = []
     for record in RECORDS:
         path = folder / f"{record}.npz"
         if not path.is_file():
@@ -140,7 +142,8 @@ REJECT_COSTS = (0.12, 0.16, 0.20, 0.24, 0.28, 0.32, 0.36, 0.40, 0.44, 0.48, 0.49
 RATIO_ENDS = (0.40, 0.499)
 THETA = 1.2
 COSTS = (0.1, 1.0, 10.0, 100.0)
-CHOICE_R, FOLDS = 0.24, 5
+CHOICE_R = 0.24
+FOLDS = 5
 _RULES = ("cost-based", "symmetric")
 _NO_CHANGE = 1e-3  # smallest change of the reject rate for which a slope is computed
 
@@ -251,7 +254,8 @@ def covertype(options: Options) -> Result:
     if not path.is_file():
         raise CadError("no such table", file=path)
     table = pd.read_csv(path)
-    X, y = table.drop(columns="class"), (table["class"] == 4).to_numpy(float)
+    X = table.drop(columns="class")
+    y = (table["class"] == 4).to_numpy(float)
     # Soil types on which neither tree grows are constant columns, which tell nothing about the
     # class.
     X = X.loc[:, X.nunique() > 1]
@@ -331,7 +335,8 @@ def choose_cost(problem: DataSet, seed: int) -> float:
         The C of least cost.
     """
     train = np.random.default_rng(seed).permutation(len(problem.y))[: problem.n_train]
-    X, y = problem.X[train], problem.y[train]
+    X = problem.X[train]
+    y = problem.y[train]
     costs = DecisionSettings(
         false_positive=1.0, false_negative=1.0, refer_negative=CHOICE_R, refer_positive=CHOICE_R
     )
@@ -354,8 +359,10 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
     train = order[: problem.n_train]
     test = order[problem.n_train : problem.n_train + problem.n_test]
     scaler = StandardScaler().fit(problem.X[train])
-    X, X_test = scaler.transform(problem.X[train]), scaler.transform(problem.X[test])
-    y, y_test = problem.y[train], problem.y[test]
+    X = scaler.transform(problem.X[train])
+    X_test = scaler.transform(problem.X[test])
+    y = problem.y[train]
+    y_test = problem.y[test]
     rows: list[dict[str, object]] = []
     for theta in (1.0, THETA):
         no_rejection = np.log(1.0 / theta)  # Bayes: P = C_n / (C_n + C_p)
@@ -421,8 +428,10 @@ def _regions(problem: DataSet, C: float) -> Figure:
     """Draw the decision for each value of two features alone, on the training rows of seed 0."""
     train = np.random.default_rng(0).permutation(len(problem.y))[: min(problem.n_train, 400)]
     X = StandardScaler().fit_transform(problem.X[train][:, list(problem.shown)])
-    low, high = np.percentile(X, 1, axis=0) - 0.5, np.percentile(X, 99, axis=0) + 0.5
-    x, y = np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120)
+    low = np.percentile(X, 1, axis=0) - 0.5
+    high = np.percentile(X, 99, axis=0) + 0.5
+    x = np.linspace(low[0], high[0], 120)
+    y = np.linspace(low[1], high[1], 120)
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     figure = Figure(figsize=(10, 4))
     for axes, theta in zip(figure.subplots(1, 2), (1.0, THETA), strict=True):

@@ -17,8 +17,10 @@ from cad.evidence.experiments.niaf2014_clinical import ON_TRUTH, SOFT
 from cad.evidence.experiments.wang2014 import NOTABLE
 
 Claim = dict[str, str]
-BY_CONSTRUCTION, ELSEWHERE = "by construction", "another cohort"
-BY_NOISE, BY_LUCK = "shuffled labels too", "not in most other draws"
+BY_CONSTRUCTION = "by construction"
+ELSEWHERE = "another cohort"
+BY_NOISE = "shuffled labels too"
+BY_LUCK = "not in most other draws"
 UNCONTROLLED = "no control"
 HOLDS = ("yes", "order only")
 """Verdicts in favour of a method; controls can take them back."""
@@ -179,7 +181,8 @@ def _table1(results: Path) -> list[Claim]:
     """Return a verdict for each measure of Table I; the ratio of KL is compared with the published
     one.
     """
-    rows, ratios = _read(results, "niaf2014-table1-1"), _read(results, "niaf2014-table1-2")
+    rows = _read(results, "niaf2014-table1-1")
+    ratios = _read(results, "niaf2014-table1-2")
     out = []
     for reading in ("standard deviation .3", "variance .3"):
         for method, scale in SCALES.items():
@@ -236,7 +239,8 @@ def _table2(results: Path) -> list[Claim]:
     """Return whether the P-SVM comes first, as published, and whether it reaches its published
     value.
     """
-    rows, tests = _read(results, "niaf2014-table2-1"), _read(results, "niaf2014-table2-2")
+    rows = _read(results, "niaf2014-table2-1")
+    tests = _read(results, "niaf2014-table2-2")
     out = []
     for eta in (0.01, 0.1, 0.15):
         by_method = rows[(rows["means"] == "diagonal") & (rows["eta"] == eta)].set_index("method")
@@ -288,8 +292,10 @@ def _reached(value: float, published: float, sign: int) -> str:
 
 def _outlier(results: Path) -> list[Claim]:
     rows = _read(results, "niaf2014-outlier-1").set_index("outlier's label")
-    frontier, p = rows["frontier at the point's y"], rows["P of the outlier"]
-    hard, soft = "label +1", "label p = .51"
+    frontier = rows["frontier at the point's y"]
+    p = rows["P of the outlier"]
+    hard = "label +1"
+    soft = "label p = .51"
     return [
         _claim(
             "[N14] Fig. 3 (and 1): one uncertain point, Bayes' frontier at 0",
@@ -332,7 +338,8 @@ def _orders(results: Path) -> list[Claim]:
     rows = _read(results, "niaf2014-proportion-1").set_index(["method", "share"])
     for method, scale in SCALES.items():
         by_share = rows.loc[method].sort_index()
-        none, all_ = by_share.iloc[0], by_share.iloc[-1]
+        none = by_share.iloc[0]
+        all_ = by_share.iloc[-1]
         out.append(
             _claim(
                 f"[N14] Fig. 7, {scale} scale: more probabilistic labels",
@@ -551,7 +558,8 @@ def _reject(results: Path) -> list[Claim]:
         published = rows["published"]
         for reading, column in readings.items():
             ratio = pd.to_numeric(rows[column], errors="coerce")
-            cost, symmetric = ratio["cost-based"], ratio["symmetric"]
+            cost = ratio["cost-based"]
+            symmetric = ratio["symmetric"]
             # Of two nested bands around 1/2, the inner one always has the larger share of errors.
             follows = (
                 " (above r = .2415 the cost-based band lies inside the symmetric one: it must be)"
@@ -587,7 +595,8 @@ def _reject_rates(results: Path) -> list[Claim]:
             index="r", columns="rule", values="reject rate"
         )
         gap = (rows["cost-based"] - rows["symmetric"]).dropna()
-        low, high = gap[gap.index < EQUAL_AT], gap[gap.index > EQUAL_AT]
+        low = gap[gap.index < EQUAL_AT]
+        high = gap[gap.index > EQUAL_AT]
         out.append(
             _claim(
                 f"[A14] Fig. {figure}: reject rates, {name}",
@@ -604,7 +613,8 @@ def _reject_rates(results: Path) -> list[Claim]:
 
 def _ecg(results: Path) -> list[Claim]:
     rows = _read(results, "amirou2014-ecg-4").set_index("rule")
-    plain, best = rows.loc["no rejection"], rows.loc["cost-based"]
+    plain = rows.loc["no rejection"]
+    best = rows.loc["cost-based"]
     smallest = _read(results, "amirou2014-ecg-2")["r"].min()
     edge = " (the edge of the grid: not an optimum)" if best["r"] <= smallest else ""
     return [

@@ -57,14 +57,17 @@ def men(options: Options) -> Result:
     path = options.folder(FILE) / FILE
     with reading(path, "not FAE's table of features"):
         table = pd.read_csv(path, index_col=0)
-        y, every = table["label"].to_numpy(float), list(table.columns.drop("label"))
-    man, fold = np.arange(len(y)), np.empty(len(y), dtype=int)
+        y = table["label"].to_numpy(float)
+        every = list(table.columns.drop("label"))
+    man = np.arange(len(y))
+    fold = np.empty(len(y), dtype=int)
     deal = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
     for number, (_, test) in enumerate(deal.split(table, y)):
         fold[test] = number
     rows = []
     for title, names in feature_sets(every).items():
-        X, machine = table[names].to_numpy(float), AveragedProbabilisticSVC()
+        X = table[names].to_numpy(float)
+        machine = AveragedProbabilisticSVC()
         dealt, alone = (
             out_of_fold(machine, X, y, groups=groups, patients=man, n_jobs=options.jobs)
             for groups in (fold, man)

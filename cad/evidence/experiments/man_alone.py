@@ -34,7 +34,8 @@ decade of age, and unit of the logarithm of PSA (ng/mL) and PSA density (ng/mL2)
 WORDS: dict[str, str] = _TABLES["words"]
 ABSENT_SD = 0.5  # standard deviation of the prior of an indicator's weight, whose mean is 0
 # Up to WHOLE men, each is left out alone; more men are left out in BLOCKS groups.
-WHOLE, BLOCKS = 200, 20
+WHOLE = 200
+BLOCKS = 20
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,8 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
     if not names:
         raise CadError("nothing is known of these men", hint=f"columns are {', '.join(PRIORS)}")
     X = np.column_stack([column(rows, name) for name in names])
-    centre, missing = np.nanmean(X, axis=0), np.isnan(X)
+    centre = np.nanmean(X, axis=0)
+    missing = np.isnan(X)
     # If no man lacks a value, its indicator would be a column of zeros.
     partly = missing.any(axis=0)
     design = np.column_stack(

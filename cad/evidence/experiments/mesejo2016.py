@@ -212,7 +212,8 @@ def _labels_of(
     """Return p and eta of the training lesions, learned from these alone; NaN for other lesions."""
     belief = believe(rule, grades[train], truth[train])
     p, eta = np.full((2, len(grades)), np.nan)
-    p[train], eta[train] = belief.p, belief.eta
+    p[train] = belief.p
+    eta[train] = belief.eta
     return p, eta
 
 

@@ -36,7 +36,9 @@ SIGNIFICANT = 2  # lowest ISUP grade that counts as cancer
 TISSUE_SHARE = 0.1
 FOLDS = 5
 REPEATS = 5
-SITE_MEN, SITE_DRAWS, SLOPES = 50, 30, (0.8, 1.25)
+SITE_MEN = 50
+SITE_DRAWS = 30
+SLOPES = (0.8, 1.25)
 MEN = ("category", "age", "psa", "density")
 FEATURES = ("age", "psa", "volume", "density", "lesions", "rank")
 COLUMNS = (
@@ -165,11 +167,13 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
         men's tissue alone.
     """
     p, eta = _belief(train, train)
-    men, rng = train["man"].unique(), np.random.default_rng(seed)
+    men = train["man"].unique()
+    rng = np.random.default_rng(seed)
     # Whole men are drawn, because the histology of one lesion informs about the other lesions of a
     # man.
     biopsied_men = rng.choice(men, max(2, round(TISSUE_SHARE * len(men))), replace=False)
-    truth, none = train["truth"].to_numpy(float), np.zeros(len(train))
+    truth = train["truth"].to_numpy(float)
+    none = np.zeros(len(train))
     biopsied = train["man"].isin(biopsied_men).to_numpy() & np.isfinite(truth)
     # If only a tenth of the men have histology, the shares by category come from this tenth alone.
     p_few, eta_few = _belief(train, train[biopsied])
@@ -349,8 +353,10 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
                 "can be judged there",
                 hint="take the centre out of the marksheet",
             )
-    q, y = score_men(men, men["centre"].to_numpy(), MEN)[0], men["truth"].to_numpy(float)
-    names, rows = men["man"].to_numpy(), []
+    q = score_men(men, men["centre"].to_numpy(), MEN)[0]
+    y = men["truth"].to_numpy(float)
+    names = men["man"].to_numpy()
+    rows = []
     for centre in sorted(men["centre"].unique()):
         in_centre = (men["centre"] == centre).to_numpy()
         after = []
@@ -395,7 +401,8 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
         AUC is above that of ``one in ten``.
     """
     with_truth = lesions["truth"].notna().to_numpy()
-    y, men = lesions["truth"].to_numpy(float)[with_truth], lesions["man"].to_numpy()[with_truth]
+    y = lesions["truth"].to_numpy(float)[with_truth]
+    men = lesions["man"].to_numpy()[with_truth]
     rows = []
     for name, what in runs[0]:
         measures = []
@@ -464,8 +471,10 @@ def readers(options: Options) -> Result:
         delayed(score_lesions)(lesions, deal(lesions["man"], seed), seed) for seed in range(repeats)
     )
     left = score_lesions(lesions, lesions["centre"].to_numpy(), 0)
-    y, names = men["truth"].to_numpy(float), men["man"].to_numpy()
-    tissue, rows = men["tissue"].to_numpy(bool), []
+    y = men["truth"].to_numpy(float)
+    names = men["man"].to_numpy()
+    tissue = men["tissue"].to_numpy(bool)
+    rows = []
     bare = [metrics.auc(y[use], men["top"].to_numpy(float)[use]) for use in (y >= 0, tissue)]
     for used in (("category",), ("age", "psa", "density"), MEN):
         scored = [score_men(men, deal(men["man"], seed), used) for seed in range(repeats)]

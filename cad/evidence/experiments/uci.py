@@ -321,7 +321,8 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
             filled = X[name].fillna(fitted_values.mode().iloc[0]).to_numpy(str)
             blocks.append((filled[:, None] == np.unique(fitted_values.to_numpy(str))).astype(float))
     values = np.hstack(blocks)
-    mean, deviation = values[fitted_on].mean(axis=0), values[fitted_on].std(axis=0, ddof=1)
+    mean = values[fitted_on].mean(axis=0)
+    deviation = values[fitted_on].std(axis=0, ddof=1)
     varying = deviation > 1e-12 * np.maximum(1.0, np.abs(mean))
     return np.asarray((values[:, varying] - mean[varying]) / deviation[varying])
 
@@ -333,7 +334,8 @@ def _read(folder: Path, row: pd.Series, leaking: bool) -> DataSet:
         raise CadError("the manifest names a table that is not there", file=path)
     labels = pd.read_csv(path, dtype=str, keep_default_na=False, usecols=["class"])["class"]
     X = pd.read_csv(path, keep_default_na=False, na_values=[""]).drop(columns="class")
-    positive, negative = str(row["positive"]).split("|"), str(row["negative"]).split("|")
+    positive = str(row["positive"]).split("|")
+    negative = str(row["negative"]).split("|")
     if not labels.isin([*positive, *negative]).all():
         raise CadError("a class value is neither positive nor negative in the manifest", file=path)
     if not leaking:

@@ -429,7 +429,10 @@ METHODS: dict[str, tuple[list[Point], Scores]] = {
 }
 
 
-REPEATS, FOLDS, INNER_FOLDS, DRAWS = 5, 2, 3, 50
+REPEATS = 5
+FOLDS = 2
+INNER_FOLDS = 3
+DRAWS = 50
 WIDTH_PERCENTILE = 90
 TIE = 1e-4
 Fold = tuple[np.ndarray, np.ndarray]

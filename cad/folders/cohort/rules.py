@@ -111,7 +111,8 @@ def check_sessions(
     return _typed_men(path, table, problems)
 
 
-DENSITY_OFF, DENSITY_ROUNDED = 0.25, 0.02
+DENSITY_OFF = 0.25
+DENSITY_ROUNDED = 0.02
 """Allowed differences of a stated PSA density from PSA / volume: relative, and absolute (ng/mL2).
 """
 

@@ -51,7 +51,8 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_LOOKED_AT, _MOSTLY = 4096, 0.7
+_LOOKED_AT = 4096
+_MOSTLY = 0.7
 # Which of four bytes in a row are zero, by encoding, for text without a byte order mark.
 _BY_ZEROS: dict[tuple[bool, ...], str] = {
     (False, True, False, True): "utf-16-le",
@@ -97,7 +98,8 @@ class Names:
         given : str
             The patient's id as the user gave it; looked for, too.
         """
-        ids, uids = set[str](), set[str]()
+        ids = set[str]()
+        uids = set[str]()
         for path in sorted((root / participant).rglob("*.json")):
             try:
                 entries = read_json(path)

@@ -14,7 +14,9 @@ class _File:
     """Give the path of a file of which a run folder has at most one."""
 
     def __init__(self, name: str, writer: str, always: bool = True) -> None:
-        self.name, self.writer, self.always = name, writer, always
+        self.name = name
+        self.writer = writer
+        self.always = always
 
     def __get__(self, folder: "RunFolder", owner: type | None = None) -> Path:
         return folder.root / self.name

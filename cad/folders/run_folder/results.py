@@ -407,7 +407,8 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
             raise CadError(f"a row without {column}", file=path)
     if "probability_of" not in row:
         row = as_belief(row)
-    plausible, unlike = _or_empty(row.get("plausible")), _or_empty(row.get("unlike"))
+    plausible = _or_empty(row.get("plausible"))
+    unlike = _or_empty(row.get("unlike"))
     return _made(
         RegionResult,
         row,

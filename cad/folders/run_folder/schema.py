@@ -10,7 +10,8 @@ from typing import Literal
 Kind = Literal["text", "whole", "number", "share", "truth", "list", "pairs"]
 """How a cell is read. ``share``: a number from 0 to 1. ``truth``: 1, 0 or empty. ``list``: texts
 with ``;`` between them. ``pairs``: ``r1=3; r2=4``, a reader and a value."""
-HISTOLOGY, READERS = "histology", "readers"
+HISTOLOGY = "histology"
+READERS = "readers"
 """Values of ``probability_of``: the probability is one of cancer, learned from histology, or,
 without histology in the training, the belief (that readers would call the region malignant).
 """

@@ -255,7 +255,8 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
     values = np.full((len(keys["roi_id"]), len(every)), np.nan)
     last = len(values)
     while blocks:  # blocks are taken from the end, so that each is freed as soon as it is copied
-        block, group = blocks.pop(), columns.pop()
+        block = blocks.pop()
+        group = columns.pop()
         values[last - len(block) : last, places[group]] = block
         last -= len(block)
     table = pd.DataFrame(values, columns=every, copy=False)

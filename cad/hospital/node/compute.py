@@ -28,8 +28,11 @@ from cad.hospital.node.settings import NodeSettings
 from cad.run.execution.options import HERE
 from cad.run.execution.worker import Confined
 
-RULES, COHORT, RUN = "configs/import", "cohort", "run"
-DECISIONS, MODELS = "configs/decision", "models"
+RULES = "configs/import"
+COHORT = "cohort"
+RUN = "run"
+DECISIONS = "configs/decision"
+MODELS = "models"
 WATCH = "watch"
 _SCRATCH = ".scratch"
 # Modules loaded before the process loses the right to write elsewhere, as numba stores compiled
@@ -134,7 +137,8 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     if work.exists() and not work.is_dir():
         raise CadError("no folder, where the study's results belong", file=work, hint="delete it")
     with _scratch(work):
-        cohort, run = work / COHORT, work / RUN
+        cohort = work / COHORT
+        run = work / RUN
         # The cohort is made anew: an image that was imported before all its instances had come
         # would stay incomplete.
         if cohort.is_dir():

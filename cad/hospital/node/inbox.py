@@ -23,8 +23,10 @@ from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
 from cad.run.execution.worker import Confined
 
-INCOMING, STUDIES = "incoming", "studies"
-SPOOL, FETCHING = ".spool", ".fetching"
+INCOMING = "incoming"
+STUDIES = "studies"
+SPOOL = ".spool"
+FETCHING = ".fetching"
 """Folders in ``incoming`` for an instance, or for a polled study, that has not arrived completely.
 """
 APART_SECONDS = 120.0
@@ -57,7 +59,9 @@ class Inbox:
     """
 
     def __init__(self, settings: NodeSettings, queue: Queue) -> None:
-        self.settings, self.queue, self.home = settings, queue, settings.home
+        self.settings = settings
+        self.queue = queue
+        self.home = settings.home
         studies = list(self.home.glob(f"{INCOMING}/[!.]*"))
         if studies and not (self.home / KEY_FILE).is_file():
             text = f"{len(studies)} studies are here under the names of a secret that is gone"
@@ -66,7 +70,8 @@ class Inbox:
                 "and send the studies again"
             )
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
-        self._secret, self._lock = node_key(self.home), threading.Lock()
+        self._secret = node_key(self.home)
+        self._lock = threading.Lock()
         memory = settings.studies.memory_limit
         limits = ExecutionOptions(time_limit=APART_SECONDS, memory_limit=memory)
         # The error must not name the file. The process that unpacks may read only the node's
@@ -165,8 +170,10 @@ class Inbox:
         if announced is not None and announced != (head.sop_class, head.uid):
             raise CadError("an instance that is not the one announced")
         instance.require_whole(path, head.sop_class)
-        study, key = key_of(self._secret, head.study), key_of(self._secret, head.uid)
-        digest, place = instance.digest_of(path), self.incoming(study) / f"{key}.dcm"
+        study = key_of(self._secret, head.study)
+        key = key_of(self._secret, head.uid)
+        digest = instance.digest_of(path)
+        place = self.incoming(study) / f"{key}.dcm"
         with self._lock:  # one instance at a time, since the disk would not be faster with two
             before = self.queue.digest(key)
             file = self._file_of(key, place) if before is not None else None
@@ -193,7 +200,8 @@ class Inbox:
         self, path: Path, place: Path, head: instance.Head, digest: bytes, sender: str, peer: str
     ) -> int:
         """Move an instance into place, and enter its row into the queue."""
-        size, study = path.stat().st_size, place.parent.name
+        size = path.stat().st_size
+        study = place.parent.name
         new = not place.parent.is_dir()
         if path != place:
             self.check_room()
@@ -296,7 +304,9 @@ class Inbox:
         tuple of int
             Number of instances entered into the queue, and number removed from it.
         """
-        rows, came, missing = self.queue.instances(), 0, 0
+        rows = self.queue.instances()
+        came = 0
+        missing = 0
         incoming = sorted(self.home.glob(f"{INCOMING}/[!.]*"))
         folders = {
             folder.name: {path.stem: path for path in folder.glob("[!.]*.dcm")}
@@ -333,7 +343,8 @@ class Inbox:
         # left by an earlier version; its row would move back and forth for ever
         if path.stem in taken:
             raise CadError("a file whose instance another study has")
-        head, study = self._head(path), path.parent.name
+        head = self._head(path)
+        study = path.parent.name
         if (study, path.stem) != (key_of(self._secret, head.study), key_of(self._secret, head.uid)):
             raise CadError("a file that has not the name of its instance")
         # The node may have been killed between naming the file and flushing it.

@@ -37,7 +37,8 @@ _WANTED = (
     "PatientID",
     "StudyInstanceUID",
 )
-_ROWS, _SPECTRA = 0x00280010, 0x56000020
+_ROWS = 0x00280010
+_SPECTRA = 0x56000020
 _PROVIDER = 0x00287FE0  # an element that names where the pixels are, instead of pixels
 # Classes with pixels, by their names; of the segmentations, only surfaces have none.
 _OF_PIXELS = re.compile("Image Storage|Parametric Map Storage|(?<!Surface )Segmentation Storage")
@@ -191,7 +192,8 @@ def deflated_head(path: Path) -> Head:
 
 def _judged(dataset: Dataset) -> Head:
     head = {name: str(dataset.get(name) or "") for name in _WANTED}
-    study, uid = head["StudyInstanceUID"], head["SOPInstanceUID"]
+    study = head["StudyInstanceUID"]
+    uid = head["SOPInstanceUID"]
     if not UID.fullmatch(study) or not UID.fullmatch(uid):
         raise CadError("an instance whose study or own name is no UID")
     modality = head["Modality"] if head["Modality"] in MODALITIES else "other"

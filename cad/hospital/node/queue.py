@@ -20,8 +20,13 @@ from cad.base.errors import CadError
 from cad.base.reading import read_text
 from cad.hospital.node.names import KEY
 
-RECEIVING, QUEUED, COMPUTING, AWAITING = "receiving", "queued", "computing", "awaiting ROI"
-SENDING, DONE, FAILED = "sending", "done", "failed"
+RECEIVING = "receiving"
+QUEUED = "queued"
+COMPUTING = "computing"
+AWAITING = "awaiting ROI"
+SENDING = "sending"
+DONE = "done"
+FAILED = "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
 _VERSION = 5
 # Largest count; one more is still a number that a row can store.

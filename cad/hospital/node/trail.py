@@ -68,7 +68,8 @@ class Trail:
     """
 
     def __init__(self, settings: NodeSettings, queue: Queue, *, new: bool = False) -> None:
-        self.path, self._to = _place(settings), settings.archive.address
+        self.path = _place(settings)
+        self._to = settings.archive.address
         self._queue = queue
         self._end = 0, b""  # end of our last line, and the bytes before it
         last = queue.last_line()
@@ -123,7 +124,8 @@ class Trail:
         outcome : str
             How the sending ended: ``stored``, ``not all stored`` or ``committed``.
         """
-        (who, more), sent = self._origin(entry), objects(work)
+        who, more = self._origin(entry)
+        sent = objects(work)
         self._noted(
             lambda: audit_delivery(self.path, work / RUN, sent, who, self._to, outcome, more)
         )

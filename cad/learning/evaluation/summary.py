@@ -298,7 +298,8 @@ def summarise(
     resampling = {"bootstraps": bootstraps, "seed": seed}
     options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
     majority, ties = metrics.consensus_truth(columns.consensus)
-    truth, patients = columns.truth, columns.patients
+    truth = columns.truth
+    patients = columns.patients
     histology = compare_with_truth(
         truth,
         truth,
@@ -435,7 +436,8 @@ def _tool(
         return {**measures, "assisted_note": "the learner gives no probability"}, {}
     if wide is None:
         return measures, {}
-    scores, names = wide.to_numpy(dtype=float).T, list(wide.columns)
+    scores = wide.to_numpy(dtype=float).T
+    names = list(wide.columns)
     measures["ceiling"] = readers_ceiling(
         regions.truth,
         scores,
@@ -511,7 +513,8 @@ def _warnings(
     columns: _Known, score: np.ndarray, histology: Comparison | None, consensus: Comparison | None
 ) -> list[str]:
     warnings = []
-    n, missing = len(columns.truth), int(np.isnan(columns.truth).sum())
+    n = len(columns.truth)
+    missing = int(np.isnan(columns.truth).sum())
     unscored = int((~np.isfinite(score)).sum())
     if 0 < missing < n:
         warnings.append(

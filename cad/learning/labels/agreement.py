@@ -34,7 +34,8 @@ _DIGITS = 12
 _COINCIDENCE = 1e-3
 # Quantiles of the normal distribution: for the 95 % interval that is printed, and for the 99 %
 # interval that decides whether a reader is odd.
-_Z95, _Z99 = 1.959963984540054, 2.5758293035489004
+_Z95 = 1.959963984540054
+_Z99 = 2.5758293035489004
 # A reader is odd only if his whole interval lies below this share of the others' correlation.
 _SHARE_OF_OTHERS = 0.5
 

@@ -40,7 +40,8 @@ _RESAMPLES = 200
 # above that of the best one. This difference is computed without the patient who contributes most
 # to it, since a resample may lack him. In 36 fits to 12 tables of real readers, no setting with
 # weight in the end was more than 4.6 nats behind.
-_TRIAL_FOLDS, _HOPELESS = 2, 6.0
+_TRIAL_FOLDS = 2
+_HOPELESS = 6.0
 MOST_ROWS = 3000
 """Most rows that kernels are fitted to; of more rows, so many are drawn (30,000 would take 7 GB).
 """
@@ -419,7 +420,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         """
         check_is_fitted(self)
         every = validate_data(self, np.vstack([rows, other]), dtype=np.float64, reset=False)
-        views, unmixed = self._views(every, self.scalings_), np.asarray(~mixed, dtype=float)
+        views = self._views(every, self.scalings_)
+        unmixed = np.asarray(~mixed, dtype=float)
         # Squared distances are summed separately over the mixed and the unmixed features.
         # Correcting one sum by differences would lose precision where a feature is huge.
         mixed_squares = {k: mixed @ ((v[-1] - self._supports[k]) ** 2).T for k, v in views.items()}
@@ -500,7 +502,8 @@ class AveragedProbabilisticSVC(KernelMachine):
             base[test] = _log_odds_of_mean(task.p[train], task.weight[train])
         going = list(range(len(points)))
         for number, (train, test) in enumerate(splits, start=1):
-            target, tried = task.p[test], [points[k] for k in going]
+            target = task.p[test]
+            tried = [points[k] for k in going]
             for k, _, scale, f in task.solutions(tried, train, test):
                 values[going[k], test] = f / scale
             tested = np.ix_(going, test)
@@ -512,7 +515,8 @@ class AveragedProbabilisticSVC(KernelMachine):
                 each = np.array([np.bincount(patient[judged], row, n_patients) for row in so_far])
                 each -= each[each.sum(axis=1).argmin()]
                 behind = each.sum(axis=1) - each.max(axis=1) > _HOPELESS
-                losses[behind], going = np.inf, [k for k in going if not behind[k]]
+                losses[behind] = np.inf
+                going = [k for k in going if not behind[k]]
         # A fold in which no setting could be fitted is ignored.
         fitted = np.isfinite(losses).any(axis=0) & (task.weight > 0)
         losses = losses[:, fitted] * task.weight[fitted]

@@ -220,7 +220,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 gram = learners[same_kernel[0]]._make_gram(rows, weight)
             except ValueError:
                 continue
-            between, last_fit = gram.kernel.between(new, rows), None
+            between = gram.kernel.between(new, rows)
+            last_fit = None
             # Costs are taken in rising order: a solution that no cost limits also holds for all
             # higher costs.
             for k in sorted(same_kernel, key=lambda k: _rank(learners[k].C)):
@@ -282,7 +283,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
         gram = self._make_gram(rows, weight)
         between = gram.kernel.between(new, rows)
         shape = (len(y), len(new))
-        probability, decision = np.full(shape, np.nan), np.full(shape, np.nan)
+        probability = np.full(shape, np.nan)
+        decision = np.full(shape, np.nan)
         coefficients = np.zeros(y.shape)
         # Starts are used only with solvers that end in the active set, whose answer does not depend
         # on the start.

@@ -35,7 +35,8 @@ from cad.learning.stored import Declared, Inside, Plain, check_trees, floats, wh
 _NEWTON = 50
 # Largest gradient at which Newton's method stops: a rough one while C is chosen, a small one for
 # the final fit.
-_CHOOSING, _FITTED = 1e-3, 1e-6
+_CHOOSING = 1e-3
+_FITTED = 1e-6
 _SCALINGS = ("rank", "clipped")
 MOST_SQUARE = 5000
 """Most rows of a rival that needs a matrix of all pairs of rows; such a fold takes three minutes.
@@ -223,8 +224,12 @@ class SoftLogistic(GroupedLearner):
                     z[test] = rows[test] @ coefficients + b
                 loss = float(weight @ cross_entropies(p, expit(z)))
                 if loss < best:
-                    best, self.C_, chosen, left_out = loss, float(C), rows, z
-                    self.scaling_, self.scaler_ = scaling, scaler
+                    best = loss
+                    self.C_ = float(C)
+                    chosen = rows
+                    left_out = z
+                    self.scaling_ = scaling
+                    self.scaler_ = scaler
                 # As C rises, the loss falls and then rises; larger values of C would be worse and
                 # slower.
                 if loss > last:
@@ -315,7 +320,8 @@ class RidgeProbability(GroupedLearner):
             distances = squared_distances(rows, rows) / rows.shape[1]
             for gamma in self.gammas:
                 values, vectors = np.linalg.eigh(root[:, None] * np.exp(-gamma * distances) * root)
-                values, turned = np.maximum(values, 0.0), vectors.T @ target
+                values = np.maximum(values, 0.0)
+                turned = vectors.T @ target
                 for alpha in self.alphas:
                     if self.choose == "likelihood":
                         loss = _minus_likelihood(values + alpha, turned)
@@ -323,8 +329,12 @@ class RidgeProbability(GroupedLearner):
                         shrinkage = values / (values + alpha)
                         loss = _left_out_error(vectors, shrinkage, turned, target, splits)
                     if loss < best:
-                        best, self.gamma_, self.alpha_ = loss, float(gamma), float(alpha)
-                        self.scaling_, self.scaler_, self.rows_ = scaling, scaler, rows
+                        best = loss
+                        self.gamma_ = float(gamma)
+                        self.alpha_ = float(alpha)
+                        self.scaling_ = scaling
+                        self.scaler_ = scaler
+                        self.rows_ = rows
                         self.dual_ = root * (vectors @ (turned / (values + alpha)))
         # Left-out predictions are not needed here, because this learner is no member of an
         # ensemble.
@@ -519,13 +529,16 @@ class SoftBoosting(GroupedLearner):
     seed: int = 0
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
-        rows, splits = given.astype(np.float32), _splits(p, groups, self.folds)
+        rows = given.astype(np.float32)
+        splits = _splits(p, groups, self.folds)
         best = np.inf
         for depth in self.depths:
             for n_trees, f in enumerate(self._left_out(rows, p, weight, splits, depth)):
                 loss = float(weight @ cross_entropies(p, expit(f)))
                 if loss < best:
-                    best, self.depth_, self.n_trees_ = loss, int(depth), n_trees
+                    best = loss
+                    self.depth_ = int(depth)
+                    self.n_trees_ = n_trees
                     left_out = f.copy()
         self.start_ = _log_odds(p, weight)
         steps = self._steps(rows, p, weight, self.depth_)
@@ -552,7 +565,8 @@ class SoftBoosting(GroupedLearner):
             f[test] = _log_odds(p[train], weight[train])
         growing = [self._steps(rows[train], p[train], weight[train], depth) for train, _ in splits]
         tests = [rows[test] for _, test in splits]
-        lowest, waited = np.inf, 0
+        lowest = np.inf
+        waited = 0
         while waited <= _PATIENCE:
             loss = float(weight @ cross_entropies(p, expit(f)))
             yield f
@@ -586,7 +600,8 @@ class SoftBoosting(GroupedLearner):
                     rows[drawn], (slope / curvature)[drawn], curvature[drawn], check_input=False
                 )
             tree = grower.tree_
-            leaf, n = tree.apply(rows), tree.node_count
+            leaf = tree.apply(rows)
+            n = tree.node_count
             # One unit is added to the curvature, so that a leaf of few rows gets a value near 0.
             values = np.bincount(leaf, slope, n) / (np.bincount(leaf, curvature, n) + 1.0)
             f += self.rate * values[leaf]
@@ -687,7 +702,8 @@ def _newton(
         most ``tol``.
     """
     alpha = alpha.copy()
-    f, share = K @ alpha, cost / cost.max()
+    f = K @ alpha
+    share = cost / cost.max()
     value = _objective(alpha, f, b, p, cost)
     for _ in range(_NEWTON):
         q = expit(f + b)
@@ -705,15 +721,19 @@ def _newton(
         both = np.column_stack([(f + b + (p - q) / weight), np.ones(len(p))]) * root[:, None]
         solved = root[:, None] * cho_solve(factor, both, check_finite=False)
         new_b = float(solved[:, 0].sum() / solved[:, 1].sum())
-        step, step_b = solved[:, 0] - new_b * solved[:, 1] - alpha, new_b - b
-        rise, length = K @ step, 1.0
+        step = solved[:, 0] - new_b * solved[:, 1] - alpha
+        step_b = new_b - b
+        rise = K @ step
+        length = 1.0
         while length > 1e-6:
             new = alpha + length * step
             trial = _objective(new, f + length * rise, b + length * step_b, p, cost)
             if trial <= value + 1e-12 * abs(value):
                 break
             length /= 2
-        alpha, f, b = alpha + length * step, f + length * rise, b + length * step_b
+        alpha = alpha + length * step
+        f = f + length * rise
+        b = b + length * step_b
         value = trial
     q = expit(f + b)
     return alpha, b, float(max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))))

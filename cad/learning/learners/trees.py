@@ -122,7 +122,9 @@ class SoftExtraTrees(SoftLearner):
         n = int(patient.max()) + 1
         drawn = n if self.share == 1 else min(n - 1, max(1, round(self.share * n)))
         rng = np.random.RandomState(self.seed)
-        grown, total, times = [], np.zeros(len(p)), np.zeros(len(p))
+        grown = []
+        total = np.zeros(len(p))
+        times = np.zeros(len(p))
         for _ in range(self.trees):
             grower = ExtraTreeRegressor(
                 min_samples_leaf=self.min_leaf,
@@ -171,12 +173,14 @@ def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
     """
     sizes = np.array([tree.node_count for tree in trees], dtype=int)
     roots = np.cumsum(sizes) - sizes
-    first, every = np.repeat(roots, sizes), np.arange(sizes.sum())
+    first = np.repeat(roots, sizes)
+    every = np.arange(sizes.sum())
 
     def together(name: str) -> NDArray[Any]:
         return np.concatenate([np.empty(0), *(getattr(tree, name) for tree in trees)])
 
-    left, right = together("children_left"), together("children_right")
+    left = together("children_left")
+    right = together("children_right")
     whole = {
         "roots_": roots,
         # A leaf compares no column (0 stands here), and its next node is itself.

@@ -109,7 +109,8 @@ _NRRD_FIELDS = {
     "max",
 }
 # The libraries copy unknown text into messages of a fixed length, and would write beyond it.
-_LONGEST_FIELD, _LONGEST_NOTE = 250, 4000
+_LONGEST_FIELD = 250
+_LONGEST_NOTE = 4000
 _PLAIN_NAME = re.compile(r"[^/\\%\s\x00-\x1f\x7f]+")
 _HINT = "convert it to NIfTI, or to MetaImage or NRRD in one file"
 
@@ -163,7 +164,8 @@ def _check_packed(voxels: _Voxels) -> None:
     """Unpack voxels without keeping them, to check that they have exactly the stated number of
     bytes.
     """
-    unpacker, count = zlib.decompressobj(wbits=voxels.packed or 0), 0
+    unpacker = zlib.decompressobj(wbits=voxels.packed or 0)
+    count = 0
     with voxels.file.open("rb") as stream:
         stream.seek(voxels.start)
         while not unpacker.eof and count <= voxels.size:

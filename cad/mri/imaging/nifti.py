@@ -37,7 +37,8 @@ _NIFTI = {348: ("Nifti1Image", 108, "f"), 540: ("Nifti2Image", 168, "q")}
 # Position of the magic number, and its value for a file that contains its voxels; `ni1` has them in
 # another file.
 _MAGIC = {348: (344, b"n+1\0"), 540: (4, b"n+2\0\r\n\x1a\n")}
-_NIFTI_START, _LAST_START = 540, MIB
+_NIFTI_START = 540
+_LAST_START = MIB
 _LARGEST = 1e30
 # Decimals of the middle of an image in mm. Files store positions to some 1e-5 mm, and differently
 # for each storage order; the middle does not depend on the order.
@@ -392,11 +393,13 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise CadError("no such image file", file=path)
     with reading(path, "not a readable NIfTI file", "copy or export it again"):
         image = _image_class(path).from_filename(path)
-        header, data = image.header, image.dataobj
+        header = image.header
+        data = image.dataobj
         if data.dtype.kind not in "iuf":
             raise CadError(f"expected voxels that are numbers, found {data.dtype}")
         scaled = (data.slope, data.inter) != (1.0, 0.0)
-        voxels, size = math.prod(data.shape), data.dtype.itemsize
+        voxels = math.prod(data.shape)
+        size = data.dtype.itemsize
         check_inflation(path.stat().st_size, voxels * (8 if scaled else size), MAX_IMAGE, "voxels")
         with _unpacked(path) as stream:  # reading more makes the library compare the checksum
             content = stream.read(data.offset + voxels * size + MIB)

@@ -64,7 +64,8 @@ _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
 _TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
 _MIDDLE = (0.25, 0.75)
 _SAME_PLACE_MM = 1.0  # an image displaced by less than this is checked in its present place
-_PROSTATE, _REGIONS = " in the prostate", " in the regions"
+_PROSTATE = " in the prostate"
+_REGIONS = " in the regions"
 RANGES_FILE = "plausible.json"
 
 

@@ -138,19 +138,22 @@ def verify(path: Path, last: str = "") -> Verified:
         )
     problems: list[str] = []
     place: dict[str, int] = {}
-    number, previous = 0, START
+    number = 0
+    previous = START
     for line_number, line in enumerate(lines, start=1):
         entry = _parsed(line)
         if entry is None:
             problems.append(f"line {line_number} was changed: it is not what its hash says")
-            number, previous = number + 1, ""
+            number = number + 1
+            previous = ""
             continue
         digest, n, before = entry
         # A line may be sound in itself and stand in the wrong place.
         if problem := _out_of_place(n, before, number, previous, place):
             problems.append(f"line {line_number} {problem}")
         place.setdefault(digest, line_number)
-        number, previous = n, digest
+        number = n
+        previous = digest
     if tail and not _is_torn(tail):
         problems.append(f"line {len(lines) + 1} was changed: its end is not what was written")
     if last and last.lower() not in place:

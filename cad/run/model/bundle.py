@@ -47,7 +47,8 @@ LARGEST = 1e100
 """Largest absolute value of a feature: learners square differences, and 1e200 is still finite."""
 # Limits of time and memory for the process that recomputes the reference predictions, and the
 # libraries that it loads.
-_SECONDS, _GIGABYTES = 120.0, 4.0
+_SECONDS = 120.0
+_GIGABYTES = 4.0
 _NEEDS = "cad.learning.learners.rivals cad.learning.learners.ranking.rankboost pyarrow.parquet"
 
 
@@ -334,7 +335,8 @@ def _restored(
     estimator = load_state(metadata["structure"], _arrays(contents["weights.npz"]))
     check_stored(estimator, len(features))
     reference = _arrays(contents["reference.npz"])
-    X, probability = reference["X"], reference["probability"]
+    X = reference["X"]
+    probability = reference["probability"]
     rows = len(X) if X.ndim == 2 else 0
     if X.shape != (rows, len(features)) or X.dtype.kind != "f" or np.isinf(X).any():
         raise CadError(f"reference rows of shape {X.shape} for {len(features)} features")

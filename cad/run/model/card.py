@@ -117,7 +117,8 @@ def _columns(names: list[str], columns: Mapping[str, Column]) -> JsonObject:
 
 
 def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
-    truth, people = labels["truth"].to_numpy(float), labels.drop_duplicates("participant_id")
+    truth = labels["truth"].to_numpy(float)
+    people = labels.drop_duplicates("participant_id")
     named = people["site"].fillna("") if "site" in people else pd.Series(dtype=str)
     sites = named[named != ""].value_counts()
     return {
@@ -134,7 +135,8 @@ def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
 
 def card(meta: JsonObject) -> str:
     """Return the model's card as Markdown, from the metadata of its bundle."""
-    learner, validation = meta["pipeline"]["learner"], meta["validation"]
+    learner = meta["pipeline"]["learner"]
+    validation = meta["validation"]
     statements = ((validation.get(name) or {}).get("sentence") for name in _SENTENCES)
     return page_beside(__file__).render(
         meta=meta,

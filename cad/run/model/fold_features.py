@@ -138,7 +138,8 @@ class Preparation:
         """Return the preparation that :meth:`as_dict` wrote; one that changes nothing for None."""
         if content is None:
             return cls()
-        landmarks, site = content["nyul_landmarks"], content["combat"]
+        landmarks = content["nyul_landmarks"]
+        site = content["combat"]
         scale = None if landmarks is None else NyulScale(np.array(landmarks))
         made = cls(scale, tuple(content["unstable"]))
         if site is None:
@@ -204,8 +205,12 @@ class FoldFeatures:
         folder: RunFolder,
     ) -> None:
         check_columns(X.columns)
-        self.keys, self.X, self.settings = keys, X, settings
-        self.results, self.sites, self.folder = list(results), np.asarray(sites, str), folder
+        self.keys = keys
+        self.X = X
+        self.settings = settings
+        self.results = list(results)
+        self.sites = np.asarray(sites, str)
+        self.folder = folder
         self._nyul = (
             settings.images.t2_standardisation == "nyul" and "t2w" in settings.features.modalities
         )
@@ -259,7 +264,8 @@ class FoldFeatures:
             For no stable feature; a patient without a site, or a site with too few regions, where
             sites are harmonised; no training patient with a T2 image.
         """
-        scale, unstable = None, ()
+        scale = None
+        unstable = ()
         if self._nyul:
             # The scale comes first, because site effects are estimated on features that use it.
             scale = self._scale(rows)
@@ -331,7 +337,9 @@ class FoldFeatures:
 
     def _read(self) -> None:
         """Read the landmarks and the redrawn regions of every study."""
-        digest, copies, n_rows = hashlib.sha256(), [], 0
+        digest = hashlib.sha256()
+        copies = []
+        n_rows = 0
         for path in self.results:
             with open_study(path) as archive:
                 # The key is a hash of images, regions and settings, so a changed study gives

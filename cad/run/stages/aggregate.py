@@ -213,7 +213,8 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     Aggregated
         One row per measured region; its label is NaN without a score and without histology.
     """
-    cohort, settings = loaded.cohort, loaded.settings.labels
+    cohort = loaded.cohort
+    settings = loaded.settings.labels
     # Patients without a measured region are left out: their scores would change what a consensus
     # rule learns about readers.
     measured_patients = set(extracted.features["participant_id"])

@@ -21,7 +21,8 @@ from cad.learning.evaluation.measures.metrics import calibration_intercept
 from cad.run.stages.judge import Judged, unseen
 from cad.run.stages.load import Loaded
 
-AGREE, FAR = 0.25, 0.5
+AGREE = 0.25
+FAR = 0.5
 """Limits of the distance between the belief and the readers' mean: below the first they agree, from
 the second on they are far apart. They are one and two steps of a five-point scale.
 """

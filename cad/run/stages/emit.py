@@ -83,7 +83,8 @@ class Emitted:
 
     def as_text(self, verbose: bool = False) -> str:
         """Return the closing lines for a terminal; ``verbose`` adds measures and all failures."""
-        folder, lines = RunFolder(self.out), []
+        folder = RunFolder(self.out)
+        lines = []
         failed = self._failed()
         if verbose:
             table = printed_table(self.metrics)

@@ -140,7 +140,9 @@ def judge(
     summary : Summary
         Measures of the probabilities.
     """
-    settings, table, rows = loaded.settings, aggregated.table, aggregated.own_rows
+    settings = loaded.settings
+    table = aggregated.table
+    rows = aggregated.own_rows
     measured = {name: scored[name].to_numpy() for name in MEASURED if name in scored}
     summary = summarise(
         table.labels.assign(**measured),
@@ -179,7 +181,8 @@ def unseen(confidence: object) -> bool:
 
 def _described(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
     """Return one row per region of the cohort, with the columns of its tables and labels."""
-    rois, scores = aggregated.rois, aggregated.scores
+    rois = aggregated.rois
+    scores = aggregated.scores
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
     columns += [name for name in ("sector", "confidence") if name in rois]
     region = ["participant_id", "roi_id"]

@@ -49,7 +49,8 @@ def process_study(task: StudyTask) -> StudyOutcome:
     """
     start = time.perf_counter()
     ref = task.ref
-    key, stage = "", "read"
+    key = ""
+    stage = "read"
     try:
         key = input_key(task)
         if task.resume and study_key(task.result) == key:

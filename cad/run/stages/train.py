@@ -41,19 +41,23 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     CadError
         When the settings forbid training rows in the bundle, and the fitted learner contains them.
     """
-    table, source = aggregated.table, aggregated.source
+    table = aggregated.table
+    source = aggregated.source
     labelled = table.labelled
     preparation = source.fit(np.flatnonzero(labelled))
-    X, rows = source.measured(preparation.scale), source.apply(preparation)
+    X = source.measured(preparation.scale)
+    rows = source.apply(preparation)
     estimator = make_estimator(loaded.settings)
-    y, spread = table.y, table.spread
+    y = table.y
+    spread = table.spread
     if aggregated.relabel is not None:
         y, spread = aggregated.relabel(np.flatnonzero(labelled))
     target = labels_told(estimator, np.where(labelled, y, np.nan))
     taught = ~np.isnan(target)
     keywords = fit_keywords(estimator, spread[taught], table.groups[taught])
     estimator.fit(rows[taught], target[taught], **keywords)
-    searched, estimator = estimator, getattr(estimator, "best_estimator_", estimator)
+    searched = estimator
+    estimator = getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
     # Thresholds and conformal sets for new cases need probabilities by models that were not trained
     # on the region. Those of the final fit would be too certain.

@@ -127,7 +127,8 @@ def judge_folds(
     Judged
         Probabilities, decisions and measures.
     """
-    table, source = aggregated.table, aggregated.source
+    table = aggregated.table
+    source = aggregated.source
     lacks = _lacking(loaded, aggregated)
     # These rows got a probability from imputed medians, but a prediction would refuse them.
     # Counting them would promise more than the model can do.
@@ -211,7 +212,8 @@ def _measured_men(
     loaded: Loaded, aggregated: Aggregated, risk: Risk
 ) -> tuple[pd.DataFrame, PatientLevel]:
     """Return the cohort's men with their lower threshold, and measures of their probabilities."""
-    settings, decision = loaded.settings.validate_, loaded.settings.decision
+    settings = loaded.settings.validate_
+    decision = loaded.settings.decision
     patients = np.unique(aggregated.table.groups[: aggregated.own_rows])
     men = risk.men.loc[patients].assign(lower=decision.thresholds[0])
     truth = men["truth"].to_numpy(float)
@@ -219,7 +221,8 @@ def _measured_men(
     if risk.joint is None:
         return men, PatientLevel(note=BELIEF_ONLY)
     centred = men["centred"].to_numpy(float)
-    point, note = None, ""
+    point = None
+    note = ""
     if decision.of_men is not None:
         try:
             point = operating.choose_operating_point(
@@ -305,7 +308,8 @@ def _operating_point(
     """Choose the thresholds for the aims of the settings; None, with reasons, where costs
     decide.
     """
-    settings, table = loaded.settings.decision, aggregated.table
+    settings = loaded.settings.decision
+    table = aggregated.table
     if settings.aim_npv is None and settings.aim_ppv is None:
         return None, []
     truth = table.labels["truth"].to_numpy(float)
@@ -319,7 +323,8 @@ def _rivals(
     loaded: Loaded, aggregated: Aggregated, folds: OutOfFold, groups: np.ndarray
 ) -> RivalTable | None:
     """Validate rival learners on the same folds; None where the learner has no probabilities."""
-    table, settings = aggregated.table, loaded.settings
+    table = aggregated.table
+    settings = loaded.settings
     if not np.isfinite(folds.probability).any():
         return None
     compared = compare_with_rivals(
@@ -439,7 +444,8 @@ def _explained(
     # Only the rows that the fold was trained on are used for comparison: others would contain the
     # tested ones.
     training = np.setdiff1d(labelled, fold.rows)
-    X, columns = source(training), columns_of(source.settings.features)
+    X = source(training)
+    columns = columns_of(source.settings.features)
     return explanation_rows(fold.estimator, X[training], X[rows], names, keys.iloc[rows], columns)
 
 
@@ -449,10 +455,8 @@ def _reader_skill(aggregated: Aggregated) -> SkillTable | None:
         return None
     cohort_labels = aggregated.table.labels.iloc[: aggregated.own_rows]
     grades, readers = grade_matrix(aggregated.grades, cohort_labels)
-    truth, patients = (
-        cohort_labels["truth"].to_numpy(float),
-        cohort_labels["participant_id"].to_numpy(str),
-    )
+    truth = cohort_labels["truth"].to_numpy(float)
+    patients = cohort_labels["participant_id"].to_numpy(str)
     table, sentence, against = reader_skill(grades, readers, truth, patients)
     return {"against": against, "sentence": sentence, "table": table.to_dict("records")}
 
@@ -488,7 +492,8 @@ def _broken_promises(aggregated: Aggregated, rivals: RivalTable | None) -> list[
 
 def _null(loaded: Loaded, aggregated: Aggregated, scored: np.ndarray) -> PermutationNull | None:
     """Repeat the whole validation under permuted labels, if the settings ask for it."""
-    settings, table = loaded.settings.validate_, aggregated.table
+    settings = loaded.settings.validate_
+    table = aggregated.table
     if settings.permutations == 0:
         return None
     # Agreement between readers stays the same under permutation; other rules would have to be

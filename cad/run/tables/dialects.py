@@ -47,9 +47,12 @@ _COMMAS = re.compile(r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 _HEAD_NUMBER = re.compile(r"[+-]?[0-9]*(?:[.,][0-9]+)?(?:[eE][+-]?[0-9]+)?(?<=[0-9])")
 _GZIP = b"\x1f\x8b"
-_ZIP, _PARQUET, _OLD_EXCEL = b"PK\x03\x04", b"PAR1", b"\xd0\xcf\x11\xe0"
+_ZIP = b"PK\x03\x04"
+_PARQUET = b"PAR1"
+_OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 # Limits of the child process that reads a workbook.
-_SHEET_SECONDS, _SHEET_GIGABYTES = 120.0, 2.0
+_SHEET_SECONDS = 120.0
+_SHEET_GIGABYTES = 2.0
 _LONGEST_CELL = 32_767
 """Most characters of a cell, as in spreadsheets."""
 _SHOWN = 40
@@ -584,7 +587,8 @@ def _uneven(number: int, row: list[str], names: list[str], *, last: bool) -> Cad
     ]
     if len(halves) == 1 and len(row) == len(names) + 1:
         place = halves[0]
-        before, after = row[place], row[place + 1]
+        before = row[place]
+        after = row[place + 1]
         problem += (
             f"; cells {place + 1} and {place + 2}, {before!r} and {after!r} from column "
             f"{names[place]!r} on, look like one number with a decimal comma"
@@ -621,7 +625,8 @@ def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: l
     """Tell whether numbers have a decimal comma; raise an error if commas and points both occur."""
     if decimal:
         return decimal == "comma"
-    point, comma = ("", "", 0), ("", "", 0)
+    point = ("", "", 0)
+    comma = ("", "", 0)
     proven = False
     for name in table.columns:
         for row, cell in zip(rows, table[name], strict=True):

@@ -38,7 +38,8 @@ SHARES = 20
 """Number of equal shares into which the regions are divided."""
 ERRORS_AT_START = 1
 """The tests begin at the first share that could still pass with this many errors."""
-INTERCEPT_SD, SLOPE_SD = 1.5, 0.35
+INTERCEPT_SD = 1.5
+SLOPE_SD = 0.35
 """Standard deviations of the prior of a calibration, whose residuals show how alike the regions of
 one patient are.
 """

@@ -119,7 +119,8 @@ def measure_men(
     judged = np.isfinite(truth) & np.isfinite(probability)
     if not judged.any():
         return PatientLevel()
-    y, p = truth[judged], probability[judged]
+    y = truth[judged]
+    p = probability[judged]
     order = p if rank is None else rank[judged]
 
     def values(weight: np.ndarray) -> np.ndarray:

@@ -50,21 +50,25 @@ def venn_abers(
     >>> bool(0 <= low[0] < high[0] <= 1)
     True
     """
-    y, s = np.asarray(truth, dtype=float), np.asarray(score, dtype=float)
+    y = np.asarray(truth, dtype=float)
+    s = np.asarray(score, dtype=float)
     new = np.asarray(new_score, dtype=float)
     has_both = np.isfinite(y) & np.isfinite(s)
-    y, s = y[has_both], s[has_both]
+    y = y[has_both]
+    s = s[has_both]
     ends = np.full((2, len(new)), np.nan)
     if not len(y) or np.ptp(y) == 0:
         return ends[0], ends[1]
     _, code, size = np.unique(np.asarray(groups)[has_both], return_inverse=True, return_counts=True)
     # Isotonic regression needs distinct scores, so regions of equal score are added together.
     levels, level = np.unique(s, return_inverse=True)
-    weight, malignant = np.bincount(level, 1 / size[code]), np.bincount(level, y / size[code])
+    weight = np.bincount(level, 1 / size[code])
+    malignant = np.bincount(level, y / size[code])
     # All new scores between the same two calibration scores have the same interval; a new score
     # that equals a calibration score is added to it.
     scored = np.isfinite(new)
-    place, tied = np.searchsorted(levels, new), np.isin(new, levels)
+    place = np.searchsorted(levels, new)
+    tied = np.isin(new, levels)
     # k distinct scores make at most 2 k + 1 cases, however many new scores there are.
     for position, tie in sorted({*zip(place[scored].tolist(), tied[scored].tolist(), strict=True)}):
         sums = (weight, malignant) if tie else np.insert([weight, malignant], position, 0.0, axis=1)
@@ -112,7 +116,9 @@ def leave_patient_out_venn_abers(
     >>> bool((low <= high).all())
     True
     """
-    y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
+    y = np.asarray(truth, float)
+    s = np.asarray(score, float)
+    g = np.asarray(groups)
     ends = np.full((2, len(s)), np.nan)
     for patient in np.unique(g) if patients is None else patients:
         left_out = g == patient

@@ -31,7 +31,8 @@ from cad.learning.evaluation.measures.intervals import (
     training_inflation,
 )
 
-CONSTANT, READERS = "constant", "readers' mean"
+CONSTANT = "constant"
+READERS = "readers' mean"
 _TITLES = {"readers": "the readers", "histology": "histology"}
 _NAMES = {"kl": "two-sided KL", "brier": "Brier"}
 MEASURED = {
@@ -405,7 +406,9 @@ def _difference(
         sums = np.bincount(patient, _losses(measure, aim, q) - _losses(measure, aim, base), n)
         size = np.bincount(patient, minlength=n).astype(float)
         if measure == "kl":
-            value, deviation, total = float(sums.sum()), sums - sums.mean(), 1.0
+            value = float(sums.sum())
+            deviation = sums - sums.mean()
+            total = 1.0
         else:
             total = float(size.sum())
             value = float(sums.sum() / total)
@@ -443,7 +446,8 @@ def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
         return ""
     ranked = rows.sort_values("value", kind="stable")
     best = ranked.iloc[0]
-    name, digits = _NAMES[measure], 1 if measure == "kl" else 3
+    name = _NAMES[measure]
+    digits = 1 if measure == "kl" else 3
     value = float(rows.loc[rows["learner"] == reference, "value"].iloc[0])
     start = f"Against {_TITLES[against]} ({name}, smaller is better)"
     if best["learner"] == reference:
