@@ -77,7 +77,7 @@ def patients(case: Acquisition, count: int = PATIENTS) -> Iterator[Patient]:
             off.enter_context(patch.object(acquisition, "DRIFT_MM_MIN", (0.0, 0.0)))
             off.enter_context(patch.object(acquisition, "JUMP_SHARE", 0.0))
         if not case.spread:
-            off.enter_context(patch.object(acquisition, "_window", _everything))
+            off.enter_context(patch.object(acquisition, "_k_space_filter", _everything))
         for index in range(count):
             yield make_patient(SEED, index, protocols(case), even=True)
 

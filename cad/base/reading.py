@@ -118,11 +118,11 @@ def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iter
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _MACHINE:
             raise
-        message = f"{problem}: {_words(error)}"
+        message = f"{problem}: {_text_of_error(error)}"
         raise CadError(message, file=source, roi=roi, hint=hint) from error
 
 
-def _words(error: Exception) -> str:
+def _text_of_error(error: Exception) -> str:
     """Return the text of an exception in one line, without control characters, with its name if
     needed.
     """
@@ -386,7 +386,9 @@ def check_names(names: Sequence[str]) -> None:
         raise CadError(f"two columns are called {twice[0][:80]!r}", hint="rename or remove one")
 
 
-def _rows(text: str, separator: str, quoting: Any = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
+def _rows_of_table(
+    text: str, separator: str, quoting: Any = csv.QUOTE_MINIMAL
+) -> Iterator[list[str]]:
     """Yield the first row and all further rows of a table, without blank lines.
 
     A row with more or fewer cells than the first raises an error. It was cut off, or a cell
@@ -429,7 +431,7 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
         with more or fewer cells than the first line.
     """
     with reading(path, "not a readable table"):
-        rows = _rows(table_text(path, ","), ",")
+        rows = _rows_of_table(table_text(path, ","), ",")
         names = [as_given(name) for name in next(rows, [])]
         absent = [name for name in columns if name not in names]
         if absent:
@@ -479,7 +481,7 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
     with reading(path, f"not a {names[separator]}-separated table"), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         text = table_text(path, separator)
-        for _ in _rows(text, separator, options.get("quoting", csv.QUOTE_MINIMAL)):
+        for _ in _rows_of_table(text, separator, options.get("quoting", csv.QUOTE_MINIMAL)):
             pass  # each is checked
         table = pd.read_csv(io.StringIO(text), sep=separator, index_col=False, **options)
         return each_cell(table.rename(columns=as_given), as_given)
@@ -587,7 +589,7 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     # Each distinct text is kept once until their number is known, as a million rows may share a
     # long text.
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
-    widths = [_width(field) for field in schema]
+    widths = [_bytes_of_cell(field) for field in schema]
     check_inflation(len(content), file.metadata.num_rows * sum(widths), MAX_ARRAYS, "table")
     table = file.read(columns=schema.names, use_threads=False)
     check_inflation(len(content), table.nbytes, MAX_ARRAYS, "table")
@@ -604,7 +606,7 @@ def _is_text(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
-def _width(field: Any) -> int:
+def _bytes_of_cell(field: Any) -> int:
     """Return the bytes of a cell; those of texts are counted later."""
     from pyarrow import types
 

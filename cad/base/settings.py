@@ -534,7 +534,7 @@ class PipelineSettings(Section):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class _Plain(yaml.SafeLoader):
+class _SafeYaml(yaml.SafeLoader):
     """Read safe YAML without aliases: a few nested aliases could expand to a billion values."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -558,8 +558,8 @@ def read_settings(kind: type[T], path: Path) -> T:
         raise CadError("no such settings file", file=path)
     with reading(path, "not valid YAML"):
         text = read_bytes(path, MAX_YAML).decode("utf-8-sig")
-        # _Plain is a SafeLoader, but linters cannot see this.
-        content = yaml.load(text, _Plain)  # noqa: S506
+        # _SafeYaml is a SafeLoader, but linters cannot see this.
+        content = yaml.load(text, _SafeYaml)  # noqa: S506
         check_depth(content)
     if not isinstance(content, dict):
         raise CadError("settings are a mapping of keys to values", file=path)
@@ -583,11 +583,11 @@ def _explain(kind: type[Section], error: Any) -> str:
         if not where:  # a rule about several keys names these keys itself
             return rule
         return f"{where}: {rule}, found {reprlib.repr(error['input'])}"
-    closest = difflib.get_close_matches(path[-1], _keys(kind, path[:-1]), n=1, cutoff=0.4)
+    closest = difflib.get_close_matches(path[-1], _allowed_keys(kind, path[:-1]), n=1, cutoff=0.4)
     return f"unknown key {where}" + (f"; did you mean {closest[0]!r}?" if closest else "")
 
 
-def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
+def _allowed_keys(kind: type[BaseModel], path: list[str]) -> list[str]:
     """Return the keys that are allowed at a path; list indices and choices of types are skipped."""
     for key in path:
         if key.isdigit():

@@ -252,7 +252,7 @@ def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
         say(summary.as_text(asked.verbose))
     kinds = summary.kinds
     if tell and kinds.new:
-        _tell(tell, summary.out, kinds)
+        _tell_command(tell, summary.out, kinds)
     # Last: of what a killed command has not told the next one tells.
     remember(summary.out, summary.failures)
     # The exit code tells a script what the last line tells a person; what somebody has
@@ -261,7 +261,7 @@ def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
         raise typer.Exit(1)
 
 
-def _tell(command: str, out: Path, kinds: SortedFailures) -> None:
+def _tell_command(command: str, out: Path, kinds: SortedFailures) -> None:
     """Run a site's own command with the new failures; one that fails is said, and no more."""
     content = json.dumps({"out": str(out), **kinds.as_dict()})
     try:

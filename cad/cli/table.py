@@ -99,21 +99,21 @@ def _columns(
         return None
     return Columns(
         patient,
-        _words(scores),
+        _words_between_commas(scores),
         scale,
         histology,
         isup_min,
-        _words(ignore),
+        _words_between_commas(ignore),
         site,
         region,
         reader,
-        _words(features),
+        _words_between_commas(features),
         tuple(missing or ()),
         preset,
     )
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _words_between_commas(text: str) -> tuple[str, ...]:
     """Return the words between commas; a word with a comma stands in double quotes."""
     words = next(csv.reader([text], skipinitialspace=True), [])
     return tuple(word.strip() for word in words if word.strip())

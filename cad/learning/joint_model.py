@@ -221,13 +221,13 @@ def of_arrays(
         raise CadError(f"man runs from {index.min()} to {index.max()}, there are {men} men from 0")
     regions = len(index)
     data = MenAndRegions(
-        _column("belief", belief, regions, (0.0, 1.0)),
+        _checked_column("belief", belief, regions, (0.0, 1.0)),
         index.astype(int),
-        _column("readers", readers, regions),
-        _column("truth", truth, regions, (0.0, 1.0)),
-        _column("density", density, men),
-        _column("age", age, men),
-        _column("truth_of_man", truth_of_man, men, (0.0, 1.0)),
+        _checked_column("readers", readers, regions),
+        _checked_column("truth", truth, regions, (0.0, 1.0)),
+        _checked_column("density", density, men),
+        _checked_column("age", age, men),
+        _checked_column("truth_of_man", truth_of_man, men, (0.0, 1.0)),
     )
     for name in ("truth", "truth_of_man"):
         values = getattr(data, name)
@@ -624,7 +624,7 @@ class JointModel:
         judged = np.isfinite(data.belief)
         row = with_readers.astype(int)
         # Where a region is judged by images alone, the weight of readers' scores is 0.
-        design = _by_row(_region_columns(data, self.centre), row)
+        design = _by_row(_design_of_regions(data, self.centre), row)
         effect = self.effect[row][:, None] * _POINTS
         odds = (design @ self.estimate.ravel())[:, None] + effect
         risk = expit(odds)
@@ -721,11 +721,11 @@ class JointModel:
                 ends.append(scores.sum(axis=0))
             change = (ends[0] - ends[1]) / (2 * _STEP)
             by_model[free, term] = solution.inverse_hessian @ change
-        return _SiteMove(row, value, _widened(solution, free), by_model)
+        return _SiteMove(row, value, _with_unfitted(solution, free), by_model)
 
     def _site_problem(
         self, data: MenAndRegions, row: int, theta: np.ndarray, free: np.ndarray
-    ) -> _Problem:
+    ) -> _Likelihood:
         """Return the optimisation problem of a, c, l and d for a site's men, given the set's
         parameters.
 
@@ -734,7 +734,7 @@ class JointModel:
         has_belief = np.isfinite(data.belief)
         if row == 1:
             has_belief &= np.isfinite(data.readers)
-        columns = _region_columns(data, self.centre)
+        columns = _design_of_regions(data, self.centre)
         if row == 0:
             columns[:, READERS] = 0.0
         design = np.zeros((len(columns), 4))
@@ -743,7 +743,7 @@ class JointModel:
         leak_design = np.zeros((data.men, 4))
         leak_design[:, [0, 2]] = 1.0
         leak_offset = _leak_columns(data, self.centre) @ theta
-        return _Problem.of(
+        return _Likelihood.of(
             data,
             has_belief,
             design[:, free],
@@ -785,7 +785,7 @@ def fit_joint(data: MenAndRegions) -> JointModel:
     >>> bool(new.low[1] <= new.probability[1] <= new.man[0])
     True
     """
-    return _fit(data, None)
+    return _fit_both_sets(data, None)
 
 
 def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
@@ -893,7 +893,7 @@ def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, J
         is_out[block] = True
         training = data.of_men(~is_out)
         if np.isfinite(training.truth[np.isfinite(training.belief)]).any():
-            yield is_out, _fit(training, whole)
+            yield is_out, _fit_both_sets(training, whole)
         else:
             raise CadError("one man alone has histology: nobody else's can teach what he gets")
     if not informative.all():
@@ -1008,7 +1008,7 @@ def from_dict(content: dict[str, Any]) -> JointModel:
 
 
 @dataclass(frozen=True)
-class _Solution:
+class _Mode:
     """Hold the mode of a posterior, and the values from which its covariance is computed."""
 
     value: np.ndarray
@@ -1026,12 +1026,12 @@ class _SiteMove:
 
     row: int
     value: np.ndarray
-    solution: _Solution
+    solution: _Mode
     by_model: np.ndarray
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _Likelihood:
     """Hold the data of the likelihood, which is integrated over a man's shared effect.
 
     The last parameter is the logarithm of the standard deviation of this effect.
@@ -1057,7 +1057,7 @@ class _Problem:
         leak_design: np.ndarray | None,
         leak_offset: np.ndarray,
         log_effect: float = 0.0,
-    ) -> _Problem:
+    ) -> _Likelihood:
         """Return the problem for the regions in use; without a leak the truth of men is not
         used.
         """
@@ -1073,7 +1073,7 @@ class _Problem:
             free_men = complete & (data.truth_of_man == 0)
             leaking_men = complete & (data.truth_of_man == 1) & ~malignant
         man = data.man[use]
-        return _Problem(
+        return _Likelihood(
             design[use],
             data.truth[use],
             man,
@@ -1212,8 +1212,8 @@ def _outer_sum(design: np.ndarray, weight: np.ndarray, effect: np.ndarray) -> np
 
 
 def _maximised(
-    problem: _Problem, mean: np.ndarray, precision: np.ndarray, start: np.ndarray
-) -> _Solution:
+    problem: _Likelihood, mean: np.ndarray, precision: np.ndarray, start: np.ndarray
+) -> _Mode:
     """Return the mode of the posterior, by Newton steps that are halved where it would decrease."""
 
     def loss(value: np.ndarray) -> tuple[float, np.ndarray]:
@@ -1243,7 +1243,7 @@ def _maximised(
         if gained <= 1e-13 * max(1.0, abs(current)):
             break
     inverse = np.linalg.inv(_convex(problem.hessian(value) + np.diag(precision)))
-    return _Solution(value, inverse, problem.scores(value)[1], precision)
+    return _Mode(value, inverse, problem.scores(value)[1], precision)
 
 
 def _convex(hessian: np.ndarray) -> np.ndarray:
@@ -1253,7 +1253,7 @@ def _convex(hessian: np.ndarray) -> np.ndarray:
     return np.asarray((vectors * values) @ vectors.T)
 
 
-def _fit(data: MenAndRegions, near: JointModel | None) -> JointModel:
+def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
     """Fit both sets, starting at the parameters of the model ``near``, or else at the priors'
     means.
     """
@@ -1289,25 +1289,25 @@ def _fit(data: MenAndRegions, near: JointModel | None) -> JointModel:
             mean[[BELIEF, READERS]] = WITH_READERS_MEAN
             sd[[BELIEF, READERS]] = WITH_READERS_SD
         chosen = free[row]
-        columns = _region_columns(data, centre)
+        columns = _design_of_regions(data, centre)
         columns[~use, READERS] = 0.0
         leak_design = None
         if free[row, LEAK]:
             leak_design = _leak_columns(data, centre)[:, chosen]
-        problem = _Problem.of(data, use, columns[:, chosen], leak_design, np.zeros(data.men))
+        problem = _Likelihood.of(data, use, columns[:, chosen], leak_design, np.zeros(data.men))
         start = mean[chosen]
         if near is not None and near.free[row].any():
             start = np.where(near.free[row], near.estimate[row], mean)[chosen]
         solution = _maximised(problem, mean[chosen], sd[chosen] ** -2, start)
         estimate[row, chosen] = solution.value
-        solutions.append(_widened(solution, chosen))
+        solutions.append(_with_unfitted(solution, chosen))
     covariance = np.zeros((2 * len(TERMS), 2 * len(TERMS)))
     size = len(TERMS) * len(solutions)
     covariance[:size, :size] = _covariance(solutions)
     return JointModel(estimate, covariance, centre, free, taught, _notes(data, taught))
 
 
-def _covariance(solutions: list[_Solution]) -> np.ndarray:
+def _covariance(solutions: list[_Mode]) -> np.ndarray:
     """Return the joint covariance of several modes, clustered by man.
 
     It is a sandwich. Its middle term is the sum of the men's squared gradients and of the precision
@@ -1330,7 +1330,7 @@ def _covariance(solutions: list[_Solution]) -> np.ndarray:
     return np.asarray((covariance + covariance.T) / 2)
 
 
-def _widened(solution: _Solution, free: np.ndarray) -> _Solution:
+def _with_unfitted(solution: _Mode, free: np.ndarray) -> _Mode:
     """Return a solution with zeros added for the parameters that were not fitted."""
     value = np.zeros(len(free))
     value[free] = solution.value
@@ -1340,7 +1340,7 @@ def _widened(solution: _Solution, free: np.ndarray) -> _Solution:
     scores[:, free] = solution.scores
     precision = np.zeros(len(free))
     precision[free] = solution.precision
-    return _Solution(value, inverse, scores, precision)
+    return _Mode(value, inverse, scores, precision)
 
 
 def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
@@ -1372,7 +1372,7 @@ def _by_model(move: np.ndarray) -> np.ndarray:
     return np.diag(diagonal)
 
 
-def _region_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
+def _design_of_regions(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
     """Return the columns that the parameters multiply in a region's log-odds, shape (n, 10), no
     NaN.
     """
@@ -1463,7 +1463,7 @@ def _notes(data: MenAndRegions, taught: Taught) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _column(
+def _checked_column(
     name: str, values: ArrayLike | None, size: int, limits: tuple[float, float] | None = None
 ) -> np.ndarray:
     """Return a column as floats, NaN where it is not given; raise an error for invalid values."""

@@ -193,7 +193,7 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     before = out.with_name(out.name + ".before")
     with _alone(before, "predict", options):
         loaded = _loaded(bundle, root, before, options)
-        return recalibrate(bundle, loaded, _score(bundle, loaded)[-1], out)
+        return recalibrate(bundle, loaded, _score_with_model(bundle, loaded)[-1], out)
 
 
 def predict_cohort(
@@ -336,7 +336,8 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
     """
     with claimed(out, COMPARISON):
         first, second = (
-            _scored(model, root, out / which, options) for model, which in ((a, "a"), (b, "b"))
+            _scored_cohort(model, root, out / which, options)
+            for model, which in ((a, "a"), (b, "b"))
         )
         return compare(first, second, (a, b), RunFolder(out))
 
@@ -384,13 +385,13 @@ def compare_pipelines(
         for pipeline in settings:
             # Pipelines that differ in the learner alone measure the same: it is done once.
             like = [s.name for s in settings if settings_key(s) == settings_key(pipeline)]
-            runs[pipeline.name] = _validated(
+            runs[pipeline.name] = _validated_pipeline(
                 pipeline, root, out / pipeline.name, options, out / like[0]
             )
         return compare_validated(runs, RunFolder(out))
 
 
-def _validated(
+def _validated_pipeline(
     settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions, like: Path
 ) -> Judged:
     """Validate one pipeline, its run folder written; ``like`` is one that measures the same."""
@@ -444,7 +445,7 @@ def suggest_next(
         loaded = _loaded(bundle, root, out, options)
         if nothing_to_read(loaded):
             return pd.DataFrame(), loaded.failures
-        measured, extracted, aggregated, judged = _score(bundle, loaded)
+        measured, extracted, aggregated, judged = _score_with_model(bundle, loaded)
         table = suggest_readings(loaded, extracted, aggregated, judged, count)
         return table, [*loaded.failures, *measured.failures, *judged.failures]
 
@@ -493,7 +494,7 @@ def watch_cohort(
         aside = scratch / str(number)
         try:
             borrow(RunFolder(run), RunFolder(aside))
-            _scored(shadow, root, aside, options)
+            _scored_cohort(shadow, root, aside, options)
             rows += watched(aside, root, [shadow], SHADOW, night)
         except CadError as error:
             failed.append(f"{shadow}: {error}")
@@ -552,11 +553,11 @@ def watch_night(
     return rows, failed
 
 
-def _scored(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
+def _scored_cohort(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
     """Score a cohort with one model, its run folder written."""
     bundle = load_bundle(find("models", model))
     with _alone(out, "predict", options):
-        return _score(bundle, _loaded(bundle, root, out, options))[-1]
+        return _score_with_model(bundle, _loaded(bundle, root, out, options))[-1]
 
 
 def _loaded(bundle: Bundle, root: Path, out: Path, options: ExecutionOptions) -> Loaded:
@@ -564,7 +565,9 @@ def _loaded(bundle: Bundle, root: Path, out: Path, options: ExecutionOptions) ->
     return load(shared_settings([bundle]), root, out, options, "predict", request)
 
 
-def _score(bundle: Bundle, loaded: Loaded) -> tuple[Measured, Extracted, Aggregated, Judged]:
+def _score_with_model(
+    bundle: Bundle, loaded: Loaded
+) -> tuple[Measured, Extracted, Aggregated, Judged]:
     """Score a cohort with one model in a folder that this process owns."""
     measured = measure(loaded)
     begin(loaded, measured)

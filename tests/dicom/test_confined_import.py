@@ -15,7 +15,7 @@ from import_cases import RULES, regions, write_patient
 from cad.base.errors import CadError
 from cad.base.processes import landlock
 from cad.base.processes.limited import call_limited
-from cad.dicom.archive.conversation import _confine
+from cad.dicom.archive.conversation import _confine_to_request
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
@@ -100,12 +100,12 @@ def test_where_the_kernel_confines_nothing_an_explanation_says_so(
 
 
 def confined_read(operation: str, arguments: tuple[Any, ...], path: Path) -> bytes:
-    _confine(ArchiveLimits(), operation, arguments)
+    _confine_to_request(ArchiveLimits(), operation, arguments)
     return path.read_bytes()
 
 
 def confined_write(operation: str, arguments: tuple[Any, ...], path: Path) -> int:
-    _confine(ArchiveLimits(), operation, arguments)
+    _confine_to_request(ArchiveLimits(), operation, arguments)
     return path.write_bytes(b"new")
 
 

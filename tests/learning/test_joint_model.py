@@ -140,9 +140,9 @@ def test_likelihood_is_that_of_quadrature_by_brute_force(leak: bool) -> None:
     effect = 0.8
     model = model_of(effect=effect, leak=-2.0)
     z = log_odds(model, data)
-    columns = joint_model._region_columns(data, model.centre)
+    columns = joint_model._design_of_regions(data, model.centre)
     columns[:, READERS] = 0
-    problem = joint_model._Problem.of(
+    problem = joint_model._Likelihood.of(
         data,
         np.ones(len(data.man), dtype=bool),
         columns,
@@ -184,10 +184,10 @@ def test_gradient_and_hessian_are_those_of_differences(leak: bool) -> None:
     data = draw(6, men=20, least=0, leak=leak)
     data = replace(data, truth=np.where(np.arange(len(data.man)) % 4 == 0, np.nan, data.truth))
     model = model_of(effect=0.7, leak=-2.0, readers=True)
-    problem = joint_model._Problem.of(
+    problem = joint_model._Likelihood.of(
         data,
         np.ones(len(data.man), dtype=bool),
-        joint_model._region_columns(data, model.centre),
+        joint_model._design_of_regions(data, model.centre),
         joint_model._leak_columns(data, model.centre) if leak else None,
         np.zeros(data.men),
     )
@@ -235,7 +235,7 @@ def test_one_region_a_man_without_an_effect_is_logistic_regression() -> None:
     design = np.zeros((80, 3))
     design[:, 0] = 1
     design[:, 1] = odds
-    problem = joint_model._Problem.of(
+    problem = joint_model._Likelihood.of(
         data, np.ones(80, dtype=bool), design, None, np.zeros(80), log_effect=-40.0
     )
     mean = np.array([0.0, 1.0, 0.0])
@@ -358,10 +358,10 @@ def test_every_man_twice_is_a_prior_of_half_the_precision() -> None:
     ones = np.ones(len(data.man), dtype=bool)
     values = []
     for cohort, factor in ((data, 1.0), (twice, 2.0)):
-        columns = joint_model._region_columns(cohort, np.array([-2.0, 6.5]))
+        columns = joint_model._design_of_regions(cohort, np.array([-2.0, 6.5]))
         columns = columns[:, [INTERCEPT, BELIEF, READERS, DENSITY, AGE, EFFECT]]
         use = np.tile(ones, round(factor))
-        problem = joint_model._Problem.of(cohort, use, columns, None, np.zeros(cohort.men))
+        problem = joint_model._Likelihood.of(cohort, use, columns, None, np.zeros(cohort.men))
         mean = np.array([0.0, 0.6, 0.3, 0, 0, -0.5])
         values.append(joint_model._maximised(problem, mean, np.full(6, factor), mean).value)
     assert values[1] == pytest.approx(values[0], abs=1e-6)

@@ -80,12 +80,12 @@ def _compute_once() -> None:
         (
             validate,
             (
-                "_rivals",
+                "_validated_rivals",
                 "out_of_fold",
                 "judge",
-                "_explain",
-                "_broken_promises",
-                "_reader_skill",
+                "_explanations_of_folds",
+                "_cohort_warnings",
+                "_measured_skill",
                 "validated_risk",
             ),
         ),

@@ -387,7 +387,7 @@ CASES: dict[str, Case] = {
         ("cad.run.tables.dialects.sheet_records", "cad.run.tables.dialects._check_formulas"),
         _workbook,
     ),
-    "NIfTI": Case((f"{IMAGES}.nifti._load", f"{IMAGES}.nifti.stored_axes"), _nifti),
+    "NIfTI": Case((f"{IMAGES}.nifti._load_voxels", f"{IMAGES}.nifti.stored_axes"), _nifti),
     "MetaImage and NRRD": Case(
         (
             f"{IMAGES}.nifti._stored_image",

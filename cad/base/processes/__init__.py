@@ -299,7 +299,7 @@ def serve(number: int) -> None:
         except OSError:
             return
         if not pid:
-            _run(module, handles)
+            _run_child(module, handles)
         statuses[pid] = handles[2]
         orders.send(str(pid).encode())
         for number in (*handles[:2], *handles[3:]):
@@ -307,7 +307,7 @@ def serve(number: int) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
 
-def _run(module: str, handles: list[int]) -> NoReturn:
+def _run_child(module: str, handles: list[int]) -> NoReturn:
     """Run as a child process: call the module's ``serve`` with the pipe to the parent process."""
     code = 1
     try:

@@ -16,7 +16,7 @@ def to_markdown(table: pd.DataFrame) -> str:
         The rows; the index is left out. NaN, infinity and None become a dash.
     """
     rows = table.itertuples(index=False, name=None)
-    texts = [[_cell(value).replace("|", r"\|") for value in row] for row in rows]
+    texts = [[_rounded_cell(value).replace("|", r"\|") for value in row] for row in rows]
     rule = ["---:" if pd.api.types.is_numeric_dtype(table[c]) else "---" for c in table.columns]
     lines = [list(map(str, table.columns)), rule, *texts]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -59,7 +59,7 @@ def side_of_half(mean: float) -> str:
     return "suspicious" if mean > 0.5 else "not suspicious" if mean < 0.5 else "equivocal"
 
 
-def _cell(value: object) -> str:
+def _rounded_cell(value: object) -> str:
     """Return a number with three significant digits, a whole number in full, and NaN as a dash."""
     if not isinstance(value, float):  # numpy's float64 is a float, too
         return "–" if value is None else str(value)

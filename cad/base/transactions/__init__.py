@@ -175,7 +175,7 @@ def _carry_out(folder: Path) -> None:
     """Move committed files into place; a step that was done before is skipped."""
     change = folder / COMMIT
     if pending(folder):
-        new, removed = _read(folder, change / _JOURNAL)
+        new, removed = _journal_paths(folder, change / _JOURNAL)
         for number, place in enumerate([*new, *removed]):
             built = change / _NEW / place
             target = folder / place
@@ -193,7 +193,7 @@ def _carry_out(folder: Path) -> None:
         flush_names(folder)
 
 
-def _read(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
+def _journal_paths(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
     """Return the paths that a journal lists; one that leads out of the folder raises an error."""
     with reading(journal, "no journal of a change"):
         content = read_json(journal)

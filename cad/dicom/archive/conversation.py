@@ -181,12 +181,12 @@ def serve(connection: Connection[Any, Any]) -> None:
     """
     address, aet, limits, operation, arguments = connection.recv()
     limit_memory(limits.memory_gigabytes)
-    _confine(limits, operation, arguments)
+    _confine_to_request(limits, operation, arguments)
     with suppress(BrokenPipeError):
-        connection.send(_attempt(connection, address, aet, limits, operation, arguments))
+        connection.send(_result_or_error(connection, address, aet, limits, operation, arguments))
 
 
-def _confine(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) -> None:
+def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) -> None:
     """Restrict this process to the files that its request needs: data of an archive may attack a
     parser.
     """
@@ -201,7 +201,7 @@ def _confine(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) 
     confine(read, write)
 
 
-def _attempt(
+def _result_or_error(
     connection: Connection[Any, Any],
     address: str,
     aet: str,

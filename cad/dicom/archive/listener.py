@@ -282,7 +282,7 @@ class _Line(AssociationSocket):
         content = bytearray()
         connection = self.socket
         while connection is not None and len(content) < nr_bytes:
-            piece = _read(connection, nr_bytes - len(content), self._until)
+            piece = _bytes_before(connection, nr_bytes - len(content), self._until)
             if not piece:
                 break
             content += piece
@@ -332,7 +332,7 @@ def _first_message(request: socket.socket, until: float) -> bytes:
     content = b""
     whole = _HEADER
     while len(content) < whole:
-        if not (piece := _read(request, whole - len(content), until)):
+        if not (piece := _bytes_before(request, whole - len(content), until)):
             raise ValueError("the connection was lost before an association was asked for")
         content += piece
         if len(content) == _HEADER:
@@ -343,7 +343,7 @@ def _first_message(request: socket.socket, until: float) -> bytes:
     return content
 
 
-def _read(connection: socket.socket, limit: int, until: float) -> bytes:
+def _bytes_before(connection: socket.socket, limit: int, until: float) -> bytes:
     """Return the bytes that come before a moment."""
     seconds = until - time.monotonic()
     if seconds <= 0:

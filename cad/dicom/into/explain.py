@@ -121,9 +121,9 @@ def proposed_rules(
             if kind not in taken and test(series[0][0].description, series):
                 fitting.append(kind)
         if take and name in take:
-            fitting = _decided(name, take[name], fitting, kinds)
+            fitting = _decided_kind(name, take[name], fitting, kinds)
         elif name in _ONE_IMAGE:
-            rivals = _rivals(fitting, kinds)
+            rivals = _rival_kinds(fitting, kinds)
             candidates = []
             for kind in rivals:
                 candidates += [_candidate(frames, call, pictures) for frames in kinds[kind]]
@@ -154,7 +154,7 @@ def proposed_rules(
     return Proposal(text, undecided)
 
 
-def _rivals(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
+def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
     """Return those kinds of series that occur in one study together with another of the kinds."""
     owners = {kind: {frames[0].study_uid for frames in kinds[kind]} for kind in fitting}
     rivals = []
@@ -165,13 +165,13 @@ def _rivals(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str
     return rivals
 
 
-def _decided(
+def _decided_kind(
     name: str, number: int, fitting: list[str], kinds: dict[str, list[list[Frame]]]
 ) -> list[str]:
     """Return the kind that a person chose by a series number, and kinds that never occur beside
     it.
     """
-    rivals = _rivals(fitting, kinds) or fitting
+    rivals = _rival_kinds(fitting, kinds) or fitting
     kind_of_number = {}
     for kind in rivals:
         for frames in kinds[kind]:
@@ -182,7 +182,7 @@ def _decided(
     chosen = kind_of_number[number]
     decided = [chosen]
     for kind in fitting:
-        if kind != chosen and kind not in _rivals([kind, chosen], kinds):
+        if kind != chosen and kind not in _rival_kinds([kind, chosen], kinds):
             decided.append(kind)
     return decided
 
@@ -529,7 +529,7 @@ def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
     entry.units = sorted({frame.real.unit or "not stated" for frame in frames})
     if rules is not None:
         for name in _RULES:
-            _judge(entry, frames, name, rules)
+            _judge_rule(entry, frames, name, rules)
     return entry
 
 
@@ -553,7 +553,7 @@ def _clock_of(stacks: list[Stack]) -> str:
     return f"as a dynamic series: {len(phases.timed)} phases by {phases.clock}{notes}"
 
 
-def _judge(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
+def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
     """Note whether a rule accepts a series, or all of its conditions but one."""
     near = []
     for index, match in enumerate(rules.matches(name), start=1):

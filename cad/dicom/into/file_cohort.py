@@ -205,7 +205,9 @@ def convert_files(
         if mask is not None:
             write_volume(target, mask)
     target = image_path(build, study_id, "rois")
-    if not is_there(target, build, have) and (labelled := _drawn(study, rules, done.notes)):
+    if not is_there(target, build, have) and (
+        labelled := _regions_of_study(study, rules, done.notes)
+    ):
         write_volume(target, labelled.labels)
         done.rois = regions.with_zones(labelled, study.files.get("zones"), rules.zones).rois
         done.scores = list(labelled.scores)
@@ -220,7 +222,9 @@ def _image_in_its_unit(path: Path, name: str, scale: float | None) -> Volume:
     return _in_its_unit(path, name, scale)[0]
 
 
-def _drawn(study: FileStudy, rules: ImportRules, notes: list[str]) -> regions.Labelled | None:
+def _regions_of_study(
+    study: FileStudy, rules: ImportRules, notes: list[str]
+) -> regions.Labelled | None:
     """Return the regions of a study from its mask, a detector's map or outlines; None if there are
     none.
     """

@@ -105,7 +105,7 @@ def find_regions(
         raise CadError(problem, file=study.top, hint="keep the one that counts beside the series")
     labelled: Labelled | None = None
     if label_map:
-        labelled = _labelled(label_map)
+        labelled = _regions_of_label_map(label_map)
     elif lesion:
         grades = whole_numbers(lesion)
         if not grades.array.any():
@@ -116,7 +116,9 @@ def find_regions(
         labelled = _from_objects(study, rules, reference, drawn, notes)
     elif ours := outlined(study.top, study.patient_id, rules, notes):
         labelled = ours
-    elif reference is not None and (points := _findings(study, rules, reference.grid, notes)):
+    elif reference is not None and (
+        points := _balls_of_findings(study, rules, reference.grid, notes)
+    ):
         labelled = points
         if rules.findings:
             notes.append(
@@ -255,7 +257,7 @@ def _values_in(path: Path, labels: Volume, label: int) -> np.ndarray:
     return np.asarray(zones.array[z, y, x])
 
 
-def _findings(
+def _balls_of_findings(
     study: SourceStudy, rules: ImportRules, grid: Volume, notes: list[str]
 ) -> Labelled | None:
     """Return balls around the points of a table of findings; None if there is no table or row."""
@@ -484,7 +486,7 @@ def first_of(tops: Iterable[Path], places: Sequence[str], patient_id: str) -> Pa
     return None
 
 
-def _labelled(path: Path) -> Labelled:
+def _regions_of_label_map(path: Path) -> Labelled:
     """Return the regions of a label map; its integers are their ROI ids."""
     volume = whole_numbers(path)
     labels = [int(v) for v in np.unique(volume.array) if v]
@@ -572,7 +574,7 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
     rule = rules.outlines
     if rule is None:
         return None
-    drawn = _drawn(top, patient_id, rule, notes)
+    drawn = _regions_of_masks(top, patient_id, rule, notes)
     if drawn is None:
         return None
     rows = _listed_rows(top, patient_id, [roi.roi_id for roi in drawn.rois], rule, notes)
@@ -613,7 +615,9 @@ def _reader_of(row: dict[str, str], rule: OutlinesRule, rules: ImportRules) -> s
     return FIRST_READER
 
 
-def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> Labelled | None:
+def _regions_of_masks(
+    top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]
+) -> Labelled | None:
     """Return regions from masks with one lesion each, or from a label map.
 
     If several readers drew a lesion, its voxels are those that at least half of them drew.
@@ -624,7 +628,7 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
         if drawn and "{roi}" not in place:
             path = drawn[0][1]
             if whole_numbers(path).array.any():
-                return _labelled(path)
+                return _regions_of_label_map(path)
             notes.append(f"{path.name} holds no lesion")
             return None
         named: dict[str, list[Path]] = {}

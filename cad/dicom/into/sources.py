@@ -245,7 +245,7 @@ def find_studies(
     """
     studies: list[SourceStudy] = []
     for root, paths in _roots(source, scratch, failures, notes, call):
-        listing = _listed(paths, call)
+        listing = _read_headers(paths, call)
         failures += listing.unreadable
         # Where other series of the study can be read, the study itself tells of these.
         for uid, series in listing.unusable.items():
@@ -297,7 +297,7 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
     return paths
 
 
-def _listed(paths: list[Path], call: Call) -> Listing:
+def _read_headers(paths: list[Path], call: Call) -> Listing:
     """Read every header; a file that no process survives is unreadable, and costs no other."""
     listing = Listing()
     check = partial(call, check_copy)

@@ -294,14 +294,14 @@ def _study(problem: DataSet, options: Options, data: str, page: str = "page") ->
     return Result.of_words(
         _WORDS[page],
         {
-            "Error-reject ratio for r in [.4, .5]": _ratios(rows, problem),
+            "Error-reject ratio for r in [.4, .5]": _error_reject_ratios(rows, problem),
             "Reject and error rate against r, θ = 1": _columns(curve),
             f"θ = {THETA}: cost, sensitivity, positive predictivity": _columns(costly),
             "No rejection against the cost-optimal r": _optimum(rows),
         },
         {
             "Rates, trade-off, ratio and cost": _figure(curve, costly),
-            f"Reject regions for θ = 1 and θ = {THETA}, r = .3": _regions(problem, C),
+            f"Reject regions for θ = 1 and θ = {THETA}, r = .3": _decision_regions(problem, C),
         },
         data=data,
         problem=problem,
@@ -424,7 +424,7 @@ def _counted(
     }
 
 
-def _regions(problem: DataSet, C: float) -> Figure:
+def _decision_regions(problem: DataSet, C: float) -> Figure:
     """Draw the decision for each value of two features alone, on the training rows of seed 0."""
     train = np.random.default_rng(0).permutation(len(problem.y))[: min(problem.n_train, 400)]
     X = StandardScaler().fit_transform(problem.X[train][:, list(problem.shown)])
@@ -454,7 +454,7 @@ def _columns(table: pd.DataFrame) -> pd.DataFrame:
     return table[[*names, "positive predictivity"]]
 
 
-def _ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
+def _error_reject_ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
     """Return the error-reject ratio in two definitions: from rates at two values of r, and by
     counts.
 

@@ -177,7 +177,7 @@ def _read(results: Path, name: str) -> pd.DataFrame:
     return read_frame(results / f"{name}.csv")
 
 
-def _table1(results: Path) -> list[Claim]:
+def _table1_verdicts(results: Path) -> list[Claim]:
     """Return a verdict for each measure of Table I; the ratio of KL is compared with the published
     one.
     """
@@ -235,7 +235,7 @@ _PUBLISHED_2 = {
 """Published values of [N14] Table II, for the P-SVM, the SVM and the F-SVM."""
 
 
-def _table2(results: Path) -> list[Claim]:
+def _table2_verdicts(results: Path) -> list[Claim]:
     """Return whether the P-SVM comes first, as published, and whether it reaches its published
     value.
     """
@@ -374,7 +374,7 @@ def _toy(results: Path) -> list[Claim]:
     return rows
 
 
-def _clinical(results: Path) -> list[Claim]:
+def _clinical_verdicts(results: Path) -> list[Claim]:
     """Return a verdict for each clinical table, block of settings and measure."""
     rows = _read(results, "niaf2014-clinical-1")
     published = _read(results, "niaf2014-clinical-4").set_index(["table", "method"])
@@ -645,11 +645,11 @@ def _ecg(results: Path) -> list[Claim]:
 
 _CHECKS = (
     _outlier,
-    _table1,
-    _table2,
+    _table1_verdicts,
+    _table2_verdicts,
     _toy,
     _orders,
-    _clinical,
+    _clinical_verdicts,
     _wang,
     _wang_roi,
     _reject,

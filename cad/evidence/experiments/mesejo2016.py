@@ -133,7 +133,7 @@ def readers(options: Options) -> Result:
     """
     X, grades, truth, names = read_lesions(options.folder("the lesions"))
     scaled = _scaled_in_folds(X)
-    compared = {rule: _compared(rule, scaled, grades, truth, names) for rule in RULES}
+    compared = {rule: _compared_learners(rule, scaled, grades, truth, names) for rule in RULES}
     of_shipped = compare_probabilities(
         {f"labels {rule}": rivals.probabilities[SHIPPED] for rule, rivals in compared.items()},
         names,
@@ -158,7 +158,7 @@ def readers(options: Options) -> Result:
     ]
     apart = compared["mean"].table.drop(columns="note")
     tables = {
-        "Learners by the labels they learned from": _wide(compared),
+        "Learners by the labels they learned from": _wide_table(compared),
         "Learners from the readers' mean, differences to the shipped one": apart,
         "The shipped learner by its labels": of_shipped.table.drop(columns="note"),
         "Consensus rules against histology": rules.table.drop(columns="note"),
@@ -181,7 +181,7 @@ def _scaled_in_folds(X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return lambda train: scaled_rows[int(every.sum() - np.sum(train))]
 
 
-def _compared(
+def _compared_learners(
     rule: str,
     scaled: Callable[[np.ndarray], np.ndarray],
     grades: np.ndarray,
@@ -191,7 +191,7 @@ def _compared(
     """Compare all learners on the labels of one consensus rule, with every lesion left out once."""
     mean = MeanReaders().predict(grades).p
     others = learners()
-    relabel = partial(_labels_of, rule, grades, truth)
+    relabel = partial(_labels_of_training, rule, grades, truth)
     folds = out_of_fold(others.pop(SHIPPED), scaled, mean, groups=names, relabel=relabel)
     return compare_with_rivals(
         SHIPPED,
@@ -206,7 +206,7 @@ def _compared(
     )
 
 
-def _labels_of(
+def _labels_of_training(
     rule: str, grades: np.ndarray, truth: np.ndarray, train: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return p and eta of the training lesions, learned from these alone; NaN for other lesions."""
@@ -217,7 +217,7 @@ def _labels_of(
     return p, eta
 
 
-def _wide(compared: dict[str, Rivals]) -> pd.DataFrame:
+def _wide_table(compared: dict[str, Rivals]) -> pd.DataFrame:
     """Return one row per rule and learner, one column per truth and measure."""
     tables = []
     for rule, rivals in compared.items():

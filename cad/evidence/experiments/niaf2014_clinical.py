@@ -77,12 +77,12 @@ def clinical(options: Options) -> Result:
         settings, regions = _labelled(cohort, readers, ETA[readers], options)
         for block in (TUNED, PAPER):
             q = _block(settings, regions, block, options)
-            rows += _rows(regions, readers, block, q)
+            rows += _rows_of_methods(regions, readers, block, q)
             if block == TUNED:
                 tuned[readers] = q["P-SVM"]
     on_truth, learned = _on_truth(cohort, tuned, options)
     table = pd.DataFrame([*rows, on_truth])
-    widths = _widths(cohort, options)
+    widths = _widths_of_tubes(cohort, options)
     simulated = read_cohort(cohort).simulated
     groups = f"{options.repeats} groups of patients (grid {SHORT_GRID})"
     return Result.of_words(
@@ -123,7 +123,7 @@ def _block(
     return {m: _out_of_fold(candidate, regions, options) for m, candidate in chosen.items()}
 
 
-def _rows(
+def _rows_of_methods(
     regions: Table, readers: str, block: str, q: dict[str, OutOfFold]
 ) -> list[dict[str, object]]:
     """Return a row for each method against the scores, and against histology."""
@@ -211,7 +211,7 @@ def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> d
     return {f"paper's p ({name})": test(name) for name in _TESTED}
 
 
-def _widths(cohort: Path, options: Options) -> pd.DataFrame:
+def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
     """Measure how the width of the tubes changes Table V; within its tube a prediction costs
     nothing.
     """
@@ -273,14 +273,14 @@ def _out_of_fold(settings: PipelineSettings, table: Table, options: Options) -> 
         make_estimator(settings),
         table.X.to_numpy(float),
         table.y,
-        groups=_left_out(table.groups, options.repeats),
+        groups=_groups_left_out(table.groups, options.repeats),
         patients=table.groups,
         eta=table.spread,
         n_jobs=options.jobs,
     )
 
 
-def _left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
+def _groups_left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
     """Return the groups that are left out together: each patient, or every k-th one to save
     time.
     """
@@ -320,8 +320,8 @@ def _measure(table: Table, target: str, made: OutOfFold) -> dict[str, object]:
     t = table.labels[target].to_numpy(float)[judged]
     cases = _cases(t, made.probability[judged], made.centred[judged])
     group = table.groups[judged]
-    ends = bootstrap(lambda weight: _values(cases, weight), group, 1000, 0)
-    point = _values(cases, np.ones((1, len(t))))[0]
+    ends = bootstrap(lambda weight: _measures_of_draws(cases, weight), group, 1000, 0)
+    point = _measures_of_draws(cases, np.ones((1, len(t))))[0]
     return {
         "patients": len(np.unique(group)),
         "regions": len(t),
@@ -334,7 +334,7 @@ def _measure(table: Table, target: str, made: OutOfFold) -> dict[str, object]:
     }
 
 
-def _values(cases: Cases, weight: np.ndarray) -> np.ndarray:
+def _measures_of_draws(cases: Cases, weight: np.ndarray) -> np.ndarray:
     """Return the measures of ``_NAMES``, shape (draws, measures)."""
     return np.stack([MEASURES[key].draws(cases, weight) for key in _NAMES.values()], axis=1)
 

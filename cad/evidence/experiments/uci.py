@@ -106,11 +106,11 @@ def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], d
         problems = []
         for source in (source for source in SOURCES if source.name == name):
             try:
-                table = _fetch(source)
+                table = _fetch_set(source)
             except ValueError as error:
                 problems.append(f"OpenML {source.data_id}: {error}")
             else:
-                manifest[name] = _write(source, table, folder)
+                manifest[name] = _write_set(source, table, folder)
                 break
         else:
             left_out[name] = "; ".join(problems)
@@ -142,7 +142,7 @@ def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
     )
 
 
-def _fetch(source: Source) -> pd.DataFrame:
+def _fetch_set(source: Source) -> pd.DataFrame:
     """Return attributes and ``class`` of a set; raise ValueError if the table is not the set."""
     limit = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SECONDS)
@@ -179,7 +179,7 @@ def _fetch(source: Source) -> pd.DataFrame:
     return table
 
 
-def _write(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, object]:
+def _write_set(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, object]:
     """Write a table, and return its row of the manifest."""
     file = re.sub(r"\W", "_", source.name.lower()) + ".csv"
     write_atomic(folder / file, table.to_csv(index=False).encode())

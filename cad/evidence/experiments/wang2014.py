@@ -90,8 +90,8 @@ def assemble(
         tables[f"Table 3, {mode}: wins-ties-losses of the row"] = _wins(table)
         if len(names) >= 6:
             tables[f"Table 4, {mode}: Wilcoxon signed-rank p"] = _wilcoxon(table)
-    tables[f"Sets where a method differs by more than {NOTABLE} with flaws"] = _differences(
-        means["with flaws"], published, spread
+    tables[f"Sets where a method differs by more than {NOTABLE} with flaws"] = (
+        _differences_from_paper(means["with flaws"], published, spread)
     )
     average = {mode: table.mean() for mode, table in means.items()}
     ahead = {}
@@ -170,7 +170,7 @@ def _signed_rank(gap: pd.Series) -> float:
     return float(wilcoxon(gap, zero_method="zsplit").pvalue)
 
 
-def _differences(
+def _differences_from_paper(
     ours: pd.DataFrame, published: pd.DataFrame, spread: dict[str, list[float]]
 ) -> pd.DataFrame:
     """Return the largest difference from the paper by set, and the spread of the SVM over draws of
@@ -412,20 +412,23 @@ def _ssrankboost(split: Split, points: list[Point]) -> Rows:
     return np.array(rows)
 
 
-def _grid(**axes: tuple[float, ...]) -> list[Point]:
+def _grid_points(**axes: tuple[float, ...]) -> list[Point]:
     """Return all combinations of the values; those of the last axis vary fastest."""
     return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())]
 
 
 METHODS: dict[str, tuple[list[Point], Scores]] = {
-    "SVM": (_grid(C=C_SVM), _svm),
-    "SVMROC": (_grid(C=C_SVM), _svmroc),
-    "RankBoost": (_grid(rounds=tuple(float(n) for n in ROUNDS)), _rankboost),
-    "OPAUC": (_grid(eta=ETA_OPAUC, lam=LAMBDA_OPAUC), _opauc),
-    "SVMlin": (_grid(lam=LAMBDA_LIN, lam_u=LAMBDA_U_LIN), _svmlin),
-    "SSRankBoost": (_grid(discount=DISCOUNTS, K=tuple(float(k) for k in NEIGHBOURS)), _ssrankboost),
-    "SSLROC1": (_grid(C=C_SSL, M=M_SSL), _sslroc(1)),
-    "SSLROC2": (_grid(C=C_SSL, M=M_SSL), _sslroc(2)),
+    "SVM": (_grid_points(C=C_SVM), _svm),
+    "SVMROC": (_grid_points(C=C_SVM), _svmroc),
+    "RankBoost": (_grid_points(rounds=tuple(float(n) for n in ROUNDS)), _rankboost),
+    "OPAUC": (_grid_points(eta=ETA_OPAUC, lam=LAMBDA_OPAUC), _opauc),
+    "SVMlin": (_grid_points(lam=LAMBDA_LIN, lam_u=LAMBDA_U_LIN), _svmlin),
+    "SSRankBoost": (
+        _grid_points(discount=DISCOUNTS, K=tuple(float(k) for k in NEIGHBOURS)),
+        _ssrankboost,
+    ),
+    "SSLROC1": (_grid_points(C=C_SSL, M=M_SSL), _sslroc(1)),
+    "SSLROC2": (_grid_points(C=C_SSL, M=M_SSL), _sslroc(2)),
 }
 
 
@@ -475,7 +478,7 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
     work = []
     for mode, flawed in MODES.items():
         for name in sets:
-            path = _record(folder, name, mode, options)
+            path = _path_of_results(folder, name, mode, options)
             if not path.is_file():
                 task = delayed(_one_set)(tables, name, flawed, seeds, options.shuffled, path)
                 work.append(task)
@@ -484,7 +487,7 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
     n_draws = DRAWS
     if options.shuffled or options.first_seed > 0:
         n_draws = 1
-    draws = {name: _record(folder, name, f"draws-{n_draws}", options) for name in sets}
+    draws = {name: _path_of_results(folder, name, f"draws-{n_draws}", options) for name in sets}
     for name, path in draws.items():
         if not path.is_file():
             work.append(delayed(_draws)(tables, name, repeats, n_draws, path))
@@ -492,14 +495,14 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
     measures: ByProtocol = {mode: {} for mode in MODES}
     seconds = 0.0
     for mode, name in product(MODES, sets):
-        record = json.loads(_record(folder, name, mode, options).read_text())
+        record = json.loads(_path_of_results(folder, name, mode, options).read_text())
         measures[mode][name] = record["methods"]
         seconds += record["seconds"]
     spread = {name: json.loads(path.read_text()) for name, path in draws.items()}
     return assemble(measures, spread, seeds, seconds)
 
 
-def _record(folder: Path, name: str, mode: str, options: Options) -> Path:
+def _path_of_results(folder: Path, name: str, mode: str, options: Options) -> Path:
     """Return the path of the results of one set, with all that its numbers depend on in its
     name.
     """

@@ -46,7 +46,7 @@ def acquire(
     (2.5, (4, 64, 64))
     """
     shape = clean.shape[-2:]
-    window = _window(shape)
+    window = _k_space_filter(shape)
     power = float(np.sqrt(np.mean(window**2)))
     noise = rng.standard_normal((2, *clean.shape), dtype=np.float32)
     # White noise is also white in k-space. It is added there, and the filter then correlates it.
@@ -130,7 +130,7 @@ def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def _window(shape: tuple[int, int]) -> np.ndarray:
+def _k_space_filter(shape: tuple[int, int]) -> np.ndarray:
     """Return the filter over k-space (y, x): an ellipse with a cosine edge."""
     y = np.fft.fftfreq(shape[0])[:, None] / (0.5 * _PHASE)
     x = np.fft.fftfreq(shape[1]) / (0.5 * _READOUT)

@@ -83,7 +83,7 @@ def build_anatomy(rng: np.random.Generator) -> Anatomy:
     gland = Shape(
         "capsule", (0, 0, 0), (a, b, c), "rim", waves=ripples(rng, 0.03, 20), back=0.86, taper=0.45
     )
-    shapes = [*_surroundings(rng, a, b, c), gland, *_zones(rng, a, b, c, volume, gland.waves)]
+    shapes = [*_surroundings(rng, a, b, c), gland, *_draw_zones(rng, a, b, c, volume, gland.waves)]
     shapes += _nodules(rng, tissues, shapes, volume)
     shapes += _haemorrhage(rng, tissues, (a, b, c))
     shapes.append(Shape("urethra", (0, -0.08 * b, -0.05 * c), (1.6, 2.6, 0.75 * c), "TZ"))
@@ -138,7 +138,7 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
     return shapes
 
 
-def _zones(
+def _draw_zones(
     rng: np.random.Generator, a: float, b: float, c: float, volume: float, waves: tuple[Wave, ...]
 ) -> list[Shape]:
     """Draw the peripheral zone with its capsule, the central and transition zones, and the

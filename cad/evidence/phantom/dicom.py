@@ -198,16 +198,16 @@ def _image(
     data.ScanOptions = ""
     data.MRAcquisitionType = "3D" if series.sequence[0] == "GR" else "2D"
     data.MagneticFieldStrength = 3
-    data.RepetitionTime = _decimal(series.repetition)
-    data.EchoTime = _decimal(series.echo)
-    data.FlipAngle = _decimal(series.flip)
+    data.RepetitionTime = _decimal_string(series.repetition)
+    data.EchoTime = _decimal_string(series.echo)
+    data.FlipAngle = _decimal_string(series.flip)
     data.EchoTrainLength = 1
     if series.b_value is not None:
         data.DiffusionBValue = float(series.b_value)
-    data.ImagePositionPatient = [_decimal(v) for v in position]
-    data.ImageOrientationPatient = [_decimal(v) for v in direction[:, :2].T.ravel()]
-    data.PixelSpacing = [_decimal(volume.spacing[1]), _decimal(volume.spacing[0])]
-    data.SliceThickness = data.SpacingBetweenSlices = _decimal(volume.spacing[2])
+    data.ImagePositionPatient = [_decimal_string(v) for v in position]
+    data.ImageOrientationPatient = [_decimal_string(v) for v in direction[:, :2].T.ravel()]
+    data.PixelSpacing = [_decimal_string(volume.spacing[1]), _decimal_string(volume.spacing[0])]
+    data.SliceThickness = data.SpacingBetweenSlices = _decimal_string(volume.spacing[2])
     data.SamplesPerPixel = 1
     data.PhotometricInterpretation = "MONOCHROME2"
     data.Rows = rows
@@ -251,6 +251,6 @@ def _clock(seconds: float) -> str:
     return f"{whole // 3600:02d}{whole // 60 % 60:02d}{whole % 60:02d}.{micro:06d}"
 
 
-def _decimal(value: float) -> str:
+def _decimal_string(value: float) -> str:
     """Return a number as a DICOM decimal string, which has at most 16 characters."""
     return f"{float(value) + 0.0:.9g}"

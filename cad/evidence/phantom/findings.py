@@ -183,14 +183,14 @@ def draw_regions(
         for attempt in range(12):  # a region that does not fit is drawn smaller
             bad = bool(malignant[number])
             scale = 0.94**attempt
-            region = _draw(streams[number], anatomy, cloud, number + 1, bad, scale, regions)
+            region = _draw_region(streams[number], anatomy, cloud, number + 1, bad, scale, regions)
             if region is not None:
                 regions.append(region)
                 break
     return sorted(regions, key=lambda region: region.number)
 
 
-def _draw(
+def _draw_region(
     rng: np.random.Generator,
     anatomy: Anatomy,
     cloud: tuple[np.ndarray, np.ndarray],
@@ -226,7 +226,7 @@ def _draw(
     tissue = _tissue(rng, anatomy.tissues[zone], finding, latent)
     # A cancer grows across the borders of zones; benign findings stay within theirs.
     within = (zone, *(z for z in CROSSED if malignant and z != zone))
-    angle = float(_along(anatomy, np.array(centre))) + float(rng.uniform(-0.3, 0.3))
+    angle = float(_tangent_angle(anatomy, np.array(centre))) + float(rng.uniform(-0.3, 0.3))
     waves = ripples(rng, 0.10, 2.2 * float(axes.min()))
     name = f"roi {number}"
     shapes = [Shape(name, centre, triple(axes), name, within, angle, waves)]
@@ -253,7 +253,7 @@ def _tissue(
     return replace(mixed, texture=texture, septa=(1 - severity) * native.septa)
 
 
-def _along(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
+def _tangent_angle(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     """Return the angle (radians about z) of the capsule's tangent near each point; mm, shape (...,
     3).
     """
@@ -284,7 +284,7 @@ def _place(
     candidates = rng.permutation(points[free])[:CANDIDATES]
     if not len(candidates):
         return None
-    angle = _along(anatomy, candidates)[:, None]
+    angle = _tangent_angle(anatomy, candidates)[:, None]
     u, v, w = (0.75 * axes * _DIRECTIONS).T
     turned = (np.cos(angle) * u - np.sin(angle) * v, np.sin(angle) * u + np.cos(angle) * v)
     offsets = np.stack([*turned, np.broadcast_to(w, turned[0].shape)], axis=-1)

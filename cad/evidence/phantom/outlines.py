@@ -53,7 +53,7 @@ def draw_outlines(
             shape = _redrawn(rng, region.shapes[-1], reader.error)
             labels = maps[reader.reader_id]
             for times in range(_TIMES):
-                window, share = _share(view, _scaled(shape, _LARGER**times))
+                window, share = _share_of_voxels(view, _scaled_shape(shape, _LARGER**times))
                 inside = (share >= 0.5) & gland[window] & (labels[window] == 0)
                 if single and times < _TIMES_IN_ONE and inside.any():
                     areas = inside.sum(axis=(1, 2))
@@ -84,7 +84,7 @@ def true_labels(view: View, regions: list[TrueRegion], least: float = 0.5) -> np
     """
     labels = np.zeros(view.grid.shape, np.uint8)
     for label, region in enumerate(regions, start=1):
-        window, share = _share(view, region.shapes[-1])
+        window, share = _share_of_voxels(view, region.shapes[-1])
         labels[window][(share >= least) & (labels[window] == 0)] = label
     return labels
 
@@ -94,18 +94,18 @@ def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
     dx, dy = rng.normal(0, params.OUTLINE_SHIFT_MM * error, 2)
     size = float(np.exp(rng.normal(0, params.OUTLINE_SIZE_SD * error)))
     x, y, z = shape.centre
-    shape = _scaled(shape, size)
+    shape = _scaled_shape(shape, size)
     waves = (*shape.waves, *ripples(rng, params.OUTLINE_WAVES * error, min(shape.axes), 2))
     return replace(shape, centre=(x + float(dx), y + float(dy), z), waves=waves)
 
 
-def _scaled(shape: Shape, factor: float) -> Shape:
+def _scaled_shape(shape: Shape, factor: float) -> Shape:
     """Return a shape with its semi-axes multiplied."""
     a, b, c = shape.axes
     return replace(shape, axes=(a * factor, b * factor, c * factor))
 
 
-def _share(view: View, shape: Shape) -> tuple[tuple[slice, slice, slice], np.ndarray]:
+def _share_of_voxels(view: View, shape: Shape) -> tuple[tuple[slice, slice, slice], np.ndarray]:
     """Return the box of the grid that a shape may touch, and the shape's share of each voxel in
     it.
     """

@@ -35,13 +35,13 @@ def write_sample(out: Path) -> None:
     with claimed(out, COHORT), stage(out) as scratch:
         build = scratch / "sample"
         write_cohort(build, PATIENTS, SEED, SAMPLE)
-        _write_study(build / "dicom" / DICOM_ID)
+        _write_dicom_study(build / "dicom" / DICOM_ID)
         new = {path.name: path for path in build.iterdir()}
         old = {path.name for path in out.iterdir() if not is_ours(path.name)}
         commit(out, new, removed=old - set(new))
 
 
-def _write_study(folder: Path) -> None:
+def _write_dicom_study(folder: Path) -> None:
     """Write the DICOM series, and the masks and scores that import rules find beside them."""
     patient = make_patient(SEED, DICOM_INDEX, SAMPLE)
     study = patient.study

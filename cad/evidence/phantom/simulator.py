@@ -289,7 +289,7 @@ def make_patient(
     if not variation.gas:
         scene = replace(scene, gas=None)
     views = _views(plan, scene, protocol, variation, beside)
-    zones = _zones(views[0])
+    zones = _zone_numbers(views[0])
     gland = zones.with_array(zones.array > 0)
     drawn = draw_outlines(hand, views, regions, gland.array)
     outlines = {name: views[0].volume(labels) for name, labels in drawn.items()}
@@ -385,7 +385,7 @@ def _outlined(
     return [regions[label - 1] for label in old_labels], renumbered
 
 
-def _zones(view: View) -> Volume:
+def _zone_numbers(view: View) -> Volume:
     """Return 1 in the peripheral zone, 2 in the rest of the gland, regions included."""
     in_gland = []
     in_peripheral_zone = []

@@ -209,21 +209,21 @@ def read_cohort(root: Path) -> Cohort:
     # are the same before and after.
     for _ in range(_TRIES):
         settle(root)
-        before = _digest(root)
+        before = _digest_of_tables(root)
         try:
             cohort = _read_once(root)
         except CadError:
-            if not pending(root) and _digest(root) == before:
+            if not pending(root) and _digest_of_tables(root) == before:
                 raise
             continue
-        if not pending(root) and _digest(root) == before:
+        if not pending(root) and _digest_of_tables(root) == before:
             return replace(cohort, digest=before)
     raise CadError(
         "the tables change while they are read", file=root, hint="wait until the import has ended"
     )
 
 
-def _digest(root: Path) -> str:
+def _digest_of_tables(root: Path) -> str:
     """Return a hash that changes whenever an import replaces the tables."""
     files = [path for path in sorted([*root.glob("*.tsv"), *root.glob("*.json")]) if path.is_file()]
     digests = [hashlib.sha256(read_bytes(path, MAX_TABLE)).hexdigest() for path in files]
@@ -236,9 +236,11 @@ def _read_once(root: Path) -> Cohort:
     readers = _typed_readers(root, _read(root, "readers"))
     problems: list[CadError] = []
     rois = _graded(
-        root / "rois.tsv", _typed(root, "rois", {"label": "a positive integer"}, problems), problems
+        root / "rois.tsv",
+        _read_floats(root, "rois", {"label": "a positive integer"}, problems),
+        problems,
     )
-    scores = _typed(root, "scores", {"score": "a number"}, problems)
+    scores = _read_floats(root, "scores", {"score": "a number"}, problems)
     check_participants(root, participants, problems)
     participants = typed_participants(root, participants, problems)
     if "isup" in participants:
@@ -409,7 +411,7 @@ def _graded(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.Dat
     return table.assign(isup=np.array(grades, dtype=object))
 
 
-def _typed(
+def _read_floats(
     root: Path, name: str, numbers: dict[str, str], problems: list[CadError]
 ) -> pd.DataFrame:
     """Read a table with floats; text that is no number becomes NaN and a problem of its patient."""

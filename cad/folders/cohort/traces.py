@@ -301,7 +301,7 @@ def _words(content: bytes, spend: Spend) -> bytes:
     if content[_DICOM : _DICOM + 4] == b"DICM":
         _check_whole(content)
         return content
-    if encoding := _wide(content):
+    if encoding := _wide_encoding(content):
         return content + content.decode(encoding, errors="replace").encode()
     # such an array has four bytes per letter
     if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):
@@ -325,7 +325,7 @@ def _check_whole(content: bytes) -> None:
             pass
 
 
-def _wide(content: bytes) -> str:
+def _wide_encoding(content: bytes) -> str:
     """Return the encoding of text with two or four bytes per letter; empty for any other
     content.
     """

@@ -53,7 +53,7 @@ def read_partitions(root: Path) -> pd.DataFrame:
         For a folder without a run, a run that is not finished, runs of different settings, features
         or labels that depend on the other patients of the run, or a patient in two runs.
     """
-    folders = _runs(root)
+    folders = _finished_runs(root)
     columns = [*KEYS, *columns_stated(_same_settings(folders))]
     tables: list[pd.DataFrame] = []
     owner: dict[str, RunFolder] = {}
@@ -78,7 +78,7 @@ def read_partitions(root: Path) -> pd.DataFrame:
     return joined
 
 
-def _runs(root: Path) -> list[RunFolder]:
+def _finished_runs(root: Path) -> list[RunFolder]:
     """Return the finished runs in a folder, or the folder itself if it is a run.
 
     An unfinished run raises an error.

@@ -78,7 +78,7 @@ def run_grand_challenge(
         found = _only(source / "images" / folder, needed=kind != "hbv")
         if found is not None:
             images[kind] = found
-    images["regions"] = _regions(source)
+    images["regions"] = _regions_file(source)
     target = out / "images" / DETECTION_MAP / images["t2w"].name
     if not np.any(read_image(images["regions"]).array):
         if without_regions is None:
@@ -152,7 +152,7 @@ def _only(folder: Path, needed: bool) -> Path | None:
     return None
 
 
-def _regions(source: Path) -> Path:
+def _regions_file(source: Path) -> Path:
     """Return the file with the regions; raise an error for a label map whose regions would
     merge.
     """

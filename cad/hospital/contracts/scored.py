@@ -106,7 +106,7 @@ def score(
     results = read_results(run)
     scored = []
     for ref in read_cohort(cohort).studies():
-        made = _scored(ref, results, highest)
+        made = _scored_study(ref, results, highest)
         if made is not None:
             scored.append(made)
         elif any(
@@ -123,7 +123,7 @@ def score(
     return scored, problems
 
 
-def _scored(ref: StudyRef, results: Results, highest: bool) -> Scored | None:
+def _scored_study(ref: StudyRef, results: Results, highest: bool) -> Scored | None:
     """Return a study with its map; None if none of its regions has a probability."""
     probability = {
         region.roi: region.probability

@@ -127,7 +127,7 @@ def require_whole(path: Path, sop_class: str) -> None:
         if syntax == DeflatedExplicitVRLittleEndian:
             return
         with suppress(TooManyElements):  # with thousands of frames the check would take too long
-            for tag, *_ in elements(*_read(stream), offset, syntax):
+            for tag, *_ in elements(*_reader_of_file(stream), offset, syntax):
                 if tag in (_SPECTRA, _PROVIDER, *PIXELS):
                     return  # what follows the pixels is not needed
                 if last and tag >= last:  # the file continues after its last required element
@@ -145,10 +145,10 @@ def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, int, TransferSyntax
     """Open a file; return it with the start of its data set and its transfer syntax."""
     check_file(path, MAX_IMAGE)
     with path.open("rb") as stream:
-        yield stream, *data_set(*_read(stream))
+        yield stream, *data_set(*_reader_of_file(stream))
 
 
-def _read(stream: io.BufferedReader) -> tuple[Read, int]:
+def _reader_of_file(stream: io.BufferedReader) -> tuple[Read, int]:
     """Return a function that reads a file at any position, with little memory, and the file's
     size.
     """
@@ -158,7 +158,7 @@ def _read(stream: io.BufferedReader) -> tuple[Read, int]:
 
 def _picked(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> Dataset:
     """Return the elements that identify an instance."""
-    read, size = _read(stream)
+    read, size = _reader_of_file(stream)
     tags = {int(Tag(name)) for name in ("SpecificCharacterSet", *_WANTED)}
     values = dict[int, bytes]()
     for tag, begin, end in elements(read, size, offset, syntax, max(tags)):

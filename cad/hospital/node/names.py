@@ -110,7 +110,7 @@ def wording(error: BaseException) -> dict[str, str]:
         the error; ``reason`` and ``hint``: the program's own words there, without any value.
     """
     if isinstance(error, CadError):
-        problem, hint = _words(error.place)
+        problem, hint = _words_of_error(error.place)
         code = error.place
         reason = _filled(problem, error.problem)
         return {"code": code, "reason": reason, "hint": _filled(hint, error.hint)}
@@ -125,14 +125,14 @@ def wording(error: BaseException) -> dict[str, str]:
 
 
 @cache
-def _words(place: str) -> tuple[str, str]:
+def _words_of_error(place: str) -> tuple[str, str]:
     """Return the constant words of message and hint of an error raised at a place in the code."""
     module, _, line = place.rpartition(":")
     for call in _calls(module):  # the outermost call of a line comes first
         name = ast.unparse(call.func).rpartition(".")[2]
         if call.lineno == int(line) and (name[:1].isupper() or name == "kind"):
             hint = next((keyword.value for keyword in call.keywords if keyword.arg == "hint"), None)
-            return _constant(call.args[0]), _constant(hint) if hint is not None else ""
+            return _constant_text(call.args[0]), _constant_text(hint) if hint is not None else ""
     return "…", ""
 
 
@@ -146,7 +146,7 @@ def _calls(module: str) -> list[ast.Call]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
 
 
-def _constant(node: ast.expr) -> str:
+def _constant_text(node: ast.expr) -> str:
     """Return the text of an expression, with ``…`` for everything that is not constant.
 
     A status that the program formats as four hexadecimal digits becomes ``0x…``, as it is a number.
@@ -154,9 +154,9 @@ def _constant(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
-        return "".join(_constant(value) for value in node.values)
+        return "".join(_constant_text(value) for value in node.values)
     if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
-        return _STATUS if _constant(node.format_spec) == "#06x" else "…"
+        return _STATUS if _constant_text(node.format_spec) == "#06x" else "…"
     return "…"
 
 

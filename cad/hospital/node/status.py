@@ -33,7 +33,7 @@ _HOSTS = ("127.0.0.1", "localhost")
 _PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
 
 
-class _Server(ThreadingHTTPServer):
+class _LimitedServer(ThreadingHTTPServer):
     """Serve a limited number of requests at once, each for a limited time."""
 
     # if the queue of connections is full, clients lose seconds
@@ -116,7 +116,7 @@ class StatusPage:
             def log_message(self, *_: Any) -> None:
                 """Log nothing: standard output is the log of the node."""
 
-        self._server = _Server(("127.0.0.1", settings.status.port), Handler)
+        self._server = _LimitedServer(("127.0.0.1", settings.status.port), Handler)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

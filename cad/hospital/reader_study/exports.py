@@ -121,10 +121,10 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
         )
         maps = outline_maps(cohort, list(zip(paths, exports, strict=True)), key)
         write_atomic(folder / READINGS, _tsv(readings).encode())
-        _commit(root, text, maps)
+        _commit_readings(root, text, maps)
     drawn = [f"corrected outlines: {name}" for name in maps]
     against = [*_contradictions(twice), *against_table]
-    return [*_progress(readings, key), *drawn, *against, *_compared(sure, cohort.rois)]
+    return [*_progress(readings, key), *drawn, *against, *_tool_comparison(sure, cohort.rois)]
 
 
 def _collected(path: Path) -> pd.DataFrame:
@@ -188,7 +188,7 @@ def _contradictions(twice: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _commit(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
+def _commit_readings(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
     """Put scores and label maps into the cohort together."""
     with stage(root) as scratch:
         new = {"scores.tsv": scratch / "scores.tsv"}
@@ -216,7 +216,7 @@ def read_export(path: Path, key: JsonObject) -> JsonObject:
         or has a score off its scale.
     """
     with reading(path, "no whole export", hint=AGAIN):
-        content = _unchanged(path)
+        content = _checked_content(path)
         if content.get("format") != FORMAT:
             raise CadError(f"not an export of {FORMAT!r}")
         if content.get("study") != key["study"]:
@@ -291,7 +291,7 @@ def _require_outlines(content: JsonObject, key: JsonObject) -> None:
             raise CadError(text, hint=AGAIN)
 
 
-def _unchanged(path: Path) -> JsonObject:
+def _checked_content(path: Path) -> JsonObject:
     """Return the content of an export, after checking its first line by the hash in the second."""
     lines = read_bytes(path, MAX_JSON).split(b"\n")
     content = parse_json(lines[0])
@@ -414,7 +414,7 @@ def _progress(readings: pd.DataFrame, key: JsonObject) -> list[str]:
     return lines
 
 
-def _compared(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
+def _tool_comparison(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
     """Return a comparison of readers with and without the tool, if both were read."""
     if set(readings["condition"]) != {ALONE, WITH_TOOL}:
         return []

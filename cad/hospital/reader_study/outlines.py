@@ -98,7 +98,7 @@ def is_placed(outline: JsonObject) -> bool:
     return bool(runs) and len(runs) % 2 == 0 and end <= depth * height * width
 
 
-def _refusal(outline: JsonObject, problem: str, hint: str = "") -> CadError:
+def _outline_error(outline: JsonObject, problem: str, hint: str = "") -> CadError:
     """Return the error that names an outline."""
     return CadError(
         f"the outline of {outline['by']}: {problem}",
@@ -135,12 +135,12 @@ def _with_outlines(
     numbers = {roi.roi_id: roi.label for roi in study.rois}
     for outline in outlines:
         if outline["roi"] not in numbers:
-            raise _refusal(outline, "the region is not in the cohort any more")
-        inside = _inside(outline, study)
+            raise _outline_error(outline, "the region is not in the cohort any more")
+        inside = _outlined_voxels(outline, study)
         _require_correction(outline, study, inside, numbers[outline["roi"]])
         earlier = array == numbers[outline["roi"]]
         if earlier.any() and not np.array_equal(earlier, inside):
-            raise _refusal(
+            raise _outline_error(
                 outline,
                 f"{path.name} has another outline of the region by this reader",
                 "one of both is right: move the file away, or leave the export out",
@@ -148,17 +148,17 @@ def _with_outlines(
         taken = set(np.unique(array[inside]).tolist()) - {0, numbers[outline["roi"]]}
         if taken:
             problem = f"it shares voxels with the reader's outline of label {min(taken)}"
-            raise _refusal(outline, problem, AGAIN)
+            raise _outline_error(outline, problem, AGAIN)
         array[inside] = numbers[outline["roi"]]
     small = array.max() <= np.iinfo(np.uint8).max
     return labels.with_array(array.astype(np.uint8) if small else array)
 
 
-def _inside(outline: JsonObject, study: Study) -> np.ndarray:
+def _outlined_voxels(outline: JsonObject, study: Study) -> np.ndarray:
     """Return an outline's voxels on the grid of the image it was drawn on, bool."""
     image = study.anatomical
     if outline["image"] != image_hash(image):
-        raise _refusal(
+        raise _outline_error(
             outline,
             "it was drawn on another image than the study has now",
             "bring the image back, or have the case read again: cad reading writes its page",
@@ -166,7 +166,7 @@ def _inside(outline: JsonObject, study: Study) -> np.ndarray:
     last = [a + n for a, n in zip(outline["first"], outline["shape"], strict=True)]
     if any(end > n for end, n in zip(last, image.shape, strict=True)):
         problem = f"what the page showed ends at voxel {last}, the image at {list(image.shape)}"
-        raise _refusal(outline, problem, AGAIN)
+        raise _outline_error(outline, problem, AGAIN)
     page = np.zeros(outline["shape"], bool)
     flat = page.reshape(-1)
     for start, length in zip(outline["runs"][::2], outline["runs"][1::2], strict=True):
@@ -184,9 +184,9 @@ def _require_correction(outline: JsonObject, study: Study, inside: np.ndarray, l
     image = study.anatomical.with_array(inside)
     too_little = fill(image, image).too_little
     if too_little:
-        raise _refusal(outline, f"it cannot be measured: {too_little}", AGAIN)
+        raise _outline_error(outline, f"it cannot be measured: {too_little}", AGAIN)
     if study.roi_map is None:  # read_study raises an error for regions without a label map
         return
     region = resample_mask(study.roi_map.with_array(study.roi_map.array == label), image).array
     if region.any() and not (region & inside).any():
-        raise _refusal(outline, "it lies beside the region that it corrects", AGAIN)
+        raise _outline_error(outline, "it lies beside the region that it corrects", AGAIN)

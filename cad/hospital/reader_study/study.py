@@ -163,7 +163,7 @@ def write_reading(
     readers = settings.readers or tuple(cohort.readers["reader_id"])
     _check(readers, settings, set(cohort.readers["reader_id"]))
     refs = _cases_in_order([ref for ref in cohort.studies() if len(ref.rois)], order)
-    codes = _codes(refs, settings.seed)
+    codes = _draw_codes(refs, settings.seed)
     cases = {
         codes[ref.study_id]: {
             "participant_id": ref.participant_id,
@@ -172,7 +172,7 @@ def write_reading(
         }
         for ref in refs
     }
-    shown = {} if tool is None else _tool(tool, cases)
+    shown = {} if tool is None else _tool_by_case(tool, cases)
     in_order = [codes[ref.study_id] for ref in refs]
     sessions = _sessions(readers, in_order, settings, bool(shown), ordered=order is not None)
     key: JsonObject = {
@@ -202,7 +202,7 @@ def _asked(settings: ReadingSettings) -> JsonObject:
     return {name: v for name, v in asdict(settings).items() if name != "outlines" or v}
 
 
-def _codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:
+def _draw_codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:
     """Return every study's code; drawn, so that it says nothing of its place in the cohort."""
     shuffled = np.random.default_rng([seed, 0]).permutation(len(refs))
     return {refs[index].study_id: f"case-{k:03d}" for k, index in enumerate(shuffled, start=1)}
@@ -245,7 +245,7 @@ def _cases_in_order(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
     return chosen
 
 
-def _tool(run: Path, cases: Mapping[str, JsonObject]) -> dict[str, dict[str, float]]:
+def _tool_by_case(run: Path, cases: Mapping[str, JsonObject]) -> dict[str, dict[str, float]]:
     """Return the tool's probability of every region by case; a case without one is refused."""
     probability_of = {
         (r.study, r.roi): r.probability

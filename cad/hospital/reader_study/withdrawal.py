@@ -54,7 +54,7 @@ class ReadingFolder:
         alone = set()
         for path in _files(folder, "*"):
             in_study = not studies.isdisjoint(path.parents)
-            if not in_study and _readings(path):
+            if not in_study and _exports_in_file(path):
                 alone.add(path.parent)
         return sorted(studies | alone)
 
@@ -88,7 +88,7 @@ class ReadingFolder:
                 if str(case["participant_id"]) == names.participant:
                     codes.add(code)
         with stage(self.folder) as scratch:
-            write_json(scratch / KEY, _without(key, codes))
+            write_json(scratch / KEY, _without_cases(key, codes))
             new = {KEY: scratch / KEY}
 
             def build(path: Path) -> Path:
@@ -96,12 +96,12 @@ class ReadingFolder:
                 return new.setdefault(place, scratch / str(len(new)))
 
             for path in sorted(self.folder.glob("*.html")):
-                plan = _plan(path)
+                plan = _plan_of_page(path)
                 if plan is not None:
-                    write_reader_page(build(path), _without(plan, codes))
+                    write_reader_page(build(path), _without_cases(plan, codes))
             for path in _files(self.folder, "*"):
                 is_export = path.suffix == ".jsonl"
-                if is_export or any(entry.plain for entry in _readings(path)):
+                if is_export or any(entry.plain for entry in _exports_in_file(path)):
                     write_atomic(build(path), _export(path, key["study"], codes))
             for path in _files(self.folder, "*.tsv"):
                 text, _ = rows_without(path, names.participant)
@@ -131,14 +131,14 @@ class ReadingFolder:
             codes = set(key["cases"])
             why = f"it names cases that {KEY} has no more: delete it"
             for path in _files(self.folder, "*"):
-                if any(entry.study in ours and entry.codes - codes for entry in _entries(path)):
+                if any(entry.study in ours and entry.codes - codes for entry in _named_cases(path)):
                     blind.append(path.relative_to(self.folder).as_posix())
         else:
             why = f"whose they are, {KEY} says, which is not here"
             if (self.folder / "cases").is_dir():
                 blind.append("cases/")
             for path in _files(self.folder, "*"):
-                if _readings(path):
+                if _exports_in_file(path):
                     blind.append(path.relative_to(self.folder).as_posix())
         return traces(self.folder, names) + [f"{name} ({why})" for name in blind]
 
@@ -153,14 +153,14 @@ def _files(folder: Path, pattern: str) -> list[Path]:
     return files
 
 
-def _plan(page: Path) -> JsonObject | None:
+def _plan_of_page(page: Path) -> JsonObject | None:
     """Return the data of a page of a reader study; None where the page is another one."""
     with reading(page, "no page of a reader study"):
         match = _PLAN.search(read_text(page))
         return None if match is None else dict(parse_json(match[1]))
 
 
-def _without(content: JsonObject, codes: set[str]) -> JsonObject:
+def _without_cases(content: JsonObject, codes: set[str]) -> JsonObject:
     """Return a key, a plan or an export without some cases."""
 
     def code(entry: object) -> object:
@@ -178,11 +178,11 @@ def _without(content: JsonObject, codes: set[str]) -> JsonObject:
         elif isinstance(section, list):
             made[name] = [entry for entry in section if code(entry) not in codes]
     if "sessions" in made:
-        made["sessions"] = [_without(session, codes) for session in made["sessions"]]
+        made["sessions"] = [_without_cases(session, codes) for session in made["sessions"]]
     return made
 
 
-class _Cases(NamedTuple):
+class _CodesOfFile(NamedTuple):
     """Hold the study that a file names, and its codes.
 
     The study is empty where it is unknown, and None where the file is no export or case.
@@ -193,12 +193,12 @@ class _Cases(NamedTuple):
     plain: bool
 
 
-def _readings(path: Path) -> list[_Cases]:
+def _exports_in_file(path: Path) -> list[_CodesOfFile]:
     """Return the exports of readers that a file is or holds packed, and the pages' cases packed."""
-    return [entry for entry in _entries(path) if entry.study is not None]
+    return [entry for entry in _named_cases(path) if entry.study is not None]
 
 
-def _entries(path: Path) -> list[_Cases]:
+def _named_cases(path: Path) -> list[_CodesOfFile]:
     """Return which cases a file and all that is packed in it name.
 
     A file that cannot be read holds nothing here: :func:`cad.folders.cohort.traces.traces` names
@@ -212,7 +212,9 @@ def _entries(path: Path) -> list[_Cases]:
             content = read_bytes(path, MAX_ARRAYS)
             for name, inner in members(path.name, content):
                 plain = inner is content
-                entries.append(_Cases(_study(name, inner), _codes(name, inner), plain))
+                entries.append(
+                    _CodesOfFile(_study_of_export(name, inner), _codes(name, inner), plain)
+                )
     except (CadError, OSError):
         return []
     return entries
@@ -223,7 +225,7 @@ def _codes(name: str, content: bytes) -> set[str]:
     return {code.decode() for code in _CODE.findall(text)}
 
 
-def _study(name: str, content: bytes) -> str | None:
+def _study_of_export(name: str, content: bytes) -> str | None:
     """Return the study of an export; empty for a case that a page loads, None for another file."""
     if _CASE.search(name):
         return ""
@@ -242,7 +244,7 @@ def _export(path: Path, study: str, codes: set[str]) -> bytes:
     content = read_bytes(path, MAX_JSON)
     with reading(path, "no whole export", hint="collect it, or move it away"):
         before = parse_json(content.split(b"\n")[0])
-        after = _without(before, codes)
+        after = _without_cases(before, codes)
         if after == before or before["study"] != study:
             return content
         if any(content.split(b"\n")[2:]):

@@ -289,7 +289,7 @@ def summarise(
         Number of patient resamples for the intervals of everything but the AUC, and their seed.
     """
     frame = frame.reset_index(drop=True)
-    columns = _Known.of(frame)
+    columns = _RegionColumns.of(frame)
     probability = _Score.of(frame, "probability")
     belief = _Score.of(frame, "belief")
     images = _Score.of(frame, "probability_images")
@@ -331,7 +331,7 @@ def summarise(
         **options,
     )
     wide = score_table(frame, reader_scores)
-    tool, with_tool = _tool(columns, belief, images, wide, given, resampling)
+    tool, with_tool = _tool_measures(columns, belief, images, wide, given, resampling)
     conformal, p_values = _conformal(columns, belief.ranking, given)
     return Summary(
         n=_sizes(columns, probability.value),
@@ -353,7 +353,7 @@ def summarise(
 
 
 @dataclass(frozen=True)
-class _Known:
+class _RegionColumns:
     """Hold truth, readers' mean and patient of every region, shape (n,), NaN where unknown."""
 
     truth: np.ndarray
@@ -361,7 +361,7 @@ class _Known:
     patients: np.ndarray
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> _Known:
+    def of(cls, frame: pd.DataFrame) -> _RegionColumns:
         """Take the values from the columns of a frame."""
         return cls(
             frame["truth"].to_numpy(dtype=float),
@@ -419,8 +419,8 @@ def _fields(value: Any) -> dict[str, Any]:
     return dict(vars(value))
 
 
-def _tool(
-    regions: _Known,
+def _tool_measures(
+    regions: _RegionColumns,
     belief: _Score,
     images: _Score,
     wide: pd.DataFrame | None,
@@ -457,7 +457,7 @@ def _tool(
     return measures, rows
 
 
-def _sizes(columns: _Known, score: np.ndarray) -> Sizes:
+def _sizes(columns: _RegionColumns, score: np.ndarray) -> Sizes:
     predicted = np.isfinite(score)
     return Sizes(
         rois=len(predicted),
@@ -470,7 +470,7 @@ def _sizes(columns: _Known, score: np.ndarray) -> Sizes:
 
 
 def _conformal(
-    columns: _Known, ranking: np.ndarray, given: Given | None
+    columns: _RegionColumns, ranking: np.ndarray, given: Given | None
 ) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
     """Measure conformal sets where both classes are known, and return p-values.
 
@@ -510,7 +510,10 @@ def _kinds(frame: pd.DataFrame) -> dict[str, int]:
 
 
 def _warnings(
-    columns: _Known, score: np.ndarray, histology: Comparison | None, consensus: Comparison | None
+    columns: _RegionColumns,
+    score: np.ndarray,
+    histology: Comparison | None,
+    consensus: Comparison | None,
 ) -> list[str]:
     warnings = []
     n = len(columns.truth)

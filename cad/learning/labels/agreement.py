@@ -122,10 +122,10 @@ class AgreementReaders:
             For grades outside [0, 1].
         """
         refuse_outside(grades)
-        self.copies_ = _copies(grades)
+        self.copies_ = _first_of_copies(grades)
         person_of_reader = np.unique(self.copies_, return_inverse=True)[1]
         # Readers whose scores are copies count as one person. They share that person's weight.
-        weight = _weights(_persons(grades, self.copies_))
+        weight = _weights_of_readers(_persons(grades, self.copies_))
         times = np.bincount(person_of_reader)
         self.weights_ = np.asarray(weight[person_of_reader] / times[person_of_reader])
         return self
@@ -279,7 +279,7 @@ def _persons(grades: Array, copies: NDArray[np.intp]) -> Array:
     return np.column_stack(columns)
 
 
-def _copies(grades: Array) -> NDArray[np.intp]:
+def _first_of_copies(grades: Array) -> NDArray[np.intp]:
     """Return for each reader the number of the first reader whose scores are a copy of his.
 
     Equal scores count as a copy when so many are unlikely to be equal by chance.
@@ -304,7 +304,7 @@ def _copies(grades: Array) -> NDArray[np.intp]:
     return first
 
 
-def _weights(grades: Array) -> Array:
+def _weights_of_readers(grades: Array) -> Array:
     """Return the weight of every reader; no two readers may be copies of each other."""
     n_readers = grades.shape[1]
     equal = np.full(n_readers, 1 / n_readers)
@@ -317,7 +317,7 @@ def _weights(grades: Array) -> Array:
         measured = np.isfinite(z)
         if measured.sum() < FEWEST_READERS:
             return equal
-        square = np.maximum(0.0, np.tanh(_drawn(z, variance, measured))) ** 2
+        square = np.maximum(0.0, np.tanh(_shrunk_z(z, variance, measured))) ** 2
         if square.sum() == 0:
             return equal
         weight = square / square.sum()
@@ -389,7 +389,7 @@ def _fisher(
     return float(np.arctanh(r)), max(variance, least)
 
 
-def _drawn(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
+def _shrunk_z(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
     """Return every reader's z, drawn towards the panel's mean as far as chance explains its
     distance.
     """

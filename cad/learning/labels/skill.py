@@ -122,8 +122,8 @@ def reader_skill(
             {
                 "reader": reader,
                 "n": int(used.sum()),
-                **_share("sensitivity", called[sick], group[sick]),
-                **_share("specificity", 1 - called[well], group[well]),
+                **_share_of_hits("sensitivity", called[sick], group[sick]),
+                **_share_of_hits("specificity", 1 - called[well], group[well]),
                 "weight": weight[j],
                 "weight_lower": weight[j] - _Z * deviation[j],
                 "weight_upper": weight[j] + _Z * deviation[j],
@@ -153,7 +153,7 @@ def _others(grades: Array, reader: int) -> Array:
     return np.where(np.isnan(mean) | (np.abs(mean - 0.5) < 1e-9), np.nan, mean > 0.5)
 
 
-def _share(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]:
+def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]:
     """Return the share of hits with its 95 % interval (Student's t on the logit scale, by
     patient).
     """

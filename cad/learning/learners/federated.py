@@ -555,7 +555,7 @@ def fit_federated(plan: FederatedPlan, sites: Sequence[Send], tol: float = 1e-12
     """
     wire = _Wire(plan, sites)
     mean, deviation, rows = _moments(wire)
-    scale = _check_labels(plan, wire)
+    scale = _checked_scale(plan, wire)
     solver = _Coordinator(plan, wire, mean, deviation, scale)
     refused = solver.run(tol)
     learned = scale is None
@@ -666,7 +666,7 @@ def _moments(wire: _Wire) -> tuple[Array, Array, int]:
     return mean, np.where(deviation > 0, deviation, 1.0), rows
 
 
-def _check_labels(plan: FederatedPlan, wire: _Wire) -> float | None:
+def _checked_scale(plan: FederatedPlan, wire: _Wire) -> float | None:
     """Return s where it is fixed, None where it is learned; raise an error for unusable labels."""
     counts = wire.ask({"ask": "labels"})
     kinds = dict(zip(KIND_NAMES, counts["kinds"], strict=True))

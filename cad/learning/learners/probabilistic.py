@@ -224,7 +224,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
             last_fit = None
             # Costs are taken in rising order: a solution that no cost limits also holds for all
             # higher costs.
-            for k in sorted(same_kernel, key=lambda k: _rank(learners[k].C)):
+            for k in sorted(same_kernel, key=lambda k: _cost_order(learners[k].C)):
                 each = learners[k]
                 says = each.eta, each.eta0, each.kappa, each.boundary, each.scale
                 alike = (*says, each.solver, each.tol)
@@ -548,7 +548,7 @@ def margin_scale(precision: float) -> float:
 # once for all fits, and a fit is used for the next one where that changes no result.
 
 
-def _rank(C: Any) -> float:
+def _cost_order(C: Any) -> float:
     """Return the sort key of a cost; one that is no number gets a key, and its own fit refuses
     it.
     """

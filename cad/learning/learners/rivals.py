@@ -213,7 +213,7 @@ class SoftLogistic(GroupedLearner):
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
         best = np.inf
-        for scaling, scaler, rows in _scaled(given, self.scaling):
+        for scaling, scaler, rows in _scaled_rows(given, self.scaling):
             folds = _splits(p, groups, self.folds)
             lines = [_line(rows[train], p[train]) for train, _ in folds]
             last = np.inf
@@ -316,7 +316,7 @@ class RidgeProbability(GroupedLearner):
         target = root * (p - self.mean_)
         splits = [test for _, test in _splits(p, groups, self.folds)]
         best = np.inf
-        for scaling, scaler, rows in _scaled(given, self.scaling):
+        for scaling, scaler, rows in _scaled_rows(given, self.scaling):
             distances = squared_distances(rows, rows) / rows.shape[1]
             for gamma in self.gammas:
                 values, vectors = np.linalg.eigh(root[:, None] * np.exp(-gamma * distances) * root)
@@ -402,7 +402,7 @@ class SoftSVM(GroupedLearner):
             )
         splits = _splits(p, groups, self.folds)
         best = np.inf
-        for scaling, scaler, rows in _scaled(given, self.scaling):
+        for scaling, scaler, rows in _scaled_rows(given, self.scaling):
             distances = squared_distances(rows, rows) / rows.shape[1]
             for gamma in self.gammas:
                 K = np.exp(-gamma * distances)
@@ -627,7 +627,7 @@ def _log_odds(p: Array, weight: Array) -> float:
     return float(logit(np.clip(np.average(p, weights=weight), 0.01, 0.99)))
 
 
-def _scaled(X: Array, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Array]]:
+def _scaled_rows(X: Array, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Array]]:
     """Yield for every named scaling its name, the fitted scaler and the scaled rows."""
     for name in names:
         scaler = None if name == "given" else SCALERS[name]().fit(X)

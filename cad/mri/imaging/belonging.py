@@ -149,7 +149,7 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
     shared_of_ways = _shared_by_way(
         resample_image(t2w, image).array, image, distorted, _LEAST_VOXELS
     )
-    return {kind: _gain(shared) for kind, shared in shared_of_ways.items()}
+    return {kind: _log_ratio_of_places(shared) for kind, shared in shared_of_ways.items()}
 
 
 def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
@@ -184,7 +184,10 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
         shared_of_image = _shared_by_way(beside + 1.0 * inside, values, True, _LEAST_BESIDE)
         for kind, shared in shared_of_image.items():
             shared_of_images[kind].append(shared)
-    return {kind: _gain(np.sum(shared, axis=0)) for kind, shared in shared_of_images.items()}
+    return {
+        kind: _log_ratio_of_places(np.sum(shared, axis=0))
+        for kind, shared in shared_of_images.items()
+    }
 
 
 def _shared_by_way(
@@ -196,8 +199,8 @@ def _shared_by_way(
     # All places use the bins of the image in its present place. Sorting the values in each place
     # takes five times as long and finds the same faults.
     both = np.isfinite(reference) & np.isfinite(image.array) & (reference != 0) & (image.array != 0)
-    reference_levels = _levels(reference, both)
-    levels = _levels(image.array, both)
+    reference_levels = _bins_of_values(reference, both)
+    levels = _bins_of_values(image.array, both)
     x, y, _ = (max(round(_MOVE_MM / step), 1) for step in image.spacing)
     moves = [(x, 2), (1, 0)] if distorted else [(x, 2), (y, 1), (1, 0)]
     placed = []
@@ -219,7 +222,7 @@ def _shared_by_way(
     return shared_of_ways
 
 
-def _gain(shared: np.ndarray) -> float:
+def _log_ratio_of_places(shared: np.ndarray) -> float:
     """Return ln(a / b): information a in the present place, and b in the best other place."""
     as_it_lies = float(shared[0])
     best = float(shared[1:].max())
@@ -306,7 +309,7 @@ def _shared(a: np.ndarray, b: np.ndarray, least: int) -> float:
     return information(counts) if counts.sum() >= least else 0.0
 
 
-def _levels(values: np.ndarray, among: np.ndarray) -> np.ndarray:
+def _bins_of_values(values: np.ndarray, among: np.ndarray) -> np.ndarray:
     """Return the bin of every value: 24 bins with equal numbers of the values ``among``.
 
     The bin is 0 where nothing is measured.

@@ -117,7 +117,7 @@ def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
     _, flip = max(study.vfa, key=lambda angle_and_image: angle_and_image[0])
     first = study.dce.grid.with_array(study.dce.frames[0])
     try:
-        box = _box(flip, mask, study.gland is not None)
+        box = _search_grid(flip, mask, study.gland is not None)
     except CadError:  # too little in common; other checks report this
         return False
     reference = geometry.resample_image(flip, box).array
@@ -153,16 +153,16 @@ def measure(
     CadError
         Where the images share too few voxels in the box.
     """
-    box = _box(moving, around, gland)
+    box = _search_grid(moving, around, gland)
     reach = round(REACH_MM / _FINE_MM)
     wide = _widened(box, reach)
     # T2 is smoothed on the grid of the box (1 mm), as smoothing all of it would take longer than
     # the search.
     fixed_values = geometry.resample_image(fixed, box).array
     smooth = _SMOOTHING_MM / _FINE_MM
-    reference = _levels(gaussian_filter(fixed_values, [0.0, smooth, smooth]), slice(None))
+    reference = _levels_of_values(gaussian_filter(fixed_values, [0.0, smooth, smooth]), slice(None))
     inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
-    levels = _levels(geometry.resample_image(moving, wide).array, inside)
+    levels = _levels_of_values(geometry.resample_image(moving, wide).array, inside)
     counted = (reference < _BINS) & (levels[inside] < _BINS)
     # The number of the image's own voxels, because steps of 1 mm are interpolated between them.
     voxels = counted.sum() * _FINE_MM**2 / (moving.spacing[0] * moving.spacing[1])
@@ -189,8 +189,8 @@ def measure(
     # more information by chance.
     every = round(_COARSE_MM / _FINE_MM)
     thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
-    best = float(_information(np.array(thin)).max())
-    shift = _peak(_information(whole), x, y)
+    best = float(_mutual_information(np.array(thin)).max())
+    shift = _peak(_mutual_information(whole), x, y)
     error = _jackknife(near, far, steps, x, y, shift)
     side = axis if axis is not None else int(abs(shift[1]) > abs(shift[0]))
     return Displacement(
@@ -200,10 +200,10 @@ def measure(
         slices_mm=_by_slice(table, reach, x, y, side),
         axis=side,
         phase_known=axis is not None,
-        before=float(_information(table(0, 0).sum(axis=0))),
-        after=float(_information(whole).max()),
-        mirrored=_gain(best, places, [levels[:, :, ::-1]], reach),
-        turned=_gain(best, places, _turned(levels), reach),
+        before=float(_mutual_information(table(0, 0).sum(axis=0))),
+        after=float(_mutual_information(whole).max()),
+        mirrored=_log_ratio_of_levels(best, places, [levels[:, :, ::-1]], reach),
+        turned=_log_ratio_of_levels(best, places, _turned(levels), reach),
         fixed=fixed,
         moving=moving,
     )
@@ -248,7 +248,7 @@ def _remembered(study: Study, name: str, image: Volume) -> Displacement | None:
     return None
 
 
-def _box(image: Volume, around: Volume, gland: bool) -> Volume:
+def _search_grid(image: Volume, around: Volume, gland: bool) -> Volume:
     """Return the grid for comparing: the image's slices and axes, with steps of 1 mm in the
     slice.
     """
@@ -277,7 +277,7 @@ def _widened(box: Volume, reach: int) -> Volume:
     return box.beginning_at(empty, np.array([-reach, -reach, 0.0]))
 
 
-def _levels(values: np.ndarray, among: slice | tuple[slice, ...]) -> np.ndarray:
+def _levels_of_values(values: np.ndarray, among: slice | tuple[slice, ...]) -> np.ndarray:
     """Return the level of each value: 16 levels with equal numbers of the values ``among``.
 
     The level is 16 where nothing was measured.
@@ -308,7 +308,7 @@ def _joint(places: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return counts.reshape(n_z, side, side)[:, :_BINS, :_BINS]
 
 
-def _information(counts: np.ndarray) -> np.ndarray:
+def _mutual_information(counts: np.ndarray) -> np.ndarray:
     """Return the mutual information (nats) of tables of joint counts, over their last two axes."""
     total = np.maximum(counts.sum(axis=(-2, -1), keepdims=True), 1)
     joint = counts / total
@@ -326,7 +326,7 @@ def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
 
 def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
     """Return the largest information on a lattice of shifts, and the shift (x, y) that has it."""
-    shared = _information(tables)
+    shared = _mutual_information(tables)
     row, column = divmod(int(shared.argmax()), shared.shape[1])
     return float(shared.max()), int(steps[column]), int(steps[row])
 
@@ -340,7 +340,9 @@ def _turned(levels: np.ndarray) -> list[np.ndarray]:
     return [upside_down, levels[::-1], upside_down[::-1], *quarters]
 
 
-def _gain(best: float, places: np.ndarray, others: list[np.ndarray], reach: int) -> float:
+def _log_ratio_of_levels(
+    best: float, places: np.ndarray, others: list[np.ndarray], reach: int
+) -> float:
     """Return ln(a / b): information ``best`` = a, and b the largest with the levels ``others``."""
     every = round(_COARSE_MM / _FINE_MM)
     highest = 0.0
@@ -356,14 +358,14 @@ def _gain(best: float, places: np.ndarray, others: list[np.ndarray], reach: int)
             rows = slice(reach + y, reach + y + every * cut.shape[1], every)
             columns = slice(reach + x, reach + x + every * cut.shape[2], every)
             counts = _joint(cut, wide[:, rows, columns][:, : cut.shape[1], : cut.shape[2]])
-            return float(_information(counts.sum(axis=0)))
+            return float(_mutual_information(counts.sum(axis=0)))
 
         steps = range(-_TURNED_REACH, _TURNED_REACH + 1, every)
-        highest = max(highest, _highest(shared, steps))
+        highest = max(highest, _highest_information(shared, steps))
     return float(np.log(best / highest)) if best > 0 and highest > 0 else np.inf
 
 
-def _highest(shared: Callable[[int, int], float], steps: range) -> float:
+def _highest_information(shared: Callable[[int, int], float], steps: range) -> float:
     """Return the largest information on a lattice of shifts, refined around its maximum."""
     highest = -np.inf
     place = (0, 0)
@@ -401,7 +403,7 @@ def _fine(
         y = min(max(y, 2 - reach), reach - 2)
         rows = [np.stack([value_at(x + i, y + j) for i in range(-2, 3)]) for j in range(-2, 3)]
         near = np.stack(rows)
-        shared = _information(near.sum(axis=2))
+        shared = _mutual_information(near.sum(axis=2))
         row, column = divmod(int(shared.argmax()), shared.shape[1])
         next_x = min(max(x + column - 2, 2 - reach), reach - 2)
         next_y = min(max(y + row - 2, 2 - reach), reach - 2)
@@ -414,12 +416,12 @@ def _fine(
 def _peak(shared: np.ndarray, x: int, y: int) -> np.ndarray:
     """Return the position (mm along x, y) of the peak of 5 x 5 values around step (x, y)."""
     row, column = divmod(int(shared.argmax()), shared.shape[1])
-    along_x = _vertex(shared[row], column)
-    along_y = _vertex(shared[:, column], row)
+    along_x = _parabola_maximum(shared[row], column)
+    along_y = _parabola_maximum(shared[:, column], row)
     return np.array([x + along_x - 2, y + along_y - 2]) * _FINE_MM
 
 
-def _vertex(values: np.ndarray, peak: int) -> float:
+def _parabola_maximum(values: np.ndarray, peak: int) -> float:
     """Return the maximum of a parabola through a value and its two neighbours."""
     if not 0 < peak < len(values) - 1:
         return float(peak)
@@ -444,7 +446,7 @@ def _jackknife(
     for k in range(count):
         _, other_x, other_y = _best(whole_far - far[:, :, k], steps)
         if max(abs(other_x - x), abs(other_y - y)) <= _NEAR:
-            place = _peak(_information(whole_near - near[:, :, k]), x, y)
+            place = _peak(_mutual_information(whole_near - near[:, :, k]), x, y)
         else:
             place = np.array([other_x, other_y]) * _FINE_MM
         squares += (place - shift) ** 2
@@ -474,5 +476,5 @@ def _by_slice(
     shifts = []
     for line in smooth.T:
         peak = int(line.argmax())
-        shifts.append(float(steps[0] + _vertex(line, peak)) * _FINE_MM)
+        shifts.append(float(steps[0] + _parabola_maximum(line, peak)) * _FINE_MM)
     return tuple(shifts)

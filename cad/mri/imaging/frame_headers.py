@@ -101,10 +101,10 @@ def frames_of(
         )
     frame = _frame(dataset, path, 0)
     if slices := vendor.grid_slices(dataset):
-        return _grid(frame, slices)
+        return _united_imaging_slices(frame, slices)
     if not vendor.is_mosaic(dataset):
         if extract is not None and twins is not None:
-            frame = twins[_alike(extract)] = replace(frame, lying=_lying(extract))
+            frame = twins[_constant_statements(extract)] = replace(frame, lying=_lying(extract))
         return [frame]
     dataset.update(read_header(path, vendor.CSA_TAGS))
     return _mosaic(dataset, frame, vendor.mosaic_tiles(dataset))
@@ -124,7 +124,7 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
     twins : dict
         The earlier ones, from :func:`frames_of`.
     """
-    earlier = twins.get(_alike(extract))
+    earlier = twins.get(_constant_statements(extract))
     elements = {field: extract.kept.get(tag, b"") for field, tag in _DIFFERING.items()}
     plain = all(len(e) <= _LONGEST and e[8:].isascii() for e in elements.values())
     if earlier is None or not plain:
@@ -161,7 +161,7 @@ def _lying(extract: Excerpt) -> Lying | None:
     return Lying((extract.syntax.encode(), head, *layout), begin, end, extract.state)
 
 
-def _alike(extract: Excerpt) -> tuple[object, ...]:
+def _constant_statements(extract: Excerpt) -> tuple[object, ...]:
     """Return all that a file states about an image, except values that differ between slices."""
     meta = extract.start.replace(extract.kept.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
     same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in extract.kept.items())
@@ -251,7 +251,7 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
     return frames
 
 
-def _grid(whole: Frame, slices: list[Dataset]) -> list[Frame]:
+def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
     """Cut United Imaging's grid into slices; each states its own place and time."""
     across = math.ceil(math.sqrt(len(slices)))
     down = math.ceil(len(slices) / across)
@@ -260,7 +260,7 @@ def _grid(whole: Frame, slices: list[Dataset]) -> list[Frame]:
             f"a grid of {len(slices)} slices in {down} x {across} tiles, but {whole.rows} x "
             f"{whole.columns} pixels do not divide by them"
         )
-    times = [_clock(item.get("AcquisitionTime")) for item in slices]
+    times = [_seconds_of_day(item.get("AcquisitionTime")) for item in slices]
     return [
         replace(
             whole,
@@ -367,7 +367,7 @@ def _words(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(str(v) for v in value)
 
 
-def _clock(value: Any) -> float | None:
+def _seconds_of_day(value: Any) -> float | None:
     """Return the seconds of the day of a DICOM time ``hhmmss.ffffff``; None without one."""
     text = str(value or "").replace(":", "").strip()
     match = re.fullmatch(r"(\d\d)(\d\d)?(\d\d(?:\.\d*)?)?", text)
@@ -396,7 +396,7 @@ _READER_OF: dict[str, Callable[[Any], Any]] = {
     "milliseconds": _seconds,
     "orders": _order,
     "counts": _int,
-    "clocks": _clock,
+    "clocks": _seconds_of_day,
 }
 # For each field, its keyword and the function that reads its value.
 _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {}

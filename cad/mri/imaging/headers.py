@@ -196,10 +196,10 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
         if not equals or key.strip() in entries:
             raise CadError(f"no entry of a MetaImage header: {key.strip()[:60]!r}", file=path)
         entries[key.strip()] = value.strip()
-    _require(path, entries, "NDims", "3")
-    _require(path, entries, "BinaryData", "True", "False")
-    _require(path, entries, "HeaderSize", "0")
-    _require(path, entries, "ElementNumberOfChannels", "1")
+    _require_value(path, entries, "NDims", "3")
+    _require_value(path, entries, "BinaryData", "True", "False")
+    _require_value(path, entries, "HeaderSize", "0")
+    _require_value(path, entries, "ElementNumberOfChannels", "1")
     if entries.get("BinaryData", "True") != "True":
         raise CadError("voxels as text are not read", file=path, hint=_HINT)
     kind = entries.get("ElementType", "")
@@ -207,7 +207,7 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
         raise CadError(f"ElementType {kind[:40]!r} is no number", file=path, hint=_HINT)
     size = _count(path, entries.get("DimSize", "")) * _META_BYTES[kind]
     packed = zlib.MAX_WBITS if entries.get("CompressedData", "False").lower() == "true" else None
-    return _located(
+    return _place_of_voxels(
         path, entries["ElementDataFile"], offset, size, packed, inside=("LOCAL", "Local")
     )
 
@@ -226,10 +226,10 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
         if not colon or name in entries or name not in _NRRD_FIELDS:
             raise CadError(f"no entry of an NRRD header: {key.strip()[:60]!r}", file=path)
         entries[name] = value.strip()
-    _require(path, entries, "dimension", "3")
-    _require(path, entries, "lineskip", "0")
-    _require(path, entries, "byteskip", "0")
-    _require(path, entries, "encoding", "raw", "gzip", "gz")
+    _require_value(path, entries, "dimension", "3")
+    _require_value(path, entries, "lineskip", "0")
+    _require_value(path, entries, "byteskip", "0")
+    _require_value(path, entries, "encoding", "raw", "gzip", "gz")
     kind = entries.get("type", "").lower()
     width = next((size for size, names in _NRRD_BYTES.items() if kind in names), 0)
     if not width:
@@ -239,7 +239,7 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
     other = entries.get("datafile", "")
     if not other and end is None:
         raise CadError("an NRRD header without an end", file=path, hint=_HINT)
-    return _located(path, other, end.end() if end else 0, size, packed, inside=("",))
+    return _place_of_voxels(path, other, end.end() if end else 0, size, packed, inside=("",))
 
 
 def _check_line(path: Path, key: str, value: str, longest: int) -> None:
@@ -254,7 +254,7 @@ def _check_line(path: Path, key: str, value: str, longest: int) -> None:
         )
 
 
-def _require(path: Path, entries: dict[str, str], key: str, *values: str) -> None:
+def _require_value(path: Path, entries: dict[str, str], key: str, *values: str) -> None:
     """Raise an error if an entry is present with a value other than the given ones."""
     if key in entries and entries[key] not in values:
         raise CadError(
@@ -270,7 +270,7 @@ def _count(path: Path, text: str) -> int:
     return math.prod(map(int, lengths))
 
 
-def _located(
+def _place_of_voxels(
     path: Path, name: str, start: int, size: int, packed: int | None, inside: tuple[str, ...]
 ) -> _Voxels:
     """Return where the voxels are: after the header, or in a plain file beside it."""

@@ -131,7 +131,7 @@ def _place(listing: Listing, path: Path, twins: Twins) -> None:
     extract = read_excerpt(path, TAGS)
     frame = None if extract is None else twin(extract, path, twins)
     if frame is not None and frame.sop_uid:
-        if _first(listing, path, frame.sop_uid):
+        if _is_first_instance(listing, path, frame.sop_uid):
             listing.studies[frame.study_uid].append(frame)
             listing.instances[frame.sop_uid] = path
         return
@@ -150,7 +150,7 @@ def _place(listing: Listing, path: Path, twins: Twins) -> None:
             hint="the file may be cut off; export it again",
         )
     uid = str(dataset.get("SOPInstanceUID", ""))
-    if not _first(listing, path, uid):
+    if not _is_first_instance(listing, path, uid):
         return
     listing.owners[study].add(str(dataset.get("PatientID", "") or ""))
     if drawn:
@@ -168,7 +168,7 @@ def _place(listing: Listing, path: Path, twins: Twins) -> None:
         listing.instances[uid] = path
 
 
-def _first(listing: Listing, path: Path, uid: str) -> bool:
+def _is_first_instance(listing: Listing, path: Path, uid: str) -> bool:
     """Tell whether an instance is the first of its UID; if not, check that it is a copy."""
     if first := listing.instances.get(uid):
         check_copy(path, first, uid)

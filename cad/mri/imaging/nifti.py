@@ -97,7 +97,7 @@ def read_stored(path: Path) -> Volume:
         For a missing, damaged or non-NIfTI file, a file without 3 axes, a file that does not say
         where it lies in the patient, and a direction that is not orthonormal.
     """
-    array, affine = _load(path)
+    array, affine = _load_voxels(path)
     if array.ndim == 4 and array.shape[3] == 1:
         array = array[..., 0]
     if array.ndim != 3:
@@ -270,7 +270,7 @@ def read_dynamic(path: Path) -> Dynamic:
         For a file that cannot be read, without a sidecar, without times, with another number of
         times than frames, or with times that do not increase.
     """
-    array, affine = _load(path)
+    array, affine = _load_voxels(path)
     if array.ndim != 4:
         raise CadError(f"expected 4 axes (x, y, z, time), found shape {array.shape}", file=path)
     sidecar = read_sidecar(path)
@@ -387,7 +387,7 @@ def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
 
 
 @door("in", "NIfTI", bound="MAX_IMAGE")
-def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _load_voxels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return voxels (x, y, z[, t]) and the voxel-to-LPS matrix in mm."""
     if not path.is_file():
         raise CadError("no such image file", file=path)

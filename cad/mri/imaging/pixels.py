@@ -265,11 +265,13 @@ def _check_pixels(dataset: pydicom.Dataset) -> None:
     content = next((dataset[name].value for name in _PIXELS if name in dataset), b"")
     stated = voxels
     if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
-        stated = max([voxels, *(_stated(fragment) for fragment in generate_fragments(content))])
+        stated = max(
+            [voxels, *(_stated_pixels(fragment) for fragment in generate_fragments(content))]
+        )
     check_inflation(len(content), max(frames, 1) * stated * sample, MAX_IMAGE, "pixels")
 
 
-def _stated(image: bytes) -> int:
+def _stated_pixels(image: bytes) -> int:
     """Return the number of pixels that a JPEG or JPEG 2000 image states; 0 if it states none.
 
     Its decoder uses this number, and not the DICOM header.

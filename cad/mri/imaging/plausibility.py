@@ -194,15 +194,17 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
         measured, for messages. Statistics of absent images are left out.
     """
     if study.adc is not None:
-        inside, where = _inside(study, study.adc, _REGIONS, _PROSTATE)
+        inside, where = _measured_mask(study, study.adc, _REGIONS, _PROSTATE)
         measured = study.adc.array[inside & (study.adc.array != 0)]
         yield "adc_median", float(np.median(measured)) if measured.size else 0.0, where
     if study.ktrans is not None:
-        inside, where = _inside(study, study.ktrans, _REGIONS, _PROSTATE)
+        inside, where = _measured_mask(study, study.ktrans, _REGIONS, _PROSTATE)
         measured = study.ktrans.array[inside]
         yield "ktrans_map_median", float(np.median(measured)) if measured.size else 0.0, where
     t2w = study.protocols.get("t2w", Protocol())
-    yield from _stated(t2w_repetition_time=t2w.repetition_time, t2w_echo_time=t2w.echo_time)
+    yield from _placeless_statistics(
+        t2w_repetition_time=t2w.repetition_time, t2w_echo_time=t2w.echo_time
+    )
     if study.dce is not None:
         yield from _dynamic(study, study.dce)
     if study.vfa:
@@ -215,7 +217,7 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
     yield from _belonging(study)
 
 
-def _stated(**values: float | None) -> Iterator[Statistic]:
+def _placeless_statistics(**values: float | None) -> Iterator[Statistic]:
     """Yield the statistics that have a value; they belong to no particular place."""
     for name, value in values.items():
         if value is not None:
@@ -229,7 +231,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         grid = study.grid(modality.name)
         if grid is not None:
             yield "field_of_view", belonging.width(grid), f" of {modality.short}"
-    yield from _stated(zone_order=belonging.zone_order(study))
+    yield from _placeless_statistics(zone_order=belonging.zone_order(study))
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
@@ -269,7 +271,9 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             yield f"{name}_{kind}", gain, ""
     if len(mirrors) > 1:  # two images that agree need less evidence each
         yield "t2w_mirrored", max(mirrors), ""
-    yield from _stated(adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc"))))
+    yield from _placeless_statistics(
+        adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc")))
+    )
 
 
 def _doubtful(name: str, gains: Mapping[str, float]) -> bool:
@@ -315,11 +319,13 @@ def t1_default_problem(
 
 
 def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
-    yield from _stated(dce_repetition_time=dce.repetition_time, dce_flip_angle=dce.flip_angle)
+    yield from _placeless_statistics(
+        dce_repetition_time=dce.repetition_time, dce_flip_angle=dce.flip_angle
+    )
     if len(dce.times) < 2:
         return
     yield "dce_interval", float(np.median(np.diff(dce.times))), ""
-    inside, where = _inside(study, dce.grid)
+    inside, where = _measured_mask(study, dce.grid)
     signal = dce.frames[:, inside]
     curve = np.median(signal, axis=1).astype(float)
     # The pair of successive frames with the least change, because in others the contrast agent
@@ -348,7 +354,7 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     yield "vfa_repetition_time", repetition, ""
     if len({angle for angle, _ in study.vfa}) < 2:
         return
-    inside, where = _inside(study, study.vfa[0][1])
+    inside, where = _measured_mask(study, study.vfa[0][1])
     name = "vfa_t1" if where in (_PROSTATE, _REGIONS) else "vfa_t1_any_tissue"
     level = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
     angle = np.radians([angle for angle, _ in study.vfa])
@@ -371,7 +377,7 @@ def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:
         yield "mask_offset", min(gaps), ""
 
 
-def _inside(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
+def _measured_mask(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
     """Return where to measure: prostate or regions in the given order, or the middle of the
     image.
     """

@@ -283,7 +283,7 @@ def search_rigid(
     target = _working_grid(fixed, region)
     # The same voxels are used before and after, since otherwise the information would change with
     # them.
-    where = _compared(target, fixed, region, moving)
+    where = _covered_voxels(target, fixed, region, moving)
     fixed_image = geometry.resample_image(fixed, target)
     before = image_information(fixed_image, geometry.resample_image(moving, target), where)
     transform = _search(fixed_image, moving, where)
@@ -352,7 +352,7 @@ def shared_information(moving: Volume, fixed: Volume, region: np.ndarray | None 
     True
     """
     target = _working_grid(fixed, region)
-    where = _compared(target, fixed, region, moving)
+    where = _covered_voxels(target, fixed, region, moving)
     fixed_image = geometry.resample_image(fixed, target)
     return image_information(fixed_image, geometry.resample_image(moving, target), where)
 
@@ -446,7 +446,7 @@ def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
     return replace(grid, spacing=triple(spacing))
 
 
-def _compared(
+def _covered_voxels(
     target: Volume, fixed: Volume, region: np.ndarray | None, moving: Volume
 ) -> np.ndarray:
     """Return the voxels of the working grid that the moving image covers in its old place."""
@@ -597,7 +597,7 @@ def registration_view(
         high_threshold=EDGE_SHARE[1],
         use_quantiles=True,
     )
-    pictures = [_grey(image, low, high) for image in slices]
+    pictures = [_scaled_grey(image, low, high) for image in slices]
     numbers = {
         "moving": registration.name,
         "before": round(registration.before, 4),
@@ -618,7 +618,7 @@ def _window(array: np.ndarray) -> tuple[float, float]:
     return float(low), float(max(high, low + 1e-6))
 
 
-def _grey(array: np.ndarray, low: float, high: float) -> np.ndarray:
+def _scaled_grey(array: np.ndarray, low: float, high: float) -> np.ndarray:
     """Scale values to 0..255; black where the image has no values."""
     share = (np.clip(array.astype(float), low, high) - low) / (high - low)
     return np.asarray(np.nan_to_num(np.rint(255 * share)), np.uint8)

@@ -68,7 +68,7 @@ ELEMENTS = (
 _BLOCKS = range(0x10, 0x18)
 
 
-def _tags(elements: Iterable[PrivateElement]) -> list[int]:
+def _tags_of_creators(elements: Iterable[PrivateElement]) -> list[int]:
     """Return the tags of creators and elements, wherever a file has put their block."""
     tags = []
     for private_element in elements:
@@ -79,9 +79,9 @@ def _tags(elements: Iterable[PrivateElement]) -> list[int]:
     return sorted(set(tags))
 
 
-TAGS = _tags(row for row in ELEMENTS if row.meaning not in (_OF_MOSAIC, _COPY))
+TAGS = _tags_of_creators(row for row in ELEMENTS if row.meaning not in (_OF_MOSAIC, _COPY))
 """Private elements to read of a header; the copy lies inside an element of enhanced images."""
-CSA_TAGS = _tags(row for row in ELEMENTS if row.meaning == _OF_MOSAIC)
+CSA_TAGS = _tags_of_creators(row for row in ELEMENTS if row.meaning == _OF_MOSAIC)
 """The long private element to read of a mosaic's header besides."""
 # These makers state b only where it is not 0.
 NO_ZERO_B = ("Toshiba", "Canon")
@@ -131,7 +131,7 @@ def direction(dataset: Dataset) -> tuple[float, ...] | None:
     tuple of 3 floats or None
         Unit vector, LPS; None where it is not stated.
     """
-    value = _stated(dataset, "gradient direction")
+    value = _stated_element(dataset, "gradient direction")
     if isinstance(value, bytes):
         value = np.frombuffer(value, "<f8") if len(value) == 24 else None
     if value is None or len(value) != 3:
@@ -155,7 +155,7 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     float or None
         None where it is absent or 0.
     """
-    return _number(_stated(dataset, _SCALE_SLOPE)) or None
+    return _number(_stated_element(dataset, _SCALE_SLOPE)) or None
 
 
 def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
@@ -171,7 +171,7 @@ def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
     flat : Dataset
         Header of the frame, which gets the element.
     """
-    copies = _stated(group, _COPY)
+    copies = _stated_element(group, _COPY)
     if not isinstance(copies, Sequence) or len(copies) == 0:
         return
     slope = philips_scale_slope(copies[0])
@@ -206,7 +206,7 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
     slices = max((_number(count.value) or 0 for count in stated), default=0)
     if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
         return []
-    items = _stated(dataset, "headers of a grid")
+    items = _stated_element(dataset, "headers of a grid")
     if not isinstance(items, Sequence) or len(items) != max(slices, 1):
         raise CadError(
             "a grid of slices in one image, as United Imaging stores it, that does not say where "
@@ -229,7 +229,7 @@ def group_delay(dataset: Dataset) -> float:
     float
         Seconds; 0 where none is stated.
     """
-    return _number(_stated(dataset, "pause after a volume")) or 0.0
+    return _number(_stated_element(dataset, "pause after a volume")) or 0.0
 
 
 def mixed_polarity(dataset: Dataset) -> bool:
@@ -237,8 +237,8 @@ def mixed_polarity(dataset: Dataset) -> bool:
 
     False where the private elements that say so are absent.
     """
-    name = str(_stated(dataset, "pulse sequence") or "")
-    mode = _number(_stated(dataset, "phase encoding of both polarities")) or 0.0
+    name = str(_stated_element(dataset, "pulse sequence") or "")
+    mode = _number(_stated_element(dataset, "phase encoding of both polarities")) or 0.0
     return "pepolar" in name.lower() and round(mode) in (2, 3)
 
 
@@ -250,7 +250,7 @@ def is_mosaic(dataset: Dataset) -> bool:
     dataset : Dataset
         Header of the image.
     """
-    count = _number(_stated(dataset, "slices in a mosaic")) or 0
+    count = _number(_stated_element(dataset, "slices in a mosaic")) or 0
     return count > 1 or "MOSAIC" in (dataset.get("ImageType") or ())
 
 
@@ -267,7 +267,7 @@ def mosaic_tiles(dataset: Dataset) -> int:
     CadError
         For a mosaic that does not say how many slices it holds.
     """
-    count = _number(_stated(dataset, "slices in a mosaic"))
+    count = _number(_stated_element(dataset, "slices in a mosaic"))
     if not count or count < 1:
         stated = _csa(dataset).get("NumberOfImagesInMosaic", [])
         count = float(stated[0]) if stated and stated[0].isdigit() else None
@@ -280,7 +280,7 @@ def mosaic_tiles(dataset: Dataset) -> int:
 
 
 def _csa(dataset: Dataset) -> dict[str, list[str]]:
-    content = _stated(dataset, _OF_MOSAIC)
+    content = _stated_element(dataset, _OF_MOSAIC)
     with reading("", "a mosaic with a damaged CSA header"):
         return csa_header(content) if isinstance(content, bytes) else {}
 
@@ -298,7 +298,7 @@ def phase_encoding_positive(dataset: Dataset) -> bool | None:
     bool or None
         None where the CSA image header does not say it.
     """
-    content = _stated(dataset, _OF_MOSAIC)
+    content = _stated_element(dataset, _OF_MOSAIC)
     if not isinstance(content, bytes):
         return None
     try:
@@ -401,7 +401,7 @@ def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
     return None
 
 
-def _stated(dataset: Dataset, meaning: str) -> Any:
+def _stated_element(dataset: Dataset, meaning: str) -> Any:
     """Return the value of the first element of a meaning that a header has; None without one."""
     for row in ELEMENTS:
         if row.meaning == meaning:

@@ -41,7 +41,7 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
         The trail's last hash.
     """
     last = ""
-    for _, rows, entry in _studies(trail, run, who, more):
+    for _, rows, entry in _studies_of_run(trail, run, who, more):
         # A hash proves later which numbers were returned without holding any of them.
         returned = {"rows_sha256": _hash(rows.to_csv(index=False).encode())}
         event = {"event": "predict", "regions": len(rows), "returned": returned}
@@ -84,7 +84,7 @@ def audit_delivery(
         The trail's last hash.
     """
     last = ""
-    for study, _, entry in _studies(trail, run, who, more):
+    for study, _, entry in _studies_of_run(trail, run, who, more):
         # The underscore keeps sub-1 from taking the objects of sub-10.
         objects = [path for path in files if path.name.startswith(f"{study}_")]
         if objects:
@@ -96,7 +96,7 @@ def audit_delivery(
     return last
 
 
-def _studies(
+def _studies_of_run(
     trail: Path, run: Path, who: str, more: JsonObject | None
 ) -> Iterator[tuple[str, pd.DataFrame, JsonObject]]:
     """Yield every study of a run, its rows, and what each of its lines says."""

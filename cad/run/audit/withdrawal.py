@@ -326,7 +326,7 @@ def withdraw(
         else:
             clean.append(name)
     for name, bundle in bundles.items():
-        learned = _learned(bundle, names.participant)
+        learned = _traces_in_model(bundle, names.participant)
         if learned:
             holders[name] = learned
         else:
@@ -340,7 +340,7 @@ def withdraw(
     return Withdrawn(names, rows, places, swept, {**holders, **left_there}, clean, studies, whole)
 
 
-def _learned(bundle: Bundle, participant: str) -> list[str]:
+def _traces_in_model(bundle: Bundle, participant: str) -> list[str]:
     """Return the traces of a patient in a model, or possible ones where it names nobody."""
     sentences = []
     if "participant_id" not in bundle.training:

@@ -123,7 +123,7 @@ def on_cluster(
         running = as_completed([start(task) for task in islice(waiting, window)])
         suspects: list[Any] = []
         for batch in running.batches():
-            for future, result in zip(batch, _fetch(client, batch), strict=True):
+            for future, result in zip(batch, _finished_results(client, batch), strict=True):
                 task, alone = task_of.pop(future.key)
                 if isinstance(result, KilledWorker) and not alone:
                     # several workers died while they did it, or a task beside it
@@ -144,7 +144,7 @@ def on_cluster(
                     running.add(start(suspects.pop(), alone=True))
 
 
-def _fetch(client: Any, futures: list[Any]) -> list[Any]:
+def _finished_results(client: Any, futures: list[Any]) -> list[Any]:
     """Return the results of finished tasks, with an exception in place of each lost result."""
     try:
         return list(client.gather(futures))

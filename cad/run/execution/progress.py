@@ -36,7 +36,7 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
         return
     if n_unchanged:
         print(f"{n_unchanged} studies are as they were; {pending} to do", file=sys.stderr)
-    with _bar(pending) if sys.stderr.isatty() and pending else nullcontext() as show:
+    with _progress_bar(pending) if sys.stderr.isatty() and pending else nullcontext() as show:
         count = failed = 0
         first = last = time.monotonic()
 
@@ -65,7 +65,7 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
 
 
 @contextmanager
-def _bar(pending: int) -> Iterator[Callable[[int, str], None]]:
+def _progress_bar(pending: int) -> Iterator[Callable[[int, str], None]]:
     """Show a bar that moves by one study each time it is given the number of failures and the
     rate.
     """

@@ -31,7 +31,7 @@ from cad.run.execution.worker import Done, Fault
 
 
 @dataclass(frozen=True)
-class _Known:
+class _EarlierOutcome:
     """Hold one line of ``resume.jsonl``: the outcome of a study in an earlier run."""
 
     status: str
@@ -66,7 +66,7 @@ def measure_studies(
     if not tasks:
         return []
     folder = RunFolder(tasks[0].out)
-    outcomes, pending, prints = _plan(tasks, _remembered(folder.memory), options)
+    outcomes, pending, prints = _plan_of_studies(tasks, _last_lines(folder.memory), options)
     with (
         _Lines(folder.memory) as memory,
         _Lines(folder.log) as log,
@@ -79,8 +79,8 @@ def measure_studies(
             memory.add(_line(done.task, outcome, prints[outcome.study_id]))
             log.add(_log_line(outcome))
             tell(outcome)
-        log.add({"time": round(time.time(), 3), **_summary(outcomes, len(pending), start)})
-    _compact(folder.memory, {task.ref.study_id for task in tasks})
+        log.add({"time": round(time.time(), 3), **_summary_of_run(outcomes, len(pending), start)})
+    _compact_lines(folder.memory, {task.ref.study_id for task in tasks})
     return [outcomes[task.ref.study_id] for task in tasks]
 
 
@@ -107,8 +107,8 @@ def borrow(earlier: RunFolder, folder: RunFolder) -> None:
     write_atomic(folder.memory, read_bytes(earlier.memory, MAX_ARRAYS))
 
 
-def _plan(
-    tasks: Sequence[StudyTask], remembered: dict[str, _Known], options: ExecutionOptions
+def _plan_of_studies(
+    tasks: Sequence[StudyTask], remembered: dict[str, _EarlierOutcome], options: ExecutionOptions
 ) -> tuple[dict[str, StudyOutcome], list[StudyTask], dict[str, str]]:
     """Return the outcomes that need no work, the studies to measure, and all fingerprints."""
     settings = settings_key(tasks[0].settings)
@@ -146,7 +146,7 @@ def _log_line(outcome: StudyOutcome) -> dict[str, object]:
 
 
 def _without_work(
-    task: StudyTask, before: _Known, options: ExecutionOptions
+    task: StudyTask, before: _EarlierOutcome, options: ExecutionOptions
 ) -> StudyOutcome | None:
     """Return the outcome of an unchanged study without opening a file.
 
@@ -212,20 +212,20 @@ def _line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str,
 
 
 @door("own", "memory of a run")
-def _remembered(path: Path) -> dict[str, _Known]:
+def _last_lines(path: Path) -> dict[str, _EarlierOutcome]:
     """Return the last line of every study; lines torn by a power cut are skipped."""
-    by_study: dict[str, _Known] = {}
+    by_study: dict[str, _EarlierOutcome] = {}
     with suppress(FileNotFoundError), path.open("rb") as stream:
         for text in stream:
             with suppress(CadError), reading(path, "a torn line"):
                 line = parse_json(text)
-                before = typed(_Known, line)
+                before = typed(_EarlierOutcome, line)
                 if before.status != "failed" or before.failures:
                     by_study[str(line["study"])] = before
     return by_study
 
 
-def _compact(path: Path, studies: set[str]) -> None:
+def _compact_lines(path: Path, studies: set[str]) -> None:
     """Keep one line per study of the cohort, once there are twice as many lines as studies."""
     lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
     if len(lines) < 2 * len(studies):
@@ -270,7 +270,9 @@ class _Lines:
             self._stream.write(json.dumps(content, sort_keys=True).encode() + b"\n")
 
 
-def _summary(outcomes: dict[str, StudyOutcome], done: int, start: float) -> dict[str, object]:
+def _summary_of_run(
+    outcomes: dict[str, StudyOutcome], done: int, start: float
+) -> dict[str, object]:
     """Return counts, throughput and where the time went."""
     seconds = time.perf_counter() - start
     worked = [o for o in outcomes.values() if o.seconds > 0]

@@ -53,8 +53,8 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
         "steps": _steps_before(fitted[0]),
         "members": _members(learners),
         "trees": _trees(first),
-        "weights": _weights(learners),
-        "start": _start(first),
+        "weights": _weights_of_settings(learners),
+        "start": _start_of_fit(first),
         "fits": len(fitted),
     }
     search = estimators[0]
@@ -93,7 +93,7 @@ def _parameters(step: Any) -> JsonObject:
     return parameters
 
 
-def _weights(learners: Sequence[Any]) -> JsonObject | None:
+def _weights_of_settings(learners: Sequence[Any]) -> JsonObject | None:
     """Return the weight of each value of each setting, averaged over fits; None without weights."""
     if not all(hasattr(learner, "points_") for learner in learners):
         return None
@@ -124,7 +124,7 @@ def _trees(learner: Any) -> int | None:
     return None
 
 
-def _start(learner: Any) -> str | None:
+def _start_of_fit(learner: Any) -> str | None:
     """Return what a fit starts from: "convex", where the start does not matter, or the trees'
     seed.
     """

@@ -80,11 +80,11 @@ def reasons(
             if causes:
                 sentences[row] = f"this region has none ({'; '.join(causes)})"
             else:
-                sentences[row] = f"this study has none{_cause(study, failures)}"
+                sentences[row] = f"this study has none{_cause_of_study(study, failures)}"
     return sentences
 
 
-def _cause(study: str, failures: Sequence[Failure]) -> str:
+def _cause_of_study(study: str, failures: Sequence[Failure]) -> str:
     """Return the failure of measuring a whole study, as the end of a sentence."""
     sentence_end = ""
     for failure in failures:

@@ -73,11 +73,11 @@ def with_given(results: pd.DataFrame, given: Given) -> pd.DataFrame:
     return results.assign(
         p_benign=given.p_benign[:n],
         p_malignant=given.p_malignant[:n],
-        with_tool=_text(given.with_tool.iloc[:n].set_axis(results.index)),
+        with_tool=_text_of_values(given.with_tool.iloc[:n].set_axis(results.index)),
     )
 
 
-def _text(columns: pd.DataFrame) -> pd.Series:
+def _text_of_values(columns: pd.DataFrame) -> pd.Series:
     """Return the known values of each row as text, such as ``r1=0.53; r2=0.61``."""
     texts = []
     for row in columns.to_dict("records"):

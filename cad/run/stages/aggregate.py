@@ -235,7 +235,7 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
         labels[name] = labels["participant_id"].map(stated[name]).astype(float)
     write_labels(loaded.folder, labels)
     table = join(extracted.features, labels)
-    relabel = _fold_labels(loaded, grades, table)
+    relabel = _labels_of_folds(loaded, grades, table)
     note = relabel.note() if relabel else ""
     return Aggregated(
         rois,
@@ -252,7 +252,7 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     )
 
 
-def _fold_labels(loaded: Loaded, grades: pd.DataFrame, table: Table) -> FoldLabels | None:
+def _labels_of_folds(loaded: Loaded, grades: pd.DataFrame, table: Table) -> FoldLabels | None:
     """Return the object that makes labels in each fold; None if no label depends on other
     regions.
     """
@@ -339,7 +339,7 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
         table = aggregated.table.with_rows(_kept_rows(loaded, bundle), bundle.features)
         relabel = aggregated.relabel
         if relabel is not None:
-            relabel = _fold_labels(loaded, aggregated.grades, table)
+            relabel = _labels_of_folds(loaded, aggregated.grades, table)
         return replace(
             aggregated,
             relabel=relabel,

@@ -165,17 +165,17 @@ def decide_regions(
         if model and row.get("model") in withheld:
             rows.append(_withheld(row))
         else:
-            rows.append(_stated(model, row))
+            rows.append(_decision_columns(model, row))
     return results.assign(**pd.DataFrame(rows, index=results.index))
 
 
 def _withheld(row: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of a region on which its model makes no decision."""
     # Conformal sets hold for men like those of the training, as the limits do, so none is shown.
-    return {**_stated("", row), "decision_reason": SIMULATED_TRAINING, "plausible": ""}
+    return {**_decision_columns("", row), "decision_reason": SIMULATED_TRAINING, "plausible": ""}
 
 
-def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
+def _decision_columns(model: str, row: dict[str, Any]) -> dict[str, Any]:
     """Return the decision columns of one region, from its decision by the thresholds and its
     row.
     """
@@ -209,7 +209,7 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
         "decision_model": model,
         **withdrawn(model, against, histology),
         "plausible": plausible,
-        "readers_agree": _agreement(values),
+        "readers_agree": _readers_apart(values),
         "gap": gap,
         "apart": _apart(gap),
         "suspicion": suspicion,
@@ -258,7 +258,7 @@ def _text(row: dict[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _agreement(values: list[float]) -> str:
+def _readers_apart(values: list[float]) -> str:
     """Say how far the lowest and the highest of several readers' probabilities are apart."""
     if len(values) < 2:
         return ""

@@ -128,7 +128,7 @@ def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
             rows_of_men[patient] = done.result
     rows = []
     for pair in pairs:
-        stated = _stated(loaded, pair.earlier)
+        stated = _stated_psa(loaded, pair.earlier)
         for row in rows_of_men[pair.latest.participant_id]:
             rows.append(
                 replace(
@@ -277,7 +277,7 @@ def _compared(pair: Pair) -> list[EarlierRow]:
     moved_mm = None if alignment.moved_mm is None else round(alignment.moved_mm, 1)
     turned_deg = None if alignment.turned_deg is None else round(alignment.turned_deg, 1)
     blank = replace(
-        _row(pair, alignment.state),
+        _row_of_pair(pair, alignment.state),
         moved_mm=moved_mm,
         turned_deg=turned_deg,
     )
@@ -303,14 +303,14 @@ def _compared(pair: Pair) -> list[EarlierRow]:
 
 
 def _failure(pair: Pair, reason: str) -> list[EarlierRow]:
-    return _rows_without_match(pair, replace(_row(pair, _FAILED), alignment_note=reason))
+    return _rows_without_match(pair, replace(_row_of_pair(pair, _FAILED), alignment_note=reason))
 
 
 def _rows_without_match(pair: Pair, blank: EarlierRow) -> list[EarlierRow]:
     return [replace(blank, roi_id=str(roi)) for roi in pair.latest.rois["roi_id"]]
 
 
-def _row(pair: Pair, alignment: str) -> EarlierRow:
+def _row_of_pair(pair: Pair, alignment: str) -> EarlierRow:
     """Return a row for a pair of studies, without a region."""
     return EarlierRow(
         participant_id=pair.latest.participant_id,
@@ -329,7 +329,7 @@ def _row(pair: Pair, alignment: str) -> EarlierRow:
     )
 
 
-def _stated(loaded: Loaded, ref: StudyRef) -> dict[str, float | None]:
+def _stated_psa(loaded: Loaded, ref: StudyRef) -> dict[str, float | None]:
     """Return PSA and PSA density of a study from ``sessions.tsv``; None where unknown."""
     sessions = loaded.cohort.sessions
     rows = sessions[

@@ -135,7 +135,7 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
         needed.append(folder.earlier)
     try:
         with reading(folder.root, "not a finished run"):
-            same = read_text(folder.complete) == _identity(loaded, measured)
+            same = read_text(folder.complete) == _hash_of_inputs(loaded, measured)
             if loaded.options.resume and same and all(path.exists() for path in needed):
                 results = tables.read_probabilities(folder)
                 metrics = Summary.from_dict(records.read_metrics(folder))
@@ -229,7 +229,7 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
         commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())}, outdated)
     write_report(folder.root)
     # The mark comes last: where it is, all other files are complete.
-    records.write_complete(folder, _identity(loaded, measured))
+    records.write_complete(folder, _hash_of_inputs(loaded, measured))
     return _emitted(loaded, judged.results, summary, failures)
 
 
@@ -245,7 +245,7 @@ def _emitted(
     )
 
 
-def _identity(loaded: Loaded, measured: Measured) -> str:
+def _hash_of_inputs(loaded: Loaded, measured: Measured) -> str:
     """Return a hash of everything that determines the files of this run, except for times."""
     identifiers = [
         json.dumps(loaded.settings.model_dump(mode="json"), sort_keys=True),

@@ -156,7 +156,7 @@ def judge(
         bootstraps=settings.validate_.bootstraps,
         seed=settings.validate_.seed,
     )
-    results = _described(loaded, aggregated).assign(warnings="")
+    results = _described_regions(loaded, aggregated).assign(warnings="")
     if summary.rows is not None:
         results = with_given(results, summary.rows)
     # rows of an earlier model's table come after the cohort's, and are cut off here
@@ -179,7 +179,7 @@ def unseen(confidence: object) -> bool:
     return confidence is not None and not pd.isna(confidence)
 
 
-def _described(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
+def _described_regions(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
     """Return one row per region of the cohort, with the columns of its tables and labels."""
     rois = aggregated.rois
     scores = aggregated.scores

@@ -463,8 +463,10 @@ def _score_open(
     open_rows = np.flatnonzero(takes & (table["model"] == "").to_numpy())
     if len(open_rows):
         adjusted = preparation.adjust(X, source.sites)
-        for rows, estimator in _fitted(bundle, adjusted, open_rows, extracted, transductive):
-            _score(bundle, estimator, X, adjusted, rows, extracted, scores)
+        for rows, estimator in _rows_by_estimator(
+            bundle, adjusted, open_rows, extracted, transductive
+        ):
+            _write_scores(bundle, estimator, X, adjusted, rows, extracted, scores)
             if explained:
                 scores.explanations += explanation_rows(
                     estimator,
@@ -477,7 +479,7 @@ def _score_open(
         scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
 
 
-def _fitted(
+def _rows_by_estimator(
     bundle: Bundle, adjusted: np.ndarray, rows: np.ndarray, extracted: Extracted, transductive: bool
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Yield groups of rows, each with the estimator that scores it.
@@ -494,7 +496,7 @@ def _fitted(
         yield rows_of_patient, fit_with(bundle, training_rows(bundle), adjusted[rows_of_patient])
 
 
-def _score(
+def _write_scores(
     bundle: Bundle,
     estimator: Any,
     X: pd.DataFrame,

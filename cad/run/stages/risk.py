@@ -151,7 +151,7 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
         predicted, base_of_regions, base_of_men = _each_left_out(data, seed)
     except CadError as error:
         return _of_readers(rows, names, (f"{error.problem}: {BELIEF_ONLY}",))
-    regions = _region_columns(rows, data, predicted)
+    regions = _predicted_region_columns(rows, data, predicted)
     men = _man_columns(rows, names, predicted)
     common = base_log_odds(data.truth)
     of_men = data.histology_of_men()
@@ -241,7 +241,7 @@ def predicted_risk(
     if latest is None:
         latest = np.ones(len(rows), dtype=bool)
     model_of_row = rows["model"].to_numpy(str)
-    regions = _beliefs(rows)
+    regions = _belief_columns(rows)
     names = pd.Index(np.unique(rows["participant_id"].to_numpy(str)), name="participant_id")
     men = _men_of_readers(rows.loc[latest], names)
     notes: list[str] = []
@@ -265,7 +265,7 @@ def predicted_risk(
             # Each study stands for a man of its own.
             earlier = earlier.assign(participant_id=earlier["study_id"])
             data, _ = evidence(earlier, earlier["belief"].to_numpy(float))
-            columns = _region_columns(earlier, data, joint.predict(data))
+            columns = _predicted_region_columns(earlier, data, joint.predict(data))
             columns["patient_probability"] = np.nan
             regions.loc[chosen & ~latest, list(columns)] = columns.to_numpy()
         of_model = rows.loc[chosen & latest]
@@ -273,7 +273,7 @@ def predicted_risk(
             continue
         data, own_names = evidence(of_model, of_model["belief"].to_numpy(float))
         predicted = joint.predict(data)
-        columns = _region_columns(of_model, data, predicted)
+        columns = _predicted_region_columns(of_model, data, predicted)
         regions.loc[chosen & latest, list(columns)] = columns.to_numpy()
         of_men = _man_columns(of_model, own_names, predicted)
         men.loc[own_names, list(of_men)] = of_men.to_numpy()
@@ -406,7 +406,7 @@ def _contradicted(man: np.ndarray, bundle: Bundle, prevalence: float) -> list[st
     ]
 
 
-def _region_columns(
+def _predicted_region_columns(
     rows: pd.DataFrame, data: MenAndRegions, predicted: JointPrediction
 ) -> pd.DataFrame:
     """Return the columns of regions from the prediction of the joint model."""
@@ -439,10 +439,10 @@ def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction
 
 def _of_readers(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> Risk:
     """Return beliefs as probabilities, because there is no histology to learn from."""
-    return Risk(_beliefs(rows), _men_of_readers(rows, names), None, notes)
+    return Risk(_belief_columns(rows), _men_of_readers(rows, names), None, notes)
 
 
-def _beliefs(rows: pd.DataFrame) -> pd.DataFrame:
+def _belief_columns(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the columns of regions, with the belief as probability."""
     low, high = RANGE
     belief = rows["belief"].to_numpy(float)

@@ -75,7 +75,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
         raise
     # an error of the disk and not of the input, so an earlier result stays
     except OSError as error:
-        failure = _refused(ref, stage, error)
+        failure = _failure_of_files(ref, stage, error)
         return _outcome(ref, "failed", failure.reason, [failure], start)
     except Exception as error:  # an unexpected error in one study must not stop the others
         failure = Failure(
@@ -97,7 +97,7 @@ def _outcome(
     return StudyOutcome(ref.study_id, status, why, failures, time.perf_counter() - start, key)
 
 
-def _refused(ref: StudyRef, stage: str, error: OSError) -> Failure:
+def _failure_of_files(ref: StudyRef, stage: str, error: OSError) -> Failure:
     """Return the failure of a study whose files the system could not read or write."""
     name = f"{Path(str(error.filename)).name}: " if error.filename else ""
     hints = {
@@ -125,7 +125,7 @@ def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None
         study, task.settings.images, task.settings.features.modalities
     )
     features = extract(study, task.settings)
-    copies = _copies(study, features, task.settings)
+    copies = _redrawn_copies(study, features, task.settings)
     failures = [
         failure_of(e, ref.participant_id, ref.study_id, "measure") for e in features.failures
     ]
@@ -149,7 +149,7 @@ def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None
     return write, failures
 
 
-def _copies(
+def _redrawn_copies(
     study: Study, features: StudyFeatures, settings: PipelineSettings
 ) -> dict[str, np.ndarray]:
     """Measure redrawn copies of the regions, if the settings select stable features."""

@@ -129,7 +129,7 @@ def judge_folds(
     """
     table = aggregated.table
     source = aggregated.source
-    lacks = _lacking(loaded, aggregated)
+    lacks = _rows_without_image(loaded, aggregated)
     # These rows got a probability from imputed medians, but a prediction would refuse them.
     # Counting them would promise more than the model can do.
     nowhere = np.isin(np.arange(len(table.y)), list(lacks))
@@ -166,13 +166,13 @@ def judge_folds(
     )
     men, of_men = _measured_men(loaded, aggregated, risk)
     if rivals is None:
-        rivals = _rivals(loaded, aggregated, folds, left_out_together(loaded, aggregated))
+        rivals = _validated_rivals(loaded, aggregated, folds, left_out_together(loaded, aggregated))
     truth = table.labels["truth"].to_numpy(float)
     summary = replace(
         summary,
         unlabelled_rows=max(fold.n_unlabelled for fold in folds.folds),
         rivals=rivals,
-        reader_skill=_reader_skill(aggregated),
+        reader_skill=_measured_skill(aggregated),
         disagreement=_disagreement(loaded, aggregated),
         patient_level=of_men,
         unverified=if_unverified_were_benign(
@@ -184,14 +184,14 @@ def judge_folds(
     return Judged(
         results,
         summary,
-        _explain(loaded, aggregated, folds),
+        _explanations_of_folds(loaded, aggregated, folds),
         [*_failed_folds(aggregated, folds), *_gaps(loaded, aggregated, lacks, measuring)],
         notes=[
             *risk.notes,
             *substitute,
             *source.notes,
             *aggregated.notes,
-            *_broken_promises(aggregated, rivals),
+            *_cohort_warnings(aggregated, rivals),
             *_explanation_notes(loaded, len(table.y)),
             *drawn_notes(make_estimator(loaded.settings), int(table.labelled.sum())),
         ],
@@ -319,7 +319,7 @@ def _operating_point(
         return None, [f"{operating.COSTS_INSTEAD}: {error.problem}"]
 
 
-def _rivals(
+def _validated_rivals(
     loaded: Loaded, aggregated: Aggregated, folds: OutOfFold, groups: np.ndarray
 ) -> RivalTable | None:
     """Validate rival learners on the same folds; None where the learner has no probabilities."""
@@ -357,7 +357,7 @@ def _rivals(
     }
 
 
-def _lacking(loaded: Loaded, aggregated: Aggregated) -> dict[int, list[str]]:
+def _rows_without_image(loaded: Loaded, aggregated: Aggregated) -> dict[int, list[str]]:
     """Return the rows that lack an image which other rows have, with the images that they lack."""
     X = aggregated.table.X
     features = loaded.settings.features
@@ -400,7 +400,9 @@ def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
     return failures_of(aggregated.table.keys, errors, "validate", "")
 
 
-def _explain(loaded: Loaded, aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
+def _explanations_of_folds(
+    loaded: Loaded, aggregated: Aggregated, folds: OutOfFold
+) -> list[ExplanationRow]:
     """Return the explanations of all regions that a fold predicted."""
     table = aggregated.table
     source = aggregated.source
@@ -449,7 +451,7 @@ def _explained(
     return explanation_rows(fold.estimator, X[training], X[rows], names, keys.iloc[rows], columns)
 
 
-def _reader_skill(aggregated: Aggregated) -> SkillTable | None:
+def _measured_skill(aggregated: Aggregated) -> SkillTable | None:
     """Measure how good each reader is, and who adds nothing to the others; None without readers."""
     if aggregated.grades.empty:
         return None
@@ -477,7 +479,7 @@ def _disagreement(loaded: Loaded, aggregated: Aggregated) -> Disagreement | None
     )
 
 
-def _broken_promises(aggregated: Aggregated, rivals: RivalTable | None) -> list[str]:
+def _cohort_warnings(aggregated: Aggregated, rivals: RivalTable | None) -> list[str]:
     """Return warnings where the cohort violates the assumptions of intervals, tests and slopes."""
     cohort_labels = aggregated.table.labels.iloc[: aggregated.own_rows]
     grades = aggregated.grades

@@ -190,7 +190,7 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
         else:
             if len(content) > MAX_TABLE:
                 raise CadError(f"{len(content):,} bytes of text, at most {MAX_TABLE:,} are read")
-            text = _decoded(content, dialect.encoding, notes)
+            text = _decoded_text(content, dialect.encoding, notes)
             records = _text_records(text, dialect.separator, notes)
         return _cells(path, records, dialect.decimal, notes)
 
@@ -220,7 +220,7 @@ def _check_words(dialect: Dialect) -> None:
             ) from None
 
 
-def _decoded(content: bytes, encoding: str, notes: list[str]) -> str:
+def _decoded_text(content: bytes, encoding: str, notes: list[str]) -> str:
     """Return the text of a file whose bytes are text."""
     if not content.strip():
         raise CadError(
@@ -379,12 +379,12 @@ def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
     if not isinstance(table.index, pd.RangeIndex):
         # pandas may have stored a column as names of rows; it is a column like any other.
         table = table.reset_index()
-    columns = [[_text(value) for value in table[name].tolist()] for name in table.columns]
+    columns = [[_text_of_cell(value) for value in table[name].tolist()] for name in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     return list(enumerate([[str(name) for name in table.columns], *rows], start=1))
 
 
-def _text(value: Any) -> str:
+def _text_of_cell(value: Any) -> str:
     """Return a cell as text: a float with all its digits, a missing value as an empty text."""
     if value is None or value is pd.NaT or value is pd.NA:
         return ""
@@ -451,7 +451,9 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     if not title:
         title = filled[0] if filled else next(iter(sheets), "")
     _check_formulas(content, title)
-    records = [(number, [_text(cell) for cell in row]) for number, row in sheets.get(title, [])]
+    records = [
+        (number, [_text_of_cell(cell) for cell in row]) for number, row in sheets.get(title, [])
+    ]
     return records, f"read from the sheet {title!r} of a workbook"
 
 

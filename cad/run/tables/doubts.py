@@ -83,10 +83,10 @@ def _with(roles: Roles, name: str) -> str:
 
 def _shown(cells: Cells, name: str) -> str:
     """Return the first cell of a column, cut short."""
-    return _cut(str(cells.table[name].iloc[0]))
+    return _quoted_cell(str(cells.table[name].iloc[0]))
 
 
-def _cut(cell: str) -> str:
+def _quoted_cell(cell: str) -> str:
     """Return a cell for a message: in quotes, and shortened if it is long."""
     return repr(cell if len(cell) <= _LONGEST else f"{cell[:_LONGEST]}…")
 
@@ -181,7 +181,7 @@ def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
 
 def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
     """Raise an error for whole numbers that rise, or fall, from row to row."""
-    if not _whole(values):
+    if not _are_whole(values):
         return
     steps = np.diff(values)
     if (steps == 1).all():
@@ -199,7 +199,7 @@ def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
 
 def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Roles) -> None:
     """Raise an error for whole numbers that count the patients in the order of the table."""
-    if not _whole(values):
+    if not _are_whole(values):
         return
     patients = cells.table[roles.patient].to_numpy(dtype=object)
     pairs = list(dict.fromkeys(zip(patients.tolist(), values.tolist(), strict=True)))
@@ -219,7 +219,12 @@ def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Ro
 def _doubt_date(name: str, values: np.ndarray, cells: Cells) -> None:
     """Raise an error for numbers that are all dates, such as 20240131."""
     dates = values[np.isfinite(values)]
-    if len(dates) < _LEAST or not _whole(dates) or dates.min() < 19000101 or dates.max() > 21001231:
+    if (
+        len(dates) < _LEAST
+        or not _are_whole(dates)
+        or dates.min() < 19000101
+        or dates.max() > 21001231
+    ):
         return
     days = pd.to_datetime(
         pd.Series(dates).astype(int).astype(str), format="%Y%m%d", errors="coerce"
@@ -232,7 +237,7 @@ def _doubt_date(name: str, values: np.ndarray, cells: Cells) -> None:
         )
 
 
-def _whole(values: np.ndarray) -> bool:
+def _are_whole(values: np.ndarray) -> bool:
     """Tell whether all values are whole numbers."""
     return bool(np.isfinite(values).all() and (values == np.rint(values)).all())
 
@@ -277,7 +282,7 @@ def _rows(name: str, cells: Cells) -> str:
 
 def _place(name: str, cells: Cells) -> str:
     """Return a text with the column, its rows and its first cells."""
-    shown = ", ".join(_cut(str(cell)) for cell in cells.table[name].head(3))
+    shown = ", ".join(_quoted_cell(str(cell)) for cell in cells.table[name].head(3))
     return f"{_rows(name, cells)}: {shown} and so on"
 
 

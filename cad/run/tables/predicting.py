@@ -110,7 +110,7 @@ def predict_table(
         _check_columns(table, bundle, path)
         with located(file=path):
             regions = _of_cells(cells, bundle, missing)
-    scored = _scored(regions, bundle)
+    scored = _columns_of_scores(regions, bundle)
     written = table.assign(**{name: scored[name].to_numpy() for name in scored})
     write_own(out, csv_bytes(written, list(written.columns)), [path, model], force=force)
     nothing = int(regions.X.isna().all(axis=1).sum())
@@ -180,7 +180,7 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
     return Regions(cells.file, X, rois, scores, notes=notes)
 
 
-def _scored(regions: Regions, bundle: Bundle) -> pd.DataFrame:
+def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
     """Return the added columns of every row."""
     if "pipeline" not in bundle.metadata:
         # A model written by `cad.save_model` consists of a learner only, and makes no decision.

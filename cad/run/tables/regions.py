@@ -178,7 +178,7 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
     doubted = [name for name in roles.features if name not in roles.trusted]
     doubt_names(doubted, cells, roles)
     notes = [*cells.notes, *_left_out(roles)]
-    readings = _readings(cells, roles, columns, meaning)
+    readings = _rows_of_scores(cells, roles, columns, meaning)
     if roles.reader is not None:
         cells = _first_rows(cells, roles, meaning)
         notes.append(
@@ -346,10 +346,10 @@ def _remarks(
                 f"{int(has_both.sum())} regions): is 1 malignant, and the highest score the most "
                 "suspicious?"
             )
-    return [*notes, *_against_others(regions)]
+    return [*notes, *_reversed_readers(regions)]
 
 
-def _against_others(regions: Regions) -> list[str]:
+def _reversed_readers(regions: Regions) -> list[str]:
     """Name readers whose scores run against those of all others, as on a reversed scale."""
     scores = regions.scores.pivot_table(index=_KEY, columns="reader_id", values="score")
     notes = []
@@ -398,7 +398,7 @@ def _belief_and_truth(regions: Regions, columns: Columns) -> tuple[np.ndarray, n
     return belief, malignant(rois, settings.isup_min)
 
 
-def _readings(
+def _rows_of_scores(
     cells: Cells, roles: Roles, columns: Columns, meaning: values.Meaning
 ) -> pd.DataFrame:
     """Return one row per score."""

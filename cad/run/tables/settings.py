@@ -69,7 +69,7 @@ def table_settings(
     settings = read_settings(PipelineSettings, path)
     changed: dict[str, object] = {}
     if learner:
-        changed["learner"] = _learner(learner, settings.learner)
+        changed["learner"] = _replaced_learner(learner, settings.learner)
         changed["labels"] = _one_precision(settings.labels)
         changed["description"] = f"{learner} in the place of the learner of {settings.name}."
     validation: dict[str, object] = {}
@@ -133,7 +133,7 @@ def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
             raise CadError(f"{where}: {problem}", hint=way_out) from None
 
 
-def _learner(text: str, before: LearnerSettings) -> LearnerSettings:
+def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
     """Return the pipeline's settings of the learner, with another learner."""
     name, _, stated_parameters = text.partition(":")
     if name not in LEARNERS and name not in rival_learners():

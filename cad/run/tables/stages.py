@@ -86,7 +86,7 @@ def load_table(
         readers,
         rois_known,
         regions.scores,
-        digest=_digest(regions),
+        digest=_digest_of_table(regions),
     )
     names = tuple(map(str, regions.X.columns))
     return Loaded(
@@ -100,7 +100,7 @@ def load_table(
     )
 
 
-def _digest(regions: Regions) -> str:
+def _digest_of_table(regions: Regions) -> str:
     """Return a hash of the whole content of the table."""
     contents = [parquet_bytes(table) for table in (regions.X, regions.rois, regions.scores)]
     if regions.stated is not None:

@@ -168,7 +168,7 @@ def spread_study(
                 rows_of[roi] = slice(len(masks), len(masks) + len(masks_of_roi))
                 readers_of[roi] = readers
                 masks += masks_of_roi
-            beliefs = _beliefs(study, settings, site, bundle, masks)
+            beliefs = _belief_of_masks(study, settings, site, bundle, masks)
             for roi, rows in rows_of.items():
                 spreads[roi] = spread_of(beliefs[rows], readers_of[roi])
         return spreads, None
@@ -264,7 +264,7 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
     return min(low, belief), median, max(high, belief), outlines
 
 
-def _beliefs(
+def _belief_of_masks(
     study: Study, settings: PipelineSettings, site: str, bundle: Bundle, masks: Sequence[Volume]
 ) -> np.ndarray:
     """Return one model's belief for every mask; NaN where the model cannot score it."""

@@ -69,8 +69,8 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     rows = judged.results
     data, names = evidence(rows, rows["belief"].to_numpy(float))
     before = joint_of(bundle, None)
-    joint = _fitted(before, data)
-    after_regions, after_men = _left_out(before, data)
+    joint = _site_model(before, data)
+    after_regions, after_men = _probabilities_left_out(before, data)
     truth = data.truth
     truth_of_men = data.histology_of_men()
     before_regions = data.belief
@@ -84,8 +84,8 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
         "simulated": loaded.cohort.simulated,
         "of_training": (judged.model or {})["models"][bundle.name]["patients_of_training"],
         "sites": _sites(loaded),
-        "regions": _compared(truth, before_regions, after_regions, patients),
-        "men": _compared(truth_of_men, before_men, after_men, names.to_numpy(str)),
+        "regions": _calibration_before_after(truth, before_regions, after_regions, patients),
+        "men": _calibration_before_after(truth_of_men, before_men, after_men, names.to_numpy(str)),
     }
     outcome: JsonObject = {"joint": joint.as_dict(), "operating_point": None, "man": None}
     chosen = {}
@@ -138,7 +138,7 @@ def _combinations(
     return dict(json_safe(moved))
 
 
-def _fitted(
+def _site_model(
     before: JointModel | None, data: MenAndRegions, least: int = LEAST_SITE_MEN
 ) -> JointModel:
     """Return a site's joint model: the bundle's, fitted to the site, or a new one if it has
@@ -156,7 +156,9 @@ def _fitted(
     return fit_joint(data)
 
 
-def _left_out(before: JointModel | None, data: MenAndRegions) -> tuple[np.ndarray, np.ndarray]:
+def _probabilities_left_out(
+    before: JointModel | None, data: MenAndRegions
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the site's probabilities of regions and men, by models fitted without these men."""
     regions = np.full(len(data.belief), np.nan)
     men = np.full(data.men, np.nan)
@@ -165,14 +167,14 @@ def _left_out(before: JointModel | None, data: MenAndRegions) -> tuple[np.ndarra
         is_out = np.zeros(data.men, dtype=bool)
         is_out[block] = True
         # Half the least number of men is enough here, because some are left out.
-        model = _fitted(before, data.of_men(~is_out), LEAST_SITE_MEN // 2)
+        model = _site_model(before, data.of_men(~is_out), LEAST_SITE_MEN // 2)
         predicted = model.predict(data.of_men(is_out))
         regions[is_out[data.man]] = predicted.probability
         men[is_out] = predicted.man
     return regions, men
 
 
-def _compared(
+def _calibration_before_after(
     truth: np.ndarray, before: np.ndarray, after: np.ndarray, patients: np.ndarray
 ) -> JsonObject:
     """Return calibration and Brier score of the probabilities before and after recalibration."""

@@ -94,13 +94,13 @@ def write_sheets(
                         shown, metrics, patient, who=who, capture=capture, language=language
                     )
                 rows = table[table["study_id"] == name]
-                files += _write(source, study, rows, shown, sheets[who], out, pdf=pdf)
+                files += _write_objects(source, study, rows, shown, sheets[who], out, pdf=pdf)
             except CadError as error:
                 failures.append(error.at(patient=patient.patient))
     return files, failures
 
 
-def _write(
+def _write_objects(
     source: SourceImages,
     study: StudyRef,
     rows: pd.DataFrame,

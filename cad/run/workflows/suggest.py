@@ -130,7 +130,7 @@ def suggest(
     """
     _check(predictions, features, count)
     table = predictions[[*_KEY, "probability"]].reset_index(drop=True)
-    read = _readings(table, scores, pirads_probability)
+    read = _readings_of_rows(table, scores, pirads_probability)
     table["n_readers"] = read["size"].to_numpy()
     table["reader_mean"] = read["mean"].to_numpy()
     chosen = _greedy(
@@ -192,7 +192,7 @@ def _greedy(
     return chosen
 
 
-def _readings(
+def _readings_of_rows(
     table: pd.DataFrame, scores: pd.DataFrame, pirads: str | Mapping[int, float]
 ) -> pd.DataFrame:
     """Return the number of readings and their mean probability for every row of ``table``."""

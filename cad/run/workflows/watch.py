@@ -148,7 +148,7 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
                     maker=_maker(cohort, str(man)),
                     inputs=_means(unusual, rows_of_man),
                     outside=_means(outside, rows_of_man),
-                    belief=_highest(regions),
+                    belief=_highest_belief(regions),
                     decision=_decided(regions),
                     regions=probabilities,
                 )
@@ -188,7 +188,7 @@ def _mean(values: np.ndarray) -> float:
     return float(finite.mean())
 
 
-def _highest(regions: pd.DataFrame) -> float:
+def _highest_belief(regions: pd.DataFrame) -> float:
     """Return a man's highest belief in log-odds; for runs without beliefs, that of his
     probability.
     """
@@ -346,7 +346,7 @@ def drift_charts(
         # Each chart gets the limit that holds for all charts together.
         made = watch({name: values}, makers, nights, baseline, run_length * count, seed=number)
         charts[name] = made[name]
-    residuals = _residuals(men, truths)
+    residuals = _residuals_of_men(men, truths)
     steps = list(range(len(residuals)))
     made = watch(
         {"calibration": residuals},
@@ -366,7 +366,7 @@ def _by_night(rows: Sequence[Watched]) -> list[Watched]:
     return sorted(men, key=lambda row: (row.night, row.man))
 
 
-def _residuals(men: Sequence[Watched], truths: Sequence[Truth]) -> list[float]:
+def _residuals_of_men(men: Sequence[Watched], truths: Sequence[Truth]) -> list[float]:
     """Return, for every man whose truth is known, the mean of truth minus probability."""
     probability = {}
     for row in men:

@@ -77,7 +77,9 @@ def test_a_left_out_lesion_is_predicted_by_the_others_alone(tmp_path: Path, monk
     found = []
     for flipped in (None, 3):
         X, grades, truth, names = read_lesions(write_lesions(tmp_path / "lesions", flipped))
-        part = mesejo2016._compared("pooled", mesejo2016._scaled_in_folds(X), grades, truth, names)
+        part = mesejo2016._compared_learners(
+            "pooled", mesejo2016._scaled_in_folds(X), grades, truth, names
+        )
         found.append(part.probabilities[SHIPPED])
     # Histology weighs readers: another lesion's moves the others, never its own.
     assert found[0][3] == found[1][3]

@@ -30,7 +30,7 @@ from cad.evidence.experiments.niaf2014_clinical import (
     PAPER,
     SHIPPED,
     TUNED,
-    _left_out,
+    _groups_left_out,
     clinical,
 )
 from cad.evidence.phantom import simulate
@@ -181,8 +181,8 @@ def test_orders_put_the_best_first() -> None:
 
 def test_patients_stay_together_when_groups_are_left_out() -> None:
     patients = np.array(["b", "a", "b", "c", "a", "d"])
-    assert _left_out(patients, None) is patients
-    groups = _left_out(patients, 2)
+    assert _groups_left_out(patients, None) is patients
+    groups = _groups_left_out(patients, 2)
     assert len(set(groups)) == 2
     assert all(len(set(groups[patients == p])) == 1 for p in "abcd")
 

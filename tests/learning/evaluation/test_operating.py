@@ -288,16 +288,19 @@ def test_how_alike_a_patients_regions_are_by_loops_over_pairs(huge: bool) -> Non
         spread = np.array(means) - average
         bounds.append(average + np.sqrt(np.sum((weight / weight.sum() * spread) ** 2)))
     assert bounds[0] != pytest.approx(bounds[1], abs=0.01)
-    assert operating._correlation(y, q, group) == pytest.approx(min(1.0, max(0.0, *bounds)))
+    assert operating._residual_correlation(y, q, group) == pytest.approx(
+        min(1.0, max(0.0, *bounds))
+    )
     # Patients of one region each resemble nobody.
-    assert operating._correlation(y, q, np.arange(len(y))) == 0
+    assert operating._residual_correlation(y, q, np.arange(len(y))) == 0
 
 
 def test_shares_by_hand() -> None:
     # 40 values apart: two in each twentieth.
-    assert operating._sizes(np.arange(40) / 100).tolist() == list(range(2, 41, 2))
+    assert operating._sizes_of_shares(np.arange(40) / 100).tolist() == list(range(2, 41, 2))
     # Equal values stay together, however near the next one lies.
-    assert operating._sizes(np.array([0.1, 0.1, 0.1, 0.2, 0.2, 0.3])).tolist() == [3, 5, 6]
+    sizes = operating._sizes_of_shares(np.array([0.1, 0.1, 0.1, 0.2, 0.2, 0.3]))
+    assert sizes.tolist() == [3, 5, 6]
 
 
 def test_the_sequence_begins_where_one_error_could_be_borne() -> None:
@@ -308,14 +311,14 @@ def test_the_sequence_begins_where_one_error_could_be_borne() -> None:
         ([50, 58, 59, 92], 2),
         ([50, 58], 2),
     ):
-        assert operating._start(np.array(sizes), men, 0.0, 0.95) == place
+        assert operating._first_tested_share(np.array(sizes), men, 0.0, 0.95) == place
     # A bound that lies on the aim reaches it; one that lies a little below does not.
     correct = np.ones(100)
     correct[0] = 0
     bound = share_lower_bound(correct, men[:100], 1.0)
     sizes = np.array([100, 200])
-    assert operating._start(sizes, men, 0.0, bound) == 0
-    assert operating._start(sizes, men, 0.0, bound + 1e-6) == 1
+    assert operating._first_tested_share(sizes, men, 0.0, bound) == 0
+    assert operating._first_tested_share(sizes, men, 0.0, bound + 1e-6) == 1
 
 
 def test_a_bound_on_the_aim_is_promised() -> None:
@@ -339,7 +342,7 @@ def test_what_a_promise_takes_by_hand() -> None:
     q = rng.random(120)
     right = (rng.random(120) < 0.8).astype(float)
     right[:40] = right[:40:2].repeat(2)
-    correlation = operating._correlation(1 - right, q, group)
+    correlation = operating._residual_correlation(1 - right, q, group)
     assert 0.1 < correlation < 0.9
     needed = int(np.ceil(np.log(0.05) / np.log(0.999) * (1 + correlation)))
     assert promised_cut(right, q, group, 0.999).needed == needed
@@ -349,11 +352,11 @@ def test_likeness_lies_between_none_and_whole() -> None:
     q = np.full(40, 0.5)
     group = np.arange(20).repeat(2)
     # One of each pair is malignant: less alike than by chance counts as not alike.
-    assert operating._correlation(np.tile([0.0, 1.0], 20), q, group) == 0
+    assert operating._residual_correlation(np.tile([0.0, 1.0], 20), q, group) == 0
     # Both or none are: wholly alike, and the standard error goes no further.
     rare = np.zeros(40)
     rare[:6] = 1
-    assert operating._correlation(rare, q, group) == 1
+    assert operating._residual_correlation(rare, q, group) == 1
 
 
 def test_the_sentence_names_shares_aims_and_promises() -> None:

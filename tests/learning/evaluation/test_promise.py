@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from cad.learning.evaluation.statements.promise import broken_promises, effective_patients
-from cad.run.stages.validate import _broken_promises
+from cad.run.stages.validate import _cohort_warnings
 
 
 def test_effective_patients_by_hand() -> None:
@@ -51,14 +51,14 @@ def test_a_run_is_judged_by_its_own_regions_and_reader() -> None:
     table = SimpleNamespace(labels=labels)
     aggregated: Any = SimpleNamespace(table=table, own_rows=8, grades=grades)
     constant = {"against": "readers", "measure": "kl", "learner": "constant", "lower": np.nan}
-    notes = _broken_promises(aggregated, {"table": [constant]})
+    notes = _cohort_warnings(aggregated, {"table": [constant]})
     assert notes[0] == "4 patients, effectively 4.0 of equal size"
     assert "one reader" in notes[1]
     assert "no better than a constant" in notes[2]
     assert len(notes) == 3
     aggregated.grades = pd.concat([grades, grades.assign(reader_id="r2")])
     better = {"table": [{**constant, "lower": 0.1}]}
-    assert _broken_promises(aggregated, better) == notes[:1]
+    assert _cohort_warnings(aggregated, better) == notes[:1]
 
 
 def test_labels_of_one_reader_quote_the_slopes_of_this_cohort() -> None:

@@ -20,9 +20,9 @@ from cad.mri.imaging.displacement import Displacement
 from cad.mri.imaging.displacement_search import (
     _jackknife,
     _joint,
+    _parabola_maximum,
     _peak,
     _places,
-    _vertex,
     displacements,
     measure,
     phase_axis,
@@ -146,9 +146,9 @@ def test_a_mirrored_and_a_turned_image_are_told_whatever_their_displacement() ->
 
 def test_the_peak_is_that_of_a_parabola() -> None:
     x = np.arange(5.0)
-    assert _vertex(10 - (x - 1.7) ** 2, 2) == pytest.approx(1.7)
-    assert _vertex(np.array([3.0, 2.0, 1.0]), 0) == 0.0  # at the border there is none
-    assert _vertex(np.array([1.0, 1.0, 1.0]), 1) == 1.0
+    assert _parabola_maximum(10 - (x - 1.7) ** 2, 2) == pytest.approx(1.7)
+    assert _parabola_maximum(np.array([3.0, 2.0, 1.0]), 0) == 0.0  # at the border there is none
+    assert _parabola_maximum(np.array([1.0, 1.0, 1.0]), 1) == 1.0
     surface = -((x[None, :] - 2.25) ** 2) - 2 * (x[:, None] - 1.8) ** 2
     np.testing.assert_allclose(_peak(surface, 10, -4), [10.25, -4.2])
 

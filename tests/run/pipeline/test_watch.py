@@ -283,7 +283,7 @@ def test_a_shadow_that_breaks_is_said_and_the_champion_is_kept(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("nothing")
 
-    monkeypatch.setattr(pipeline, "_scored", broken)
+    monkeypatch.setattr(pipeline, "_scored_cohort", broken)
     monkeypatch.setattr(pipeline, "watched", lambda *_: [said(CHAMPION, "sub-1", 1, {"1": 0.5})])
     monkeypatch.setattr(pipeline, "borrow", lambda *_: None)
     rows, failed = pipeline.watch_cohort(["a"], ["b"], tmp_path, tmp_path / "run", tmp_path)

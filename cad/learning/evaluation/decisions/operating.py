@@ -226,7 +226,7 @@ def choose_operating_point(
         observed = clustered_share(right, group[rows], design_effect=effect)
         note = ""
         needed = 0
-        bound = _bound(right, group[rows], _correlation(y, p, group))
+        bound = _bound(right, group[rows], _residual_correlation(y, p, group))
         if label in promised:
             note = promised[label].note
             needed = promised[label].needed
@@ -275,10 +275,10 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
     n = len(value)
     # The correlation within patients is estimated from all regions, because the most certain ones
     # contain few errors.
-    correlation = _correlation(1 - correct, value, group)
+    correlation = _residual_correlation(1 - correct, value, group)
     needed = int(np.ceil(np.log(1 - LEVEL) / np.log(aim) * _effect(group, correlation) - 1e-9))
-    sizes = _sizes(value)
-    start = _start(sizes, group, correlation, aim)
+    sizes = _sizes_of_shares(value)
+    start = _first_tested_share(sizes, group, correlation, aim)
     errors = np.cumsum(1 - correct)
     size = 0
     bound = float("nan")
@@ -338,7 +338,7 @@ def choose_thresholds(
     return choose_operating_point(truth, q, patients, settings).thresholds
 
 
-def _sizes(value: np.ndarray) -> np.ndarray:
+def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
     """Return how many of the sorted regions each share has; regions of equal value stay
     together.
     """
@@ -348,7 +348,9 @@ def _sizes(value: np.ndarray) -> np.ndarray:
     return np.unique(whole[np.searchsorted(whole, targets)])
 
 
-def _start(sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float) -> int:
+def _first_tested_share(
+    sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float
+) -> int:
     """Return the number of the first share that could pass its test; that of all shares if none
     could.
     """
@@ -378,7 +380,7 @@ def _effect(group: np.ndarray, correlation: float) -> float:
     return float(1 + ((counts @ counts) / counts.sum() - 1) * correlation)
 
 
-def _correlation(truth: np.ndarray, q: np.ndarray, group: np.ndarray) -> float:
+def _residual_correlation(truth: np.ndarray, q: np.ndarray, group: np.ndarray) -> float:
     """Return how alike the outcomes of regions of one patient are, beyond what q predicts, in [0,
     1].
 

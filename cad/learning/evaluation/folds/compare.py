@@ -85,7 +85,7 @@ def compare_learners(
     rows = []
     for measure in measures:
         pairs = [
-            _compare(MEASURES[measure], (a, b), table, resamples, seed)
+            _comparison_row(MEASURES[measure], (a, b), table, resamples, seed)
             for a, b in combinations(table, 2)
         ]
         p = np.array([pair["p_permutation"] for pair in pairs])
@@ -202,7 +202,7 @@ def paper_sign_test(
     return float(binom.sf(wins - 1, wins + losses, 0.5))
 
 
-def _compare(
+def _comparison_row(
     measure: Measure, names: tuple[str, str], table: dict[str, Cases], resamples: int, seed: int
 ) -> dict[str, Any]:
     """Return one row of :func:`compare_learners`, without the corrected p-values."""

@@ -165,7 +165,7 @@ FIT_ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError)
 Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]
 
 
-class _Table(NamedTuple):
+class _FoldData(NamedTuple):
     """Hold the data of all folds, as :func:`out_of_fold` gets them; all but ``X`` have shape
     (n,).
     """
@@ -178,14 +178,14 @@ class _Table(NamedTuple):
     patient: np.ndarray
 
 
-def _read(
+def _table_and_groups(
     X: Any,
     y: ArrayLike,
     eta: ArrayLike | None,
     relabel: Relabel | None,
     groups: ArrayLike,
     patients: ArrayLike | None,
-) -> tuple[_Table, np.ndarray]:
+) -> tuple[_FoldData, np.ndarray]:
     """Return the table, and the sorted names of the groups that are left out in turn."""
     labels = np.asarray(y, dtype=float)
     spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
@@ -200,7 +200,7 @@ def _read(
             hint=_UNVALIDATED,
         )
     patient = group if patients is None else np.asarray(patients).astype(str)
-    return _Table(X, labels, spread, relabel, group, patient), names
+    return _FoldData(X, labels, spread, relabel, group, patient), names
 
 
 def out_of_fold(
@@ -261,7 +261,7 @@ def out_of_fold(
     >>> folds.probability.shape, len(folds.folds)
     ((24,), 8)
     """
-    table, names = _read(X, y, eta, relabel, groups, patients)
+    table, names = _table_and_groups(X, y, eta, relabel, groups, patients)
     work = ((estimator, name, keep_estimators, *table) for name in names)
     folds: list[Fold] = []
     for fold in each_piece(fit_fold, work, n_jobs):
@@ -591,7 +591,7 @@ def folds_side_by_side(
     >>> len(folds["logistic"])
     4
     """
-    table, names = _read(X, y, eta, relabel, groups, patients)
+    table, names = _table_and_groups(X, y, eta, relabel, groups, patients)
     each = list(estimators.values())
     made = fronts or {}
     work = ((each, front, made.get(str(name)), name, *table) for name in names)
@@ -602,7 +602,7 @@ def folds_side_by_side(
 def _fold_of_each(
     estimators: Sequence[Any], front: Pipeline | None, made: Pipeline | None, name: str, *given: Any
 ) -> list[Fold]:
-    table = _Table(*given)
+    table = _FoldData(*given)
     training = table.group != name
     rows = np.flatnonzero(~training)
     train = np.flatnonzero(training & ~np.isnan(table.y))

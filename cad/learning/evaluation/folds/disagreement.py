@@ -165,13 +165,15 @@ def measure_disagreement(
         test = labelled[dealt[labelled] == fold]
         train = labelled[dealt[labelled] != fold]
         try:
-            probability[:, test] = _predicted(estimator, X, target, spreads, owner, train, test)
+            probability[:, test] = _predicted_by_spread(
+                estimator, X, target, spreads, owner, train, test
+            )
         except FIT_ERRORS:
             return None
     return _weighed(target[labelled], probability[:, labelled], owner[labelled])
 
 
-def _predicted(
+def _predicted_by_spread(
     estimator: Any,
     X: Any,
     p: Array,

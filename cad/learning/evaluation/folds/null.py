@@ -423,7 +423,7 @@ def permutation_null(
         _loop, estimator=estimator, X=X, y=labels, groups=group, eta=spread, patients=owner
     )
     if observed is None:
-        (observed,) = _aucs(loop(np.arange(len(labels))), classes[None])
+        (observed,) = _aucs_of_labellings(loop(np.arange(len(labels))), classes[None])
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
     # Each permutation has its own random generator: permutation k does not depend on n, order or
@@ -446,7 +446,7 @@ def permutation_null(
         )
     aucs: list[float] = []
     for n_done, scores in batches:
-        aucs += _aucs(scores, classes[sources[len(aucs) : len(aucs) + len(scores)]])
+        aucs += _aucs_of_labellings(scores, classes[sources[len(aucs) : len(aucs) + len(scores)]])
         if progress is not None:
             progress(n_done, len(sources))
     rows = np.reshape(aucs, (len(schemes), n))
@@ -476,7 +476,7 @@ def _loop(
     return done.centred[None]
 
 
-def _aucs(scores: np.ndarray, truth: np.ndarray) -> list[float]:
+def _aucs_of_labellings(scores: np.ndarray, truth: np.ndarray) -> list[float]:
     """Return the AUC of every labelling; NaN where its validation failed."""
     areas = []
     for score, classes in zip(scores, truth, strict=True):

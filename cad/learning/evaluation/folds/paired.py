@@ -207,11 +207,11 @@ def compare_with_rivals(
             patients=patients,
             n_jobs=n_jobs,
         )
-    tried = {key: _predicted(rival, len(p)) for key, rival in folds.items()}
+    tried = {key: _predicted_by_rival(rival, len(p)) for key, rival in folds.items()}
     beside = {name: np.asarray(probability, dtype=float)}
     for key, (made, _) in tried.items():
         beside[key] = np.full(len(p), np.nan) if made is None else made.probability
-    beside[CONSTANT] = _constant(p, np.asarray(groups).astype(str))
+    beside[CONSTANT] = _mean_of_other_groups(p, np.asarray(groups).astype(str))
     if truth is not None:
         beside[READERS] = believed
     owner = groups if patients is None else patients
@@ -231,7 +231,7 @@ def compare_with_rivals(
     return replace(result, table=result.table.assign(note=notes), centred=ranked)
 
 
-def _predicted(folds: list[Fold], n: int) -> tuple[OutOfFold | None, str]:
+def _predicted_by_rival(folds: list[Fold], n: int) -> tuple[OutOfFold | None, str]:
     """Return a rival's out-of-fold predictions (None where all folds failed) and a note on its
     folds.
     """
@@ -350,7 +350,7 @@ def _rows(
         value = _value(measure, aim[predicted], q[predicted])
         difference = lower = upper = np.nan
         if learner != reference and both.any() and measure != "calibration_slope":
-            difference, lower, upper = _difference(
+            difference, lower, upper = _paired_difference(
                 measure, aim[both], q[both], base[both], code[both], n_folds
             )
         rows.append(
@@ -385,7 +385,7 @@ def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
     return metrics.divergences(aim, q)
 
 
-def _difference(
+def _paired_difference(
     measure: str,
     aim: np.ndarray,
     q: np.ndarray,
@@ -467,7 +467,7 @@ def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
     )
 
 
-def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
+def _mean_of_other_groups(p: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Return for every region the mean label of the regions of all other groups."""
     code = np.unique(group, return_inverse=True)[1]
     read = np.isfinite(p)

@@ -74,7 +74,7 @@ def pairs_left_out_auc(
     spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
     comparisons = []
     for first, second in [*combinations(np.unique(owner), 2), *((p, p) for p in np.unique(owner))]:
-        malignant, benign = _compared(classes, owner, first, second)
+        malignant, benign = _compared_rows(classes, owner, first, second)
         if len(malignant):
             comparisons.append((first, second, malignant, benign))
     pieces = []
@@ -95,7 +95,7 @@ def pairs_left_out_auc(
     return won / compared if compared else float("nan")
 
 
-def _compared(
+def _compared_rows(
     classes: np.ndarray, owner: np.ndarray, first: str, second: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of the malignant and of the benign region of all comparisons of two men."""

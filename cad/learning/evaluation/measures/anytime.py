@@ -160,7 +160,7 @@ def confidence_sequence(
     mean = d.cumsum() / count
     # The guess for a patient is the mean of the patients before him.
     guess = np.clip(np.concatenate([[0.0], mean[:-1]])[: len(d)], low, high)
-    cost = _costs(d - guess, high - low).cumsum(axis=0)
+    cost = _cost_by_rate(d - guess, high - low).cumsum(axis=0)
     weights = np.full(len(RATES), 1.0 / len(RATES))
     radius = mixture_bound(cost, RATES, weights, 2.0 / (1.0 - level)) / count
     # The mean of the expectations lies between the means of the lower and of the upper ends.
@@ -171,7 +171,7 @@ def confidence_sequence(
     )
 
 
-def _costs(residual: Array, width: Array) -> Array:
+def _cost_by_rate(residual: Array, width: Array) -> Array:
     """Return the cost of every patient at every rate, shape (n, k)."""
     share = width[:, None] * RATES
     hoeffding = share**2 / 8

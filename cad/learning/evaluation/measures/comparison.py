@@ -165,8 +165,8 @@ def compare_with_truth(
             if cases.is_probability
             else []
         ),
-        roc=_roc(cases) if curves else None,
-        precision_recall=_precision_recall(y, ranking) if curves else None,
+        roc=_roc_curve(cases) if curves else None,
+        precision_recall=_precision_recall_curve(y, ranking) if curves else None,
         calibration_curve=metrics.calibration_curve(y, q) if of_probability else None,
         decision_curve=metrics.decision_curve(y, q) if of_probability else None,
     )
@@ -204,7 +204,7 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
     return {"fpr": fpr, "tpr": tpr, "threshold": threshold}
 
 
-def _roc(cases: Cases) -> dict[str, np.ndarray]:
+def _roc_curve(cases: Cases) -> dict[str, np.ndarray]:
     """Return the ROC curve; thresholds of probabilities are given as probabilities."""
     points = roc_points(cases.truth, cases.ranking)
     if cases.centred is not None and cases.is_probability:
@@ -213,7 +213,7 @@ def _roc(cases: Cases) -> dict[str, np.ndarray]:
     return points
 
 
-def _precision_recall(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
+def _precision_recall_curve(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
     """Return precision and recall from the highest threshold down; the first precision is 1."""
     precision, recall, _ = precision_recall_curve(truth, score)
     return {"precision": precision[::-1], "recall": recall[::-1]}

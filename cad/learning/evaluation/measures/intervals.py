@@ -303,7 +303,7 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
     estimated = share_design_effect(x, groups)
     effect = max(1.0, design_effect if np.isnan(estimated) else estimated)
     tail = (1 + LEVEL) / 2
-    effective = _effective_number(n, patients, effect, tail)
+    effective = _effective_regions(n, patients, effect, tail)
     hits = share * effective
     lower = beta.ppf(1 - tail, hits, effective - hits + 1) if hits > 0 else 0.0
     upper = beta.ppf(tail, hits + 1, effective - hits) if hits < effective else 1.0
@@ -334,12 +334,12 @@ def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: floa
     patients = len(np.unique(np.asarray(groups)))
     if patients < 2 or not x.any():
         return 0.0
-    effective = _effective_number(len(x), patients, max(1.0, design_effect), LEVEL)
+    effective = _effective_regions(len(x), patients, max(1.0, design_effect), LEVEL)
     hits = float(x.mean()) * effective
     return float(beta.ppf(1 - LEVEL, hits, effective - hits + 1))
 
 
-def _effective_number(n: int, patients: int, effect: float, tail: float) -> float:
+def _effective_regions(n: int, patients: int, effect: float, tail: float) -> float:
     """Return the number of independent regions that contain as much information as ``n``
     regions.
     """

@@ -333,7 +333,7 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     0.693
     """
     # A sum and not a mean, as in [N14]: it grows with the number of regions.
-    return _sum(weight, divergences(t, q))
+    return _weighted_sum(weight, divergences(t, q))
 
 
 @_measure(_floats)
@@ -358,7 +358,7 @@ def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndar
     """
     t = clipped(t)
     q = clipped(q)
-    return _sum(weight, xlogy(t, t / q))
+    return _weighted_sum(weight, xlogy(t, t / q))
 
 
 @_measure(_floats)
@@ -381,7 +381,10 @@ def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.n
     >>> alignment_error([0.2, 0.4], [0.1, 0.2])
     0.0
     """
-    return 1 - _share(_sum(weight, t * q), np.sqrt(_sum(weight, t * t) * _sum(weight, q * q)))
+    return 1 - _share(
+        _weighted_sum(weight, t * q),
+        np.sqrt(_weighted_sum(weight, t * t) * _weighted_sum(weight, q * q)),
+    )
 
 
 @_measure(_floats)
@@ -404,7 +407,9 @@ def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.nda
     0.693
     """
     q = clipped(q)
-    return -_share(_sum(weight, t * np.log(q) + (1 - t) * np.log(1 - q)), weight.sum(axis=1))
+    return -_share(
+        _weighted_sum(weight, t * np.log(q) + (1 - t) * np.log(1 - q)), weight.sum(axis=1)
+    )
 
 
 @_measure(_floats)
@@ -424,7 +429,7 @@ def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     >>> round(brier([0.0, 1.0], [0.1, 0.7]), 3)
     0.05
     """
-    return _share(_sum(weight, (t - q) ** 2), weight.sum(axis=1))
+    return _share(_weighted_sum(weight, (t - q) ** 2), weight.sum(axis=1))
 
 
 @_measure(_with_truth)
@@ -448,7 +453,7 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
     >>> round(abs(calibration_intercept(q, q)), 6)
     0.0
     """
-    usable = _spread(t, weight) > 0
+    usable = _weighted_range(t, weight) > 0
     intercept = np.full(len(weight), np.nan)
     if usable.any():
         design = np.ones((len(t), 1))
@@ -485,12 +490,12 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
     x = logit(clipped(q))
     # Probabilities that are closer to each other differ by rounding only, and have no meaningful
     # slope.
-    usable = (_spread(t, weight) > 0) & (_spread(x, weight) >= 1e-9)
+    usable = (_weighted_range(t, weight) > 0) & (_weighted_range(x, weight) >= 1e-9)
     # Only hard classes can be separated by the probability; a single soft target keeps the slope
     # finite.
     hard = ~((weight > 0) & (t > 0) & (t < 1)).any(axis=1)
-    lowest, highest = _ends(x, weight * (t == 1))
-    below, above = _ends(x, weight * (t == 0))
+    lowest, highest = _weighted_ends(x, weight * (t == 1))
+    below, above = _weighted_ends(x, weight * (t == 0))
     usable &= ~(hard & ((lowest >= above) | (highest <= below)))
     slope = np.full(len(weight), np.nan)
     if usable.any():
@@ -595,7 +600,7 @@ def clipped(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(values, CLIP, 1 - CLIP))
 
 
-def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _weighted_sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return weighted sums, computed by numpy so that they do not depend on the number of
     threads.
     """
@@ -607,16 +612,16 @@ def _share(share: np.ndarray, whole: np.ndarray) -> np.ndarray:
         return np.where(whole > 0, share / whole, np.nan)
 
 
-def _ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _weighted_ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the smallest and largest value with weight > 0; inf and -inf where there is none."""
     counts = weight > 0
     low = np.where(counts, values, np.inf).min(axis=1, initial=np.inf)
     return low, np.where(counts, values, -np.inf).max(axis=1, initial=-np.inf)
 
 
-def _spread(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def _weighted_range(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Return the largest minus the smallest value with weight > 0; 0 or less where there is
     none.
     """
-    low, high = _ends(values, weight)
+    low, high = _weighted_ends(values, weight)
     return np.where(high >= low, high - low, 0.0)

@@ -105,7 +105,7 @@ class Measure(MeasureWords):
         return self.function(cases, weight)
 
 
-def _ranked(measure: metrics.Measured, *others: float) -> tuple[_Needs, Function]:
+def _rank_measure(measure: metrics.Measured, *others: float) -> tuple[_Needs, Function]:
     """Return needs and function of a measure that compares any score with the truth."""
     return "score", lambda c, w: measure(c.truth == 1, c.ranking, *others, weight=w)
 
@@ -116,19 +116,19 @@ def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
 
 
 _TABLE: dict[str, tuple[_Needs, Function]] = {
-    "auc": _ranked(metrics.auc),
+    "auc": _rank_measure(metrics.auc),
     "accuracy": (
         "probability",
         lambda c, w: metrics.accuracy(c.truth == 1, c.score, weight=w),
     ),
-    "average_precision": _ranked(metrics.average_precision),
+    "average_precision": _rank_measure(metrics.average_precision),
     "patient_average_precision": (
         "score",
         lambda c, w: metrics.patient_average_precision(
             c.truth == 1, c.ranking, c.patients, weight=w
         ),
     ),
-    "partial_auc": _ranked(metrics.partial_auc, 0.2),
+    "partial_auc": _rank_measure(metrics.partial_auc, 0.2),
     "kl": _soft(metrics.kl),
     "kl_one_sided": _soft(metrics.kl_one_sided),
     "alignment_error": _soft(metrics.alignment_error),

@@ -139,14 +139,14 @@ def readers_ceiling(
         auc=clustered_auc(truth[judged], mean[judged], group[judged]),
         brier=metrics.brier(truth[judged], mean[judged]),
         classifier_auc=clustered_auc(truth[judged], order[judged], group[judged]),
-        against_others=_against_others(scores, classifier, names),
+        against_others=_auc_against_others(scores, classifier, names),
         distance=float(distance.mean()) if use.any() else float("nan"),
         scatter=float(scatter.mean()) if use.any() else float("nan"),
         share=bootstrap_intervals(share, group[use], bootstraps, seed)[0],
     )
 
 
-def _against_others(
+def _auc_against_others(
     scores: np.ndarray, classifier: np.ndarray, names: list[str]
 ) -> dict[str, dict[str, float]]:
     by_reader: dict[str, dict[str, float]] = {}

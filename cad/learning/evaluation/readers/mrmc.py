@@ -232,8 +232,8 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     aucs = np.array([wins.sum() / n for wins, n in zip(won, pairs, strict=True)])
     cov = np.zeros((2, 2))
     for i, j in product(range(2), repeat=2):
-        hits = _shared(won[i], won[j])
-        both = _shared(read[i], read[j])
+        hits = _pair_sums(won[i], won[j])
+        both = _pair_sums(read[i], read[j])
         moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
         # Moments, weighted by how often pairs share each kind of index, minus the squared mean.
         cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
@@ -242,7 +242,7 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     return aucs, float(aucs[1] - aucs[0]), float(np.sqrt(max(variance, 0.0)))
 
 
-def _shared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _pair_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return sums of a * b over pairs of entries, separately for pairs with equal or other indices.
 
     The result has shape (2, 2, 2): for each of the three axes, index 0 for other and 1 for equal.

@@ -156,7 +156,7 @@ def validation_md(run: Json, metrics: Summary) -> str:
         f"Research use only.{simulated}",
         "",
         *_results(metrics),
-        *_warnings(metrics.warnings, run.get("warnings") or []),
+        *_warning_lines(metrics.warnings, run.get("warnings") or []),
     ]
     for name, title in TITLES.items():
         lines += [f"## {title}", "", "| item | topic | answer |", "| --- | --- | --- |"]
@@ -205,7 +205,7 @@ def _results_column(comparison: Comparison | None) -> dict[str, str]:
     return dict(zip(titles, texts, strict=True))
 
 
-def _warnings(of_measures: list[str], of_run: list[str]) -> list[str]:
+def _warning_lines(of_measures: list[str], of_run: list[str]) -> list[str]:
     """Return warnings of the measures and of the run, each once, under a title of their own."""
     distinct = dict.fromkeys([*of_measures, *of_run])
     if not distinct:

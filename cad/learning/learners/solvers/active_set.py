@@ -102,7 +102,7 @@ def active_set(
     change = np.zeros(len(iterate.f))
     bad = np.empty(len(rows.point))
     work = np.empty((5, max_free + 2))
-    size = _start(store, rows, iterate.gamma, L, free, ridge)
+    size = _factorise_free(store, rows, iterate.gamma, L, free, ridge)
     steps = 0
     violation = np.inf
     for _ in range(_MOST_ROUNDS if size >= 0 else 0):
@@ -121,7 +121,7 @@ def active_set(
         if end > len(L):
             L = np.pad(L, (0, min(max_free, 2 * end) - len(L)))
         free[size:end] = new[:count]
-        _append(L, size, store.block(points, rows.point[free[:end]]), ridge)
+        _append_rows(L, size, store.block(points, rows.point[free[:end]]), ridge)
         size = end
     # s may be negative during the steps; the caller checks whether s = 0 gives a solution in the
     # end.
@@ -129,7 +129,7 @@ def active_set(
     return steps, violation
 
 
-def _start(
+def _factorise_free(
     store: RowStore, rows: Rows, gamma: Array, L: Array, free: NDArray[np.int64], ridge: float
 ) -> int:
     """Factorise the kernel block of the free rows, one row for each point; return the block's size.
@@ -270,7 +270,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     steps = 0
     while True:
         steps += 1
-        goal = _direction(L, free, size, rows, u, balance, tight, work)
+        goal = _step_direction(L, free, size, rows, u, balance, tight, work)
         if not goal[2]:
             return steps, -1, np.inf, 0
         length, blocked = _room(free, size, rows, gamma, step)
@@ -309,7 +309,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
 
 
 @inner()
-def _direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no-untyped-def]
+def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no-untyped-def]
     """Solve the linear system of a step; return the new b and s, and whether they can be used.
 
     The step is written to ``work[0]``; two more rows of ``work`` are scratch memory.
@@ -380,7 +380,7 @@ def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _append(L, size, block, ridge):  # type: ignore[no-untyped-def]
+def _append_rows(L, size, block, ridge):  # type: ignore[no-untyped-def]
     """Add rows to the factor; ``block``, shape (new, size + new), has their kernel values."""
     for i in range(len(block)):
         place = size + i

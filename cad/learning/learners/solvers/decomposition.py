@@ -113,7 +113,7 @@ def smo_by_blocks(
         iterate.u[:] = between(best, lowest), s
         if not violation > eps or moves >= limit:
             return moves, violation
-        block = _choose(size, rows, gamma, up, down, block)
+        block = _next_block(size, rows, gamma, up, down, block)
         place[:] = -1
         place[block] = np.arange(len(block))
         inside = np.flatnonzero(place[point] >= 0)
@@ -138,7 +138,7 @@ def smo_by_blocks(
         iterate.f[:] += decision_values(gram.kernel, gram.X, gram.X[block[moved]], step[moved])
 
 
-def _choose(
+def _next_block(
     size: int, rows: Rows, gamma: Array, up: Array, down: Array, last: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the points of the next block, sorted: those that violate most, and some of the
@@ -146,9 +146,9 @@ def _choose(
     """
     point = rows.point
     half = max(1, int(_NEW * size) // 2) if len(last) else max(1, size // 2)
-    raise_first = _first(-up, half)
+    raise_first = _smallest_indices(-up, half)
     raise_first = raise_first[up[raise_first] > down.min()]
-    lower_first = _first(down, half)
+    lower_first = _smallest_indices(down, half)
     lower_first = lower_first[down[lower_first] < up.max()]
     # The two worst rows come first, so that every block contains them.
     worst = point[np.r_[raise_first[:1], lower_first[:1]]]
@@ -158,7 +158,7 @@ def _choose(
     return np.sort(np.r_[np.unique(worst), new, earlier[moving], earlier[~moving]][:size])
 
 
-def _first(value: Array, count: int) -> NDArray[np.intp]:
+def _smallest_indices(value: Array, count: int) -> NDArray[np.intp]:
     """Return the indices of the ``count`` smallest values, in ascending order."""
     count = min(count, len(value))
     chosen = np.argpartition(value, count - 1)[:count]

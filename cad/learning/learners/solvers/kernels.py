@@ -464,7 +464,7 @@ def _probed_symmetric(K: Array, tolerance: float) -> bool:
     full, and several wrong ones cancel only by an unlikely accident. NaN and infinity spread to the
     products.
     """
-    v = _probe(len(K))
+    v = _random_probe(len(K))
     product = np.zeros(len(K))
     mirrored = np.zeros(len(K))
     # K and its transpose are symmetric together, so the one that is contiguous in memory is
@@ -513,7 +513,7 @@ def _add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
 
 
 @lru_cache(maxsize=1)
-def _probe(n: int) -> Array:
+def _random_probe(n: int) -> Array:
     """Return a random vector of n entries with sizes from 1 to 2 and random signs."""
     rng = np.random.default_rng(0)
     signed: Array = rng.uniform(1.0, 2.0, n) * rng.choice([-1.0, 1.0], n)

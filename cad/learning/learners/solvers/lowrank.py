@@ -82,7 +82,7 @@ def solve_low_rank(
         np.column_stack([problem.A.data[:, None] * factor[problem.A.indices], problem.B])
     )
     n, size = factor.shape
-    state = _start(Z, problem)
+    state = _start_of_duals(Z, problem)
 
     def system(give: Array) -> Array:
         """Return the lower triangle of Z' diag(give) Z; all rows of one point are added
@@ -113,7 +113,7 @@ def solve_low_rank(
     for enough in _ENOUGH:
         while state.left > enough and state.steps < _STEPS:
             _step(Z, system, problem, state)
-        exact = verdict(*_vertex(Z, problem, state))
+        exact = verdict(*_vertex_of_optimum(Z, problem, state))
         if exact.converged and exact.gap <= _EXACT:
             return exact
     inside = verdict(state.gamma, state.x[factor.shape[1] :])
@@ -142,7 +142,7 @@ class _State:
     steps: int = 0
 
 
-def _start(Z: Array, problem: Problem) -> _State:
+def _start_of_duals(Z: Array, problem: Problem) -> _State:
     """Return a start with duals in the middle of their bounds, and surpluses of about one
     margin.
     """
@@ -267,7 +267,7 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     change.apply(state, length)
 
 
-def _vertex(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
+def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
     """Return (gamma, u), where rows are either at a bound or exactly on their margin.
 
     A row is put at 0 where its surplus exceeds its share of the cost, and at c where its shortfall

@@ -190,7 +190,7 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
         The most exact iterate, equal to the last bit on every run; its ``u`` holds the soft labels.
         ``converged`` says whether ``tol`` was reached.
     """
-    state = _start(problem)
+    state = _start_inside(problem)
     best: Solution | None = None
     for iteration in range(max_iter + 1):
         solution = _certified(problem, state, iteration, tol)
@@ -246,7 +246,7 @@ def _constraint_values(
     return value[:rows], *box, value[rows + 2 * m :]
 
 
-def _start(problem: PairwiseProblem) -> _State:
+def _start_inside(problem: PairwiseProblem) -> _State:
     """Return a start inside all bounds.
 
     The multipliers of 0 <= d <= 1 are a fixed share of the largest pull of the rows on d.
