@@ -96,13 +96,13 @@ def watch_promote(
     """
     from cad.hospital.node.champion import promote
 
-    done = promote(config, model, in_place_of)
+    change = promote(config, model, in_place_of)
     show(
-        done,
+        change,
         as_json,
         lambda _: (
-            f"champion: {', '.join(done['champion'])}; shadow: {', '.join(done['shadow'])}. "
-            f"Start the node. Back: cad watch promote {done['back']}"
+            f"champion: {', '.join(change['champion'])}; shadow: {', '.join(change['shadow'])}. "
+            f"Start the node. Back: cad watch promote {change['back']}"
         ),
     )
 

@@ -715,9 +715,11 @@ class JointModel:
         for term in np.flatnonzero(self.free[row]):
             ends = []
             for step in (_STEP, -_STEP):
-                near = theta.copy()
-                near[term] += step
-                scores = self._site_problem(data, row, near, free).scores(solution.value)[1]
+                moved_parameters = theta.copy()
+                moved_parameters[term] += step
+                scores = self._site_problem(data, row, moved_parameters, free).scores(
+                    solution.value
+                )[1]
                 ends.append(scores.sum(axis=0))
             change = (ends[0] - ends[1]) / (2 * _STEP)
             by_model[free, term] = solution.inverse_hessian @ change
@@ -1230,15 +1232,15 @@ def _maximised(
         # A long first step would leave the range in which the quadratic approximation holds.
         step *= min(1.0, 2.0 / float(np.abs(step).max(initial=1e-300)))
         length = 1.0
-        near, near_gradient = loss(value - step)
-        while near > current and length > 1e-8:
+        next_loss, near_gradient = loss(value - step)
+        while next_loss > current and length > 1e-8:
             length /= 2
-            near, near_gradient = loss(value - length * step)
-        if near > current:
+            next_loss, near_gradient = loss(value - length * step)
+        if next_loss > current:
             break
         value = value - length * step
-        gained = current - near
-        current = near
+        gained = current - next_loss
+        current = next_loss
         gradient = near_gradient
         if gained <= 1e-13 * max(1.0, abs(current)):
             break
@@ -1279,7 +1281,7 @@ def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
     free[:, LEAK_DENSITY] = free[:, LEAK] & free[:, DENSITY]
     solutions = []
     estimate = np.zeros((2, len(TERMS)))
-    for row, use in enumerate((judged, scored)):
+    for row, usable in enumerate((judged, scored)):
         if row == 1 and not np.isfinite(data.truth[scored]).any():
             free[1] = False
             continue
@@ -1290,11 +1292,11 @@ def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
             sd[[BELIEF, READERS]] = WITH_READERS_SD
         chosen = free[row]
         columns = _design_of_regions(data, centre)
-        columns[~use, READERS] = 0.0
+        columns[~usable, READERS] = 0.0
         leak_design = None
         if free[row, LEAK]:
             leak_design = _leak_columns(data, centre)[:, chosen]
-        problem = _Likelihood.of(data, use, columns[:, chosen], leak_design, np.zeros(data.men))
+        problem = _Likelihood.of(data, usable, columns[:, chosen], leak_design, np.zeros(data.men))
         start = mean[chosen]
         if near is not None and near.free[row].any():
             start = np.where(near.free[row], near.estimate[row], mean)[chosen]

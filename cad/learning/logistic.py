@@ -71,16 +71,19 @@ def fit_logistic(
         gradient = (w * (fitted - y)) @ design + prior * (b - centre)
         curved = design.T * (w * (fitted * (1 - fitted)))[:, None, :]
         step = _newton_steps(curved @ design + np.diag(prior), gradient)
-        more = _sum(gradient, step) / 2 > 1e-12 * np.maximum(1.0, np.abs(current))
+        unfinished = _sum(gradient, step) / 2 > 1e-12 * np.maximum(1.0, np.abs(current))
         # the last step is made in full: near the optimum it squares the error
         beta[going] = b - step
-        if not more.any():
+        if not unfinished.any():
             break
-        going = going[more]
-        w = w[more]
-        step = step[more]
+        going = going[unfinished]
+        w = w[unfinished]
+        step = step[unfinished]
         b, z, current = _halved(
-            partial(loss, w=w), current[more], (b[more], z[more]), (step, step @ design.T)
+            partial(loss, w=w),
+            current[unfinished],
+            (b[unfinished], z[unfinished]),
+            (step, step @ design.T),
         )
         beta[going] = b
     return beta[0] if weight is None else beta

@@ -160,9 +160,9 @@ def _model(model: str, title: str, unit: str, source: str, parameters: list[str]
             "title": "Fit of the curve",
             "role": role,
         }
-    more = {"source": source, "group": title, "model": model}
+    model_words = {"source": source, "group": title, "model": model}
     return {
-        f"{model}_{name}": {**words, **more, "definition": f"{title}: {words['definition']}"}
+        f"{model}_{name}": {**words, **model_words, "definition": f"{title}: {words['definition']}"}
         for name, words in maps.items()
     }
 

@@ -159,8 +159,8 @@ def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> lis
     owners = {kind: {frames[0].study_uid for frames in kinds[kind]} for kind in fitting}
     rivals = []
     for kind in fitting:
-        others = [owners[other] for other in fitting if other != kind]
-        if any(owners[kind] & theirs for theirs in others):
+        owners_of_rivals = [owners[rival] for rival in fitting if rival != kind]
+        if any(owners[kind] & theirs for theirs in owners_of_rivals):
             rivals.append(kind)
     return rivals
 
@@ -555,7 +555,7 @@ def _clock_of(stacks: list[Stack]) -> str:
 
 def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
     """Note whether a rule accepts a series, or all of its conditions but one."""
-    near = []
+    near_misses = []
     for index, match in enumerate(rules.matches(name), start=1):
         misses_of_frames = [list(match.misses(frame)) for frame in frames]
         misses = min(misses_of_frames, key=len)
@@ -564,8 +564,8 @@ def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: Import
             return
         # A match with a single condition is no near miss if this condition fails.
         if len(misses) == 1 and len(match.model_fields_set - {"scale"}) > 1:
-            near.append(f"{name}, entry {index}: {misses[0]}")
-    entry.near_misses += near
+            near_misses.append(f"{name}, entry {index}: {misses[0]}")
+    entry.near_misses += near_misses
 
 
 def _object(path: Path, rules: ImportRules | None) -> str:

@@ -35,10 +35,10 @@ def same_times(study: SourceStudy, other: SourceStudy) -> bool:
         False where one of them states no times.
     """
     times = _times(study)
-    others = _times(other)
-    if not times or not others:
+    other_times = _times(other)
+    if not times or not other_times:
         return False
-    return len(times & others) >= _LEAST_SHARE * min(len(times), len(others))
+    return len(times & other_times) >= _LEAST_SHARE * min(len(times), len(other_times))
 
 
 def _times(study: SourceStudy) -> set[tuple[str, float]]:
@@ -65,7 +65,7 @@ def same_voxels(new: Place, others: Iterable[Place]) -> list[str]:
         ``sub-XXX[_ses-YY]``; a file that cannot be read is passed over.
     """
     hashes = _hashes(new)
-    return [other.study_id for other in others if hashes & _hashes(other)]
+    return [earlier_study.study_id for earlier_study in others if hashes & _hashes(earlier_study)]
 
 
 def _hashes(place: Place) -> set[str]:

@@ -174,7 +174,7 @@ def convert_files(
     CadError
         Without a T2 image, and for files that are no images or lesions.
     """
-    done = Converted()
+    converted = Converted()
     if "t2w" not in study.files or rules.files is None:
         raise CadError("the study has no T2 file by the rules", file=study.top)
     for name in _IMAGES:
@@ -196,22 +196,24 @@ def convert_files(
         if modality(name).unit:
             entries |= {"Units": modality(name).unit, "UnitsSource": source}
         write_sidecar(target, entries)
-        done.notes.append(f"{name} from its file")
+        converted.notes.append(f"{name} from its file")
     path = study.files.get("gland")
     target = image_path(build, study_id, "gland")
     if not is_there(target, build, have):
         zones_path = study.files.get("zones")
-        mask = regions.gland_mask(path, rules.gland_values, zones_path, rules.zones, done.notes)
+        mask = regions.gland_mask(
+            path, rules.gland_values, zones_path, rules.zones, converted.notes
+        )
         if mask is not None:
             write_volume(target, mask)
     target = image_path(build, study_id, "rois")
     if not is_there(target, build, have) and (
-        labelled := _regions_of_study(study, rules, done.notes)
+        labelled := _regions_of_study(study, rules, converted.notes)
     ):
         write_volume(target, labelled.labels)
-        done.rois = regions.with_zones(labelled, study.files.get("zones"), rules.zones).rois
-        done.scores = list(labelled.scores)
-    return done
+        converted.rois = regions.with_zones(labelled, study.files.get("zones"), rules.zones).rois
+        converted.scores = list(labelled.scores)
+    return converted
 
 
 def _in_its_unit(path: Path, name: str, scale: float | None) -> tuple[Volume, str]:
@@ -301,7 +303,7 @@ def _categories(
     rows = []
     for roi in rois:
         same = [category for grade, category in listed if str(grade) == roi.isup]
-        drawn = sum(other.isup == roi.isup for other in rois)
+        drawn = sum(same_man_roi.isup == roi.isup for same_man_roi in rois)
         if (
             roi.isup.isdigit()
             and len(same) == drawn

@@ -174,8 +174,8 @@ def import_owned(
         else:
             studies = find_studies(source, scratch, summary.failures, summary.notes, call)
         if not studies and not summary.failures:
-            what = "file of the rules" if settings.files else "DICOM image"
-            raise CadError(f"no {what} found", file=source)
+            kind_of_file = "file of the rules" if settings.files else "DICOM image"
+            raise CadError(f"no {kind_of_file} found", file=source)
         _Import(studies, out, settings, scratch, summary, call).run(watch)
     return summary
 
@@ -291,17 +291,17 @@ class _Import:
         """Return notes on studies of the man that are probably this one, exported under other
         UIDs.
         """
-        others = self.patients.of(place.participant_id)
-        if not others:
+        earlier_places = self.patients.of(place.participant_id)
+        if not earlier_places:
             return []
         why = dict.fromkeys(
-            self.call(same_voxels, replace(place, folder=build), others), "the same voxels"
+            self.call(same_voxels, replace(place, folder=build), earlier_places), "the same voxels"
         )
         for earlier in self.studies:
             earlier_place = self.patients.studies.get(earlier.uid)
             if (
                 earlier_place is not None
-                and earlier_place in others
+                and earlier_place in earlier_places
                 and isinstance(study, SourceStudy)
                 and isinstance(earlier, SourceStudy)
                 and same_times(study, earlier)

@@ -366,8 +366,8 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
         both = inside & (labels > 0)
         overlap = both & (region.share + best > 1 + _TOUCHING)
         if overlap.any():
-            other = rows[int(labels[overlap][0]) - 1].roi_id
-            problem = f"overlaps ROI {other} in {int(overlap.sum())} voxels of the T2 grid"
+            overlapped = rows[int(labels[overlap][0]) - 1].roi_id
+            problem = f"overlaps ROI {overlapped} in {int(overlap.sum())} voxels of the T2 grid"
             hint = "a voxel belongs to one ROI; separate them"
             raise CadError(problem, file=region.file, roi=roi_id, hint=hint)
         labels[inside & ~both] = label
@@ -448,19 +448,19 @@ def gland_mask(
     CadError
         For fractions, NaN or negative labels.
     """
-    wanted = tuple(values)
+    gland_values = tuple(values)
     if path is None:
         if zones_path is None or zones is None:
             return None
         path = zones_path
-        wanted = tuple(zones.values)
+        gland_values = tuple(zones.values)
         notes.append(f"gland mask made of the zones in {path.name}")
     labels = whole_numbers(path)
-    inside = np.isin(labels.array, wanted) if wanted else labels.array != 0
+    inside = np.isin(labels.array, gland_values) if gland_values else labels.array != 0
     if not inside.any():
         present = [str(value) for value in np.unique(labels.array) if value]
         holds = f"holds {', '.join(present)}" if present else "is empty"
-        numbers = f"none of {', '.join(map(str, wanted))}; " if wanted else ""
+        numbers = f"none of {', '.join(map(str, gland_values))}; " if gland_values else ""
         notes.append(f"no gland mask: {numbers}{path.name} {holds}")
         return None
     return labels.with_array(inside)
@@ -765,13 +765,13 @@ def _listed_rows(
 
     def rows_of(roi_id: str) -> list[dict[str, str]]:
         rows = table
-        wanted = []
+        conditions = []
         for column, template in rule.key.items():
             text = template.replace("{patient}", patient_id).replace("{roi}", roi_id)
             rows = [row for row in rows if _same_id(row[column], text)]
-            wanted.append(f"{column} = {text!r}")
+            conditions.append(f"{column} = {text!r}")
         if not rows:
-            raise CadError(f"no row {', '.join(wanted)}", file=path, roi=roi_id)
+            raise CadError(f"no row {', '.join(conditions)}", file=path, roi=roi_id)
         return rows
 
     if any("{roi}" in text for text in rule.key.values()):

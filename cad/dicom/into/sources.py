@@ -168,8 +168,8 @@ class SourceStudy:
         for name in sorted(self.patients):
             listed.append(f"{printable(name) or 'no PatientID'} ({counts[name]} images)")
         usual = counts.most_common(1)[0][0]
-        others = [frame.path for frame in self.slices if frame.patient_id != usual]
-        file = [*others, *self.objects, self.top][0]
+        paths_of_others = [frame.path for frame in self.slices if frame.patient_id != usual]
+        file = [*paths_of_others, *self.objects, self.top][0]
         raise CadError(
             f"images or objects of {len(self.patients)} patients in one study: {', '.join(listed)}",
             file=file,
@@ -251,8 +251,8 @@ def find_studies(
         for uid, series in listing.unusable.items():
             if not listing.studies.get(uid):
                 failures += series.values()
-        given = source if source.is_dir() else source.parent
-        studies += [replace(study, given=given) for study in _studies(root, listing)]
+        source_folder = source if source.is_dir() else source.parent
+        studies += [replace(study, given=source_folder) for study in _studies(root, listing)]
     # Sessions are numbered in this order: a man's earlier study gets the smaller number.
     return sorted(studies, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
 

@@ -123,8 +123,8 @@ class Tables:
         tables = self._with_regions(place, rows, new_ids)
         rois = set(tables.regions(place))
         records = [_score(place, row, new_ids, rois) for row in scores]
-        given = Counter((record["roi_id"], record["reader_id"]) for record in records)
-        for (roi, reader), times in given.items():
+        times_by_reading = Counter((record["roi_id"], record["reader_id"]) for record in records)
+        for (roi, reader), times in times_by_reading.items():
             if times > 1:
                 problem = f"reader {reader} scored this ROI twice"
                 raise CadError(problem, patient=place.participant_id, roi=roi)
@@ -173,11 +173,11 @@ class Tables:
         matter.
         """
         readers = list(rules.readers) or list(self.readers["reader_id"]) or [FIRST_READER]
-        asked = set(zip(self.scores["participant_id"], self.scores["roi_id"], strict=True))
+        scored_regions = set(zip(self.scores["participant_id"], self.scores["roi_id"], strict=True))
         regions = zip(self.rois["participant_id"], self.rois["roi_id"], strict=True)
         rows = []
         for man, roi in regions:
-            if (man, roi) not in asked:
+            if (man, roi) not in scored_regions:
                 rows += [(man, roi, reader, rules.scale, MISSING) for reader in readers]
         scores = _append(self.scores, pd.DataFrame(rows, columns=_COLUMNS["scores"]))
         named = self._with_readers([row[2] for row in rows], rules)
@@ -187,9 +187,14 @@ class Tables:
         self, records: list[dict[str, str]], rules: ImportRules, notes: list[str]
     ) -> Tables:
         scores = self.scores
-        given = scores[scores["score"] != MISSING]
-        keys = zip(given["participant_id"], given["roi_id"], given["reader_id"], strict=True)
-        earlier_scores = dict(zip(keys, given["score"], strict=True))
+        real_scores = scores[scores["score"] != MISSING]
+        keys = zip(
+            real_scores["participant_id"],
+            real_scores["roi_id"],
+            real_scores["reader_id"],
+            strict=True,
+        )
+        earlier_scores = dict(zip(keys, real_scores["score"], strict=True))
         added = []
         for record in records:
             reader = record["reader_id"]

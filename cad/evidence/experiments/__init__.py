@@ -171,10 +171,12 @@ def run_experiment(name: str, options: Options) -> Path:
         or that another process uses.
     """
     if name not in EXPERIMENTS:
-        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        close_names = difflib.get_close_matches(name, EXPERIMENTS, n=1)
         raise CadError(
             f"unknown experiment {name!r}",
-            hint=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(EXPERIMENTS)}",
+            hint=f"did you mean {close_names[0]!r}?"
+            if close_names
+            else f"known: {', '.join(EXPERIMENTS)}",
         )
     if (options.first_seed or options.shuffled) and name not in CONTROLLED:
         raise CadError(

@@ -187,13 +187,13 @@ def _table1_verdicts(results: Path) -> list[Claim]:
     for reading in ("standard deviation .3", "variance .3"):
         for method, scale in SCALES.items():
             by_method = rows[rows["reading"] == reading].set_index("method")
-            least = ratios[(ratios["reading"] == reading) & (ratios["against"] == method)].min(
-                numeric_only=True
-            )
-            what = f"[N14] Table I, {reading}, {scale} scale"
+            least_ratios = ratios[
+                (ratios["reading"] == reading) & (ratios["against"] == method)
+            ].min(numeric_only=True)
+            claim_name = f"[N14] Table I, {reading}, {scale} scale"
             out += [
                 _claim(
-                    f"{what}: AUC and Acc",
+                    f"{claim_name}: AUC and Acc",
                     "1, 1 (SVM and F-SVM 1, .99)",
                     f"{by_method.at[method, 'AUC']:.4f}, {by_method.at[method, 'Acc']:.3f} "
                     f"({by_method.at['SVM', 'AUC']:.4f}, {by_method.at['SVM', 'Acc']:.3f})",
@@ -202,25 +202,25 @@ def _table1_verdicts(results: Path) -> list[Claim]:
                     ),
                 ),
                 _claim(
-                    f"{what}: Err",
+                    f"{claim_name}: Err",
                     "1e-5 against 6e-4, 60 × below",
                     f"{by_method.at[method, 'Err']:.1e}, "
-                    f"{least['Err / Err of the P-SVM']:.0f} × below",
-                    bool(least["Err / Err of the P-SVM"] >= 60),
+                    f"{least_ratios['Err / Err of the P-SVM']:.0f} × below",
+                    bool(least_ratios["Err / Err of the P-SVM"] >= 60),
                 ),
                 _claim(
-                    f"{what}: KL one-sided",
+                    f"{claim_name}: KL one-sided",
                     "0.4 against 11, 27 × below",
                     f"{by_method.at[method, 'KL one-sided']:.3g} against "
                     f"{by_method.at['SVM', 'KL one-sided']:.3g} and "
                     f"{by_method.at['F-SVM', 'KL one-sided']:.3g}",
-                    bool(least["KL one-sided / KL one-sided of the P-SVM"] >= 27),
+                    bool(least_ratios["KL one-sided / KL one-sided of the P-SVM"] >= 27),
                 ),
                 _claim(
-                    f"{what}: KL two-sided",
+                    f"{claim_name}: KL two-sided",
                     "27 × below, as the one-sided",
-                    f"{least['KL / KL of the P-SVM']:.3g} × below",
-                    bool(least["KL / KL of the P-SVM"] >= 27),
+                    f"{least_ratios['KL / KL of the P-SVM']:.3g} × below",
+                    bool(least_ratios["KL / KL of the P-SVM"] >= 27),
                 ),
             ]
     return out
@@ -247,7 +247,7 @@ def _table2_verdicts(results: Path) -> list[Claim]:
         for method, scale in SCALES.items():
             compared = (tests["means"] == "diagonal") & (tests["eta"] == eta)
             compared &= (tests["method"] == method) & tests["against"].isin(METHODS)
-            what = f"[N14] Table II, η = {eta:.2f}, {scale} scale"
+            claim_name = f"[N14] Table II, η = {eta:.2f}, {scale} scale"
             for measure, published in _PUBLISHED_2.items():
                 values = [float(by_method.at[m, measure]) for m in (method, "SVM", "F-SVM")]
                 sign = -1 if measure in ("KL one-sided", "Err") else 1
@@ -255,7 +255,7 @@ def _table2_verdicts(results: Path) -> list[Claim]:
                 p = tests.loc[compared, f"p ({measure})"].max()
                 out.append(
                     _claim(
-                        f"{what}: {measure}",
+                        f"{claim_name}: {measure}",
                         " / ".join(f"{value:g}" for value in published),
                         " / ".join(f"{value:.3g}" for value in values)
                         + f"; p {p:.1e}"
@@ -263,7 +263,9 @@ def _table2_verdicts(results: Path) -> list[Claim]:
                         bool(first and p < BEYOND_CHANCE),
                     )
                 )
-            out.append(_baselines(by_method, method, f"{what}: KL beside soft-label baselines"))
+            out.append(
+                _baselines(by_method, method, f"{claim_name}: KL beside soft-label baselines")
+            )
     return out
 
 
@@ -286,8 +288,8 @@ def _reached(value: float, published: float, sign: int) -> str:
     """Return a note where the P-SVM is worse than its own published value by more than 1 %; else
     "".
     """
-    near = sign * value >= sign * published - 0.01 * abs(published)
-    return "" if near else "; P-SVM short of published"
+    reaches_published = sign * value >= sign * published - 0.01 * abs(published)
+    return "" if reaches_published else "; P-SVM short of published"
 
 
 def _outlier(results: Path) -> list[Claim]:
@@ -309,7 +311,7 @@ def _outlier(results: Path) -> list[Claim]:
 
 def _orders(results: Path) -> list[Claim]:
     out = []
-    for what, name in (
+    for figure, name in (
         ("Fig. 6", "niaf2014-noise"),
         ("Fig. 7", "niaf2014-proportion"),
         ("VI, five-level labels (no number printed)", "niaf2014-discrete"),
@@ -323,14 +325,16 @@ def _orders(results: Path) -> list[Claim]:
                 order = order[[_plain(level) != "0" for level in order.index]]
             same = order.eq(_ORDER)
             first = order.apply(lambda c: c.astype(str).str.startswith("P-SVM"))
-            others = [f"{m} at {_plain(level)}" for m in order for level in order.index[~same[m]]]
+            other_orders = [
+                f"{m} at {_plain(level)}" for m in order for level in order.index[~same[m]]
+            ]
             behind = [f"{m} at {_plain(level)}" for m in order for level in order.index[~first[m]]]
             out.append(
                 _claim(
-                    f"[N14] {what}, {scale} scale",
+                    f"[N14] {figure}, {scale} scale",
                     f"{_ORDER} at each level",
                     f"{int(same.sum().sum())} of {same.size}; another order: "
-                    f"{', '.join(others) or 'none'}; P-SVM not first: "
+                    f"{', '.join(other_orders) or 'none'}; P-SVM not first: "
                     f"{', '.join(behind) or 'none'}",
                     bool(same.all().all()),
                 )
@@ -534,7 +538,7 @@ def _wang_roi(results: Path) -> list[Claim]:
     rows = _read(results, "wang2014-roi-1").set_index("method")
     best = str(rows["AUC"].idxmax())
     lowest = rows.loc[["SSLROC1", "SSLROC2"], "AUC"].min()
-    others = rows.loc[["SVMlin", "SSRankBoost"], "AUC"].max()
+    best_of_others = rows.loc[["SVMlin", "SSRankBoost"], "AUC"].max()
     return [
         _claim(
             "[W14] Fig. 3, regions: RankBoost first, both SSLROC before SVMlin and SSRankBoost",
@@ -542,7 +546,7 @@ def _wang_roi(results: Path) -> list[Claim]:
             ", ".join(f"{name} {value:.3f}" for name, value in rows["AUC"].items())
             + f"; standard errors {rows['standard error'].min():.3f} to "
             f"{rows['standard error'].max():.3f}; highest: {best}",
-            bool(best == "RankBoost" and lowest > others),
+            bool(best == "RankBoost" and lowest > best_of_others),
         )
     ]
 

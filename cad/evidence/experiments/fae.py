@@ -97,15 +97,15 @@ def men(options: Options) -> Result:
             n_folds=FOLDS,
         ).table
         for learner in made["learner"].unique():
-            of = made[made["learner"] == learner].set_index("measure")
-            brier = of.loc["brier"]
+            measures_of_learner = made[made["learner"] == learner].set_index("measure")
+            brier = measures_of_learner.loc["brier"]
             rows.append(
                 {
                     "features": f"{title} ({len(names)})",
                     "learner": learner,
-                    "AUC": f"{of.at['auc', 'value']:.3f}",
+                    "AUC": f"{measures_of_learner.at['auc', 'value']:.3f}",
                     "Brier": f"{brier['value']:.4f}",
-                    "slope": f"{of.at['calibration_slope', 'value']:.2f}",
+                    "slope": f"{measures_of_learner.at['calibration_slope', 'value']:.2f}",
                     "Brier less the P-SVM's": interval_text(
                         {**brier, "value": brier["difference"]}, 4
                     ),

@@ -220,17 +220,17 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
     >>> bool(p[:6].min() > 0.5 > p[6:].max())
     True
     """
-    use = np.isfinite(truth)
+    usable = np.isfinite(truth)
     if "highest" in table:
-        use &= table["highest"].notna().to_numpy()
-    y = truth[use]
+        usable &= table["highest"].notna().to_numpy()
+    y = truth[usable]
     positive = int(y.sum())
     if min(positive, len(y) - positive) < least:
         raise CadError(
             f"a probability by man takes {least} men with and {least} without significant cancer, "
             f"there are {positive} and {len(y) - positive}"
         )
-    rows = table.loc[use]
+    rows = table.loc[usable]
     # A column that only a few men have would get almost its prior weight, but look as if it were
     # fitted.
     names = tuple(name for name in PRIORS if np.isfinite(column(rows, name)).sum() >= 2 * FEW)
@@ -309,12 +309,12 @@ def out_of_fold_men(
     if len(with_truth) > WHOLE:
         order = np.random.default_rng(seed).permutation(with_truth)
         n_blocks = BLOCKS
-    for left in np.array_split(order, n_blocks):
+    for block in np.array_split(order, n_blocks):
         training_truth = truth.copy()
-        training_truth[left] = np.nan
+        training_truth[block] = np.nan
         # One man less of each class is enough here, because the man left out may be one of the
         # least number.
         odds = fit_men(table, training_truth, FEW - 1).log_odds(table)
-        probability[left] = expit(odds[left])
-        rank[left] = ranked(odds[left], odds[np.isfinite(training_truth)])
+        probability[block] = expit(odds[block])
+        rank[block] = ranked(odds[block], odds[np.isfinite(training_truth)])
     return probability, rank

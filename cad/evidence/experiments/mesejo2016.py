@@ -190,13 +190,13 @@ def _compared_learners(
 ) -> Rivals:
     """Compare all learners on the labels of one consensus rule, with every lesion left out once."""
     mean = MeanReaders().predict(grades).p
-    others = learners()
+    rivals = learners()
     relabel = partial(_labels_of_training, rule, grades, truth)
-    folds = out_of_fold(others.pop(SHIPPED), scaled, mean, groups=names, relabel=relabel)
+    folds = out_of_fold(rivals.pop(SHIPPED), scaled, mean, groups=names, relabel=relabel)
     return compare_with_rivals(
         SHIPPED,
         folds.probability,
-        others,
+        rivals,
         scaled,
         mean,
         names,
@@ -227,9 +227,9 @@ def _wide_table(compared: dict[str, Rivals]) -> pd.DataFrame:
         wide = named.pivot(index=["labels", "learner"], columns="column", values="value")
         order = list(dict.fromkeys(named["learner"]))
         wide = wide[list(dict.fromkeys(named["column"]))].loc[[(rule, name) for name in order]]
-        of = named.drop_duplicates("learner").set_index("learner").loc[order]
-        wide.insert(0, "n", of["n"].to_numpy())
-        tables.append(wide.reset_index().assign(note=of["note"].to_numpy()))
+        learner_rows = named.drop_duplicates("learner").set_index("learner").loc[order]
+        wide.insert(0, "n", learner_rows["n"].to_numpy())
+        tables.append(wide.reset_index().assign(note=learner_rows["note"].to_numpy()))
     return pd.concat(tables, ignore_index=True)
 
 

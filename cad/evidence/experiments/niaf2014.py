@@ -455,11 +455,11 @@ def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
     """Return test results of each of the P-SVM's scales against each other method."""
     table: list[dict[str, object]] = []
     for method in SCALES:
-        for other in ("SVM", "F-SVM", *BASELINES):
-            row: dict[str, object] = {"method": method, "against": other}
+        for rival in ("SVM", "F-SVM", *BASELINES):
+            row: dict[str, object] = {"method": method, "against": rival}
             signs: dict[str, object] = {}
             for measure, better in _DIRECTIONS.items():
-                by_rank, by_sign = paired_p(rows, measure, method, other, better)
+                by_rank, by_sign = paired_p(rows, measure, method, rival, better)
                 row[f"p ({measure})"] = by_rank
                 signs[f"sign test ({measure})"] = by_sign
             table.append(row | signs)
@@ -508,17 +508,17 @@ def _ratios(tables: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "reading": rows["reading"].iloc[0],
-            "method": other,
+            "method": rival,
             "against": method,
             **{
-                f"{name} / {name} of the P-SVM": values.at[other, name] / values.at[method, name]
+                f"{name} / {name} of the P-SVM": values.at[rival, name] / values.at[method, name]
                 for name in ("Err", "KL", "KL one-sided")
             },
         }
         for rows in tables
         for values in (rows.set_index("method"),)
         for method in SCALES
-        for other in ("SVM", "F-SVM")
+        for rival in ("SVM", "F-SVM")
     )
 
 
@@ -660,9 +660,9 @@ def _orders(table: pd.DataFrame, by: str) -> pd.DataFrame:
         for method, scale in SCALES.items():
             row: dict[str, object] = {by: level, "scale": scale}
             compared = of_level[of_level["method"].isin([method, "SVM", "F-SVM"])]
-            for measure, way in _BETTER.items():
+            for measure, better_end in _BETTER.items():
                 ranked = compared.dropna(subset=measure).sort_values(
-                    measure, ascending=way == "lower", kind="stable"
+                    measure, ascending=better_end == "lower", kind="stable"
                 )
                 row[measure] = " > ".join(ranked["method"].replace(method, "P-SVM"))
             rows.append(row)

@@ -68,8 +68,8 @@ def clinical(options: Options) -> Result:
     if cohort is None:
         cohort = options.out / "cohort"
         with claimed(cohort, COHORT):
-            there = (cohort / "dataset_description.json").is_file()
-        if not there:
+            cohort_exists = (cohort / "dataset_description.json").is_file()
+        if not cohort_exists:
             simulate(cohort, patients=PATIENTS, seed=options.first_seed)
     rows: list[dict[str, object]] = []
     tuned: dict[str, OutOfFold] = {}

@@ -230,14 +230,14 @@ def score_lesions(
         train = imputer.fit_transform(lesions.loc[~test, list(FEATURES)])
         new = imputer.transform(lesions.loc[test, list(FEATURES)])
         men = lesions.loc[~test, "man"].to_numpy()
-        for what, (p, eta) in told(lesions[~test], seed).items():
-            use = np.isfinite(p)
+        for labels_name, (p, eta) in told(lesions[~test], seed).items():
+            usable = np.isfinite(p)
             for name, learner in learners().items():
-                scores = out.setdefault((name, what), np.full((2, len(lesions)), np.nan))
-                learner.fit(train[use], p[use], eta=eta[use], groups=men[use])
+                scores = out.setdefault((name, labels_name), np.full((2, len(lesions)), np.nan))
+                learner.fit(train[usable], p[usable], eta=eta[usable], groups=men[usable])
                 probability = positive_probability(learner, new)
                 scores[0, test] = probability
-                scores[1, test] = centred_log_odds(probability, base_log_odds(p[use]))
+                scores[1, test] = centred_log_odds(probability, base_log_odds(p[usable]))
     return out
 
 
@@ -404,28 +404,32 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     y = lesions["truth"].to_numpy(float)[with_truth]
     men = lesions["man"].to_numpy()[with_truth]
     rows = []
-    for name, what in runs[0]:
+    for name, labels_name in runs[0]:
         measures = []
         for run in runs:
-            q, order = run[name, what][:, with_truth]
+            q, order = run[name, labels_name][:, with_truth]
             whole = run[name, "histology"][1, with_truth]
             one_in_ten = run[name, "one in ten"][1, with_truth]
-            (auc, other), cov = auc_covariance(y, np.stack([order, whole]), men)
+            (auc, readers_auc), cov = auc_covariance(y, np.stack([order, whole]), men)
             apart = cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]
             above = auc > metrics.auc(y, one_in_ten)
             slope = metrics.calibration_slope(y, expit(order))
-            measures.append((auc, cov[0, 0], auc - other, apart, metrics.brier(y, q), slope, above))
+            measures.append(
+                (auc, cov[0, 0], auc - readers_auc, apart, metrics.brier(y, q), slope, above)
+            )
         auc, variance, less, apart, brier, slope, _ = np.mean(measures, axis=0)
         rows.append(
             {
                 "learner": name,
-                "told": what,
+                "told": labels_name,
                 "AUC": _interval(auc, variance, ""),
                 "Brier": f"{brier:.4f}",
                 "slope": f"{slope:.2f}",
-                "AUC less histology's": "" if what == "histology" else _interval(less, apart, "+"),
+                "AUC less histology's": ""
+                if labels_name == "histology"
+                else _interval(less, apart, "+"),
                 "repeats above one in ten": ""
-                if what == "one in ten"
+                if labels_name == "one in ten"
                 else f"{sum(row[-1] for row in measures)} of {len(runs)}",
             }
         )
@@ -470,25 +474,33 @@ def readers(options: Options) -> Result:
     runs = Parallel(n_jobs=options.jobs)(
         delayed(score_lesions)(lesions, deal(lesions["man"], seed), seed) for seed in range(repeats)
     )
-    left = score_lesions(lesions, lesions["centre"].to_numpy(), 0)
+    left_out_scores = score_lesions(lesions, lesions["centre"].to_numpy(), 0)
     y = men["truth"].to_numpy(float)
     names = men["man"].to_numpy()
     tissue = men["tissue"].to_numpy(bool)
     rows = []
-    bare = [metrics.auc(y[use], men["top"].to_numpy(float)[use]) for use in (y >= 0, tissue)]
+    bare = [
+        metrics.auc(y[chosen_men], men["top"].to_numpy(float)[chosen_men])
+        for chosen_men in (y >= 0, tissue)
+    ]
     for used in (("category",), ("age", "psa", "density"), MEN):
         scored = [score_men(men, deal(men["man"], seed), used) for seed in range(repeats)]
         q, _, order = np.mean(scored, axis=0)
-        for who, use in (("all", y >= 0), ("with tissue", tissue)):
-            aucs = [auc_covariance(y[use], rank[use], names[use]) for _, rank, _ in scored]
+        for men_name, chosen_men in (("all", y >= 0), ("with tissue", tissue)):
+            aucs = [
+                auc_covariance(y[chosen_men], rank[chosen_men], names[chosen_men])
+                for _, rank, _ in scored
+            ]
             auc, variance = (float(np.mean(estimates)) for estimates in zip(*aucs, strict=True))
-            measured = row_of(y[use], q[use], names[use], order[use])
+            measured = row_of(y[chosen_men], q[chosen_men], names[chosen_men], order[chosen_men])
             measured |= {"AUC": _interval(auc, variance, ""), "AUC, pooled": measured["AUC"]}
-            rows.append({"known": ", ".join(used), "men": who, "n": int(use.sum()), **measured})
+            rows.append(
+                {"known": ", ".join(used), "men": men_name, "n": int(chosen_men.sum()), **measured}
+            )
     tenths = pd.DataFrame(metrics.calibration_curve(y, q))
     within = (tenths["lower"] <= tenths["predicted"]) & (tenths["predicted"] <= tenths["upper"])
     judged = by_lesion(lesions, runs)
-    elsewhere = by_lesion(lesions, [left]).iloc[:, :-1]
+    elsewhere = by_lesion(lesions, [left_out_scores]).iloc[:, :-1]
     return Result.of_words(
         table_beside(__file__),
         {

@@ -99,10 +99,10 @@ def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], d
     CadError
         For an unknown name, without a network, or if nothing that was asked for arrived.
     """
-    wanted = _wanted(names, list(dict.fromkeys([*(s.name for s in SOURCES), *NOT_THERE])))
+    set_names = _wanted(names, list(dict.fromkeys([*(s.name for s in SOURCES), *NOT_THERE])))
     manifest: dict[str, dict[str, object]] = {}
-    left_out = {name: why for name, why in NOT_THERE.items() if name in wanted}
-    for name in (name for name in wanted if name not in NOT_THERE):
+    left_out = {name: why for name, why in NOT_THERE.items() if name in set_names}
+    for name in (name for name in set_names if name not in NOT_THERE):
         problems = []
         for source in (source for source in SOURCES if source.name == name):
             try:
@@ -250,12 +250,12 @@ def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataS
 
 def _wanted(names: tuple[str, ...], offered: list[str]) -> list[str]:
     """Return the offered names that are wanted, without regard to case; all if no name is given."""
-    asked = {name.lower() for name in names or offered}
-    if unknown := asked - {name.lower() for name in offered}:
+    asked_names = {name.lower() for name in names or offered}
+    if unknown := asked_names - {name.lower() for name in offered}:
         raise CadError(
             f"unknown data set {', '.join(sorted(unknown))}", hint=f"known: {', '.join(offered)}"
         )
-    return [name for name in offered if name.lower() in asked]
+    return [name for name in offered if name.lower() in asked_names]
 
 
 def draw_rows(data: DataSet, seed: int) -> DataSet:

@@ -792,8 +792,8 @@ def _row(
     grid = np.array([tested[b, b][method] for b in batches])
     chosen = []
     for b in batches:
-        others = [tested[a, b][method] for a in batches if a != b]
-        chosen.append(int(np.mean(others, axis=0).argmax()))
+        other_batches = [tested[a, b][method] for a in batches if a != b]
+        chosen.append(int(np.mean(other_batches, axis=0).argmax()))
     values = grid[np.arange(len(grid)), chosen]
     return {
         "method": method,

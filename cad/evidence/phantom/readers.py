@@ -140,6 +140,6 @@ def score(
             cut = int(np.searchsorted(CUTS, middle + reader.spread * (percept - middle)))
             skipped = draws.random() < reader.missing
             if reader in readers:
-                given = np.nan if skipped else cut + 1.0
-                rows.append((str(number), reader.reader_id, SCALE, given))
+                score_given = np.nan if skipped else cut + 1.0
+                rows.append((str(number), reader.reader_id, SCALE, score_given))
     return pd.DataFrame(rows, columns=["roi_id", "reader_id", "scale", "score"])

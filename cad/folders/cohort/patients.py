@@ -223,10 +223,10 @@ class Patients:
             StudyInstanceUID and PatientID in the source.
         """
         if place.session_id:
-            for other, first in self.studies.items():
+            for study_uid, first in self.studies.items():
                 if first.participant_id == place.participant_id and first.session_id is None:
                     home = first.folder / FIRST_SESSION
-                    self.studies[other] = Place(place.participant_id, FIRST_SESSION, home)
+                    self.studies[study_uid] = Place(place.participant_id, FIRST_SESSION, home)
         self.studies[uid] = place
         self.sources[place.participant_id] = patient_id if self.labels == "id" else None
 

@@ -181,10 +181,10 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     list of str
         Paths relative to the folder, sorted; what lies within a folder of that name is not listed.
     """
-    left = list[str]()
+    places = list[str]()
 
     def blind(path: Path, why: str | None) -> None:
-        left.append(f"{path.relative_to(folder).as_posix()} (cannot be looked into: {why})")
+        places.append(f"{path.relative_to(folder).as_posix()} (cannot be looked into: {why})")
 
     walk = os.walk(folder, onerror=lambda error: blind(Path(error.filename), error.strerror))
     for parent, folders, files in walk:
@@ -195,13 +195,13 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
                 if names.hints(path.name) or any(
                     names.hints(name) or names.within(content) for name, content in _contents(path)
                 ):
-                    left.append(path.relative_to(folder).as_posix())
+                    places.append(path.relative_to(folder).as_posix())
             except CadError as error:
                 blind(path, error.problem)
             except OSError as error:
                 blind(path, error.strerror)
         folders[:] = [name for name in folders if not names.hints(name)]
-    return sorted(left)
+    return sorted(places)
 
 
 Spend = Callable[..., None]

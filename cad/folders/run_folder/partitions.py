@@ -107,14 +107,14 @@ def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
     first, *other_folders = folders
     settings: dict[str, Any] = read_record(first)["settings"]
     if other_folders:
-        for (section, key), good in _OF_ALL.items():
+        for (section, key), accepted_values in _OF_ALL.items():
             value = settings[section][key]
-            if value not in good:
+            if value not in accepted_values:
                 raise CadError(
                     f"{section}.{key} = {value}: its values depend on all patients of the run, so "
                     "that those of two runs cannot be joined",
                     file=first.record,
-                    hint=f"run again with {section}.{key} one of {', '.join(good)}",
+                    hint=f"run again with {section}.{key} one of {', '.join(accepted_values)}",
                 )
     for folder in other_folders:
         stated = read_record(folder)["settings"]

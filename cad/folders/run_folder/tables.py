@@ -170,8 +170,10 @@ def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
 
 def write_probabilities(folder: RunFolder, table: pd.DataFrame) -> None:
     """Write ``probabilities.csv``, the results with one row a region."""
-    asked = [name for name in (*OUTLINE_COLUMNS, *names_of(DETECTOR_COLUMNS)) if name in table]
-    write_csv(folder.probabilities, table, [*PROBABILITY_COLUMNS, *asked])
+    optional_columns = [
+        name for name in (*OUTLINE_COLUMNS, *names_of(DETECTOR_COLUMNS)) if name in table
+    ]
+    write_csv(folder.probabilities, table, [*PROBABILITY_COLUMNS, *optional_columns])
 
 
 def read_probabilities(folder: RunFolder) -> pd.DataFrame:

@@ -75,9 +75,9 @@ def run_grand_challenge(
     require_empty(out)
     images = {}
     for kind, folder in IMAGES.items():
-        found = _only(source / "images" / folder, needed=kind != "hbv")
-        if found is not None:
-            images[kind] = found
+        image_file = _only(source / "images" / folder, needed=kind != "hbv")
+        if image_file is not None:
+            images[kind] = image_file
     images["regions"] = _regions_file(source)
     target = out / "images" / DETECTION_MAP / images["t2w"].name
     if not np.any(read_image(images["regions"]).array):
@@ -173,9 +173,9 @@ def _regions_file(source: Path) -> Path:
             hint=f"put a label map into {READERS_MASK}, or a detector's map into {DETECTION_MAP}",
         )
     array = read_image(drawn).array
-    parts, count = ndimage.label(array > 0, structure=_CORNERS)
-    for part in range(1, count + 1):
-        labels = np.unique(array[parts == part])
+    component_map, count = ndimage.label(array > 0, structure=_CORNERS)
+    for component in range(1, count + 1):
+        labels = np.unique(array[component_map == component])
         if len(labels) > 1:
             raise CadError(
                 f"the regions {labels[0]:g} and {labels[1]:g} touch: they would become one",

@@ -88,8 +88,9 @@ class Inbox:
             )
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self.spool = self.home / INCOMING / SPOOL
-        for left in (self.spool, self.home / INCOMING / FETCHING):  # left over from a killed node
-            shutil.rmtree(left, ignore_errors=True)
+        # A node that was killed leaves files in these folders.
+        for remains in (self.spool, self.home / INCOMING / FETCHING):
+            shutil.rmtree(remains, ignore_errors=True)
         make_folder(self.spool, mode=0o700)
         for folder in (self.spool.parent, self.home):  # a killed node may not have flushed them
             flush_names(folder)
@@ -272,8 +273,8 @@ class Inbox:
         OSError
             When less than the setting `reserve_gigabytes` is free.
         """
-        least = max(self.settings.receiver.reserve_gigabytes * 1e9, LEAST_BYTES)
-        if shutil.disk_usage(self.home).free < least:
+        least_free = max(self.settings.receiver.reserve_gigabytes * 1e9, LEAST_BYTES)
+        if shutil.disk_usage(self.home).free < least_free:
             raise OSError(28, "less than `reserve_gigabytes` is left on the disk")
 
     def check_spool(self) -> None:

@@ -565,13 +565,13 @@ class Queue:
         instances, size = self._rows("SELECT count(*), coalesce(sum(bytes), 0) FROM instance")[0]
         (sent,) = self._rows("SELECT coalesce(sum(returned), 0) FROM study")[0]
         query = "SELECT count(*), coalesce(avg(settled - changed), 0) FROM study WHERE state = ? "
-        done, wait = self._rows(query + "AND settled >= ?", DONE, since)[0]
+        n_done, wait = self._rows(query + "AND settled >= ?", DONE, since)[0]
         failed, _ = self._rows(query + "AND settled >= ?", FAILED, since)[0]
         return {
             "instances": instances,
             "bytes": size,
             "sent": sent,
-            "done": done,
+            "done": n_done,
             "failed": failed,
             "wait": wait,
         }

@@ -230,12 +230,12 @@ class Receiver:
         """Count the bytes of a connection, and cut it if there are too many."""
         data: Any = event.data
         before = self._left.get(event.assoc, 0.0)
-        left = self._left[event.assoc] = before - len(data)
+        bytes_left = self._left[event.assoc] = before - len(data)
         try:
-            if left < 0:
+            if bytes_left < 0:
                 raise CadError("an association brings more than `association_gigabytes`")
             # Asking the file system for every packet would take longer than the packet.
-            if before // _LOOK_BYTES != left // _LOOK_BYTES:
+            if before // _LOOK_BYTES != bytes_left // _LOOK_BYTES:
                 self.inbox.check_room()
         except (CadError, OSError) as error:
             # Marked first, so that an instance that is complete in the buffer is not acknowledged

@@ -30,12 +30,12 @@ def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
         When the archive does not prove for every object that it is stored.
     """
     archive = connect(settings.address, settings.aet, settings.limits)
-    wanted = objects(work)
+    objects_to_send = objects(work)
     if ask_first:
-        wanted = archive.missing(wanted)
-    if wanted:
-        archive.store(wanted, patient_proof(work / COHORT))
-    return len(wanted)
+        objects_to_send = archive.missing(objects_to_send)
+    if objects_to_send:
+        archive.store(objects_to_send, patient_proof(work / COHORT))
+    return len(objects_to_send)
 
 
 def ask_promise(settings: ArchiveSettings, work: Path, number: str) -> None:

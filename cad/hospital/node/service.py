@@ -267,14 +267,14 @@ class Node:
         now = time.time()
         studies = self.settings.studies
         if studies.count:
-            there = images_in_archive(self.settings.archive, self.inbox.head(entry.key))
+            images_of_archive = images_in_archive(self.settings.archive, self.inbox.head(entry.key))
             arrived = self.queue.count_of(entry.key, "MR")
-            if arrived < there:
+            if arrived < images_of_archive:
                 short = CadError(
                     "the archive has more images of the study than have come",
                     hint="send the study again",
                 )
-                tell("incomplete", study=entry.key, here=arrived, there=there)
+                tell("incomplete", study=entry.key, here=arrived, there=images_of_archive)
                 if now - entry.changed > studies.wait_hours * _HOUR:
                     self._failed(entry, short)
                 else:
@@ -441,8 +441,8 @@ class Node:
         self, entry: Entry, wait: float, error: Exception, state: str = "", **values: int
     ) -> None:
         problem = self._problem_of(entry, error)
-        more = {"due": time.time() + wait, "attempts": entry.attempts, **problem, **values}
-        if self.queue.settle(entry, state or entry.state, time.time(), **more):
+        new_values = {"due": time.time() + wait, "attempts": entry.attempts, **problem, **values}
+        if self.queue.settle(entry, state or entry.state, time.time(), **new_values):
             tell(
                 "waits",
                 study=entry.key,

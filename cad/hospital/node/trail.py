@@ -124,10 +124,10 @@ class Trail:
         outcome : str
             How the sending ended: ``stored``, ``not all stored`` or ``committed``.
         """
-        who, more = self._origin(entry)
+        sender, origin = self._origin(entry)
         sent = objects(work)
         self._noted(
-            lambda: audit_delivery(self.path, work / RUN, sent, who, self._to, outcome, more)
+            lambda: audit_delivery(self.path, work / RUN, sent, sender, self._to, outcome, origin)
         )
 
     def _noted(self, add: Callable[[], str]) -> None:

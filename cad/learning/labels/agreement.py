@@ -192,13 +192,13 @@ def reader_agreement(
     """
     rule = AgreementReaders().fit(grades, np.full(len(grades), np.nan))
     group = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
-    persons, alike = np.unique(rule.copies_, return_inverse=True)
+    persons, person_of_reader = np.unique(rule.copies_, return_inverse=True)
     each = _persons(grades, rule.copies_)
-    weight = np.bincount(alike, rule.weights_).astype(float)
+    weight = np.bincount(person_of_reader, rule.weights_).astype(float)
     z, variance, n = _agreements(each, weight, group)
     rows = []
     for j, reader in enumerate(readers):
-        person = int(alike[j])
+        person = int(person_of_reader[j])
         of_others = np.delete(z, person)
         of_others = of_others[np.isfinite(of_others)]
         median_of_others = float(np.tanh(np.median(of_others))) if len(of_others) else np.nan
@@ -209,7 +209,7 @@ def reader_agreement(
         odd = len(persons) >= FEWEST_READERS and bool(
             nothing_shown and upper < _SHARE_OF_OTHERS * median_of_others
         )
-        same = [readers[k] for k in np.flatnonzero(alike == person) if k != j]
+        same = [readers[k] for k in np.flatnonzero(person_of_reader == person) if k != j]
         rows.append(
             ReaderAgreement(
                 reader,
@@ -371,12 +371,12 @@ def _fisher(
     n = len(scores)
     if np.ptp(mean) == 0:
         return np.nan, np.inf
-    least = 1 / (n - 3)
+    least_variance = 1 / (n - 3)
     if np.ptp(scores) == 0:
         # A reader who gives the same score everywhere has correlation 0. How certain this 0 is
         # depends on how much the other readers' mean varies over his regions.
         share = min(1.0, float(np.var(mean)) / whole) if whole > 0 else 1.0
-        return 0.0, least / max(share, 1e-6)
+        return 0.0, least_variance / max(share, 1e-6)
     u = (scores - scores.mean()) / scores.std()
     v = (mean - mean.mean()) / mean.std()
     r = float(np.clip((u * v).mean(), -_HIGHEST, _HIGHEST))
@@ -386,7 +386,7 @@ def _fisher(
     variance = float(sums @ sums) / n**2 / (1 - r**2) ** 2
     # With few regions the influences underestimate the variance, so the variance of a normal sample
     # of the same size is its lower bound.
-    return float(np.arctanh(r)), max(variance, least)
+    return float(np.arctanh(r)), max(variance, least_variance)
 
 
 def _shrunk_z(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:

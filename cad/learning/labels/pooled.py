@@ -146,9 +146,9 @@ class PooledReaders:
         y = truth[used]
         self.identified_ = bool((y == 1).any() and (y == 0).any())
         if not self.identified_:
-            what = "no region has" if not len(y) else "only one class has"
+            subject = "no region has" if not len(y) else "only one class has"
             self.note = (
-                f"labels.consensus pooled: {what} histology among the training regions, so the "
+                f"labels.consensus pooled: {subject} histology among the training regions, so the "
                 "readers' weights cannot be identified; the mean is taken"
             )
             return self

@@ -618,8 +618,8 @@ class _Task:
         """
         # The problem depends on eta0, kappa and C only, so settings with another scaling or gamma
         # share it.
-        alike = {(point.eta0, point.kappa, point.C): point for point in points}
-        problems = {key: self._problem(point, rows) for key, point in alike.items()}
+        point_by_problem = {(point.eta0, point.kappa, point.C): point for point in points}
+        problems = {key: self._problem(point, rows) for key, point in point_by_problem.items()}
         for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
             scaling, gamma = gaussian
             distances = self.distances[scaling]

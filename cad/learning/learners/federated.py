@@ -285,7 +285,7 @@ class FederatedSite:
             most = _STEPS
         if self._asked[name] > most:
             raise LearnerError(
-                f'the question "{name}" came {self._asked[name]} times, a fit puts it {most} times',
+                f'the question "{name}" came {self._asked[name]} times, a fit asks it {most} times',
                 hint="make another FederatedSite for another fit",
             )
         try:
@@ -786,12 +786,12 @@ class _Coordinator:
             ahead_price = (-s * price - price * ahead[-1]) / s
         predicted = self.wire.ask({"ask": "predictor", "dx": ahead.tolist()})
         length = self._longest(predicted["blocked"], ahead, ahead_price)
-        left = products + length * float(predicted["linear"])
-        left += length**2 * float(predicted["quadratic"])
+        products_ahead = products + length * float(predicted["linear"])
+        products_ahead += length**2 * float(predicted["quadratic"])
         if self.learned:
-            left += length * (ahead[-1] * price + s * ahead_price)
-            left += length**2 * ahead[-1] * ahead_price
-        centre = mu * (max(left / count, 0.0) / mu) ** 3
+            products_ahead += length * (ahead[-1] * price + s * ahead_price)
+            products_ahead += length**2 * ahead[-1] * ahead_price
+        centre = mu * (max(products_ahead / count, 0.0) / mu) ** 3
         to_s = 0.0
         if self.learned:
             to_s = centre - s * price - ahead[-1] * ahead_price

@@ -226,14 +226,18 @@ class ProbabilisticSVC(base.PointwiseMachine):
             # higher costs.
             for k in sorted(same_kernel, key=lambda k: _cost_order(learners[k].C)):
                 each = learners[k]
-                says = each.eta, each.eta0, each.kappa, each.boundary, each.scale
-                alike = (*says, each.solver, each.tol)
+                label_settings = each.eta, each.eta0, each.kappa, each.boundary, each.scale
+                same_problem = (*label_settings, each.solver, each.tol)
                 try:
                     costs = np.array(each._costs())
-                    if last_fit is None or last_fit[0] != alike or (costs < last_fit[1]).any():
-                        if alike not in read:
-                            read[alike] = each._read_labels(p, eta, weight)
-                        labels, _, scale = read[alike]
+                    if (
+                        last_fit is None
+                        or last_fit[0] != same_problem
+                        or (costs < last_fit[1]).any()
+                    ):
+                        if same_problem not in read:
+                            read[same_problem] = each._read_labels(p, eta, weight)
+                        labels, _, scale = read[same_problem]
                         problem = each._problem(labels, weight, scale)
                         solution = each._solve(gram, problem)
                         s = each._accept(solution, labels, weight, scale)
@@ -241,7 +245,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
                         # If every dual is strictly below its cost, the optimality conditions do not
                         # depend on the costs, so the solution also holds at higher costs.
                         free = solution.solver == "hybrid" and (solution.gamma < problem.c).all()
-                        last_fit = (alike, costs) if free else None
+                        last_fit = (same_problem, costs) if free else None
                     probability[k] = last
                 except _NO_FIT:
                     continue
@@ -288,8 +292,10 @@ class ProbabilisticSVC(base.PointwiseMachine):
         coefficients = np.zeros(y.shape)
         # Starts are used only with solvers that end in the active set, whose answer does not depend
         # on the start.
-        use = starts is not None and self.solver in ("auto", "hybrid") and not gram.is_low_rank()
-        begin = np.asarray(starts) if use else coefficients
+        is_warm = (
+            starts is not None and self.solver in ("auto", "hybrid") and not gram.is_low_rank()
+        )
+        begin = np.asarray(starts) if is_warm else coefficients
         for k, labelling in enumerate(y):
             spread = None if etas is None else np.asarray(etas)[k]
             start = begin[k] if begin[k].any() else None

@@ -115,8 +115,8 @@ class SoftExtraTrees(SoftLearner):
         """Fit; if ``judged``, return each row's mean over the trees grown without its patient, or
         NaN.
         """
-        given, p, weight = self._read(X, y, sample_weight)
-        rows = given.astype(np.float32)
+        features, p, weight = self._read(X, y, sample_weight)
+        rows = features.astype(np.float32)
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
         patient = np.unique(owner, return_inverse=True)[1]
         n = int(patient.max()) + 1

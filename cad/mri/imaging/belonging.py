@@ -56,13 +56,13 @@ def strays(study: Study) -> dict[str, CadError]:
         return {}
     if study.gland is not None:
         inside = fill(study.gland, labels).share
-        least = IN_GLAND
+        least_share = IN_GLAND
         where = "the gland"
     else:
         image = study.t2w if study.t2w is not None else labels
         body = image.with_array(foreground(image))
         inside = fill(body, labels).share
-        least = IN_BODY
+        least_share = IN_BODY
         where = "tissue (T2)"
     gland = None if study.gland is None else study.gland.millilitres
     problems = {}
@@ -72,8 +72,10 @@ def strays(study: Study) -> dict[str, CadError]:
             continue
         share = float(inside[region].mean())
         share_of_gland = 0.0 if gland is None else labels.with_array(region).millilitres / gland
-        if share < least:
-            problem = f"{share:.0%} of the ROI lie in {where}, at least {least:.0%} are needed"
+        if share < least_share:
+            problem = (
+                f"{share:.0%} of the ROI lie in {where}, at least {least_share:.0%} are needed"
+            )
             hint = "mask and image are of another man, moved or turned; draw the ROI again"
         elif share_of_gland > OF_GLAND:
             problem = (

@@ -183,15 +183,15 @@ def measure(
     steps = np.arange(-reach, reach + 1, round(_COARSE_MM / _FINE_MM))
     far = _coarse(table, steps)
     _, x, y = _best(far.sum(axis=2), steps)
-    x, y, near = _fine(table, reach, x, y)
-    whole = near.sum(axis=2)
+    x, y, near_table = _fine(table, reach, x, y)
+    whole = near_table.sum(axis=2)
     # The same coarse voxels on which mirrored and turned images are compared: fewer voxels share
     # more information by chance.
     every = round(_COARSE_MM / _FINE_MM)
     thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
     best = float(_mutual_information(np.array(thin)).max())
     shift = _peak(_mutual_information(whole), x, y)
-    error = _jackknife(near, far, steps, x, y, shift)
+    error = _jackknife(near_table, far, steps, x, y, shift)
     side = axis if axis is not None else int(abs(shift[1]) > abs(shift[0]))
     return Displacement(
         name="",
@@ -402,13 +402,13 @@ def _fine(
         x = min(max(x, 2 - reach), reach - 2)
         y = min(max(y, 2 - reach), reach - 2)
         rows = [np.stack([value_at(x + i, y + j) for i in range(-2, 3)]) for j in range(-2, 3)]
-        near = np.stack(rows)
-        shared = _mutual_information(near.sum(axis=2))
+        near_table = np.stack(rows)
+        shared = _mutual_information(near_table.sum(axis=2))
         row, column = divmod(int(shared.argmax()), shared.shape[1])
         next_x = min(max(x + column - 2, 2 - reach), reach - 2)
         next_y = min(max(y + row - 2, 2 - reach), reach - 2)
         if next_x == x and next_y == y:  # this is the peak, or the border of the search
-            return x, y, near
+            return x, y, near_table
         x = next_x
         y = next_y
 

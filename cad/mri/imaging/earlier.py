@@ -191,8 +191,8 @@ def nearest_regions(
     for roi_id, centre in centres.items():
         nearest: Match | None = None
         for earlier_id in sorted(earlier_centres):
-            there = (matrix @ np.append(earlier_centres[earlier_id], 1.0))[:3]
-            distance = float(np.linalg.norm(there - centre))
+            place_in_later = (matrix @ np.append(earlier_centres[earlier_id], 1.0))[:3]
+            distance = float(np.linalg.norm(place_in_later - centre))
             if distance <= limit_mm and (nearest is None or distance < nearest.distance_mm):
                 nearest = Match(earlier_id, distance)
         matches[roi_id] = nearest
@@ -243,5 +243,5 @@ def _glands_apart(earlier: Study, later: Study, matrix: np.ndarray) -> float:
     """Return the distance (mm) of the glands' centres after alignment; 0 if a mask is missing."""
     if earlier.gland is None or later.gland is None:
         return 0.0
-    there = (matrix @ np.append(_centre(earlier.gland), 1.0))[:3]
-    return float(np.linalg.norm(there - _centre(later.gland)))
+    place_in_later = (matrix @ np.append(_centre(earlier.gland), 1.0))[:3]
+    return float(np.linalg.norm(place_in_later - _centre(later.gland)))

@@ -236,10 +236,10 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
         raise CadError(f"type {kind[:40]!r} is no number", file=path, hint=_HINT)
     size = _count(path, entries.get("sizes", "")) * width
     packed = 16 + zlib.MAX_WBITS if entries.get("encoding", "raw") != "raw" else None
-    other = entries.get("datafile", "")
-    if not other and end is None:
+    data_file = entries.get("datafile", "")
+    if not data_file and end is None:
         raise CadError("an NRRD header without an end", file=path, hint=_HINT)
-    return _place_of_voxels(path, other, end.end() if end else 0, size, packed, inside=("",))
+    return _place_of_voxels(path, data_file, end.end() if end else 0, size, packed, inside=("",))
 
 
 def _check_line(path: Path, key: str, value: str, longest: int) -> None:

@@ -217,15 +217,15 @@ def _require_place(path: Path) -> None:
 
     SimpleITK would replace missing values by steps of 1 mm and its own axes and origin.
     """
-    separator, wanted = _HEADERS.get(path.suffix.lower(), ("", ()))
+    separator, required_entries = _HEADERS.get(path.suffix.lower(), ("", ()))
     with path.open("rb") as stream:
         lines = stream.read(_HEADER_BYTES).split(b"\n\n")[0].decode("latin-1").splitlines()
     pairs = [line.partition(separator or ":") for line in lines]
     stated = {key.strip().lower(): value.strip().lower() for key, _, value in pairs}
-    lacks = [names[0] for names in wanted if not any(name in stated for name in names)]
+    lacks = [names[0] for names in required_entries if not any(name in stated for name in names)]
     units = set(re.findall(r'"(.*?)"', stated.get("space units", ""))) - {"mm", ""}
     why = f"no {', '.join(lacks)}" if lacks else ""
-    if not wanted:
+    if not required_entries:
         why = f"its kind is {path.suffix or 'not named'}"
     elif units or "scanner" in stated.get("space", ""):
         why = f"space {stated['space']} {' '.join(units)}".rstrip()

@@ -136,8 +136,8 @@ class Volume:
         axes = np.asarray(self.direction, float)
         z = int(np.argmax(np.where(step >= _THICK * step.max(), np.abs(axes[2]), -1.0)))
         a, b = (k for k in range(3) if k != z)
-        left, _, head = np.abs(axes)
-        x, y = (a, b) if left[a] + head[b] >= left[b] + head[a] else (b, a)
+        leftwards, _, headwards = np.abs(axes)
+        x, y = (a, b) if leftwards[a] + headwards[b] >= leftwards[b] + headwards[a] else (b, a)
         across, down = (int(np.argmax(np.abs(axes[:, k]))) for k in (x, y))
         turned = axes[:, [x, y, z]] * np.array(
             [np.sign(axes[across, x]), np.sign(axes[down, y]) * (-1.0 if down == 2 else 1.0), 1.0]

@@ -73,10 +73,10 @@ def measure_studies(
         progress(len(pending), len(outcomes), options) as tell,
     ):
         start = time.perf_counter()
-        for done in each(measure, pending, options):
-            outcome = _outcome(done)
+        for measured in each(measure, pending, options):
+            outcome = _outcome(measured)
             outcomes[outcome.study_id] = outcome
-            memory.add(_line(done.task, outcome, prints[outcome.study_id]))
+            memory.add(_line(measured.task, outcome, prints[outcome.study_id]))
             log.add(_log_line(outcome))
             tell(outcome)
         log.add({"time": round(time.time(), 3), **_summary_of_run(outcomes, len(pending), start)})

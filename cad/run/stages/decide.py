@@ -283,14 +283,14 @@ def _apart(gap: float) -> str:
 def _readers_against(model: str, values: list[float], mean: float, gap: float) -> list[str]:
     if not values or model not in ("malignant", "benign"):
         return []
-    who = "the readers on average do" if len(values) > 1 else "the reader does"
+    readers_do = "the readers on average do" if len(values) > 1 else "the reader does"
     # This case comes first, because its sentence says whether the readers or the tool suspect
     # cancer. The sentence on the distance does not.
     side = side_of_half(mean)
     if model == "malignant" and side == "not suspicious":
-        return [f"the tool suspects cancer, {who} not"]
+        return [f"the tool suspects cancer, {readers_do} not"]
     if model == "benign" and side == "suspicious":
-        return [f"the tool does not suspect cancer, {who}"]
+        return [f"the tool does not suspect cancer, {readers_do}"]
     if model == "benign" and max(values) >= SUSPICIOUS:
         return ["the tool does not suspect cancer, one reader does"]
     if gap >= FAR:

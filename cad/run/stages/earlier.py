@@ -119,13 +119,13 @@ def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
         return []
     rows_of_men = _still_current(loaded, measured, pairs)
     todo = [pair for pair in pairs if pair.latest.participant_id not in rows_of_men]
-    for done in each(compare_pair, todo, loaded.options):
-        patient = done.task.latest.participant_id
-        if done.fault is not None or done.result is None:
-            reason = "no result" if done.fault is None else done.fault.reason
-            rows_of_men[patient] = _failure(done.task, reason)
+    for comparison in each(compare_pair, todo, loaded.options):
+        patient = comparison.task.latest.participant_id
+        if comparison.fault is not None or comparison.result is None:
+            reason = "no result" if comparison.fault is None else comparison.fault.reason
+            rows_of_men[patient] = _failure(comparison.task, reason)
         else:
-            rows_of_men[patient] = done.result
+            rows_of_men[patient] = comparison.result
     rows = []
     for pair in pairs:
         stated = _stated_psa(loaded, pair.earlier)
@@ -287,17 +287,17 @@ def _compared(pair: Pair) -> list[EarlierRow]:
         region_centres(latest), region_centres(earlier), alignment.matrix, NEAR_MM
     )
     rows = []
-    near = set()
+    near_ids = set()
     for roi in latest.rois:
         match = matches.get(roi.roi_id)
         row = replace(blank, roi_id=roi.roi_id)
         if match is not None:
-            near.add(match.roi_id)
+            near_ids.add(match.roi_id)
             distance = round(match.distance_mm, 1)
             row = replace(row, earlier_roi_id=match.roi_id, distance_mm=distance)
         rows.append(row)
     for roi in earlier.rois:
-        if roi.roi_id not in near:
+        if roi.roi_id not in near_ids:
             rows.append(replace(blank, earlier_roi_id=roi.roi_id))
     return rows
 

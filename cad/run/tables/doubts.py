@@ -145,8 +145,8 @@ def doubt_values(
         _doubt_date(name, values, cells)
         _doubt_row_number(name, values, cells)
         _doubt_patient_number(name, values, cells, roles)
-        for labels, of in ((truth, "histology"), (belief, "the readers' mean")):
-            _doubt_labels(name, values, labels, of, len(names), cells)
+        for labels, source in ((truth, "histology"), (belief, "the readers' mean")):
+            _doubt_labels(name, values, labels, source, len(names), cells)
         _doubt_scale(name, values, cells, roles)
 
 

@@ -88,13 +88,15 @@ def write_sheets(
                     raise CadError("the study is not in the cohort", file=cohort_root)
                 study = studies[name]
                 source = source_images(study.folder, name, study.participant_id)
-                who = PSEUDONYM if source.patient_id == study.participant_id else ""
-                if who not in sheets:
-                    sheets[who] = draw_sheet(
-                        shown, metrics, patient, who=who, capture=capture, language=language
+                shown_name = PSEUDONYM if source.patient_id == study.participant_id else ""
+                if shown_name not in sheets:
+                    sheets[shown_name] = draw_sheet(
+                        shown, metrics, patient, who=shown_name, capture=capture, language=language
                     )
                 rows = table[table["study_id"] == name]
-                files += _write_objects(source, study, rows, shown, sheets[who], out, pdf=pdf)
+                files += _write_objects(
+                    source, study, rows, shown, sheets[shown_name], out, pdf=pdf
+                )
             except CadError as error:
                 failures.append(error.at(patient=patient.patient))
     return files, failures

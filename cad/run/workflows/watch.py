@@ -283,9 +283,9 @@ def new_men(rows: Sequence[Watched], path: Path) -> list[Watched]:
         The file that they are for; what it held before does not count.
     """
     earlier_men = set()
-    for other in sorted(path.parent.glob("*.json")):
-        if other != path:
-            earlier_men |= {row.man for row in _rows_of(other)}
+    for other_path in sorted(path.parent.glob("*.json")):
+        if other_path != path:
+            earlier_men |= {row.man for row in _rows_of(other_path)}
     return [row for row in rows if row.man not in earlier_men]
 
 

@@ -72,13 +72,15 @@ def venn_abers(
     # k distinct scores make at most 2 k + 1 cases, however many new scores there are.
     for position, tie in sorted({*zip(place[scored].tolist(), tied[scored].tolist(), strict=True)}):
         sums = (weight, malignant) if tie else np.insert([weight, malignant], position, 0.0, axis=1)
-        heavier, more = sums
-        added = np.arange(len(more)) == position
-        alike = (place == position) & (tied == tie) & scored
+        heavier, malignant_sums = sums
+        added = np.arange(len(malignant_sums)) == position
+        same_position = (place == position) & (tied == tie) & scored
         for label in (0, 1):
             total = heavier + added
-            shares = isotonic_regression((more + label * added) / total, sample_weight=total)
-            ends[label, alike] = shares[position]
+            shares = isotonic_regression(
+                (malignant_sums + label * added) / total, sample_weight=total
+            )
+            ends[label, same_position] = shares[position]
     return ends[0], ends[1]
 
 

@@ -468,12 +468,12 @@ def _loop(
     """
     spread = None if eta is None else eta[source]
     try:
-        done = crossval.out_of_fold(
+        predictions = crossval.out_of_fold(
             estimator, X, y[source], groups=groups, eta=spread, patients=patients
         )
     except CadError:
         return np.full((1, len(y)), np.nan)
-    return done.centred[None]
+    return predictions.centred[None]
 
 
 def _aucs_of_labellings(scores: np.ndarray, truth: np.ndarray) -> list[float]:

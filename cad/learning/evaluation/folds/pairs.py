@@ -101,9 +101,9 @@ def _compared_rows(
     """Return the rows of the malignant and of the benign region of all comparisons of two men."""
     malignant = []
     benign = []
-    for patient, other in dict.fromkeys([(first, second), (second, first)]):
+    for patient, other_patient in dict.fromkeys([(first, second), (second, first)]):
         sick = np.flatnonzero((owner == patient) & (classes == 1))
-        well = np.flatnonzero((owner == other) & (classes == 0))
+        well = np.flatnonzero((owner == other_patient) & (classes == 0))
         malignant.append(np.repeat(sick, len(well)))
         benign.append(np.tile(well, len(sick)))
     return np.concatenate(malignant), np.concatenate(benign)

@@ -178,9 +178,9 @@ def _cost_by_rate(residual: Array, width: Array) -> Array:
     bernstein = share < _BERNSTEIN
     # psi(l) = (-log(1 - c l) - c l) / c^2, with c the width. Near 0 the difference would be only
     # rounding.
-    near = share < _NEAR
-    within = np.where(bernstein & ~near, share, 0.5)
-    ratio = np.where(near, 0.5 + share / 3, (-np.log1p(-within) - within) / within**2)
+    is_near = share < _NEAR
+    within = np.where(bernstein & ~is_near, share, 0.5)
+    ratio = np.where(is_near, 0.5 + share / 3, (-np.log1p(-within) - within) / within**2)
     return np.where(bernstein, RATES**2 * ratio * residual[:, None] ** 2, hoeffding)
 
 

@@ -125,9 +125,11 @@ def readers_ceiling(
     judged = np.isfinite(truth) & np.isfinite(mean) & np.isfinite(classifier)
     order = classifier if ranking is None else ranking
     counted = np.isfinite(scores).sum(axis=0)
-    use = np.isfinite(classifier) & (counted >= 2)
-    scatter = np.nansum((scores - mean) ** 2, axis=0)[use] / (counted[use] - 1) / counted[use]
-    distance = (classifier[use] - mean[use]) ** 2
+    usable = np.isfinite(classifier) & (counted >= 2)
+    scatter = (
+        np.nansum((scores - mean) ** 2, axis=0)[usable] / (counted[usable] - 1) / counted[usable]
+    )
+    distance = (classifier[usable] - mean[usable]) ** 2
 
     def share(weight: np.ndarray) -> np.ndarray:
         total = (weight * distance).sum(axis=1, keepdims=True)
@@ -140,9 +142,9 @@ def readers_ceiling(
         brier=metrics.brier(truth[judged], mean[judged]),
         classifier_auc=clustered_auc(truth[judged], order[judged], group[judged]),
         against_others=_auc_against_others(scores, classifier, names),
-        distance=float(distance.mean()) if use.any() else float("nan"),
-        scatter=float(scatter.mean()) if use.any() else float("nan"),
-        share=bootstrap_intervals(share, group[use], bootstraps, seed)[0],
+        distance=float(distance.mean()) if usable.any() else float("nan"),
+        scatter=float(scatter.mean()) if usable.any() else float("nan"),
+        share=bootstrap_intervals(share, group[usable], bootstraps, seed)[0],
     )
 
 

@@ -220,11 +220,11 @@ def _warning_lines(of_measures: list[str], of_run: list[str]) -> list[str]:
 def _metrics_score_lines(facts: RunFacts) -> list[str]:
     states = metrics_states(facts)
     reasons = answers("metrics", facts)
-    least, most = metrics_score(states)
+    low, high = metrics_score(states)
     lines = [
         "## METRICS",
         "",
-        f"Score {100 * least:.1f} % by what this run proves, at most {100 * most:.1f} % with every "
+        f"Score {100 * low:.1f} % by what this run proves, at most {100 * high:.1f} % with every "
         "person's duty fulfilled.",
         "",
         "| item | topic | weight | answer | why |",

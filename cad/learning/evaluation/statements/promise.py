@@ -84,9 +84,9 @@ def broken_promises(
         grade_values = np.asarray(grades, dtype=float)
         binary = bool(np.isin(grade_values[np.isfinite(grade_values)], (0.0, 1.0)).all())
         if grade_values.shape[1] == 1 or binary:
-            who = "a scale of two answers" if binary else "one reader"
+            scorer = "a scale of two answers" if binary else "one reader"
             notes.append(
-                f"labels of {who}: {_slopes(comparison)}what other readers would say of these "
+                f"labels of {scorer}: {_slopes(comparison)}what other readers would say of these "
                 "regions is not measured"
             )
     if comparison is not None:

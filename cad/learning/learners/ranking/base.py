@@ -310,11 +310,11 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
     targets = platt_targets(sign > 0, weight)
     # Targets (n_+ + 1) / (n_+ + 2), 1 / (n_- + 2) keep the slope finite for a perfect rank.
     slope, offset = fit_sigmoid(scores, targets, weight)
-    least = 1e-3 / spread if spread > 0 else 1e-3
-    if slope < least:
+    least_slope = 1e-3 / spread if spread > 0 else 1e-3
+    if slope < least_slope:
         positive = weight[sign > 0].sum()
         negative = weight[sign < 0].sum()
-        slope = least
+        slope = least_slope
         # This offset gives the mean score the base rate as its probability; with so small a slope
         # all rows are close to it.
         offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(

@@ -283,8 +283,8 @@ class Gram:
         if self.matrix is not None:
             out[:] = self.matrix[points]
             return
-        left, right = self._sides
-        np.matmul(left[points], right.T, out=out)
+        left_side, right_side = self._sides
+        np.matmul(left_side[points], right_side.T, out=out)
         values = self.kernel.finish(out)
         if values is not out:
             out[:] = values
