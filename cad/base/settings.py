@@ -572,10 +572,10 @@ def parse_settings(kind: type[T], content: dict[str, Any], file: object = "") ->
         try:
             return kind.model_validate(content)
         except ValidationError as error:
-            raise CadError("; ".join(_explain(kind, e) for e in error.errors())) from error
+            raise CadError("; ".join(_settings_error(kind, e) for e in error.errors())) from error
 
 
-def _explain(kind: type[Section], error: Any) -> str:
+def _settings_error(kind: type[Section], error: Any) -> str:
     path = [str(key) for key in error["loc"]]
     where = ".".join(path)
     if error["type"] != "extra_forbidden":

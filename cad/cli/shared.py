@@ -39,7 +39,7 @@ def _pipeline(name: str) -> str:
     return name
 
 
-def _model(name: str) -> str:
+def _check_model_exists(name: str) -> str:
     """Refuse a model that does not exist before anything heavy is imported."""
     find("models", name)
     return name
@@ -58,7 +58,10 @@ Pipelines = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")]
 Model = Annotated[
-    str, typer.Option("--model", help="Model folder, or a released model's name.", callback=_model)
+    str,
+    typer.Option(
+        "--model", help="Model folder, or a released model's name.", callback=_check_model_exists
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable results.")]
 

@@ -71,7 +71,7 @@ Folds = Annotated[
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the folds.")]
 
 
-def _columns(
+def _roles_of_columns(
     file: Path,
     patient: str,
     scores: str,
@@ -154,7 +154,7 @@ def table_validate(
     """
     from cad.run.tables import Dialect, read_regions, table_settings, validate_table
 
-    columns = _columns(
+    columns = _roles_of_columns(
         file,
         patient,
         scores,
@@ -210,7 +210,7 @@ def table_train(
     """
     from cad.run.tables import Dialect, read_regions, table_settings, train_table
 
-    columns = _columns(
+    columns = _roles_of_columns(
         file,
         patient,
         scores,

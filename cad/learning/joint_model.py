@@ -1306,7 +1306,7 @@ def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
     covariance = np.zeros((2 * len(TERMS), 2 * len(TERMS)))
     size = len(TERMS) * len(solutions)
     covariance[:size, :size] = _covariance(solutions)
-    return JointModel(estimate, covariance, centre, free, taught, _notes(data, taught))
+    return JointModel(estimate, covariance, centre, free, taught, _notes_on_training(data, taught))
 
 
 def _covariance(solutions: list[_Mode]) -> np.ndarray:
@@ -1444,7 +1444,7 @@ def _taught(data: MenAndRegions) -> Taught:
     )
 
 
-def _notes(data: MenAndRegions, taught: Taught) -> tuple[str, ...]:
+def _notes_on_training(data: MenAndRegions, taught: Taught) -> tuple[str, ...]:
     """Return sentences on the facts that the training lacked, for those who use the
     probabilities.
     """

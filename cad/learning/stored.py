@@ -196,7 +196,7 @@ def check_declared(
     # Shapes are checked only when all lengths are known.
     for key, rule in declared.items():
         if key in attributes and isinstance(rule, Numbers):
-            _check_values(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
+            _check_array(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
     return columns
 
 
@@ -204,7 +204,7 @@ def _check_shape(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str
     wide = rule.bits and array.dtype.itemsize * 8 != rule.bits
     # Compiled code needs the byte order of the machine.
     if array.dtype.kind not in rule.kind or wide or not array.dtype.isnative:
-        raise CadError(f"{where} holds {array.dtype}, declared are {_kinds(rule)}")
+        raise CadError(f"{where} holds {array.dtype}, declared are {_kinds_in_words(rule)}")
     if array.ndim != len(rule.shape):
         raise CadError(f"{where} has shape {array.shape}, declared is {_shape(rule)}")
     for length, axis in zip(array.shape, rule.shape, strict=True):
@@ -216,7 +216,7 @@ def _check_shape(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str
             )
 
 
-def _check_values(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str, int]) -> None:
+def _check_array(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str, int]) -> None:
     if rule.kind == "U" or array.size == 0 or array.dtype.kind not in "fiu":
         return
     if not np.isfinite(array).all():
@@ -249,7 +249,7 @@ def _check_plain(where: str, value: Any, depth: int) -> None:
     raise CadError(f"{where} holds a {type(value).__name__}, declared is a plain value")
 
 
-def _kinds(rule: Numbers) -> str:
+def _kinds_in_words(rule: Numbers) -> str:
     names = {"f": "floats", "i": "whole numbers", "u": "", "U": "texts", "b": "yes or no"}
     text = " or ".join(names[kind] for kind in rule.kind if names[kind])
     return f"{text} of {rule.bits} bits" if rule.bits else text

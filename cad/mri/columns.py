@@ -261,7 +261,7 @@ def _image_columns(image: str, family: str) -> tuple[Column, ...]:
     words = terms.FAMILIES[family]
     channel = _of(whole, words.channel, short)
     return tuple(
-        _column(image, family, family, name, statistic, channel)
+        _feature_column(image, family, family, name, statistic, channel)
         for name, statistic in words.statistics.items()
     )
 
@@ -293,7 +293,7 @@ def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
     units = {"shape": terms.SHAPE_UNITS, "total_energy": {"TotalEnergy": f"({whole.unit})^2 mm3"}}
     made = _of(whole, channel, short) if name != "shape" else channel
     return tuple(
-        _column(
+        _feature_column(
             image,
             "radiomics",
             radiomics_channel(name),
@@ -335,7 +335,7 @@ def _series_image_columns(name: str) -> tuple[Column, ...]:
         channel = _of(whole, made.channel, whole.title)
         for statistic, described in made.statistics.items():
             columns.append(
-                _column("dce", family, f"{name}_{family}", statistic, described, channel)
+                _feature_column("dce", family, f"{name}_{family}", statistic, described, channel)
             )
     return tuple(columns)
 
@@ -389,11 +389,11 @@ def _statistics(
         unit = channel.unit if statistic.power else "1"
         if statistic.power > 1 and unit != "1":
             unit = f"({unit})^{statistic.power}"
-        columns.append(_column(image, family, name, key, statistic, channel, unit))
+        columns.append(_feature_column(image, family, name, key, statistic, channel, unit))
     return tuple(columns)
 
 
-def _column(
+def _feature_column(
     image: str,
     family: str,
     channel: str,

@@ -168,7 +168,7 @@ def consensus(
     >>> cad.consensus(scores).notes[0].split(" that")[0]
     'reader 3 adds nothing to the other readers'
     """
-    score_table = np.atleast_2d(_numbers("scores", scores))
+    score_table = np.atleast_2d(_as_floats("scores", scores))
     grades = np.full(score_table.shape, np.nan)
     # Infinity is no score of any scale, and NaN alone means that nobody scored.
     for score in np.unique(score_table[~np.isnan(score_table)]):
@@ -212,7 +212,7 @@ def default_learner() -> ProbabilisticEnsemble:
     return ProbabilisticEnsemble()
 
 
-def _numbers(name: str, values: ArrayLike) -> np.ndarray:
+def _as_floats(name: str, values: ArrayLike) -> np.ndarray:
     """Return values as floats; refuse what only looks like numbers, or does not."""
     raw = np.asarray(values)
     kinds = {type(v) for v in raw.ravel()} if raw.dtype.kind in "Ob" else set()
@@ -228,7 +228,7 @@ def _numbers(name: str, values: ArrayLike) -> np.ndarray:
 
 def _truth(name: str, values: ArrayLike, n: int, isup_min: int | None = None) -> np.ndarray:
     """Return histology as 1, 0 or NaN, shape (n,)."""
-    truth = _numbers(name, values)
+    truth = _as_floats(name, values)
     if truth.shape != (n,):
         raise CadError(f"{name} has shape {truth.shape}, must be ({n},): one value a region")
     highest = 1 if isup_min is None else 5
@@ -414,7 +414,7 @@ def validate(
     if isinstance(patients, str):
         X, patients = _taken_out(X, patients)
     check_columns(getattr(X, "columns", ()))
-    p = _numbers("y", y)
+    p = _as_floats("y", y)
     owner = _patients(patients, len(p))
     truth_values = np.full(len(p), np.nan) if truth is None else _truth("truth", truth, len(p))
     believed = _believed(readers, p, truth_values)
@@ -528,7 +528,7 @@ def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) ->
         return np.where(with_truth & made, np.nan, p)
     if len(readers) != len(p):
         raise CadError(f"readers has {len(readers)} rows, X and y have {len(p)}")
-    grades = _numbers("readers", readers.to_numpy())
+    grades = _as_floats("readers", readers.to_numpy())
     off = grades[(grades < 0) | (grades > 1)]
     if off.size:
         message = f"readers holds {off[0]:g}, must be probabilities in [0, 1]"

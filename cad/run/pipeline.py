@@ -192,7 +192,7 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     bundle = load_bundle(find("models", model))
     before = out.with_name(out.name + ".before")
     with _alone(before, "predict", options):
-        loaded = _loaded(bundle, root, before, options)
+        loaded = _loaded_for_bundle(bundle, root, before, options)
         return recalibrate(bundle, loaded, _score_with_model(bundle, loaded)[-1], out)
 
 
@@ -442,7 +442,7 @@ def suggest_next(
     """
     bundle = load_bundle(find("models", model))
     with _alone(out, "predict", options):
-        loaded = _loaded(bundle, root, out, options)
+        loaded = _loaded_for_bundle(bundle, root, out, options)
         if nothing_to_read(loaded):
             return pd.DataFrame(), loaded.failures
         measured, extracted, aggregated, judged = _score_with_model(bundle, loaded)
@@ -557,10 +557,10 @@ def _scored_cohort(model: str, root: Path, out: Path, options: ExecutionOptions)
     """Score a cohort with one model, its run folder written."""
     bundle = load_bundle(find("models", model))
     with _alone(out, "predict", options):
-        return _score_with_model(bundle, _loaded(bundle, root, out, options))[-1]
+        return _score_with_model(bundle, _loaded_for_bundle(bundle, root, out, options))[-1]
 
 
-def _loaded(bundle: Bundle, root: Path, out: Path, options: ExecutionOptions) -> Loaded:
+def _loaded_for_bundle(bundle: Bundle, root: Path, out: Path, options: ExecutionOptions) -> Loaded:
     request: JsonObject = {"models": basis([bundle])}
     return load(shared_settings([bundle]), root, out, options, "predict", request)
 

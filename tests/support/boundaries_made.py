@@ -116,7 +116,7 @@ def run_folder(root: Path) -> Boundary:
             report,
             lambda: read_failures(folder),
             lambda: read_probabilities(folder),
-            lambda: partitions._read(folder.features, KEYS),
+            lambda: partitions._read_columns(folder.features, KEYS),
             lambda: page_measurements(folder, study.stem),
             said,
             lambda: read_record(folder),

@@ -75,7 +75,7 @@ def _compute_once() -> None:
         (pages, ("draw_figures",)),
         (plausibility, ("implausible",)),
         (results, ("_segmentation", "structured_report")),
-        (study, ("_measure",)),
+        (study, ("_measured_study",)),
         (aggregate, ("reader_labels",)),
         (
             validate,

@@ -413,7 +413,7 @@ CASES: dict[str, Case] = {
             "cad.hospital.node.instance._opened",
             "cad.hospital.node.instance.deflated_head",
             "cad.hospital.node.instance.digest_of",
-            "cad.hospital.node.instance._plain",
+            "cad.hospital.node.instance._plain_dataset",
         ),
         _node,
     ),

@@ -146,7 +146,9 @@ RADIOMICS: dict[str, tuple[Channel, tuple[str, ...]]] = {
 """By class of pyradiomics: its description on a page, and pyradiomics' names of its features."""
 
 
-def _model(model: str, title: str, unit: str, source: str, parameters: list[str]) -> dict[str, Any]:
+def _described_model(
+    model: str, title: str, unit: str, source: str, parameters: list[str]
+) -> dict[str, Any]:
     """Describe the maps of a kinetic model: first its parameters, then the quality of its fit."""
     maps = {}
     for name in parameters:
@@ -167,7 +169,7 @@ def _model(model: str, title: str, unit: str, source: str, parameters: list[str]
     }
 
 
-_MADE = [_model(name, **words) for name, words in _TABLES["models"].items()]
+_MADE = [_described_model(name, **words) for name, words in _TABLES["models"].items()]
 MAPS: dict[str, PerfusionMap] = {}
 """All maps of a dynamic series, in the order of storage; names follow OSIPI's lexicon."""
 for _table in (_TABLES["maps"], *_MADE):

@@ -266,7 +266,7 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
     names = sorted(p.name for p in folder.iterdir() if not is_ours(p.name) and p.name != MARK)
     if not names or pending(folder):  # a change by this program was decided there
         return
-    mark = _mark(folder)
+    mark = _marked_name(folder)
     if any(mark == kind.name or (not mark and kind.holds(folder)) for kind in kinds):
         return
     content = f"a {mark}" if mark else f"{', '.join(names[:3])}{', …' if names[3:] else ''}"
@@ -278,7 +278,7 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
     )
 
 
-def _mark(folder: Path) -> str:
+def _marked_name(folder: Path) -> str:
     """Return the name in a folder's mark; empty where there is no mark."""
     mark = folder / MARK
     return read_bytes(mark, _LONGEST).decode(errors="replace").strip() if mark.is_file() else ""
@@ -303,6 +303,6 @@ def claimed(folder: Path, kind: Kind) -> Iterator[None]:
     require_kind(folder, kind)
     with owned(folder):
         require_kind(folder, kind)  # a change that a killed process had decided is complete now
-        if kind.marked and _mark(folder) != kind.name:
+        if kind.marked and _marked_name(folder) != kind.name:
             write_atomic(folder / MARK, f"{kind.name}\n".encode())
         yield

@@ -28,7 +28,7 @@ def answering(tls: Tls) -> ssl.SSLContext:
     CadError
         For a file that is missing or unusable.
     """
-    context = _loaded(ssl.PROTOCOL_TLS_SERVER, tls)
+    context = _tls_context(ssl.PROTOCOL_TLS_SERVER, tls)
     context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -48,10 +48,10 @@ def calling(tls: ArchiveTls) -> ssl.SSLContext:
     CadError
         For a file that is missing or unusable.
     """
-    return _loaded(ssl.PROTOCOL_TLS_CLIENT, tls)
+    return _tls_context(ssl.PROTOCOL_TLS_CLIENT, tls)
 
 
-def _loaded(side: int, tls: Tls) -> ssl.SSLContext:
+def _tls_context(side: int, tls: Tls) -> ssl.SSLContext:
     for path in (tls.certificate, tls.key, tls.authority):
         if not path.is_file():
             raise CadError("no such file: TLS needs certificate, key and authority", file=path)

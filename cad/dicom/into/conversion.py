@@ -491,7 +491,7 @@ class _Job:
             "EchoTime": None if head.echo_time is None else round(head.echo_time / 1000, 9),
             "FlipAngle": head.flip_angle,
             "MagneticFieldStrength": head.field_strength,
-            **_phase_encoding(head),
+            **_phase_encoding_entry(head),
             # Free text, such as names of models and stations, is left out, because it may name a
             # person.
             "Manufacturer": maker(head.manufacturer) or None,
@@ -534,7 +534,7 @@ def is_there(target: Path, build: Path, have: Path | None) -> bool:
     return have is not None and (have / target.relative_to(build)).is_file()
 
 
-def _phase_encoding(head: Frame) -> dict[str, str]:
+def _phase_encoding_entry(head: Frame) -> dict[str, str]:
     """Return the sidecar's entry on phase encoding, by an axis of the NIfTI file; {} if unknown.
 
     Rows of the image run along the file's i, columns along its j. Which of the two senses it is

@@ -125,14 +125,14 @@ def find_file_studies(
         # A study exists if it has the file that every study has; only then do other files belong to
         # it.
         if match:
-            key = _key(match)
+            key = _patient_and_study(match)
             by_place[key] = by_place.get(key) or FileStudy(*key, source)
     for path in paths:
         text = "/" + path.relative_to(source).as_posix()
         for kind, choices in patterns.items():
             for rank, pattern in enumerate(choices):
                 match = pattern.search(text)
-                if match is None or (study := by_place.get(_key(match))) is None:
+                if match is None or (study := by_place.get(_patient_and_study(match))) is None:
                     continue
                 place = (study.patient_id, study.name, kind)
                 # The earliest entry of the rule has priority, whatever the order of files in the
@@ -287,7 +287,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile("/" + "".join(out) + "$")
 
 
-def _key(match: re.Match[str]) -> tuple[str, str]:
+def _patient_and_study(match: re.Match[str]) -> tuple[str, str]:
     groups = match.groupdict()
     return groups["patient"], groups.get("study") or "1"
 

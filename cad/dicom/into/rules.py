@@ -73,29 +73,29 @@ class Match(Section):
 
     def misses(self, header: Frame) -> Iterator[str]:
         """Yield a message for each condition that a frame does not meet."""
-        if not _matches(self.description, header.description):
+        if not _text_matches(self.description, header.description):
             yield f"description is not {self.description}"
-        if self.exclude and _matches(self.exclude, header.description):
+        if self.exclude and _text_matches(self.exclude, header.description):
             yield f"description is excluded by {self.exclude}"
         lacking = set(self.image_type) - set(header.image_type)
         if lacking:
             yield f"ImageType lacks {', '.join(sorted(lacking))}"
-        if not _matches(self.sequence_name, header.sequence_name):
+        if not _text_matches(self.sequence_name, header.sequence_name):
             yield f"SequenceName {header.sequence_name!r} is not {self.sequence_name}"
         if self.series_number not in (None, header.series_number):
             yield f"its number is not {self.series_number}"
         # Scanners state rounded b-values, or values that differ by a fraction.
         if not _near(self.b_value, header.b_value, 1.0):
-            yield f"b is {_shown(header.b_value)}, not {self.b_value:g}"
+            yield f"b is {_number_text(header.b_value)}, not {self.b_value:g}"
         if not _near(self.flip_angle, header.flip_angle, 0.01):
-            yield f"the flip angle is {_shown(header.flip_angle)}, not {self.flip_angle:g}"
+            yield f"the flip angle is {_number_text(header.flip_angle)}, not {self.flip_angle:g}"
 
 
-def _matches(pattern: str | None, text: str) -> bool:
+def _text_matches(pattern: str | None, text: str) -> bool:
     return pattern is None or re.search(pattern, text, re.IGNORECASE) is not None
 
 
-def _shown(value: float | None) -> str:
+def _number_text(value: float | None) -> str:
     return "unknown" if value is None else f"{value:g}"
 
 

@@ -54,7 +54,7 @@ def unpack(archive: Path, into: Path) -> None:
     try:
         with reading(archive, "not a readable zip archive"), zipfile.ZipFile(archive) as bundle:
             members = [m for m in bundle.infolist() if not m.is_dir()]
-            _check(members, archive)
+            _check_archive(members, archive)
             for member in members:
                 target = into.joinpath(*PurePosixPath(member.filename).parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def unpack(archive: Path, into: Path) -> None:
         raise
 
 
-def _check(members: list[zipfile.ZipInfo], archive: Path) -> None:
+def _check_archive(members: list[zipfile.ZipInfo], archive: Path) -> None:
     if len(members) > MAX_MEMBERS:
         raise CadError(f"{len(members)} files, more than {MAX_MEMBERS}", file=archive)
     size = sum(member.file_size for member in members)

@@ -48,7 +48,7 @@ class Tables:
     @classmethod
     def read(cls, root: Path) -> Tables:
         """Read a cohort's tables as text; a table that is not there yet is empty."""
-        tables = {name: _read(root / f"{name}.tsv") for name in _COLUMNS}
+        tables = {name: _read_as_text(root / f"{name}.tsv") for name in _COLUMNS}
         before = (root / "dataset_description.json").exists()
         return cls(**tables, simulated=before and is_simulated(root))  # once there, it stays
 
@@ -122,7 +122,7 @@ class Tables:
         new_ids = self._free_ids(place, rows)
         tables = self._with_regions(place, rows, new_ids)
         rois = set(tables.regions(place))
-        records = [_score(place, row, new_ids, rois) for row in scores]
+        records = [_score_row(place, row, new_ids, rois) for row in scores]
         times_by_reading = Counter((record["roi_id"], record["reader_id"]) for record in records)
         for (roi, reader), times in times_by_reading.items():
             if times > 1:
@@ -273,7 +273,7 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
     return rows_of_patient
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read_as_text(path: Path) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame(columns=list(_COLUMNS[path.stem]), dtype=object)
     # Written without quoting, so that a quotation mark in a cell is part of its text. Everything
@@ -291,7 +291,7 @@ def _append(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table.astype(object), rows.astype(object)], ignore_index=True).fillna(MISSING)
 
 
-def _score(
+def _score_row(
     place: Place, row: dict[str, str], new_ids: dict[str, str], rois: set[str]
 ) -> dict[str, str]:
     roi = new_ids.get(row["roi_id"], row["roi_id"])

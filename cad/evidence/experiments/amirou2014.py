@@ -208,7 +208,7 @@ def synthetic(options: Options) -> Result:
         ("x1", "x2"),
     )
     result = _study(problem, options, "Two Gaussian classes, means ∓1, standard deviation 1")
-    result.figures["Losses for θ = 1 and θ = 1.2, r = .3 (Figs 2, 3)"] = _losses()
+    result.figures["Losses for θ = 1 and θ = 1.2, r = .3 (Figs 2, 3)"] = _draw_losses()
     return result
 
 
@@ -295,8 +295,8 @@ def _study(problem: DataSet, options: Options, data: str, page: str = "page") ->
         _WORDS[page],
         {
             "Error-reject ratio for r in [.4, .5]": _error_reject_ratios(rows, problem),
-            "Reject and error rate against r, θ = 1": _columns(curve),
-            f"θ = {THETA}: cost, sensitivity, positive predictivity": _columns(costly),
+            "Reject and error rate against r, θ = 1": _printed_columns(curve),
+            f"θ = {THETA}: cost, sensitivity, positive predictivity": _printed_columns(costly),
             "No rejection against the cost-optimal r": _optimum(rows),
         },
         {
@@ -449,7 +449,7 @@ def _decision_regions(problem: DataSet, C: float) -> Figure:
     return figure
 
 
-def _columns(table: pd.DataFrame) -> pd.DataFrame:
+def _printed_columns(table: pd.DataFrame) -> pd.DataFrame:
     names = ["rule", "r", "reject rate", "error rate", "cost", "sensitivity"]
     return table[[*names, "positive predictivity"]]
 
@@ -493,7 +493,7 @@ def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
     both = pd.concat([table[table["rule"] == "no rejection"], best], ignore_index=True)
     edge = both["r"].isin([min(REJECT_COSTS), max(REJECT_COSTS)])
     # At the edge of the grid the cost is still falling, so the value is not an optimum.
-    return _columns(both).assign(**{"edge of the grid": np.where(edge, "yes", "")})
+    return _printed_columns(both).assign(**{"edge of the grid": np.where(edge, "yes", "")})
 
 
 def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]) -> np.ndarray:
@@ -531,7 +531,7 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
     return loss
 
 
-def _losses() -> Figure:
+def _draw_losses() -> Figure:
     """Draw the double hinges with the log-loss to which they are tangent, and the range they
     reject.
     """

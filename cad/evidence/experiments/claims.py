@@ -173,7 +173,7 @@ def _nested(holds: object, follows: str) -> bool | str:
     return BY_CONSTRUCTION if holds and follows else bool(holds)
 
 
-def _read(results: Path, name: str) -> pd.DataFrame:
+def _read_result(results: Path, name: str) -> pd.DataFrame:
     return read_frame(results / f"{name}.csv")
 
 
@@ -181,8 +181,8 @@ def _table1_verdicts(results: Path) -> list[Claim]:
     """Return a verdict for each measure of Table I; the ratio of KL is compared with the published
     one.
     """
-    rows = _read(results, "niaf2014-table1-1")
-    ratios = _read(results, "niaf2014-table1-2")
+    rows = _read_result(results, "niaf2014-table1-1")
+    ratios = _read_result(results, "niaf2014-table1-2")
     out = []
     for reading in ("standard deviation .3", "variance .3"):
         for method, scale in SCALES.items():
@@ -239,8 +239,8 @@ def _table2_verdicts(results: Path) -> list[Claim]:
     """Return whether the P-SVM comes first, as published, and whether it reaches its published
     value.
     """
-    rows = _read(results, "niaf2014-table2-1")
-    tests = _read(results, "niaf2014-table2-2")
+    rows = _read_result(results, "niaf2014-table2-1")
+    tests = _read_result(results, "niaf2014-table2-2")
     out = []
     for eta in (0.01, 0.1, 0.15):
         by_method = rows[(rows["means"] == "diagonal") & (rows["eta"] == eta)].set_index("method")
@@ -280,7 +280,7 @@ def _baselines(by_method: pd.DataFrame, method: str, what: str) -> Claim:
     )
 
 
-def _plain(level: object) -> str:
+def _level_text(level: object) -> str:
     return str(level).removesuffix(".0")
 
 
@@ -293,7 +293,7 @@ def _reached(value: float, published: float, sign: int) -> str:
 
 
 def _outlier(results: Path) -> list[Claim]:
-    rows = _read(results, "niaf2014-outlier-1").set_index("outlier's label")
+    rows = _read_result(results, "niaf2014-outlier-1").set_index("outlier's label")
     frontier = rows["frontier at the point's y"]
     p = rows["P of the outlier"]
     hard = "label +1"
@@ -316,19 +316,21 @@ def _orders(results: Path) -> list[Claim]:
         ("Fig. 7", "niaf2014-proportion"),
         ("VI, five-level labels (no number printed)", "niaf2014-discrete"),
     ):
-        table = _read(results, f"{name}-2")
+        table = _read_result(results, f"{name}-2")
         for scale, of_scale in table.groupby("scale", sort=False):
             order = of_scale.drop(columns="scale").set_index(of_scale.columns[0])
             if name == "niaf2014-proportion":
                 # If no label is a probability, the three methods are the same SVM and have no
                 # order.
-                order = order[[_plain(level) != "0" for level in order.index]]
+                order = order[[_level_text(level) != "0" for level in order.index]]
             same = order.eq(_ORDER)
             first = order.apply(lambda c: c.astype(str).str.startswith("P-SVM"))
             other_orders = [
-                f"{m} at {_plain(level)}" for m in order for level in order.index[~same[m]]
+                f"{m} at {_level_text(level)}" for m in order for level in order.index[~same[m]]
             ]
-            behind = [f"{m} at {_plain(level)}" for m in order for level in order.index[~first[m]]]
+            behind = [
+                f"{m} at {_level_text(level)}" for m in order for level in order.index[~first[m]]
+            ]
             out.append(
                 _claim(
                     f"[N14] {figure}, {scale} scale",
@@ -339,7 +341,7 @@ def _orders(results: Path) -> list[Claim]:
                     bool(same.all().all()),
                 )
             )
-    rows = _read(results, "niaf2014-proportion-1").set_index(["method", "share"])
+    rows = _read_result(results, "niaf2014-proportion-1").set_index(["method", "share"])
     for method, scale in SCALES.items():
         by_share = rows.loc[method].sort_index()
         none = by_share.iloc[0]
@@ -357,8 +359,8 @@ def _orders(results: Path) -> list[Claim]:
 
 
 def _toy(results: Path) -> list[Claim]:
-    medians = _read(results, "niaf2013-toy-1").set_index("method")
-    tests = _read(results, "niaf2013-toy-2")
+    medians = _read_result(results, "niaf2013-toy-1").set_index("method")
+    tests = _read_result(results, "niaf2013-toy-2")
     tests = tests[tests["against"] == "SVM"].set_index("method")
     rows = []
     for method, scale in SCALES.items():
@@ -380,8 +382,8 @@ def _toy(results: Path) -> list[Claim]:
 
 def _clinical_verdicts(results: Path) -> list[Claim]:
     """Return a verdict for each clinical table, block of settings and measure."""
-    rows = _read(results, "niaf2014-clinical-1")
-    published = _read(results, "niaf2014-clinical-4").set_index(["table", "method"])
+    rows = _read_result(results, "niaf2014-clinical-1")
+    published = _read_result(results, "niaf2014-clinical-4").set_index(["table", "method"])
     out = []
     for block in rows["settings"].dropna().unique():
         for table in ("III", "IV", "V", "VI"):
@@ -413,7 +415,7 @@ def _clinical_verdicts(results: Path) -> list[Claim]:
                     )
                 )
     out += _abstract(rows, published)
-    learned = _read(results, "niaf2014-clinical-2").set_index("learned from")
+    learned = _read_result(results, "niaf2014-clinical-2").set_index("learned from")
     for name in ("the expert's scores", "all readers' scores"):
         row = learned.loc[name]
         out.append(
@@ -480,7 +482,7 @@ def _abstract(rows: pd.DataFrame, published: pd.DataFrame) -> list[Claim]:
 
 
 def _wang(results: Path) -> list[Claim]:
-    rows = _read(results, "wang2014-uci-1").set_index("protocol")
+    rows = _read_result(results, "wang2014-uci-1").set_index("protocol")
     published = rows.loc["published"]
     out = []
     for mode, table in (("with flaws", 4), ("honest", 7)):
@@ -494,7 +496,7 @@ def _wang(results: Path) -> list[Claim]:
                 bool(gap.abs().max() <= NOTABLE),
             )
         )
-        won = _read(results, f"wang2014-uci-{table - 1}").set_index("method")
+        won = _read_result(results, f"wang2014-uci-{table - 1}").set_index("method")
         won = won.loc[["SSLROC1", "SSLROC2"]].map(lambda cell: cell.split("-"))
         lead = won.map(lambda cell: int(cell[0]) - int(cell[2])).drop(columns=won.index)
         out.append(
@@ -509,7 +511,7 @@ def _wang(results: Path) -> list[Claim]:
                 bool((lead > 0).all(axis=None)),
             )
         )
-        p = _read(results, f"wang2014-uci-{table}").set_index("method").astype(str)
+        p = _read_result(results, f"wang2014-uci-{table}").set_index("method").astype(str)
         rivals = [name for name in p.index if not name.startswith("SSLROC")]
         beaten = {
             ranker: [
@@ -535,7 +537,7 @@ def _wang(results: Path) -> list[Claim]:
 
 
 def _wang_roi(results: Path) -> list[Claim]:
-    rows = _read(results, "wang2014-roi-1").set_index("method")
+    rows = _read_result(results, "wang2014-roi-1").set_index("method")
     best = str(rows["AUC"].idxmax())
     lowest = rows.loc[["SSLROC1", "SSLROC2"], "AUC"].min()
     best_of_others = rows.loc[["SVMlin", "SSRankBoost"], "AUC"].max()
@@ -558,7 +560,7 @@ def _reject(results: Path) -> list[Claim]:
         "slope from r = .4 to .5": "ΔE/ΔR, r = .4 to .5",
     }
     for name in ("synthetic", "ecg", "covertype"):
-        rows = _read(results, f"amirou2014-{name}-1").set_index("rule")
+        rows = _read_result(results, f"amirou2014-{name}-1").set_index("rule")
         published = rows["published"]
         for reading, column in readings.items():
             ratio = pd.to_numeric(rows[column], errors="coerce")
@@ -595,7 +597,7 @@ def _reject(results: Path) -> list[Claim]:
 def _reject_rates(results: Path) -> list[Claim]:
     out = []
     for figure, name in (("6", "synthetic"), ("7", "ecg")):
-        rows = _read(results, f"amirou2014-{name}-2").pivot(
+        rows = _read_result(results, f"amirou2014-{name}-2").pivot(
             index="r", columns="rule", values="reject rate"
         )
         gap = (rows["cost-based"] - rows["symmetric"]).dropna()
@@ -616,10 +618,10 @@ def _reject_rates(results: Path) -> list[Claim]:
 
 
 def _ecg(results: Path) -> list[Claim]:
-    rows = _read(results, "amirou2014-ecg-4").set_index("rule")
+    rows = _read_result(results, "amirou2014-ecg-4").set_index("rule")
     plain = rows.loc["no rejection"]
     best = rows.loc["cost-based"]
-    smallest = _read(results, "amirou2014-ecg-2")["r"].min()
+    smallest = _read_result(results, "amirou2014-ecg-2")["r"].min()
     edge = " (the edge of the grid: not an optimum)" if best["r"] <= smallest else ""
     return [
         _claim(

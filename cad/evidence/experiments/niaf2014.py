@@ -590,7 +590,7 @@ def noise(options: Options) -> Result:
     table = medians(pd.concat(tables, ignore_index=True), ["amplitude", "method"])
     return Result.of_words(
         _WORDS["noise"],
-        {"Measures": table, "Order of the methods": _orders(table, "amplitude")},
+        {"Measures": table, "Order of the methods": _orders_of_methods(table, "amplitude")},
         {"Measures against noise": _plot(table, "amplitude", "noise amplitude δ")},
         n=N_TRAIN,
         first=seeds[0],
@@ -623,7 +623,7 @@ def proportion(options: Options) -> Result:
     table = medians(pd.concat(tables, ignore_index=True), ["share", "method"])
     return Result.of_words(
         _WORDS["proportion"],
-        {"Measures": table, "Order of the methods": _orders(table, "share")},
+        {"Measures": table, "Order of the methods": _orders_of_methods(table, "share")},
         {"Measures against the share": _plot(table, "share", "share of probabilistic labels")},
         n=N_TRAIN,
         first=seeds[0],
@@ -649,11 +649,11 @@ def discrete(options: Options) -> Result:
     )
     both = [continuous.assign(labels="continuous"), rounded.assign(labels="five levels")]
     table = medians(pd.concat(both, ignore_index=True), ["labels", "method"])
-    tables = {"Measures": table, "Order of the methods": _orders(table, "labels")}
+    tables = {"Measures": table, "Order of the methods": _orders_of_methods(table, "labels")}
     return Result.of_words(_WORDS["discrete"], tables, first=seeds[0], last=seeds[-1])
 
 
-def _orders(table: pd.DataFrame, by: str) -> pd.DataFrame:
+def _orders_of_methods(table: pd.DataFrame, by: str) -> pd.DataFrame:
     """Return the paper's methods, best first, for every measure, level and scale."""
     rows = []
     for level, of_level in table.groupby(by, sort=False):

@@ -98,7 +98,7 @@ def clinical(options: Options) -> Result:
         regions=len(regions.y),
         scored=rows[0]["regions"],
         left_out=groups if options.repeats else "patients",
-        finding=_finding(table),
+        finding=_finding_on_kl(table),
         widths=_widths_said(widths),
     )
 
@@ -132,7 +132,7 @@ def _rows_of_methods(
             "table": table,
             "settings": block,
             "method": method,
-            **_measure(regions, target, made),
+            **_measures_against(regions, target, made),
             **_papers_p(regions, target, q["P-SVM"], made),
             **_swapped_p(regions, target, q["P-SVM"], made),
         }
@@ -163,13 +163,13 @@ def _on_truth(
         rows.append(
             {
                 "learned from": name,
-                "AUC": _measure(regions, "truth", from_scores[readers])["AUC"],
+                "AUC": _measures_against(regions, "truth", from_scores[readers])["AUC"],
                 "difference from histology": f"{pair['difference']:.3f} [{pair['lower']:.3f}, "
                 f"{pair['upper']:.3f}]",
                 "p (patients swapped)": pair["p_permutation"],
             }
         )
-    row = _measure(regions, "truth", q)
+    row = _measures_against(regions, "truth", q)
     rows.append({"learned from": "histology", "AUC": row["AUC"]})
     return {"table": ON_TRUTH, "method": "P-SVM", **row}, pd.DataFrame(rows)
 
@@ -203,7 +203,9 @@ def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> d
         def values(rows: np.ndarray) -> tuple[float, float]:
             measure = MEASURES[_NAMES[name]]
             sign = _TESTED[name]
-            first, second = (sign * measure(_cases(t[rows], q[rows], z[rows])) for q, z in pair)
+            first, second = (
+                sign * measure(_cases_against(t[rows], q[rows], z[rows])) for q, z in pair
+            )
             return first, second
 
         return paper_sign_test(values, len(t))
@@ -219,7 +221,7 @@ def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
     for eta in WIDTHS:
         settings, regions = _labelled(cohort, "all", eta, options)
         q = _out_of_fold(_tuned(settings, METHODS["P-SVM"], options), regions, options)
-        measured = _measure(regions, "p", q)
+        measured = _measures_against(regions, "p", q)
         t = regions.labels["p"].to_numpy(float)
         rows.append(
             {
@@ -315,10 +317,10 @@ def _tuned(base: PipelineSettings, learner: str, options: Options) -> PipelineSe
     return base.model_copy(update={"learner": tuned})
 
 
-def _measure(table: Table, target: str, made: OutOfFold) -> dict[str, object]:
+def _measures_against(table: Table, target: str, made: OutOfFold) -> dict[str, object]:
     judged = table.labels[target].notna().to_numpy() & np.isfinite(made.probability)
     t = table.labels[target].to_numpy(float)[judged]
-    cases = _cases(t, made.probability[judged], made.centred[judged])
+    cases = _cases_against(t, made.probability[judged], made.centred[judged])
     group = table.groups[judged]
     ends = bootstrap(lambda weight: _measures_of_draws(cases, weight), group, 1000, 0)
     point = _measures_of_draws(cases, np.ones((1, len(t))))[0]
@@ -339,11 +341,11 @@ def _measures_of_draws(cases: Cases, weight: np.ndarray) -> np.ndarray:
     return np.stack([MEASURES[key].draws(cases, weight) for key in _NAMES.values()], axis=1)
 
 
-def _cases(t: np.ndarray, q: np.ndarray, centred: np.ndarray) -> Cases:
+def _cases_against(t: np.ndarray, q: np.ndarray, centred: np.ndarray) -> Cases:
     return Cases(metrics.consensus_truth(t)[0], t, q, np.arange(len(t)), True, centred)
 
 
-def _finding(table: pd.DataFrame) -> str:
+def _finding_on_kl(table: pd.DataFrame) -> str:
     sentences = []
     for (name, block), rows in table.dropna(subset="settings").groupby(["table", "settings"]):
         if name in ("III", "V"):

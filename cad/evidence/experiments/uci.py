@@ -245,7 +245,7 @@ def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataS
         raise CadError("no manifest.csv", file=path, hint="give the folder of the UCI tables")
     manifest = pd.read_csv(path, dtype=str)
     rows = manifest[manifest["name"].isin(_wanted(names, list(manifest["name"])))]
-    return [_read(folder, row, leaking) for _, row in rows.iterrows()]
+    return [_read_set(folder, row, leaking) for _, row in rows.iterrows()]
 
 
 def _wanted(names: tuple[str, ...], offered: list[str]) -> list[str]:
@@ -328,7 +328,7 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
 
 
 @door("own", "published data")
-def _read(folder: Path, row: pd.Series, leaking: bool) -> DataSet:
+def _read_set(folder: Path, row: pd.Series, leaking: bool) -> DataSet:
     path = folder / str(row["file"])
     if not path.is_file():
         raise CadError("the manifest names a table that is not there", file=path)

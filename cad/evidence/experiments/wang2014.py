@@ -82,7 +82,7 @@ def assemble(
         Time that the experiment took.
     """
     names = list(spread)
-    means = {mode: _means(sets, names) for mode, sets in measures.items()}
+    means = {mode: _mean_aucs(sets, names) for mode, sets in measures.items()}
     published = pd.DataFrame([PUBLISHED[n] for n in names], index=names, columns=list(METHODS))
     tables = {"Mean AUC over the sets": _summary(means, published, len(names) == len(PUBLISHED))}
     for mode, table in means.items():
@@ -118,7 +118,7 @@ def assemble(
     )
 
 
-def _means(sets: dict[str, dict[str, Any]], names: list[str]) -> pd.DataFrame:
+def _mean_aucs(sets: dict[str, dict[str, Any]], names: list[str]) -> pd.DataFrame:
     """Return the mean AUC over the folds: a row for each set, a column for each method."""
     columns = {}
     for method in METHODS:
@@ -331,7 +331,7 @@ def _svmroc(split: Split, points: list[Point]) -> Rows:
     K_test = split.kernel(split.X_test, X)
     rows = []
     for point in points:
-        problem = _pairs(split, factor, point["C"], 1.0, 1)
+        problem = _pairwise_problem(split, factor, point["C"], 1.0, 1)
         rows.append(K_test @ solve_pairwise(problem).beta)
     return np.array(rows)
 
@@ -343,14 +343,16 @@ def _sslroc(norm: int) -> Scores:
         rows = []
         for point in points:
             # In [W14] (3) a pair costs C / 2.
-            problem = _pairs(split, factor, point["C"] / 2.0, point["M"], norm)
+            problem = _pairwise_problem(split, factor, point["C"] / 2.0, point["M"], norm)
             rows.append(solve_pairwise(problem).f[len(split.X) :])
         return np.array(rows)
 
     return scores
 
 
-def _pairs(split: Split, factor: Rows, cost: float, margin: float, norm: int) -> PairwiseProblem:
+def _pairwise_problem(
+    split: Split, factor: Rows, cost: float, margin: float, norm: int
+) -> PairwiseProblem:
     """Return the pairwise problem of a split with a factored kernel: positives, negatives, test
     rows.
     """
@@ -763,7 +765,7 @@ def compare_losses(
             pairs.append((a, b))
             work.append(delayed(_one_batch)(X, y, batch == a, (batch == a) | (batch == b)))
     tested = dict(zip(pairs, Parallel(n_jobs=options.jobs)(work), strict=True))
-    summary = pd.DataFrame([_row(method, tested, usable) for method in METHODS])
+    summary = pd.DataFrame([_row_of_method(method, tested, usable) for method in METHODS])
     maps = {}
     for method in ("SSLROC1", "SSLROC2"):
         grids = [tested[b, b][method] for b in usable]
@@ -786,7 +788,7 @@ def compare_losses(
     )
 
 
-def _row(
+def _row_of_method(
     method: str, tested: dict[tuple[int, int], dict[str, np.ndarray]], batches: list[int]
 ) -> dict[str, object]:
     grid = np.array([tested[b, b][method] for b in batches])

@@ -78,7 +78,7 @@ def write_dicom(folder: Path, patient: Patient, protocol: Protocol, patient_id: 
         name = f"{series.number:02d}-{series.description.replace(' ', '_')}"
         uid = _uid(patient_id, series.number)
         for index in range(series.volume.shape[0]):
-            dataset = _image(series, index, patient_id, uid, protocol)
+            dataset = _slice_dataset(series, index, patient_id, uid, protocol)
             write_atomic(folder / name / f"{index + 1:03d}.dcm", _encoded(dataset))
 
 
@@ -154,7 +154,7 @@ def _list_series(patient: Patient, protocol: Protocol) -> list[Series]:
     return out
 
 
-def _image(
+def _slice_dataset(
     series: Series, index: int, patient_id: str, series_uid: str, protocol: Protocol
 ) -> Dataset:
     volume = series.volume

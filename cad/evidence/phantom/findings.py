@@ -220,7 +220,7 @@ def _draw_region(
     drawn = middle * np.exp(rng.normal(0, spread))
     radius = float(np.clip(drawn, *params.RADIUS_LIMITS_MM) * scale)
     axes = radius * np.exp(rng.normal(0, 0.10, 3)) * np.array(params.PROPORTIONS[group])
-    centre = _place(rng, anatomy, cloud, zone, axes, malignant, others)
+    centre = _centre_of_region(rng, anatomy, cloud, zone, axes, malignant, others)
     if centre is None:
         return None
     tissue = _tissue(rng, anatomy.tissues[zone], finding, latent)
@@ -261,7 +261,7 @@ def _tangent_angle(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     return np.arctan2(points[..., 0] / a**2, -points[..., 1] / b**2)
 
 
-def _place(
+def _centre_of_region(
     rng: np.random.Generator,
     anatomy: Anatomy,
     cloud: tuple[np.ndarray, np.ndarray],

@@ -67,7 +67,7 @@ class Protocol:
     texture_half: tuple[float, float, float] = (100.0, 90.0, 50.0)
 
 
-def _protocol(words: dict[str, Any]) -> Protocol:
+def _protocol_of(words: dict[str, Any]) -> Protocol:
     made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
     for name in ("t2", "adc", "dce"):
         made[name] = Grid(*map(tuple, made[name]))
@@ -75,6 +75,8 @@ def _protocol(words: dict[str, Any]) -> Protocol:
 
 
 _TABLES = table_beside(__file__)
-FULL, SAMPLE, LIGHT = (tuple(map(_protocol, _TABLES[name])) for name in ("full", "sample", "light"))
+FULL, SAMPLE, LIGHT = (
+    tuple(map(_protocol_of, _TABLES[name])) for name in ("full", "sample", "light")
+)
 """Protocols of both sites: as in clinics; small, for the sample data; very coarse, for benchmarks.
 """

@@ -74,16 +74,16 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     """
     table = view.scene.table()
     repetition, echo = protocol.t2_times
-    t1, t2, density = _columns(table, "t1", "t2", "density")
+    t1, t2, density = _properties(table, "t1", "t2", "density")
     signal = physics.spin_echo(t1, t2, density, repetition, echo)
     # T2 exp(a g) changes the signal by exp(-TE/T2 (exp(-a g) - 1)). Tissue whose signal decays
     # within a fraction of the echo time shows no texture.
     decay = view.average(np.array([min(echo / t.t2, 2.5) for t in table]))
-    uneven = view.average(_columns(table, "texture")[0]) * view.field(0)
+    uneven = view.average(_properties(table, "texture")[0]) * view.field(0)
     fibrous = view.average(
         np.array([t.septa * max(echo / params.SEPTUM_T2 - echo / t.t2, 0.0) for t in table])
     )
-    usual = _columns([params.TISSUES["PZ"]], "t1", "t2", "density")
+    usual = _properties([params.TISSUES["PZ"]], "t1", "t2", "density")
     level = _T2_LEVEL * gain / physics.spin_echo(usual[0], usual[1], usual[2], repetition, echo)[0]
     clean = level * view.average(signal) * view.sensitivity()
     clean *= np.exp(-decay * np.expm1(-uneven) - fibrous * view.septa())
@@ -118,7 +118,7 @@ def diffusion_images(
     # Fat is suppressed, as usual in echo-planar imaging.
     density[[t is view.scene.tissues[BACKGROUND] or t.t1 < 0.6 for t in table]] *= 0.08
     mean_adc = view.average(adc * density) / np.maximum(view.average(density), 1e-6)
-    uneven = params.TEXTURE_ADC * view.average(_columns(table, "texture")[0]) * view.field(1)
+    uneven = params.TEXTURE_ADC * view.average(_properties(table, "texture")[0]) * view.field(1)
     fibrous = view.average(
         np.array([t.septa * max(t.adc - params.SEPTUM_ADC, 0.0) for t in table]) * 1e-6
     )
@@ -232,7 +232,7 @@ def _kinetics(
     voxel, number, share = view.voxel_shares()
     parameters = ("t1", "density", "ktrans", "ve", "vp", "texture")
     column = {}
-    for parameter, values in zip(parameters, _columns(table, *parameters), strict=True):
+    for parameter, values in zip(parameters, _properties(table, *parameters), strict=True):
         column[parameter] = values[number]
     factor = np.exp(np.clip(params.TEXTURE_KTRANS * column["texture"] * uneven[voxel], -1.5, 1.5))
     curves = np.empty((len(voxel), len(times)), np.float32)
@@ -259,7 +259,7 @@ def _kinetics(
     return voxel, share, column["t1"], column["density"], curves
 
 
-def _columns(table: list[params.Tissue], *names: str) -> list[np.ndarray]:
+def _properties(table: list[params.Tissue], *names: str) -> list[np.ndarray]:
     columns = []
     for name in names:
         columns.append(np.array([getattr(tissue, name) for tissue in table]))

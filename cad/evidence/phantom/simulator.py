@@ -293,7 +293,7 @@ def make_patient(
     gland = zones.with_array(zones.array > 0)
     drawn = draw_outlines(hand, views, regions, gland.array)
     outlines = {name: views[0].volume(labels) for name, labels in drawn.items()}
-    regions, outlines = _outlined(regions, outlines)
+    regions, outlines = _outlined_by_all(regions, outlines)
     injection = draw_injection(scene_rng)
     gain = float(np.exp(scene_rng.normal(0, 0.35)))
     adc, diffusion = diffusion_images(views[1], protocol, noise)
@@ -369,7 +369,7 @@ def _views(
     return views
 
 
-def _outlined(
+def _outlined_by_all(
     regions: list[TrueRegion], maps: dict[str, Volume]
 ) -> tuple[list[TrueRegion], dict[str, Volume]]:
     """Keep the regions that every reader outlined; labels are numbered anew, without gaps."""

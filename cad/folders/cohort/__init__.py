@@ -232,8 +232,8 @@ def _digest_of_tables(root: Path) -> str:
 
 def _read_once(root: Path) -> Cohort:
     simulated = is_simulated(root)
-    participants = _read(root, "participants")
-    readers = _typed_readers(root, _read(root, "readers"))
+    participants = _read_cohort_table(root, "participants")
+    readers = _typed_readers(root, _read_cohort_table(root, "readers"))
     problems: list[CadError] = []
     rois = _graded(
         root / "rois.tsv",
@@ -252,7 +252,9 @@ def _read_once(root: Path) -> Cohort:
     scores = scores.dropna(subset=["score"]).reset_index(drop=True)
     sessions = _no_sessions()
     if (root / "sessions.tsv").is_file():
-        sessions = check_sessions(root, _read(root, "sessions"), participant_ids, problems)
+        sessions = check_sessions(
+            root, _read_cohort_table(root, "sessions"), participant_ids, problems
+        )
     return Cohort(root, participants, readers, rois, scores, problems, simulated, sessions=sessions)
 
 
@@ -351,7 +353,7 @@ def is_simulated(root: Path) -> bool:
     return isinstance(made, list) and {"Name": SIMULATOR} in made
 
 
-def _read(root: Path, name: str) -> pd.DataFrame:
+def _read_cohort_table(root: Path, name: str) -> pd.DataFrame:
     path = root / f"{name}.tsv"
     if not path.is_file():
         raise CadError(f"the cohort has no {path.name}", file=path)
@@ -415,7 +417,7 @@ def _read_floats(
     root: Path, name: str, numbers: dict[str, str], problems: list[CadError]
 ) -> pd.DataFrame:
     """Read a table with floats; text that is no number becomes NaN and a problem of its patient."""
-    table = _read(root, name)
+    table = _read_cohort_table(root, name)
     for column, meaning in numbers.items():
         values = pd.to_numeric(table[column], errors="coerce").astype(float)
         for i in table.index[values.isna() & table[column].notna()]:

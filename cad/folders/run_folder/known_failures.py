@@ -83,9 +83,9 @@ def sort_failures(root: Path, failures: Sequence[Failure]) -> SortedFailures:
     earlier = {tuple(row[name] for name in _KEY) for row in _told(root)}
     kinds = SortedFailures([], [], [])
     for failure in failures:
-        if _key(failure) in settled:
+        if _key_of_failure(failure) in settled:
             kinds.acknowledged.append(failure)
-        elif _key(failure) in earlier:
+        elif _key_of_failure(failure) in earlier:
             kinds.known.append(failure)
         else:
             kinds.new.append(failure)
@@ -116,8 +116,8 @@ def remember(root: Path, failures: Sequence[Failure]) -> None:
         since = {tuple(row[name] for name in _KEY): row["since"] for row in _told(root)}
         rows = []
         for failure in failures:
-            entry = dict(zip(_KEY, _key(failure), strict=True))
-            rows.append({**entry, "since": since.get(_key(failure), now)})
+            entry = dict(zip(_KEY, _key_of_failure(failure), strict=True))
+            rows.append({**entry, "since": since.get(_key_of_failure(failure), now)})
         write_csv(folder.told, pd.DataFrame(rows, columns=_TOLD), _TOLD)
 
 
@@ -163,14 +163,14 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
         rows = _acknowledged(root)
         settled = {tuple(row[key] for key in _KEY) for row in rows}
         for failure in chosen:
-            if _key(failure) not in settled:
-                entry = dict(zip(_KEY, _key(failure), strict=True))
+            if _key_of_failure(failure) not in settled:
+                entry = dict(zip(_KEY, _key_of_failure(failure), strict=True))
                 rows.append({**entry, "because": because.strip(), "when": now})
         write_csv(folder.acknowledged, pd.DataFrame(rows), _COLUMNS)
     return chosen
 
 
-def _key(failure: Failure) -> tuple[str, ...]:
+def _key_of_failure(failure: Failure) -> tuple[str, ...]:
     return (failure.participant_id, failure.study_id, failure.roi_id, failure.reason)
 
 

@@ -58,7 +58,7 @@ def read_partitions(root: Path) -> pd.DataFrame:
     tables: list[pd.DataFrame] = []
     owner: dict[str, RunFolder] = {}
     for folder in folders:
-        features = _read(folder.features, columns)
+        features = _read_columns(folder.features, columns)
         for patient in features["participant_id"].unique():
             if patient in owner:
                 raise CadError(
@@ -70,7 +70,7 @@ def read_partitions(root: Path) -> pd.DataFrame:
                 )
             owner[patient] = folder
         region = ["participant_id", "roi_id"]
-        labels = _read(folder.labels, [*region, *LABELS])
+        labels = _read_columns(folder.labels, [*region, *LABELS])
         tables.append(features.merge(labels, on=region, how="left"))
     order = [*(name for name in columns if any(name in table for table in tables)), *LABELS]
     joined = pd.concat(tables, ignore_index=True)[order]
@@ -130,7 +130,7 @@ def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
     return settings
 
 
-def _read(path: Path, wanted: list[str]) -> pd.DataFrame:
+def _read_columns(path: Path, wanted: list[str]) -> pd.DataFrame:
     with reading(path, "not a readable table"):
         present = set(parquet_columns(path))
         return read_parquet(path, [name for name in wanted if name in present])

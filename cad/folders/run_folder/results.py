@@ -320,10 +320,10 @@ def read_results(root: Path) -> Results:
         folder=folder,
         run=run,
         metrics=metrics,
-        regions=[_region(row, folder.probabilities) for row in rows],
+        regions=[_region_of_row(row, folder.probabilities) for row in rows],
         failures=_table(folder.failures),
         reasons=_reasons(folder.explanations),
-        men=_men(folder.patients),
+        men=_rows_of_men(folder.patients),
         earlier=read_earlier(folder),
     )
 
@@ -360,7 +360,7 @@ def as_belief(row: dict[str, str]) -> dict[str, str]:
     return earlier
 
 
-def _men(path: Path) -> dict[str, Man]:
+def _rows_of_men(path: Path) -> dict[str, Man]:
     """Return the rows of ``patients.csv``; without probabilities where an earlier version wrote
     it.
     """
@@ -368,7 +368,7 @@ def _men(path: Path) -> dict[str, Man]:
     for row in _table(path):
         if "probability_of" not in row:
             row = {**row, "probability": "", "lower": ""}
-        men[row["participant_id"]] = _man(row)
+        men[row["participant_id"]] = _man_of_row(row)
     return men
 
 
@@ -401,7 +401,7 @@ def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
     return kind(**cells, **other)
 
 
-def _region(row: dict[str, str], path: Path) -> RegionResult:
+def _region_of_row(row: dict[str, str], path: Path) -> RegionResult:
     for column in ("participant_id", "study_id", "roi_id"):
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
@@ -423,18 +423,20 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
         # ``compared`` tells the two apart.
         unlike=unlike if unlike != LIKE else "",
         compared=bool(unlike),
-        probability_range=_ends(row, *RANGE),
-        outline=_ends(row, "outline_low", "outline_high"),
+        probability_range=_range_of_row(row, *RANGE),
+        outline=_range_of_row(row, "outline_low", "outline_high"),
     )
 
 
-def _ends(row: dict[str, str], *names: str) -> tuple[float, float] | None:
+def _range_of_row(row: dict[str, str], *names: str) -> tuple[float, float] | None:
     low, high = (number(row.get(name)) for name in names)
     return None if low is None or high is None else (low, high)
 
 
-def _man(row: dict[str, str]) -> Man:
-    return _made(Man, row, patient=row["participant_id"], probability_range=_ends(row, *RANGE))
+def _man_of_row(row: dict[str, str]) -> Man:
+    return _made(
+        Man, row, patient=row["participant_id"], probability_range=_range_of_row(row, *RANGE)
+    )
 
 
 def _true(text: str | None) -> bool | None:

@@ -115,7 +115,7 @@ def _score_staged(staged: Path, scratch: Path, models: list[str], highest: bool)
         raise imported.failures[0]
     scored, problems = score(cohort, scratch / "run", models, highest)
     if not scored:
-        raise _first(problems)
+        raise _first_problem(problems)
     return scored[0]
 
 
@@ -134,7 +134,7 @@ def _with_file_of_job(
     return changed
 
 
-def _first(problems: list[CadError]) -> CadError:
+def _first_problem(problems: list[CadError]) -> CadError:
     if problems:
         return problems[0]
     return CadError("no region of the study has a probability")

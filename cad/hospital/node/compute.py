@@ -148,15 +148,15 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         # All studies of the node use the same key for pseudonyms.
         write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
         imported = import_cohort(str(incoming), cohort, find(RULES, settings.rules, ".yaml"), HERE)
-        _first(imported.failures)
+        _raise_first(imported.failures)
         if imported.awaiting:
             return 0, time.perf_counter() - start
-        _first(
+        _raise_first(
             read_cohort(cohort).problems
         )  # problems of images are reported by import and prediction
         models = list(settings.models.champion)
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
-        _first([CadError(f.reason, hint=f.hint) for f in prediction.failures if not f.roi_id])
+        _raise_first([CadError(f.reason, hint=f.hint) for f in prediction.failures if not f.roi_id])
         with owned(run):
             archive = settings.archive
             _, failures = deliver(
@@ -168,7 +168,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
                 capture=archive.capture,
                 language=archive.language,
             )
-        _first(failures)
+        _raise_first(failures)
         return len(objects(work)), time.perf_counter() - start
 
 
@@ -251,6 +251,6 @@ def objects(work: Path) -> list[Path]:
     return sorted(RunFolder(work / RUN).objects.glob("*.dcm"))
 
 
-def _first(problems: list[CadError]) -> None:
+def _raise_first(problems: list[CadError]) -> None:
     if problems:
         raise problems[0]

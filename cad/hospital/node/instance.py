@@ -244,11 +244,11 @@ def same_content(first: Path, second: Path) -> bool:
         DICOM files.
     """
     with reading(first, "not readable as DICOM"):
-        return _plain(first) == _plain(second)
+        return _plain_dataset(first) == _plain_dataset(second)
 
 
 @door("in", "DICOM", bound="the node's child")
-def _plain(path: Path) -> bytes:
+def _plain_dataset(path: Path) -> bytes:
     """Return a data set in a plain form: pixels unpacked, implicit VR, lengths stated."""
     check_file(path, MAX_IMAGE)
     dataset = pydicom.dcmread(path)

@@ -41,7 +41,7 @@ _DAMAGE = (
 )
 
 
-def _columns(database: sqlite3.Connection) -> list[tuple[str, str]]:
+def _columns_of_database(database: sqlite3.Connection) -> list[tuple[str, str]]:
     query = (
         "SELECT tables.name, columns.name FROM sqlite_master AS tables "
         "JOIN pragma_table_info(tables.name) AS columns WHERE tables.type = 'table' ORDER BY 1, 2"
@@ -52,7 +52,7 @@ def _columns(database: sqlite3.Connection) -> list[tuple[str, str]]:
 # The columns of a sound queue, read from the schema itself.
 with closing(sqlite3.connect(":memory:")) as _fresh:
     _fresh.executescript(_SCHEMA)
-    _COLUMNS = _columns(_fresh)
+    _COLUMNS = _columns_of_database(_fresh)
 
 
 @dataclass(frozen=True)
@@ -172,14 +172,14 @@ class Queue:
             raise CadError(text, file=self.path, hint=hint)
         if version != _VERSION:
             self._make_tables()
-        if _columns(self._db) != _COLUMNS:
+        if _columns_of_database(self._db) != _COLUMNS:
             raise sqlite3.DatabaseError("it has other tables than a queue")
         for table in dict(_COLUMNS):  # invalid text raises an error here
             self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - ours
 
     def _make_tables(self) -> None:
         """Make the tables, and copy the rows from those of an earlier version."""
-        had = set(_columns(self._db)).intersection(_COLUMNS)
+        had = set(_columns_of_database(self._db)).intersection(_COLUMNS)
         names = {table: ", ".join(sorted(c for t, c in had if t == table)) for table, _ in had}
         aside = "".join(f"ALTER TABLE {table} RENAME TO old_{table};" for table in names)
         copied = "".join(

@@ -176,7 +176,7 @@ class Receiver:
                     "answer late",
                     sender=association.requestor.ae_title,
                     seconds=round(seconds),
-                    place=_place_of(thread),
+                    place=_functions_of_thread(thread),
                 )
                 self._cut(association)
 
@@ -245,7 +245,7 @@ class Receiver:
             self._cut(event.assoc)
 
 
-def _place_of(thread: int) -> str:
+def _functions_of_thread(thread: int) -> str:
     """Return the names of this project's functions that a thread is in, outermost first."""
     frame = sys._current_frames().get(thread)
     if frame is None:

@@ -21,7 +21,7 @@ FILE = "audit.jsonl"
 _TAIL = 4096
 
 
-def _place(settings: NodeSettings) -> Path:
+def _place_of_trail(settings: NodeSettings) -> Path:
     """Return where the trail is; a link ``HOME/audit.jsonl`` leads to one elsewhere.
 
     A withdrawal can thus find it by the node's folder alone.
@@ -68,7 +68,7 @@ class Trail:
     """
 
     def __init__(self, settings: NodeSettings, queue: Queue, *, new: bool = False) -> None:
-        self.path = _place(settings)
+        self.path = _place_of_trail(settings)
         self._to = settings.archive.address
         self._queue = queue
         self._end = 0, b""  # end of our last line, and the bytes before it

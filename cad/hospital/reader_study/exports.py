@@ -86,11 +86,11 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
         reader, case or region, or with a score off its scale; and as
         :func:`cad.hospital.reader_study.outlines.outline_maps`.
     """
-    key = _key(folder / KEY)
+    key = _read_key(folder / KEY)
     exports = [read_export(path, key) for path in paths]
     rows: list[tuple[object, ...]] = []
     for export in exports:
-        rows += _rows(export, key)
+        rows += _rows_of_export(export, key)
     new = pd.DataFrame(rows, columns=COLUMNS)
     # The lock is held from reading the scores until they are written.
     with owned(root), owned(folder):
@@ -306,7 +306,7 @@ def _checked_content(path: Path) -> JsonObject:
     return dict(content)
 
 
-def _key(path: Path) -> JsonObject:
+def _read_key(path: Path) -> JsonObject:
     try:
         content = read_json(path)
     except (CadError, OSError) as error:
@@ -316,7 +316,7 @@ def _key(path: Path) -> JsonObject:
     return content
 
 
-def _rows(export: JsonObject, key: JsonObject) -> list[tuple[object, ...]]:
+def _rows_of_export(export: JsonObject, key: JsonObject) -> list[tuple[object, ...]]:
     reader = str(export["reader"])
     session = int(export["session"])
     return [

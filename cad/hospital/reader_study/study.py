@@ -161,7 +161,7 @@ def write_reading(
     """
     cohort = read_cohort(root)
     readers = settings.readers or tuple(cohort.readers["reader_id"])
-    _check(readers, settings, set(cohort.readers["reader_id"]))
+    _check_request(readers, settings, set(cohort.readers["reader_id"]))
     refs = _cases_in_order([ref for ref in cohort.studies() if len(ref.rois)], order)
     codes = _draw_codes(refs, settings.seed)
     cases = {
@@ -208,7 +208,7 @@ def _draw_codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:
     return {refs[index].study_id: f"case-{k:03d}" for k, index in enumerate(shuffled, start=1)}
 
 
-def _check(readers: Sequence[str], settings: ReadingSettings, in_table: set[str]) -> None:
+def _check_request(readers: Sequence[str], settings: ReadingSettings, in_table: set[str]) -> None:
     if settings.scale not in SCALES:
         raise CadError(f"scale {settings.scale!r} is none of {' '.join(SCALES)}")
     if not readers or len(set(readers)) < len(readers):

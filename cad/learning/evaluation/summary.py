@@ -335,7 +335,7 @@ def summarise(
     conformal, p_values = _conformal(columns, belief.ranking, given)
     return Summary(
         n=_sizes(columns, probability.value),
-        label_kinds=_kinds(frame),
+        label_kinds=_counts_of_kinds(frame),
         warnings=_warnings(columns, probability.value, histology, readers),
         thresholds=Thresholds(lower, upper),
         histology=histology,
@@ -503,7 +503,7 @@ def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
     )
 
 
-def _kinds(frame: pd.DataFrame) -> dict[str, int]:
+def _counts_of_kinds(frame: pd.DataFrame) -> dict[str, int]:
     if "label_kind" not in frame:
         return {}
     return {str(k): int(v) for k, v in frame["label_kind"].value_counts().sort_index().items()}

@@ -137,7 +137,7 @@ def reader_skill(
         )
     table = pd.DataFrame(rows)
     against = "histology" if identified else "the mean of the other readers"
-    sentences = [_sentence(table, pooled)]
+    sentences = [_skill_sentence(table, pooled)]
     for note in agreement_notes(agreements):
         sentences.append(f"{note}.")
     return table, " ".join(sentences), against
@@ -179,7 +179,7 @@ def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str
     return {name: p, f"{name}_lower": float(lower), f"{name}_upper": float(upper)}
 
 
-def _sentence(table: pd.DataFrame, pooled: PooledReaders) -> str:
+def _skill_sentence(table: pd.DataFrame, pooled: PooledReaders) -> str:
     if not pooled.identified_:
         return (
             "Histology does not have both classes among the scored regions: readers are measured "

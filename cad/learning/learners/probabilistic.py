@@ -241,7 +241,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
                         problem = each._problem(labels, weight, scale)
                         solution = each._solve(gram, problem)
                         s = each._accept(solution, labels, weight, scale)
-                        last = expit(_values(between, solution) / s)
+                        last = expit(_decision_values_of(between, solution) / s)
                         # If every dual is strictly below its cost, the optimality conditions do not
                         # depend on the costs, so the solution also holds at higher costs.
                         free = solution.solver == "hybrid" and (solution.gamma < problem.c).all()
@@ -312,7 +312,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
             except _NO_FIT:
                 continue
             coefficients[k] = solution.beta
-            decision[k] = _values(between, solution)
+            decision[k] = _decision_values_of(between, solution)
             probability[k] = expit(decision[k] / s)
         return probability, decision, coefficients
 
@@ -561,7 +561,7 @@ def _cost_order(C: Any) -> float:
     return float(C) if isinstance(C, (int, float, np.number)) else np.inf
 
 
-def _values(between: Array, solution: Solution) -> Array:
+def _decision_values_of(between: Array, solution: Solution) -> Array:
     """Return f + b of new rows, given their kernel values with the training rows."""
     support = np.flatnonzero(solution.beta)
     return np.asarray(between[:, support] @ solution.beta[support] + solution.u[0])

@@ -74,8 +74,8 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
     return RejectRule(
         ((tau_high, rho), (-tau_low, -rho)),
         ((1 - high, high - low), (low, high - low)),
-        _logit(low),
-        _logit(high),
+        _logit_of_number(low),
+        _logit_of_number(high),
         1.0,
     )
 
@@ -290,5 +290,5 @@ def _entropy(p: float) -> float:
     return float(-p * np.log(p) - (1 - p) * np.log1p(-p))
 
 
-def _logit(p: float) -> float:
+def _logit_of_number(p: float) -> float:
     return float(np.log(p) - np.log1p(-p))

@@ -215,7 +215,7 @@ class SoftLogistic(GroupedLearner):
         best = np.inf
         for scaling, scaler, rows in _scaled_rows(given, self.scaling):
             folds = _splits(p, groups, self.folds)
-            lines = [_line(rows[train], p[train]) for train, _ in folds]
+            lines = [_line_loss(rows[train], p[train]) for train, _ in folds]
             last = np.inf
             for C in self.Cs:
                 z = np.empty(len(p))
@@ -235,7 +235,7 @@ class SoftLogistic(GroupedLearner):
                 if loss > last:
                     break
                 last = loss
-        whole = _line(chosen, p)
+        whole = _line_loss(chosen, p)
         self.coef_, self.intercept_ = whole.fitted(self.C_ * weight, _FITTED)
         if whole.missed > 1e-4:
             warnings.warn(
@@ -683,7 +683,7 @@ class _PrimalLine:
         return beta[1:], float(beta[0])
 
 
-def _line(rows: Array, p: Array) -> _DualLine | _PrimalLine:
+def _line_loss(rows: Array, p: Array) -> _DualLine | _PrimalLine:
     return _PrimalLine(rows, p) if 2 * rows.shape[1] < len(rows) else _DualLine(rows, p)
 
 

@@ -83,7 +83,7 @@ def half_widths(spread: ArrayLike, precision: float, kappa: float) -> Array:
     return np.clip(np.maximum(precision, kappa * np.asarray(spread, dtype=float)), 0.0, WIDEST)
 
 
-def _kinds(
+def _kinds_of_labels(
     p: Array, below: NDArray[np.bool_], above: NDArray[np.bool_], rule: Rule, precision: float
 ) -> NDArray[np.int64]:
     if rule == "paper":
@@ -166,7 +166,7 @@ def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> So
     """
     ends = np.array([p - half_width, p + half_width])
     outside = np.array([ends[0] <= _TIE, ends[1] >= 1 - _TIE])
-    kinds = _kinds(p, outside[0], outside[1], rule, precision)
+    kinds = _kinds_of_labels(p, outside[0], outside[1], rule, precision)
     certain = kinds <= CERTAIN_POSITIVE
     bounds = np.where(certain, 0.0, [[-np.inf], [np.inf]])
     inside = ~(certain | outside)

@@ -207,7 +207,7 @@ def _read_structures(
             notes.append(
                 f"structure {number} has no contour on {skipped} slices between its first and last"
             )
-        on_grid = _on_grid(share, drawn_on, grid, path, name)
+        on_grid = _share_on_grid(share, drawn_on, grid, path, name)
         regions.append(DrawnRegion(name, on_grid, path, number if often[name] > 1 else 0))
     return regions, notes
 
@@ -247,7 +247,9 @@ def _planes(
     return planes
 
 
-def _on_grid(share: np.ndarray, place: Volume, grid: Volume, path: Path, name: str) -> np.ndarray:
+def _share_on_grid(
+    share: np.ndarray, place: Volume, grid: Volume, path: Path, name: str
+) -> np.ndarray:
     """Return the share on the wanted grid; all 0 if the region fills no voxel to one half."""
     if not place.same_grid(grid):
         share = occupancy(place.with_array(share), grid).array
@@ -284,7 +286,7 @@ def _read_seg(
         segment = _segment(seg, number, path, name)
         if not segment.array.any():
             raise CadError("the segment is empty: all of its frames are", file=path, roi=name)
-        share = _on_grid(segment.array.astype(np.float32), segment, grid, path, name)
+        share = _share_on_grid(segment.array.astype(np.float32), segment, grid, path, name)
         twin = list(names.values()).count(name) > 1
         regions.append(DrawnRegion(name, share, path, number if twin else 0))
     unused = len(segments) - len(names)

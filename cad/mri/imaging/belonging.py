@@ -214,12 +214,12 @@ def _shared_by_way(
         "turned": [np.flip(levels, 1), np.flip(levels, 0)],
         "placed": placed,
     }
-    as_it_lies = _shared(reference_levels, levels, least)
+    as_it_lies = _information_of_bins(reference_levels, levels, least)
     shared_of_ways = {}
     for kind, moved_levels in ways.items():
         shared = [as_it_lies]
         for moved in moved_levels:
-            shared.append(_shared(reference_levels, moved, least))
+            shared.append(_information_of_bins(reference_levels, moved, least))
         shared_of_ways[kind] = np.array(shared)
     return shared_of_ways
 
@@ -302,7 +302,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return np.asarray((count.cumsum() - count / 2)[place])
 
 
-def _shared(a: np.ndarray, b: np.ndarray, least: int) -> float:
+def _information_of_bins(a: np.ndarray, b: np.ndarray, least: int) -> float:
     """Return the mutual information (nats) of two images, given their bins; 0 for too few
     voxels.
     """

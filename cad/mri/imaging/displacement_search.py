@@ -70,7 +70,7 @@ def displacements(study: Study) -> list[Displacement]:
         result = _remembered(study, name, image)
         if result is None:
             try:
-                result = _measure(study, name, image)
+                result = _measure_image(study, name, image)
             except CadError:  # too little in common; other checks report this
                 continue
         results.append(result)
@@ -172,7 +172,7 @@ def measure(
             hint="check the field of view of the series",
         )
 
-    places = _places(reference)
+    places = _first_counts(reference)
 
     def table(x: int, y: int, every: int = 1) -> np.ndarray:
         """Return joint counts by slice for a displacement of the image by x and y steps."""
@@ -226,7 +226,7 @@ def phase_axis(direction: tuple[float, float, float] | None, image: Volume) -> i
     return nearest if nearest < 2 else None
 
 
-def _measure(study: Study, name: str, image: Volume) -> Displacement:
+def _measure_image(study: Study, name: str, image: Volume) -> Displacement:
     if study.t2w is None:
         raise CadError("displacement needs a T2 image", patient=study.participant_id)
     mask = study.gland if study.gland is not None else study.roi_map
@@ -292,7 +292,7 @@ def _levels_of_values(values: np.ndarray, among: slice | tuple[slice, ...]) -> n
     return levels
 
 
-def _places(reference: np.ndarray) -> np.ndarray:
+def _first_counts(reference: np.ndarray) -> np.ndarray:
     """Return, for each voxel, where the counts of its slice and T2 level begin in the table."""
     side = _BINS + 1
     slices = np.arange(len(reference))[:, None, None]

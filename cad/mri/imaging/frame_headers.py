@@ -87,7 +87,7 @@ def frames_of(
         both phase-encoding directions in one series.
     """
     if _GROUPS[1] in dataset:
-        return _enhanced(dataset, path)
+        return _enhanced_frames(dataset, path)
     count = _int(dataset.get("NumberOfFrames")) or 1
     if count > 1:
         raise CadError(
@@ -169,7 +169,7 @@ def _constant_statements(extract: Excerpt) -> tuple[object, ...]:
     return (meta, head, *same)
 
 
-def _enhanced(dataset: Dataset, path: Path) -> list[Frame]:
+def _enhanced_frames(dataset: Dataset, path: Path) -> list[Frame]:
     groups = dataset.PerFrameFunctionalGroupsSequence
     count = _int(dataset.get("NumberOfFrames")) or 1
     if len(groups) != count:

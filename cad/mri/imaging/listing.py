@@ -104,7 +104,7 @@ def list_files(paths: Iterable[Path]) -> Listing:
             continue
         try:
             with reading(path, "damaged DICOM header"):
-                _place(listing, path, twins)
+                _add_file(listing, path, twins)
         except NotDicom as error:
             # Other files may lie beside images, but a file named as DICOM must be DICOM.
             if path.suffix.lower() in _NAMED_DICOM:
@@ -127,7 +127,7 @@ def as_problem(error: CadError | OSError) -> CadError:
     return refused(error) if isinstance(error, OSError) else error
 
 
-def _place(listing: Listing, path: Path, twins: Twins) -> None:
+def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
     extract = read_excerpt(path, TAGS)
     frame = None if extract is None else twin(extract, path, twins)
     if frame is not None and frame.sop_uid:

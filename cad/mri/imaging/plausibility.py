@@ -206,14 +206,14 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
         t2w_repetition_time=t2w.repetition_time, t2w_echo_time=t2w.echo_time
     )
     if study.dce is not None:
-        yield from _dynamic(study, study.dce)
+        yield from _dynamic_statistics(study, study.dce)
     if study.vfa:
         yield from _flip_angles(study)
     fields = {protocol.field_strength for protocol in study.protocols.values()}
     for field in sorted(field for field in fields if field):
         yield "field_strength", field, ""
     if study.roi_map is not None:
-        yield from _mask(study, study.roi_map)
+        yield from _mask_statistics(study, study.roi_map)
     yield from _belonging(study)
 
 
@@ -318,7 +318,7 @@ def t1_default_problem(
     )
 
 
-def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
+def _dynamic_statistics(study: Study, dce: Dynamic) -> Iterator[Statistic]:
     yield from _placeless_statistics(
         dce_repetition_time=dce.repetition_time, dce_flip_angle=dce.flip_angle
     )
@@ -365,7 +365,7 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     yield "vfa_misfit", float(np.sqrt(np.mean((level - fitted) ** 2)) / level.mean()), where
 
 
-def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:
+def _mask_statistics(study: Study, mask: Volume) -> Iterator[Statistic]:
     corners = mask.outer_corners()
     gaps = []
     for name in study.present:

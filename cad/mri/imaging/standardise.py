@@ -174,7 +174,7 @@ def standardise_t2(
     """
     with located(patient=study.participant_id):
         image = prepared_t2(study, settings)
-        name, where = _reference(study, image, settings)
+        name, where = _tissue_of_reference(study, image, settings)
         # The stored values are used, so that the gain of another scanner is noticed.
         stored = study.t2w or image
         level = float(np.median(stored.array[foreground(stored) if where is None else where]))
@@ -207,7 +207,7 @@ def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
     return correct_bias(image.with_array(np.nan_to_num(image.array)))
 
 
-def _reference(
+def _tissue_of_reference(
     study: Study, image: Volume, settings: ImageSettings
 ) -> tuple[str, np.ndarray | None]:
     """Return the tissue that sets the scale, and its mask; None for the whole foreground."""

@@ -233,7 +233,7 @@ def read_drawings(folder: Path, study_id: str, participant_id: str, rois: list[R
         rois_path = image_path(folder, study_id, "rois")
         study.t2w = _required_image(t2w_path) if t2w_path.is_file() else None
         study.roi_map = nifti.read_label_map(rois_path) if rois_path.is_file() else None
-        study.gland = _mask(image_path(folder, study_id, "gland"))
+        study.gland = _read_mask(image_path(folder, study_id, "gland"))
         return study
 
 
@@ -406,10 +406,10 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     for modality in MODALITIES:
         path = image_path(folder, study_id, modality.name)
         if path.is_file():
-            image = _read_dynamic(path) if modality.dynamic else _image(path, modality)
+            image = _read_dynamic(path) if modality.dynamic else _read_modality(path, modality)
             setattr(study, modality.name, image)
             grid = image.grid if isinstance(image, Dynamic) else image
-            study.protocols[modality.name] = _protocol(path, grid)
+            study.protocols[modality.name] = _read_protocol(path, grid)
     _read_vfa(study, folder)
     study.b1 = read_b1(b1_path(folder, study_id))
     for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz")):
@@ -420,22 +420,22 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     study.diffusion.sort(key=lambda pair: pair[0])
     rois_path = image_path(folder, study_id, "rois")
     study.roi_map = nifti.read_label_map(rois_path) if rois_path.is_file() else None
-    study.gland = _mask(image_path(folder, study_id, "gland"))
-    study.vessel = _mask(image_path(folder, study_id, "vessel"))
+    study.gland = _read_mask(image_path(folder, study_id, "gland"))
+    study.vessel = _read_mask(image_path(folder, study_id, "vessel"))
     _check_complete(study, folder)
     _check_one_examination(study, folder)
     _check_frames(study, folder)
     return study
 
 
-def _image(path: Path, modality: Modality) -> Volume:
+def _read_modality(path: Path, modality: Modality) -> Volume:
     volume = _required_image(path)
     unit = str(nifti.read_sidecar(path).get("Units", "") or "")
     with located(file=sidecar_path(path)):
         return in_unit(replace(volume, unit=unit), modality)[0]
 
 
-def _protocol(path: Path, grid: Volume) -> Protocol:
+def _read_protocol(path: Path, grid: Volume) -> Protocol:
     entries = nifti.read_sidecar(path)
     series = entries.get("SeriesNumber")
     return Protocol(
@@ -448,7 +448,7 @@ def _protocol(path: Path, grid: Volume) -> Protocol:
         instance_numbers=_instance_numbers(entries, path, grid),
         scanner=maker(entries.get("Manufacturer")),
         date=str(entries.get("StudyDate") or ""),
-        phase_encoding=_phase_encoding(entries, path),
+        phase_encoding=_phase_encoding_direction(entries, path),
         b_value=_b_value(entries),
     )
 
@@ -483,7 +483,7 @@ def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[in
     return tuple(numbers)
 
 
-def _phase_encoding(entries: JsonObject, path: Path) -> tuple[float, float, float] | None:
+def _phase_encoding_direction(entries: JsonObject, path: Path) -> tuple[float, float, float] | None:
     """Return the phase-encoding direction (LPS) that a sidecar states by an axis of its file."""
     stated = entries.get("PhaseEncodingDirection") or entries.get("PhaseEncodingAxis")
     if stated is None:
@@ -502,11 +502,11 @@ def _phase_encoding(entries: JsonObject, path: Path) -> tuple[float, float, floa
 
 def _required_image(path: Path) -> Volume:
     volume = nifti.read_volume(path)
-    _check_values(volume.array, path)
+    _check_finite(volume.array, path)
     return volume
 
 
-def _check_values(array: np.ndarray, path: Path, where: str = "the image") -> None:
+def _check_finite(array: np.ndarray, path: Path, where: str = "the image") -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         count = int(np.size(array) - np.isfinite(array).sum())
         raise CadError(
@@ -522,7 +522,7 @@ def _check_values(array: np.ndarray, path: Path, where: str = "the image") -> No
 def _read_dynamic(path: Path) -> Dynamic:
     dynamic = nifti.read_dynamic(path)
     for number, frame in enumerate(dynamic.frames, start=1):
-        _check_values(frame, path, f"frame {number}")
+        _check_finite(frame, path, f"frame {number}")
     return dynamic
 
 
@@ -553,7 +553,7 @@ def _read_vfa(study: Study, folder: Path) -> None:
     study.vfa_repetition_time = times.pop() if times else None
 
 
-def _mask(path: Path) -> Volume | None:
+def _read_mask(path: Path) -> Volume | None:
     if not path.is_file():
         return None
     volume = nifti.read_label_map(path)

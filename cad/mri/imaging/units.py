@@ -44,7 +44,7 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
         return dataclasses.replace(image, unit=""), ""
     if scale is not None:
         return _times(image, scale, modality), f"import rule: values x {scale:g}"
-    spelt = _plain(image.unit)
+    spelt = _plain_unit(image.unit)
     if spelt in _UNSTATED:
         return _times(image, 1.0, modality), "not stated by the source; judged by the values' range"
     factors = _FACTORS.get(modality.name, {})
@@ -57,7 +57,7 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
     return _times(image, factors[spelt], modality), f"stated: {image.unit}"
 
 
-def _plain(unit: str) -> str:
+def _plain_unit(unit: str) -> str:
     text = re.sub(r"[\s*^.·×()]", "", unit.strip().lower()) if unit else ""
     return text.replace("²", "2").replace("⁻", "-").replace("⁶", "6").replace("³", "3")
 

@@ -109,7 +109,7 @@ def b_value(dataset: Dataset) -> float | None:
     for row in ELEMENTS:
         if row.meaning != "b-value":
             continue
-        value = _number(private(dataset, row.group, row.creator, row.element))
+        value = _private_number(private(dataset, row.group, row.creator, row.element))
         if value is not None:
             return value % _GE_B_OFFSET if row.maker == "GE" else value
     match = _B_IN_SEQUENCE.search(str(dataset.get("SequenceName", "") or ""))
@@ -155,7 +155,7 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     float or None
         None where it is absent or 0.
     """
-    return _number(_stated_element(dataset, _SCALE_SLOPE)) or None
+    return _private_number(_stated_element(dataset, _SCALE_SLOPE)) or None
 
 
 def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
@@ -203,7 +203,7 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
     """
     # Any private creator counts here: a grid taken for a single slice would be a wrong image.
     stated = [dataset[tag] for b in _BLOCKS if (tag := (0x0065, b << 8 | 0x50)) in dataset]
-    slices = max((_number(count.value) or 0 for count in stated), default=0)
+    slices = max((_private_number(count.value) or 0 for count in stated), default=0)
     if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
         return []
     items = _stated_element(dataset, "headers of a grid")
@@ -229,7 +229,7 @@ def group_delay(dataset: Dataset) -> float:
     float
         Seconds; 0 where none is stated.
     """
-    return _number(_stated_element(dataset, "pause after a volume")) or 0.0
+    return _private_number(_stated_element(dataset, "pause after a volume")) or 0.0
 
 
 def mixed_polarity(dataset: Dataset) -> bool:
@@ -238,7 +238,7 @@ def mixed_polarity(dataset: Dataset) -> bool:
     False where the private elements that say so are absent.
     """
     name = str(_stated_element(dataset, "pulse sequence") or "")
-    mode = _number(_stated_element(dataset, "phase encoding of both polarities")) or 0.0
+    mode = _private_number(_stated_element(dataset, "phase encoding of both polarities")) or 0.0
     return "pepolar" in name.lower() and round(mode) in (2, 3)
 
 
@@ -250,7 +250,7 @@ def is_mosaic(dataset: Dataset) -> bool:
     dataset : Dataset
         Header of the image.
     """
-    count = _number(_stated_element(dataset, "slices in a mosaic")) or 0
+    count = _private_number(_stated_element(dataset, "slices in a mosaic")) or 0
     return count > 1 or "MOSAIC" in (dataset.get("ImageType") or ())
 
 
@@ -267,7 +267,7 @@ def mosaic_tiles(dataset: Dataset) -> int:
     CadError
         For a mosaic that does not say how many slices it holds.
     """
-    count = _number(_stated_element(dataset, "slices in a mosaic"))
+    count = _private_number(_stated_element(dataset, "slices in a mosaic"))
     if not count or count < 1:
         stated = _csa(dataset).get("NumberOfImagesInMosaic", [])
         count = float(stated[0]) if stated and stated[0].isdigit() else None
@@ -411,7 +411,7 @@ def _stated_element(dataset: Dataset, meaning: str) -> Any:
     return None
 
 
-def _number(value: Any) -> float | None:
+def _private_number(value: Any) -> float | None:
     if isinstance(value, bytes):
         text = value.decode("ascii", "ignore").strip("\0 ").split("\\")[0]
         if re.fullmatch(r"[-+\d.eE]+", text):

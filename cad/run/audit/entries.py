@@ -106,13 +106,13 @@ def _studies_of_run(
         entry = {
             "who": who,
             "study": pseudonym(trail, str(study)),
-            "models": _models(record, rows),
+            "models": _models_of_rows(record, rows),
             "cad_version": record.get("cad_version"),
         }
         yield str(study), rows, {**entry, **(more or {})}
 
 
-def _models(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
+def _models_of_rows(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
     """Return the models that scored these rows, by hash, with the thresholds that decided."""
     models = (record.get("model") or {}).get("models") or {}
     used = sorted(set(rows["model"].dropna()) & set(models)) if "model" in rows else []

@@ -149,10 +149,10 @@ def _finished_results(client: Any, futures: list[Any]) -> list[Any]:
     try:
         return list(client.gather(futures))
     except Exception:  # fetched one by one, to know which one failed
-        return [_result(future) for future in futures]
+        return [_result_or_exception(future) for future in futures]
 
 
-def _result(future: Any) -> Any:
+def _result_or_exception(future: Any) -> Any:
     try:
         return future.result()
     except Exception as error:

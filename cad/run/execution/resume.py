@@ -74,9 +74,9 @@ def measure_studies(
     ):
         start = time.perf_counter()
         for measured in each(measure, pending, options):
-            outcome = _outcome(measured)
+            outcome = _outcome_of_task(measured)
             outcomes[outcome.study_id] = outcome
-            memory.add(_line(measured.task, outcome, prints[outcome.study_id]))
+            memory.add(_resume_line(measured.task, outcome, prints[outcome.study_id]))
             log.add(_log_line(outcome))
             tell(outcome)
         log.add({"time": round(time.time(), 3), **_summary_of_run(outcomes, len(pending), start)})
@@ -118,7 +118,7 @@ def _plan_of_studies(
     for task in tasks:
         study = task.ref.study_id
         before = remembered.get(study)
-        prints[study] = _fingerprint(task, settings)
+        prints[study] = _fingerprint_or_empty(task, settings)
         current = before is not None and before.fingerprint == prints[study] != ""
         if options.resume and before is not None and current:
             outcome = _without_work(task, before, options)
@@ -166,7 +166,7 @@ def _without_work(
     return StudyOutcome(study, status, why, before.failures, seconds=0.0, key=before.key)
 
 
-def _outcome(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
+def _outcome_of_task(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
     ref = done.task.ref
     if done.result is not None:
         outcome = replace(done.result, peak_mb=done.peak_mb)
@@ -186,7 +186,7 @@ def _outcome(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
     return StudyOutcome(ref.study_id, "failed", reason, [failure], done.seconds, key, done.peak_mb)
 
 
-def _fingerprint(task: StudyTask, settings: str) -> str:
+def _fingerprint_or_empty(task: StudyTask, settings: str) -> str:
     try:
         return fingerprint(task.ref, settings)
     except OSError:  # the worker will get the same error and report it
@@ -200,7 +200,7 @@ def _size_and_time(path: Path) -> list[int]:
         return []
 
 
-def _line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str, object]:
+def _resume_line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str, object]:
     return {
         "study": outcome.study_id,
         "status": outcome.status,

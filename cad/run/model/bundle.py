@@ -218,9 +218,9 @@ def save_bundle(
         allow_nan=False,
     )
     contents = {
-        "weights.npz": _npz(arrays),
+        "weights.npz": _npz_bytes(arrays),
         "metadata.json": text.encode() + b"\n",
-        "reference.npz": _npz({"X": reference_X, "probability": probability}),
+        "reference.npz": _npz_bytes({"X": reference_X, "probability": probability}),
         "training.parquet": parquet_bytes(training),
         "README.md": card.encode(),
     }
@@ -430,7 +430,7 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
 
 
 @door("own", "arrays")
-def _npz(arrays: dict[str, np.ndarray]) -> bytes:
+def _npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     """Return the bytes of an npz file; numpy gives all members the same date, so equal arrays give
     equal bytes.
     """

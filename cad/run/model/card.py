@@ -93,7 +93,7 @@ def metadata(
         "cad_version": __version__,
         "versions": library_versions(),
         "pipeline": settings.model_dump(mode="json", by_alias=True),
-        **_columns(list(features.columns), columns),
+        **_words_on_features(list(features.columns), columns),
         "training": {
             **_cohort(features, labels),
             "label_kinds": label_counts,
@@ -108,7 +108,7 @@ def metadata(
     }
 
 
-def _columns(names: list[str], columns: Mapping[str, Column]) -> JsonObject:
+def _words_on_features(names: list[str], columns: Mapping[str, Column]) -> JsonObject:
     return {
         "features": names,
         "units": units_of(names, columns),

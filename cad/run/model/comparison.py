@@ -85,12 +85,14 @@ def comparison_text(result: JsonObject) -> str:
         lines.append("not measured: that needs malignant and benign regions by histology")
     else:
         lines += [
-            _row("", "a", "b", "a - b [95 %, patients resampled]"),
+            _comparison_line("", "a", "b", "a - b [95 %, patients resampled]"),
             *map(_difference, result["differences"]),
         ]
         a, b = result["calibration"].values()
         for name, right in (("intercept", 0), ("slope", 1)):
-            lines.append(_row(f"calibration {name}", a[name], b[name], f"({right} is right)"))
+            lines.append(
+                _comparison_line(f"calibration {name}", a[name], b[name], f"({right} is right)")
+            )
     lines.append(f"{len(result['changed'])} decisions differ")
     for row in result["changed"]:
         lines.append(
@@ -103,14 +105,14 @@ def comparison_text(result: JsonObject) -> str:
 def _difference(row: JsonObject) -> str:
     measure = MEASURES[row["measure"]]
     text = interval_text({**row, "value": row["difference"]}, measure.digits)
-    return _row(measure.title, row["value_a"], row["value_b"], text)
+    return _comparison_line(measure.title, row["value_a"], row["value_b"], text)
 
 
-def _row(name: str, a: float | str | None, b: float | str | None, text: str) -> str:
-    return f"{name:<26}{_number(a):>12}{_number(b):>12}  {text}"
+def _comparison_line(name: str, a: float | str | None, b: float | str | None, text: str) -> str:
+    return f"{name:<26}{_measure_text(a):>12}{_measure_text(b):>12}  {text}"
 
 
-def _number(value: float | str | None) -> str:
+def _measure_text(value: float | str | None) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     return "not defined" if value is None else value

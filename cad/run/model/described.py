@@ -51,7 +51,7 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
         "learner": type(first).__name__,
         "parameters": _parameters(first),
         "steps": _steps_before(fitted[0]),
-        "members": _members(learners),
+        "members": _number_of_members(learners),
         "trees": _trees(first),
         "weights": _weights_of_settings(learners),
         "start": _start_of_fit(first),
@@ -109,7 +109,7 @@ def _weights_of_settings(learners: Sequence[Any]) -> JsonObject | None:
     return weights
 
 
-def _members(learners: Sequence[Any]) -> list[int] | None:
+def _number_of_members(learners: Sequence[Any]) -> list[int] | None:
     if all(isinstance(learner, AveragedProbabilisticSVC) for learner in learners):
         counts = [len(learner.points_) for learner in learners]
         return [min(counts), max(counts)]

@@ -37,7 +37,7 @@ def make_estimator(settings: PipelineSettings) -> Any:
         For an unknown learner, one that gives no probability, a parameter that does not exist, or a
         value of the wrong type.
     """
-    learner = _learner(settings.learner, settings.labels)
+    learner = _unfitted_learner(settings.learner, settings.labels)
     # For a semi-supervised learner, the steps before it are fitted to labelled rows only. Otherwise
     # a new row without a label would change the features of all rows.
     kind = SemiSupervisedPipeline if getattr(learner, "semi_supervised", False) else Pipeline
@@ -69,7 +69,7 @@ def front_steps(settings: PipelineSettings) -> Pipeline:
     return Pipeline(steps)
 
 
-def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
+def _unfitted_learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
     rivals = rival_learners()
     if settings.name in rivals:
         learner: Any = rivals[settings.name]

@@ -181,7 +181,7 @@ def contributions(
         states += [turn >= k for k in range(len(titles) + 1)]
     # Many orders contain the same states, so the learner predicts each distinct state once.
     distinct, place = np.unique(np.array(states), axis=0, return_inverse=True)
-    mixtures = _Mixtures(estimator, rows, _medians(training))
+    mixtures = _Mixtures(estimator, rows, _medians_of_columns(training))
     effects = np.zeros((len(rows), len(titles)))
     average = 0.0
     for number, of_states in enumerate(mixtures.log_odds(distinct[:, family_of])):
@@ -237,7 +237,7 @@ def explain(
     1 ktrans -3.0
     2 adc 1.0
     """
-    mixtures = _Mixtures(estimator, rows, _medians(training))
+    mixtures = _Mixtures(estimator, rows, _medians_of_columns(training))
     replaced = np.vstack([np.eye(len(names), dtype=bool), np.zeros(len(names), bool)])
     explained: list[list[Explanation]] = []
     percentiles = _percentiles(training, rows)
@@ -336,7 +336,7 @@ class _Mixtures:
             yield np.where(columns, self.median, row)
 
 
-def _medians(training: np.ndarray) -> np.ndarray:
+def _medians_of_columns(training: np.ndarray) -> np.ndarray:
     """Return the median of the finite values of each column; 0 where there are none."""
     ordered = np.sort(np.where(np.isfinite(training), training, np.nan), axis=0)  # NaN come last
     n_finite = np.isfinite(ordered).sum(axis=0)

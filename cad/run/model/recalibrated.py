@@ -110,11 +110,11 @@ def moved_combinations(weights: Combinations, intercept: float, slope: float) ->
     """
     readers = {}
     for name, combination in weights.readers.items():
-        readers[name] = _moved(combination, intercept, slope)
-    return Combinations(readers, _moved(weights.anyone, intercept, slope))
+        readers[name] = _rescaled_combination(combination, intercept, slope)
+    return Combinations(readers, _rescaled_combination(weights.anyone, intercept, slope))
 
 
-def _moved(combination: Any, intercept: float, slope: float) -> Any:
+def _rescaled_combination(combination: Any, intercept: float, slope: float) -> Any:
     # A weight w of the old log-odds x is w / slope for the new ones, intercept + slope x. The
     # intercept is reduced by what theirs would add.
     tool = combination.tool / slope

@@ -92,7 +92,7 @@ def save_table_model(
             "regions": len(values),
             "patients": len(np.unique(np.asarray(patients).astype(str))),
         },
-        "learner": _learner(learner),
+        "learner": _learner_words(learner),
     }
     training = pd.concat([labels, values], axis=1)
     reference = values.to_numpy()[:_REFERENCE_ROWS]
@@ -108,7 +108,7 @@ def _nameless(learner: Any) -> Any:
     return copy
 
 
-def _learner(learner: Any) -> JsonObject:
+def _learner_words(learner: Any) -> JsonObject:
     last = learner[-1] if hasattr(learner, "steps") else learner
     plain = {k: v for k, v in last.get_params().items() if isinstance(v, str | int | float | None)}
     return {"name": type(last).__name__, "params": plain}

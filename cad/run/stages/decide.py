@@ -83,7 +83,9 @@ def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> J
         detected = np.array([unseen(value) for value in results["confidence"]], dtype=bool)
         alone = detected & results["readers_mean"].isna().to_numpy()
         results["warnings"] = _with_warning(results["warnings"], alone, UNSEEN)
-    summary = replace(judged.summary, decisions=_measured(results, loaded.settings.decision))
+    summary = replace(
+        judged.summary, decisions=_measures_of_decisions(results, loaded.settings.decision)
+    )
     if summary.patient_level is not None:
         of_men = replace(summary.patient_level, decisions=measure_decisions_on_men(men))
         summary = replace(summary, patient_level=of_men)
@@ -211,7 +213,7 @@ def _decision_columns(model: str, row: dict[str, Any]) -> dict[str, Any]:
         "plausible": plausible,
         "readers_agree": _readers_apart(values),
         "gap": gap,
-        "apart": _apart(gap),
+        "apart": _word_for_gap(gap),
         "suspicion": suspicion,
     }
 
@@ -270,7 +272,7 @@ def _readers_apart(values: list[float]) -> str:
     return "are split"
 
 
-def _apart(gap: float) -> str:
+def _word_for_gap(gap: float) -> str:
     if np.isnan(gap):
         return ""
     if gap < AGREE:
@@ -404,7 +406,7 @@ def _with_warning(warnings: pd.Series, rows: np.ndarray, text: str) -> pd.Series
     return pd.Series(joined, index=warnings.index)
 
 
-def _measured(results: pd.DataFrame, settings: DecisionSettings) -> dict[str, Any]:
+def _measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) -> dict[str, Any]:
     """Measure the decisions of a run after each step that can change them."""
     changed = bool((results["decision"] != results["decision_before_histology"]).any())
     measured = {}

@@ -114,7 +114,7 @@ def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
         In the order of the cohort; for each man his latest study's regions, then the regions of the
         earlier study that none of them is near to.
     """
-    pairs = _pairs(loaded, measured)
+    pairs = _pairs_of_studies(loaded, measured)
     if not pairs:
         return []
     rows_of_men = _still_current(loaded, measured, pairs)
@@ -155,7 +155,7 @@ def compare_pair(pair: Pair) -> list[EarlierRow]:
         Without PSA. Where the images cannot be read or aligned, the rows say so.
     """
     try:
-        return _compared(pair)
+        return _compared_regions(pair)
     except CadError as error:
         return _failure(pair, error.problem)
     except OSError as error:
@@ -213,7 +213,7 @@ def _men_with_several(measured: Measured) -> dict[str, list[str]]:
     return {patient: ids for patient, ids in studies_of_men.items() if len(ids) > 1}
 
 
-def _pairs(loaded: Loaded, measured: Measured) -> list[Pair]:
+def _pairs_of_studies(loaded: Loaded, measured: Measured) -> list[Pair]:
     """Return the pairs of studies to compare: the latest of every man and the one before it."""
     studies_of_men = _men_with_several(measured)
     if not studies_of_men:
@@ -261,7 +261,7 @@ def _still_current(
     return current
 
 
-def _compared(pair: Pair) -> list[EarlierRow]:
+def _compared_regions(pair: Pair) -> list[EarlierRow]:
     from cad.mri.imaging.earlier import align_earlier, nearest_regions, region_centres
     from cad.mri.imaging.study import Roi
     from cad.mri.imaging.study_files import read_drawings

@@ -203,8 +203,8 @@ def predict(
         given=of_bundles(keys.join(table), score_table(keys, aggregated.grades), bundles),
     )
     promised = {name: point for name, point in points.items() if point is not None}
-    men, of_men = _measured_men(loaded, risk, bundles)
-    models = _models(bundles, limits, set(keys["participant_id"]), decision.prevalence)
+    men, of_men = _predicted_men(loaded, risk, bundles)
+    models = _records_of_models(bundles, limits, set(keys["participant_id"]), decision.prevalence)
     undecided = [name for name, model in models.items() if not model["decides"]]
     return Judged(
         results,
@@ -226,7 +226,7 @@ def predict(
     )
 
 
-def _measured_men(
+def _predicted_men(
     loaded: Loaded, risk: Risk, bundles: Sequence[Bundle]
 ) -> tuple[pd.DataFrame, PatientLevel]:
     """Return the men with their lower thresholds, and measures of their probabilities."""
@@ -306,7 +306,7 @@ def _costs_instead(
     ]
 
 
-def _models(
+def _records_of_models(
     bundles: Sequence[Bundle],
     limits: dict[str, tuple[float, float]],
     patients: set[str],

@@ -55,20 +55,20 @@ def process_study(task: StudyTask) -> StudyOutcome:
         key = input_key(task)
         if task.resume and study_key(task.result) == key:
             failures = study_failures(task.result)
-            return _outcome(ref, "kept", "unchanged", failures, start, key)
+            return _study_outcome(ref, "kept", "unchanged", failures, start, key)
         # The same input failed before, and would fail again after the same time.
         if task.failed is not None and task.failed_key == key:
-            return _outcome(ref, "failed", FAILED_BEFORE, [task.failed], start, key)
+            return _study_outcome(ref, "failed", FAILED_BEFORE, [task.failed], start, key)
         why = "new" if not task.result.exists() else "input, settings or version changed"
         if not task.resume:
             why = "asked for"
         study = read_study_of(ref, task.settings.images)
         require_t1_of_the_field(study, task.settings)
         stage = "measure"
-        write, failures = _measure(task, study, key)
+        write, failures = _measured_study(task, study, key)
         stage = "write"
         write()
-        return _outcome(ref, "computed", why, failures, start, key)
+        return _study_outcome(ref, "computed", why, failures, start, key)
     except CadError as error:
         failure = failure_of(error, ref.participant_id, ref.study_id, stage)
     except MemoryError:
@@ -76,7 +76,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
     # an error of the disk and not of the input, so an earlier result stays
     except OSError as error:
         failure = _failure_of_files(ref, stage, error)
-        return _outcome(ref, "failed", failure.reason, [failure], start)
+        return _study_outcome(ref, "failed", failure.reason, [failure], start)
     except Exception as error:  # an unexpected error in one study must not stop the others
         failure = Failure(
             ref.participant_id,
@@ -88,10 +88,10 @@ def process_study(task: StudyTask) -> StudyOutcome:
         )
     with suppress(OSError):
         task.result.unlink(missing_ok=True)  # a result of earlier input is not a result of this one
-    return _outcome(ref, "failed", failure.reason, [failure], start, key)
+    return _study_outcome(ref, "failed", failure.reason, [failure], start, key)
 
 
-def _outcome(
+def _study_outcome(
     ref: StudyRef, status: str, why: str, failures: list[Failure], start: float, key: str = ""
 ) -> StudyOutcome:
     return StudyOutcome(ref.study_id, status, why, failures, time.perf_counter() - start, key)
@@ -112,7 +112,9 @@ def _failure_of_files(ref: StudyRef, stage: str, error: OSError) -> Failure:
     return Failure(ref.participant_id, ref.study_id, "", stage, reason, hint)
 
 
-def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None], list[Failure]]:
+def _measured_study(
+    task: StudyTask, study: Study, key: str
+) -> tuple[Callable[[], None], list[Failure]]:
     """Return a function that writes the study's file, and the regions that could not be
     measured.
     """

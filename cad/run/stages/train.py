@@ -91,7 +91,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     meta["training"]["unlabelled_rows"] = int(taught.sum() - labelled.sum())
     if "confidence" in judged.results:
         meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
-    meta |= _outcome(judged.summary, judged.joint)
+    meta |= _facts_of_validation(judged.summary, judged.joint)
     if loaded.withdrawn:
         meta["training"]["withdrawn"] = len(loaded.withdrawn)  # their number, but not their ids
     meta["carries_training_rows"] = carried
@@ -111,7 +111,7 @@ def _typicality(
         return None
 
 
-def _outcome(summary: Summary, joint: JointModel | None) -> JsonObject:
+def _facts_of_validation(summary: Summary, joint: JointModel | None) -> JsonObject:
     """Return what new cases need from the validation: thresholds, weights and the joint model.
 
     The value is None for what was not fitted.

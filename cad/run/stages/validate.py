@@ -147,7 +147,7 @@ def judge_folds(
     # The thresholds are for new patients, so probabilities must not depend on which fold a region
     # was in.
     probability = on_common_base(risk, folds)
-    operating_point, substitute = _operating_point(loaded, aggregated, probability)
+    operating_point, substitute = _chosen_thresholds(loaded, aggregated, probability)
     thresholds = (operating_point or loaded.settings.decision).thresholds
     scored = risk.regions.assign(
         belief=folds.probability,
@@ -162,9 +162,9 @@ def judge_folds(
         scored,
         operating_point=operating_point,
         folds=folds,
-        null=_null(loaded, aggregated, ~nowhere),
+        null=_null_of_validation(loaded, aggregated, ~nowhere),
     )
-    men, of_men = _measured_men(loaded, aggregated, risk)
+    men, of_men = _validated_men(loaded, aggregated, risk)
     if rivals is None:
         rivals = _validated_rivals(loaded, aggregated, folds, left_out_together(loaded, aggregated))
     truth = table.labels["truth"].to_numpy(float)
@@ -208,7 +208,7 @@ def judge_folds(
     )
 
 
-def _measured_men(
+def _validated_men(
     loaded: Loaded, aggregated: Aggregated, risk: Risk
 ) -> tuple[pd.DataFrame, PatientLevel]:
     """Return the cohort's men with their lower threshold, and measures of their probabilities."""
@@ -302,7 +302,7 @@ def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
     )
 
 
-def _operating_point(
+def _chosen_thresholds(
     loaded: Loaded, aggregated: Aggregated, probability: np.ndarray
 ) -> tuple[operating.OperatingChoice | None, list[str]]:
     """Choose the thresholds for the aims of the settings; None, with reasons, where costs
@@ -411,7 +411,7 @@ def _explanations_of_folds(
     shared = (has_value, np.flatnonzero(table.labelled), source, list(table.X.columns), table.keys)
     work = ((fold, *shared) for fold in folds.folds)
     rows = []
-    for rows_of_fold in each_piece(_explained, work, loaded.options.processes):
+    for rows_of_fold in each_piece(_explained_fold, work, loaded.options.processes):
         rows += rows_of_fold
     return rows
 
@@ -432,7 +432,7 @@ def _explanation_notes(loaded: Loaded, n: int) -> list[str]:
     return [f"{MOST_EXPLAINED:,} of {n:,} regions are explained, evenly over the table"]
 
 
-def _explained(
+def _explained_fold(
     fold: Fold,
     says: np.ndarray,
     labelled: np.ndarray,
@@ -492,7 +492,9 @@ def _cohort_warnings(aggregated: Aggregated, rivals: RivalTable | None) -> list[
     )
 
 
-def _null(loaded: Loaded, aggregated: Aggregated, scored: np.ndarray) -> PermutationNull | None:
+def _null_of_validation(
+    loaded: Loaded, aggregated: Aggregated, scored: np.ndarray
+) -> PermutationNull | None:
     """Repeat the whole validation under permuted labels, if the settings ask for it."""
     settings = loaded.settings.validate_
     table = aggregated.table

@@ -103,7 +103,7 @@ def predict_table(
     if path.is_dir():
         table = read_partitions(path)
         _check_columns(table, bundle, path)
-        regions = _of_runs(table, bundle, path)
+        regions = _regions_to_predict(table, bundle, path)
     else:
         cells = read_cells(path, dialect)
         table = cells.table
@@ -144,7 +144,7 @@ def _check_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
         )
 
 
-def _of_runs(table: pd.DataFrame, bundle: Bundle, path: Path) -> Regions:
+def _regions_to_predict(table: pd.DataFrame, bundle: Bundle, path: Path) -> Regions:
     rois = table[["participant_id", "roi_id"]].astype(str).assign(histology="", isup="", site="")
     features = table[bundle.features]
     nothing = pd.DataFrame(np.nan, table.index, LABELS)

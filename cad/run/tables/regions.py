@@ -143,7 +143,7 @@ def read_regions(
         value of its column; with column, row, value and the way out.
     """
     if path.is_dir():
-        return _of_runs(path)
+        return _regions_of_runs(path)
     if columns is None:
         columns = Columns()
     cells = read_cells(path, dialect)
@@ -151,7 +151,7 @@ def read_regions(
         return _of_table(cells, columns)
 
 
-def _of_runs(path: Path) -> Regions:
+def _regions_of_runs(path: Path) -> Regions:
     table = read_partitions(path)
     stated = table[LABELS]
     rois = table[_KEY].astype(str).assign(histology="", isup="", site="")
@@ -177,7 +177,7 @@ def _of_table(cells: Cells, columns: Columns) -> Regions:
     meaning = values.Meaning(cells.decimal_comma, columns.missing)
     doubted = [name for name in roles.features if name not in roles.trusted]
     doubt_names(doubted, cells, roles)
-    notes = [*cells.notes, *_left_out(roles)]
+    notes = [*cells.notes, *_ignored_columns(roles)]
     readings = _rows_of_scores(cells, roles, columns, meaning)
     if roles.reader is not None:
         cells = _first_rows(cells, roles, meaning)
@@ -381,7 +381,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + further
 
 
-def _left_out(roles: Roles) -> list[str]:
+def _ignored_columns(roles: Roles) -> list[str]:
     sentences = []
     for names, why in ((roles.ignored, "by --ignore"), (roles.beyond, "by --preset")):
         if names:

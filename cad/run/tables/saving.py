@@ -95,7 +95,7 @@ def save_validation(made: Validated, folds: OutOfFold, rivals: RivalTable, out: 
         learner=LearnerSettings(name=made.learner),
         validate_=ValidationSettings.model_validate(scheme),
     )
-    regions = _regions(made)
+    regions = _validated_regions(made)
     with claimed(out, RUNS["run"]), workplace(HERE):
         loaded = load_table(regions, settings, RunFolder(out), HERE, "run")
         loaded.folder.complete.unlink(missing_ok=True)
@@ -105,7 +105,7 @@ def save_validation(made: Validated, folds: OutOfFold, rivals: RivalTable, out: 
     return RunFolder(out).page("index.html")
 
 
-def _regions(made: Validated) -> Regions:
+def _validated_regions(made: Validated) -> Regions:
     patients = [str(patient) for patient in made.patients]
     rois = pd.DataFrame({"participant_id": patients, "roi_id": numbered_within(patients)})
     histology_of = {1.0: "malignant", 0.0: "benign"}

@@ -82,13 +82,13 @@ def table_settings(
     settings = settings.model_copy(update=changed)
     # Names of learner and parameters are checked before a file is read.
     if learner:
-        _check_names(learner, settings)
+        _check_learner(learner, settings)
     where = f"--learner {learner!r}" if learner else f"--pipeline {pipeline!r}"
     _check_parameters(make_estimator(settings)[-1], settings.learner.params, where)
     return settings
 
 
-def _check_names(text: str, settings: PipelineSettings) -> None:
+def _check_learner(text: str, settings: PipelineSettings) -> None:
     """Raise an error if ``--learner`` has a parameter that does not exist or is of the wrong
     kind.
     """

@@ -187,7 +187,7 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
             "0 and 1 in the table",
         )
     if good == 0:
-        if plain := _plain(cell):
+        if plain := _quoted_number(cell):
             return CadError(
                 f"{place} is the number {plain} among signs that make it a text, as are all "
                 f"{len(wrong)} cells of the column",
@@ -200,7 +200,7 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
         )
     further = f" and {len(wrong) - 1} other cell(s) of the column" if len(wrong) > 1 else ""
     hint = f"correct the cell{meaning.without(name)}"
-    if digits := _digits(cell) or _plain(cell):
+    if digits := _digits(cell) or _quoted_number(cell):
         hint = f"write {digits}{meaning.without(name)}"
     elif len(distinct) == 1 and len(cell) <= _SHOWN:
         hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
@@ -222,7 +222,7 @@ def _rule(cell: str) -> str:
         return "is an error of a spreadsheet, and a feature is a number"
     if _digits(cell):
         return "is written with other signs than 0 to 9, + and -, which alone are read as a number"
-    if plain := _plain(cell):
+    if plain := _quoted_number(cell):
         return f"is the number {plain} among signs that make it a text"
     if _DATE.fullmatch(cell):
         return "is a date, which a spreadsheet also makes of a number such as 1.2"
@@ -231,7 +231,7 @@ def _rule(cell: str) -> str:
     return "is no number"
 
 
-def _plain(cell: str) -> str:
+def _quoted_number(cell: str) -> str:
     """Return the number inside quotes, an apostrophe or Excel's ``="1.5"``; else an empty text."""
     inner = cell.removeprefix("=").strip("'\"`")
     return inner if inner != cell and _POINT.fullmatch(inner) else ""
@@ -280,12 +280,14 @@ def scores(cells: Cells, name: str, scale: str, meaning: Meaning) -> np.ndarray:
         if meaning.absent(cell):
             continue
         if cell not in score_of:
-            score_of[cell] = _score(cells, name, place, cell, scale, meaning)
+            score_of[cell] = _score_of_cell(cells, name, place, cell, scale, meaning)
         values[place] = score_of[cell]
     return values
 
 
-def _score(cells: Cells, name: str, place: int, cell: str, scale: str, meaning: Meaning) -> float:
+def _score_of_cell(
+    cells: Cells, name: str, place: int, cell: str, scale: str, meaning: Meaning
+) -> float:
     where = f"column {name!r}, row {cells.rows[place]}"
     value = meaning.number(cell)
     if value is None:

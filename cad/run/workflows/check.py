@@ -147,15 +147,15 @@ def check_study_of(
             # check_study() is not called, because measuring reports the same problems as failures.
             measured = extract(study, settings)
             problems += [*measured.failures, *_lacks(ref, measured, settings)]
-            return problems, _missing(study)
+            return problems, _missing_images(study)
     except CadError as error:
         return [*problems, error], []
     except OSError as error:
         return [*problems, refused(error).at(patient=ref.participant_id, file=ref.folder)], []
-    return [*problems, *check_study(study)], _missing(study)
+    return [*problems, *check_study(study)], _missing_images(study)
 
 
-def _missing(study: Study) -> list[str]:
+def _missing_images(study: Study) -> list[str]:
     """Return notes on optional images and masks that a study lacks."""
     without = "no gland mask: T2 is scaled by a box about the regions, no region gets a place"
     return [*study.missing_notes, *study.notes, *([] if study.gland else [without])]

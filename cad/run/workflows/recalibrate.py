@@ -83,7 +83,7 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     report: JsonObject = {
         "simulated": loaded.cohort.simulated,
         "of_training": (judged.model or {})["models"][bundle.name]["patients_of_training"],
-        "sites": _sites(loaded),
+        "sites": _named_sites(loaded),
         "regions": _calibration_before_after(truth, before_regions, after_regions, patients),
         "men": _calibration_before_after(truth_of_men, before_men, after_men, names.to_numpy(str)),
     }
@@ -195,7 +195,7 @@ def _calibration_before_after(
     return compared
 
 
-def _sites(loaded: Loaded) -> str:
+def _named_sites(loaded: Loaded) -> str:
     people = loaded.cohort.participants
     named = people["site"].dropna().unique() if "site" in people else []
     return ", ".join(sorted(map(str, named))) or "not stated"

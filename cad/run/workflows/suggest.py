@@ -128,7 +128,7 @@ def suggest(
         outside [0, 1], no numeric feature, too many regions, a count below 1, or a score off its
         scale.
     """
-    _check(predictions, features, count)
+    _check_predictions(predictions, features, count)
     table = predictions[[*_KEY, "probability"]].reset_index(drop=True)
     read = _readings_of_rows(table, scores, pirads_probability)
     table["n_readers"] = read["size"].to_numpy()
@@ -143,7 +143,7 @@ def suggest(
     out = table.iloc[[i for i, _ in chosen]].reset_index(drop=True)
     out["value"] = [value for _, value in chosen]
     out["reason"] = [
-        _reason(row.n_readers, row.reader_mean, row.probability) for row in out.itertuples()
+        _why_suggested(row.n_readers, row.reader_mean, row.probability) for row in out.itertuples()
     ]
     out.insert(0, "rank", np.arange(1, len(out) + 1))
     return out
@@ -220,13 +220,13 @@ def _standardised(features: pd.DataFrame) -> np.ndarray:
     return np.asarray((x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
-def _reason(n_readers: int, mean: float, probability: float) -> str:
+def _why_suggested(n_readers: int, mean: float, probability: float) -> str:
     if not n_readers:
         return f"no reader yet, model {probability:.2f}"
     return f"{n_readers} reader ({mean:.2f}), model {probability:.2f}"
 
 
-def _check(predictions: pd.DataFrame, features: pd.DataFrame, count: int) -> None:
+def _check_predictions(predictions: pd.DataFrame, features: pd.DataFrame, count: int) -> None:
     if len(predictions) != len(features):
         message = f"{len(predictions)} predictions but {len(features)} rows of features"
         raise CadError(message, hint="pass the rows that the model predicted, in the same order")

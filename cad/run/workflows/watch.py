@@ -145,9 +145,9 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
                     model=str(name),
                     man=str(man),
                     night=night,
-                    maker=_maker(cohort, str(man)),
-                    inputs=_means(unusual, rows_of_man),
-                    outside=_means(outside, rows_of_man),
+                    maker=_maker_of_scanner(cohort, str(man)),
+                    inputs=_means_of_images(unusual, rows_of_man),
+                    outside=_means_of_images(outside, rows_of_man),
                     belief=_highest_belief(regions),
                     decision=_decided(regions),
                     regions=probabilities,
@@ -176,12 +176,12 @@ def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dic
     return unusual_images, outside_images
 
 
-def _means(values: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, float]:
+def _means_of_images(values: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, float]:
     """Return the mean over the given rows of the values of each image."""
-    return {image: _mean(of_image[rows]) for image, of_image in values.items()}
+    return {image: _finite_mean(of_image[rows]) for image, of_image in values.items()}
 
 
-def _mean(values: np.ndarray) -> float:
+def _finite_mean(values: np.ndarray) -> float:
     finite = values[np.isfinite(values)]
     if not len(finite):
         return float("nan")
@@ -203,7 +203,7 @@ def _decided(regions: pd.DataFrame) -> float:
     return float(np.mean([_DECISIONS.get(word, _UNDECIDED) for word in words]))
 
 
-def _maker(cohort: Path, man: str) -> str:
+def _maker_of_scanner(cohort: Path, man: str) -> str:
     """Return the maker of the scanner of a man's T2; empty where none is known."""
     for sidecar in sorted((cohort / man).rglob(f"{T2W.folder}/*_{T2W.suffix}.json")):
         return maker(read_json(sidecar).get("Manufacturer"))
@@ -549,7 +549,7 @@ def watch_summary(
     outside = {}
     for image in sorted({image for row in latest for image in row.outside}):
         shares = [row.outside.get(image, np.nan) for row in latest]
-        outside[image] = _mean(np.array(shares))
+        outside[image] = _finite_mean(np.array(shares))
     return {
         "men": len(men),
         "nights": len({row.night for row in men}),

@@ -15,7 +15,7 @@ from cad.evidence.experiments.niaf2014 import (
     TABLE1_ETA,
     TABLE2_MEANS,
     TABLE2_NOISE,
-    _orders,
+    _orders_of_methods,
     compare_methods,
     fit,
     medians,
@@ -168,7 +168,7 @@ def test_orders_put_the_best_first() -> None:
             "Err": [2.0, 1.0, 1.5, 3.0],
         }
     )
-    rows = _orders(table, "level").set_index("scale")[["AUC", "Acc", "KL", "Err"]]
+    rows = _orders_of_methods(table, "level").set_index("scale")[["AUC", "Acc", "KL", "Err"]]
     best_fixed = "P-SVM > SVM > F-SVM"
     assert rows.loc["fixed"].tolist() == [best_fixed, "SVM > F-SVM > P-SVM", best_fixed, best_fixed]
     assert rows.loc["learned"].tolist() == [

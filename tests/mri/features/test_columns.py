@@ -239,7 +239,7 @@ def test_a_parsed_name_would_be_seen(study: Study, monkeypatch: pytest.MonkeyPat
     settings = PipelineSettings(name="wide", features=WIDE)
     monkeypatch.setattr(
         card,
-        "_columns",
+        "_words_on_features",
         lambda names, columns: {
             "features": names,
             "units": units_of(names, columns),

@@ -370,7 +370,7 @@ def test_a_man_has_the_limit_of_the_model_that_scored_him() -> None:
         )
         return SimpleNamespace(settings=settings.model_copy(update={"decision": decision}))
 
-    limited, measured = predict._measured_men(loaded(decision), risk, bundles)
+    limited, measured = predict._predicted_men(loaded(decision), risk, bundles)
     costs = decision.thresholds[0]
     assert limited["lower"].tolist() == [0.11, 0.22, costs, costs, 0.11]
     # The first model that scored somebody says how many men it was to decide.
@@ -380,7 +380,7 @@ def test_a_man_has_the_limit_of_the_model_that_scored_him() -> None:
     assert measured.auc.value == expected.auc.value
     assert measured.brier == expected.brier
     # Without an aim for men their limit is that of the costs, and nothing was promised.
-    limited, measured = predict._measured_men(loaded(DecisionSettings()), risk, bundles)
+    limited, measured = predict._predicted_men(loaded(DecisionSettings()), risk, bundles)
     assert (limited["lower"] == costs).all()
     assert measured.promised_share is None
 
@@ -389,7 +389,9 @@ def test_the_record_of_each_model() -> None:
     plain = model("m", ADC)
     made_up = replace(plain, name="s", metadata={**plain.metadata, "training": {"simulated": True}})
     limits = {"m": (0.1, 0.6), "s": (0.2, 0.7)}
-    records = predict._models([plain, made_up], limits, {"old-001", "old-007", "sub-1"}, 0.3)
+    records = predict._records_of_models(
+        [plain, made_up], limits, {"old-001", "old-007", "sub-1"}, 0.3
+    )
     assert records["m"]["decides"]
     assert not records["s"]["decides"]
     assert records["m"]["patients_of_training"] == 2

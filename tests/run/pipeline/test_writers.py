@@ -169,11 +169,11 @@ class Row(dict[str, str]):
 def test_pages_read_only_columns_that_are_written() -> None:
     """A column that nothing writes is a promise that nobody keeps."""
     region = Row(participant_id="sub-1", study_id="sub-1", roi_id="1", probability_of="readers")
-    results._region(region, Path("probabilities.csv"))
+    results._region_of_row(region, Path("probabilities.csv"))
     assert region.asked <= {*PROBABILITY_COLUMNS, *OUTLINE_COLUMNS}
     assert len(region.asked) > 30
     man = Row(participant_id="sub-1")
-    results._man(man)
+    results._man_of_row(man)
     assert man.asked <= set(PATIENT_COLUMNS)
     assert len(man.asked) > 8
     reason = Row()

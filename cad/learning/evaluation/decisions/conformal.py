@@ -210,13 +210,16 @@ def conformal_summary(
         covered: list[float] = []
         for label, p in ((1, p_malignant), (0, p_benign)):
             of_class = scored & (y == label)
-            covered += [_patient_mean(p[of_class] > error, g[of_class]), _mean(p[of_class] > error)]
+            covered += [
+                _patient_mean(p[of_class] > error, g[of_class]),
+                _mean_or_nan(p[of_class] > error),
+            ]
         size = (p_benign[scored] > error).astype(int) + (p_malignant[scored] > error)
-        rows.append(ConformalLevel(error, *covered, *(_mean(size == k) for k in range(3))))
+        rows.append(ConformalLevel(error, *covered, *(_mean_or_nan(size == k) for k in range(3))))
     return {"levels": rows}
 
 
-def _mean(values: np.ndarray) -> float:
+def _mean_or_nan(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 

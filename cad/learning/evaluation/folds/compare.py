@@ -271,11 +271,11 @@ def _exchanged(cases: Cases, other: Cases, swap: np.ndarray) -> Cases:
     """Return the cases of one learner, with the other's scores where ``swap`` is true."""
     centred = None
     if cases.centred is not None or other.centred is not None:
-        centred = np.where(swap, _log_odds(other), _log_odds(cases))
+        centred = np.where(swap, _log_odds_of_cases(other), _log_odds_of_cases(cases))
     return replace(cases, score=np.where(swap, other.score, cases.score), centred=centred)
 
 
-def _log_odds(cases: Cases) -> np.ndarray:
+def _log_odds_of_cases(cases: Cases) -> np.ndarray:
     return centred_log_odds(cases.score, 0.0) if cases.centred is None else cases.centred
 
 

@@ -309,21 +309,23 @@ def compare_probabilities(
             for learner in arrays:
                 # The readers' mean is not compared with itself.
                 if not (against == "readers" and learner == READERS):
-                    rows += _rows(against, learner, reference, arrays, order, aim, code, n_folds)
+                    rows += _measure_rows(
+                        against, learner, reference, arrays, order, aim, code, n_folds
+                    )
     if not rows:
         raise CadError("neither readers' scores nor histology to compare learners with")
     table = pd.DataFrame(rows).sort_values(
         ["against", "measure"], key=lambda column: column.map(_ORDER), kind="stable"
     )
     table = table.reset_index(drop=True)
-    sentences = [_sentence(table, against, reference) for against in goals]
+    sentences = [_best_learner_sentence(table, against, reference) for against in goals]
     return Rivals(table, " ".join(text for text in sentences if text), arrays, reference)
 
 
 _ORDER = {"readers": 0, "histology": 1, "kl": 0, "brier": 1, "auc": 2, "calibration_slope": 3}
 
 
-def _rows(
+def _measure_rows(
     against: str,
     learner: str,
     reference: str,
@@ -378,7 +380,7 @@ def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
     return MEASURED[measure](aim, q)
 
 
-def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
+def _losses_of_regions(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return the loss of every region."""
     if measure == "brier":
         return np.asarray((aim - q) ** 2)
@@ -403,7 +405,9 @@ def _paired_difference(
         value, variance = _auc_difference(truth == 1, q, base, patient)
         variance *= training_inflation(n_folds)
     else:
-        sums = np.bincount(patient, _losses(measure, aim, q) - _losses(measure, aim, base), n)
+        sums = np.bincount(
+            patient, _losses_of_regions(measure, aim, q) - _losses_of_regions(measure, aim, base), n
+        )
         size = np.bincount(patient, minlength=n).astype(float)
         if measure == "kl":
             value = float(sums.sum())
@@ -437,7 +441,7 @@ def _auc_difference(
     return value - value_of_base, variance
 
 
-def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
+def _best_learner_sentence(table: pd.DataFrame, against: str, reference: str) -> str:
     measure = _JUDGED_BY[against]
     rows = table[(table["against"] == against) & (table["measure"] == measure)]
     # Only learners that predicted all regions take part: a sum over fewer regions is smaller.

@@ -161,7 +161,7 @@ def compare_with_truth(
         auc_bootstrap=resampled["auc"],
         measures={name: resampled[name] for name in MEASURES if name != "auc"},
         operating_points=(
-            [_operating_point(cases, threshold) for threshold in thresholds]
+            [_rates_at_threshold(cases, threshold) for threshold in thresholds]
             if cases.is_probability
             else []
         ),
@@ -279,7 +279,7 @@ def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
     return dict(zip(names, resampled, strict=True))
 
 
-def _operating_point(cases: Cases, threshold: float) -> OperatingPoint:
+def _rates_at_threshold(cases: Cases, threshold: float) -> OperatingPoint:
     """Count regions above a threshold, which are called malignant, and return the rates with
     intervals.
     """

@@ -40,7 +40,7 @@ class Measured(Protocol):
     ) -> np.ndarray: ...
 
 
-def _measure(
+def _optional_weight(
     read: Callable[[ArrayLike, ArrayLike], tuple[np.ndarray, np.ndarray]],
 ) -> Callable[[Callable[..., np.ndarray]], Measured]:
     """Return a decorator for measures, which makes ``weight`` optional.
@@ -121,7 +121,7 @@ def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.nda
     return true, np.hstack([none, np.cumsum(weight * ~y, axis=1)[:, last]])
 
 
-@_measure(_binary)
+@_optional_weight(_binary)
 def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the area under the ROC curve, ties counted one half; NaN where a class is absent.
 
@@ -143,7 +143,7 @@ def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     return _share(pairs.sum(axis=1), true[:, -1] * false[:, -1])
 
 
-@_measure(_binary)
+@_optional_weight(_binary)
 def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the sum of precision times the step in recall (AUPRC); NaN without positives.
 
@@ -168,7 +168,7 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
     return np.where(true[:, -1] > 0, steps, np.nan)
 
 
-@_measure(_binary)
+@_optional_weight(_binary)
 def patient_average_precision(
     y: np.ndarray, s: np.ndarray, patients: ArrayLike, *, weight: np.ndarray
 ) -> np.ndarray:
@@ -201,7 +201,7 @@ def patient_average_precision(
     return average_precision(largest[0] == 1, largest[1], weight=weight[:, first])
 
 
-@_measure(_binary)
+@_optional_weight(_binary)
 def partial_auc(
     y: np.ndarray, s: np.ndarray, max_fpr: float = 0.2, *, weight: np.ndarray
 ) -> np.ndarray:
@@ -272,7 +272,7 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
     return np.where(np.isnan(p), np.nan, ((p > threshold) & ~tie).astype(float)), int(tie.sum())
 
 
-@_measure(_binary)
+@_optional_weight(_binary)
 def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the share of regions whose probability lies on the same side of .5 as the truth.
 
@@ -315,7 +315,7 @@ def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
     return np.asarray(xlogy(t, t / q) + xlogy(1 - t, (1 - t) / (1 - q)))
 
 
-@_measure(_floats)
+@_optional_weight(_floats)
 def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the two-sided Kullback-Leibler distance, in nats: the sum of :func:`divergences`.
 
@@ -336,7 +336,7 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     return _weighted_sum(weight, divergences(t, q))
 
 
-@_measure(_floats)
+@_optional_weight(_floats)
 def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the one-sided Kullback-Leibler distance: the sum of P ln(P/Q) over all regions.
 
@@ -361,7 +361,7 @@ def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndar
     return _weighted_sum(weight, xlogy(t, t / q))
 
 
-@_measure(_floats)
+@_optional_weight(_floats)
 def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return 1 minus the cosine of the angle between targets P and probabilities Q ([N14] App. C).
 
@@ -387,7 +387,7 @@ def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.n
     )
 
 
-@_measure(_floats)
+@_optional_weight(_floats)
 def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the mean cross-entropy -P ln Q - (1 - P) ln(1 - Q), in nats.
 
@@ -412,7 +412,7 @@ def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.nda
     )
 
 
-@_measure(_floats)
+@_optional_weight(_floats)
 def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the Brier score: the mean squared difference of target and probability.
 
@@ -432,7 +432,7 @@ def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     return _share(_weighted_sum(weight, (t - q) ** 2), weight.sum(axis=1))
 
 
-@_measure(_with_truth)
+@_optional_weight(_with_truth)
 def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the intercept a of target ~ expit(a + logit(probability)), by maximum likelihood.
 
@@ -462,7 +462,7 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
     return intercept
 
 
-@_measure(_with_truth)
+@_optional_weight(_with_truth)
 def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the slope b of target ~ expit(a + b logit(probability)), fitted by cross-entropy.
 

@@ -139,7 +139,7 @@ def obuchowski_rockette(
         )
     y, flat, group, omitted = _complete(truth, table.reshape(-1, table.shape[2]), groups)
     t, r = table.shape[:2]
-    aucs = _aucs(y, flat).reshape(t, r)
+    aucs = _auc_of_readers(y, flat).reshape(t, r)
     cov = _jackknife_covariance(y, flat, group).reshape(t, r, t, r)
     variance, cov1, cov2, cov3 = _components(cov)
     treatment = aucs.mean(axis=1)
@@ -297,7 +297,7 @@ def against_readers(
         raise CadError(f"a comparison with readers needs two or more, found {len(table)}")
     rows = np.vstack([np.asarray(cad, dtype=float), table])
     y, flat, group, omitted = _complete(truth, rows, groups)
-    aucs = _aucs(y, flat)
+    aucs = _auc_of_readers(y, flat)
     r = len(table)
     # psi_r = AUC(CAD) - AUC(reader r): the system's AUC is in each psi_r, which correlates them.
     contrast = np.hstack([np.ones((r, 1)), -np.eye(r)])
@@ -344,7 +344,7 @@ def _complete(
     return y, scores, group, int((~usable).sum())
 
 
-def _aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def _auc_of_readers(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return np.array([auc(y, row) for row in scores])
 
 
