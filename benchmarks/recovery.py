@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from cad.base.settings import FeatureSettings, PerfusionSettings, PipelineSettings
-from cad.evidence.phantom import acquisition, scanner
+from cad.evidence.phantom import acquisition, params
 from cad.evidence.phantom.protocols import FULL, Protocol
 from cad.evidence.phantom.sample import SEED
 from cad.evidence.phantom.simulator import Patient, make_patient
@@ -70,9 +70,9 @@ def patients(case: Acquisition, count: int = PATIENTS) -> Iterator[Patient]:
     """Yield patients of even tissue whose series lacks what the case switches off."""
     with ExitStack() as off:
         if not case.waver:
-            off.enter_context(patch.object(scanner, "FRAME_SD", 0.0))
+            off.enter_context(patch.object(params, "FRAME_SD", 0.0))
         if not case.dose:
-            off.enter_context(patch.object(scanner, "INPUT_SCALE_SD", 0.0))
+            off.enter_context(patch.object(params, "INPUT_SCALE_SD", 0.0))
         if not case.motion:
             off.enter_context(patch.object(acquisition, "DRIFT_MM_MIN", (0.0, 0.0)))
             off.enter_context(patch.object(acquisition, "JUMP_SHARE", 0.0))
