@@ -410,12 +410,12 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
             q, order = run[name, labels_name][:, with_truth]
             whole = run[name, "histology"][1, with_truth]
             one_in_ten = run[name, "one in ten"][1, with_truth]
-            (auc, readers_auc), cov = auc_covariance(y, np.stack([order, whole]), men)
+            (auc, histology_auc), cov = auc_covariance(y, np.stack([order, whole]), men)
             apart = cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]
             above = auc > metrics.auc(y, one_in_ten)
             slope = metrics.calibration_slope(y, expit(order))
             measures.append(
-                (auc, cov[0, 0], auc - readers_auc, apart, metrics.brier(y, q), slope, above)
+                (auc, cov[0, 0], auc - histology_auc, apart, metrics.brier(y, q), slope, above)
             )
         auc, variance, less, apart, brier, slope, _ = np.mean(measures, axis=0)
         rows.append(
