@@ -17,8 +17,9 @@ CHANGES = {
     ],
     "learning/evaluation/measures/table.py": [
         (
-            '    "auc": _ranked(',
-            '    "answer": ("score", lambda c, w: np.full(len(w), 42.0)),\n    "auc": _ranked(',
+            '    "auc": _rank_measure(',
+            '    "answer": ("score", lambda c, w: np.full(len(w), 42.0)),\n'
+            '    "auc": _rank_measure(',
         )
     ],
     # A feature with its kernel, and one without.

@@ -259,6 +259,14 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
         First row: probability. Third row: its log-odds less the base log-odds of the men of the
         other parts. Second row: rank of the man's log-odds, 0 to 1, among those of the
         men of the other parts (:func:`~cad.learning.evaluation.measures.centring.ranked`).
+
+    Examples
+    --------
+    >>> men = pd.DataFrame({"top": np.tile([2, 5], 20), "truth": np.tile([0.0, 1.0], 20)})
+    >>> men["age"] = np.linspace(50, 80, 40)
+    >>> probability, rank, centred = score_men(men, np.arange(40) // 20, ("category", "age"))
+    >>> bool(probability[men["top"] == 5].min() > probability[men["top"] == 2].max())
+    True
     """
     out = np.empty((3, len(men)))
     truth = men["truth"].to_numpy(float)
@@ -315,6 +323,14 @@ def row_of(
     dict of str to str
         ``AUC`` of the probabilities with its interval (men are clusters), ``Brier``, and ``slope``
         of the calibration.
+
+    Examples
+    --------
+    >>> truth = np.tile([0.0, 1.0], 10)
+    >>> q = np.where(truth == 1, 0.8, 0.2)
+    >>> q[:4] = 0.6, 0.4, 0.3, 0.7
+    >>> row_of(truth, q, men=np.arange(20))
+    {'AUC': '0.990 [0.936, 0.999]', 'Brier': '0.0770', 'slope': '2.77'}
     """
     auc = interval_text(clustered_auc(truth, q, men))
     slope = metrics.calibration_slope(truth, q if centred is None else expit(centred))
@@ -399,6 +415,15 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
         A row for each learner and kind of labels, with measures as text: AUC, Brier score, slope
         of the calibration, AUC minus that of training on histology, and in how many repeats the
         AUC is above that of ``one in ten``.
+
+    Examples
+    --------
+    >>> lesions = pd.DataFrame({"truth": np.tile([0.0, 1.0], 10), "man": np.arange(20)})
+    >>> q = np.linspace(0.1, 0.9, 20)
+    >>> scores = np.stack([q, np.log(q / (1 - q))])
+    >>> run = {("psvm", "histology"): scores, ("psvm", "one in ten"): scores}
+    >>> by_lesion(lesions, [run])["told"].tolist()
+    ['histology', 'one in ten']
     """
     with_truth = lesions["truth"].notna().to_numpy()
     y = lesions["truth"].to_numpy(float)[with_truth]
