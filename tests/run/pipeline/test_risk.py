@@ -496,6 +496,39 @@ def test_each_region_and_man_has_the_number_of_the_model_that_scored_him() -> No
     assert predicted_risk(rows.drop(columns="psa"), bundles, None).men["psa"].isna().all()
 
 
+def test_each_study_is_judged_by_itself_and_the_man_by_his_latest() -> None:
+    taught = bundle_of(regions(14, men=60), name="taught")
+    rows = regions(16, men=6).assign(model="taught")
+    latest = (rows.groupby("participant_id").cumcount() % 2 == 0).to_numpy()
+    rows["study_id"] = rows["participant_id"] + np.where(latest, "_ses-2", "_ses-1")
+    risk = predicted_risk(rows, [taught], None, latest)
+    now = predicted_risk(rows[latest], [taught], None)
+    pd.testing.assert_frame_equal(risk.regions[latest], now.regions)
+    pd.testing.assert_frame_equal(risk.men, now.men)
+    then = predicted_risk(rows[~latest], [taught], None)
+    of_regions = [name for name in then.regions if name != "patient_probability"]
+    pd.testing.assert_frame_equal(risk.regions.loc[~latest, of_regions], then.regions[of_regions])
+    assert risk.regions.loc[~latest, "patient_probability"].isna().all()
+    assert (then.men["probability"] != now.men["probability"]).all()
+
+
+def test_a_man_whose_latest_study_has_no_number_has_none() -> None:
+    """The numbers of his earlier study are of then, and the others' men keep theirs."""
+    taught = bundle_of(regions(14, men=60), name="taught")
+    rows = regions(16, men=2).assign(model="taught")
+    first = (rows["participant_id"] == "sub-000").to_numpy()
+    latest = (rows.groupby("participant_id").cumcount() % 2 == 0).to_numpy()
+    rows["study_id"] = rows["participant_id"] + np.where(latest, "_ses-2", "_ses-1")
+    rows.loc[latest & first, ["belief", "model"]] = [np.nan, ""]
+    risk = predicted_risk(rows, [taught], None, latest)
+    assert risk.regions.loc[~latest & first, "probability"].notna().all()
+    assert np.isnan(risk.men.loc["sub-000", "probability"])
+    assert np.isfinite(risk.men.loc["sub-001", "probability"])
+    alone = predicted_risk(rows[first], [taught], None, latest[first])
+    assert np.isnan(alone.men.loc["sub-000", "probability"])
+    assert alone.notes == ()
+
+
 def test_a_model_of_ill_men_only_cannot_be_moved() -> None:
     rows = regions(17, men=30)
     bundle = bundle_of(rows)
