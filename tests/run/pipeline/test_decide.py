@@ -225,3 +225,12 @@ def test_a_warning_is_put_behind_those_that_are_there() -> None:
     warnings = pd.Series(["", "far", "far", ""], index=[4, 5, 6, 7])
     joined = _with_warning(warnings, np.array([True, True, False, False]), "unseen")
     assert joined.to_dict() == {4: "unseen", 5: "far; unseen", 6: "far", 7: ""}
+
+
+@pytest.mark.parametrize("probability", [BENIGN, MALIGNANT])
+def test_an_image_that_may_lie_too_far_beside_t2_withdraws_the_decision(probability: float) -> None:
+    text = "ADC may lie 10.1 mm beside T2"
+    row = stated(region(probability, displaced=text))
+    assert row["decision"] == "refer"
+    assert row["decision_reason"] == text
+    assert stated(region(probability, displaced=""))["decision"] != "refer"
