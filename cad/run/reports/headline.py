@@ -106,6 +106,14 @@ def headline(
     of = {id(one.view.region): one for one in said}
     note = metrics.patient_level.note if metrics.patient_level else ""
     reliable = _reliable(results, metrics, patient, models, man, words)
+    limits = {view.thresholds for view in views if view.region.decision and view.thresholds}
+    for low, high in sorted(limits):
+        text = words.say(
+            "The site's limits for a region: {benign}, {malignant}.",
+            benign=_benign_limit(low, words),
+            malignant=_malignant_limit(high, words),
+        )
+        reliable.append((text, False))
     marks = [view.region for view in views if view.mark]
     if marks:
         text = words.count(
@@ -184,7 +192,9 @@ def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
         return f"T2 {view.archive}"
     height = f"{view.z_mm:.1f}".replace("-", "−")
     number = str(view.slice_number)
-    return words.say("T2 slice {number} (z {height} mm)", number=number, height=height)
+    text = words.say("T2 slice {number} (z {height} mm)", number=number, height=height)
+    # A minus alone at the begin of a line would be read as a dash.
+    return text.replace(f"z {height} mm", f"z\u00a0{height}\u00a0mm")
 
 
 def tool_words(view: RegionView, words: Wording = ENGLISH) -> str:
@@ -262,6 +272,13 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
     if not region.scores:
         return words.say("not scored by a reader")
     silent = [reader for reader in readers if reader not in dict(region.scores)]
+    disagrees = ""
+    if _estimate_disagrees(region):
+        estimate = words.say(
+            "the tool's estimate of the readers ({belief}) disagrees with them",
+            belief=probability_text(region.belief),
+        )
+        disagrees = f"; {estimate}"
     text = ", ".join(f"{reader} {score}" for reader, score in region.scores)
     scales = set(region.scales.values())
     if len(scales) == 1:
@@ -270,9 +287,17 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
     if silent:
         text += f", {words.say('none by {readers}', readers=', '.join(silent))}"
     if not region.readers_agree or region.readers_mean is None:
-        return text
+        return f"{text}{disagrees}"
     side = words.say(side_of_half(region.readers_mean))
-    return f"{text}; {words.say(_AGREE[region.readers_agree], side=side)}"
+    return f"{text}; {words.say(_AGREE[region.readers_agree], side=side)}{disagrees}"
+
+
+def _estimate_disagrees(region: RegionResult) -> bool:
+    """Tell whether the tool's estimate of what readers say lies on the other side of their mean."""
+    if region.belief is None or region.readers_mean is None:
+        return False
+    sides = {side_of_half(region.belief), side_of_half(region.readers_mean)}
+    return region.apart == "far apart" or sides == {"suspicious", "not suspicious"}
 
 
 def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wording = ENGLISH) -> str:
@@ -292,9 +317,14 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
     if region.decision == "":
         why = _reasons(region.decision_reason, words)
         if not why:
-            why = words.say("see what was missing or failed")
+            why = view.unmeasured or words.say("see what was missing or failed")
         if region.decision_reason and region.decision_reason == list(man_reason):
-            why = words.say("as for the man")
+            why = ""
+        if histology and not why:
+            alone = words.say("no decision of the tool, for the reason given above")
+            return f"{histology}; {alone}"
+        if not why:
+            return words.say("No decision, for the reason given above")
         if histology:
             return f"{histology}; {words.say('no decision of the tool: {reason}', reason=why)}"
         return words.say("No decision: {reason}", reason=why)
@@ -378,11 +408,13 @@ def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> 
         sentence = "Histology is known of every region: no {cancer}."
         text = words.say(sentence, cancer=cancer)
     elif len(proven) == len(patient.regions):
-        sentence = "Histology is known of every region: {cancer} in {regions}."
+        sentence = "Proven by histology, known of every region: {cancer} in {regions}."
         text = words.say(sentence, cancer=cancer, regions=regions)
     else:
-        sentence = "Histology is known of every region: {cancer} in {regions}, in no other."
+        sentence = "Proven by histology, known of every region: {cancer} in {regions}, in no other."
         text = words.say(sentence, cancer=cancer, regions=regions)
+    if proven:
+        text += f" {words.say('This is what the board discusses.')}"
     missed = [region for region in patient.ranked if _perhaps_missed(region)]
     if not missed:
         return f"{text} {words.say('Nothing is to be referred.')}"
@@ -390,9 +422,17 @@ def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> 
     return f"{text} {words.say(sentence, regions=_regions(missed, words))}"
 
 
+_WOULD = {
+    "benign": "{number} is below the site's limit of {limit} for benign, but: {reasons}",
+    "malignant": "{number} is above the site's limit of {limit} for malignant, but: {reasons}",
+}
+"""What the number alone would decide, before the reasons against it."""
+
+
 def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wording) -> str:
     """Say why a region's decision was made: the reasons against it, else where its number lies."""
-    if region.decision == "refer" and region.decision_reason:
+    against = region.decision == "refer" and bool(region.decision_reason)
+    if against and (not limits or region.decision_model not in _WOULD):
         return _reasons(region.decision_reason, words)
     if not limits:
         return ""
@@ -400,6 +440,13 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
     number = probability_text(region.probability)
     if not region.of_cancer:
         number = words.say("the readers' suspicion of {number}", number=number)
+    if against:
+        return words.say(
+            _WOULD[region.decision_model],
+            number=number,
+            limit=low if region.decision_model == "benign" else high,
+            reasons=_reasons(region.decision_reason, words),
+        )
     if region.decision == "refer":
         return words.say(
             "{number} lies between the site's limits for a region ({benign}, {malignant})",
@@ -677,12 +724,7 @@ def _reliable(
                     "Unlike the training in {images}: {regions}, less to be trusted, and so is the "
                     "man's probability."
                 )
-            images = dict.fromkeys(
-                part.split()[0].rstrip(":")
-                for region in unlike
-                for part in region.unlike.split(",")
-            )
-            named = words.say(" and ").join(images)
+            named = unlike_images(unlike, words)
             regions = _regions(unlike, words)
             sentences.append((words.say(sentence, images=named, regions=regions), True))
         elif compared:
@@ -693,7 +735,8 @@ def _reliable(
             )
     if man is not None and man.probability is not None:
         text = words.say(
-            "The man's probability counts all his regions: it lies below none of them."
+            "The man's number is of cancer in any of his outlined regions, so it is never below "
+            "that of one region."
         )
         if man.unknown:
             unknown = ", ".join(words.again(part) for part in man.unknown.split(", "))
@@ -710,6 +753,23 @@ def _reliable(
         )
         sentences.append((text, True))
     return sentences
+
+
+def unlike_images(regions: Sequence[RegionResult], words: Wording) -> str:
+    """Name the images in which regions are unlike those of the training.
+
+    Parameters
+    ----------
+    regions : sequence of RegionResult
+        Regions that are unlike them.
+    words : Wording
+        The language.
+    """
+    images = {}
+    for region in regions:
+        for group in region.unlike.split(","):
+            images[group.split()[0].rstrip(":")] = True
+    return words.say(" and ").join(images)
 
 
 _OF_READERS = (
@@ -753,7 +813,11 @@ def _trained(
     if caution and not simulated:
         text += f" {words.say('Its accuracy in real patients is not known.')}"
     histology = metrics.histology
-    if histology is not None and isfinite(histology.auc.lower):
+    measured_here = histology is not None and isfinite(histology.auc.lower)
+    if not measured_here and (simulated or not caution):
+        # What held at the training says something of men like those of the training only.
+        text += f" {_at_training(metrics, models, words)}"
+    if histology is not None and measured_here:
         chance = histology.auc.lower <= 0.5
         sentence = (
             "Against histology AUC {auc} (95% interval, {regions} regions of {patients} patients)."
@@ -772,6 +836,29 @@ def _trained(
         text += f" {counted}"
         caution = caution or chance
     return text, caution
+
+
+def _at_training(metrics: Summary, models: Sequence[JsonObject], words: Wording) -> str:
+    """Say how right the decisions were at the training, where no histology of this run tells."""
+    sentences = []
+    for model in models:
+        point = metrics.at_training.get(str(model["name"]))
+        # A site that sets its own limits has other shares.
+        if point is None or list(point.thresholds) != model.get("thresholds"):
+            continue
+        benign = point.benign.observed.value
+        malignant = point.malignant.observed.value
+        if isfinite(benign) and isfinite(malignant):
+            sentences.append(
+                words.say(
+                    "At its training {benign} of regions below the limit for benign had no such "
+                    "cancer, {malignant} of those above the limit for malignant had it.",
+                    benign=probability_text(benign),
+                    malignant=probability_text(malignant),
+                )
+            )
+    sentences.append(words.say("How accurate it is in the patients of this run is not known."))
+    return " ".join(sentences)
 
 
 def _place(results: Results, models: Sequence[JsonObject], words: Wording) -> str:

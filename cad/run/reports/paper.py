@@ -129,7 +129,7 @@ def _words(passage: Passage, width: float, size: float) -> list[Passage]:
     words: list[Passage] = []
     joined = False
     for run in passage:
-        for piece in re.findall(r"\S+|\s+", readable(run.text)):
+        for piece in re.findall(r"[\S\u00a0]+|[^\S\u00a0]+", readable(run.text)):
             if piece.isspace():
                 joined = False
                 continue

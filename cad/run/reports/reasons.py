@@ -51,6 +51,8 @@ class ReasonBar(NamedTuple):
         the number moved the belief against what is expected of cancer.
     family : str
         Name of the family, ``ADC texture`` or ``plasma volume (vp)``.
+    level : str
+        ``low values``: how its main feature is against the training; empty where no word tells.
     """
 
     title: str
@@ -63,6 +65,7 @@ class ReasonBar(NamedTuple):
     share: float
     dictated: str = ""
     family: str = ""
+    level: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class ReasonSum:
             side = raised if bar.contribution > 0 else lowered
             if abs(bar.share) < _WORTH_SAYING or len(raised) + len(lowered) == MOST_PHRASES:
                 continue
-            phrase = words.say(bar.dictated) if bar.dictated else words.again(bar.family)
+            phrase = words.say(bar.dictated) if bar.dictated else _with_level(bar, words)
             if phrase not in side and (bar.dictated or not side):
                 side.append(phrase)
         up = ", ".join(raised)
@@ -187,7 +190,31 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
         share=(reason.contribution or 0.0) / largest,
         dictated=_dictated(reason, column),
         family=(named or [name])[0],
+        level=_level(percentile, column),
     )
+
+
+def _level(percentile: float | None, column: Column | None) -> str:
+    """Say how a feature is against those of the training."""
+    if percentile is None or column is None:
+        return ""
+    if _LOW <= percentile <= _HIGH:
+        return "usual values"
+    if column.statistic in SPREADS:
+        return "uneven" if percentile > _HIGH else "even"
+    forms = _FORMS.get(column.statistic)
+    return forms[percentile > _HIGH] if forms else ""
+
+
+def _with_level(bar: ReasonBar, words: Wording) -> str:
+    """Name a family, and how its main feature is against the training."""
+    family = words.again(bar.family)
+    if not bar.level:
+        return family
+    level = words.say(bar.level)
+    if family.endswith(")"):
+        return f"{family[:-1]}, {level})"
+    return f"{family} ({level})"
 
 
 def _dictated(reason: Reason, column: Column | None) -> str:

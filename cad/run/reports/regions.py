@@ -67,6 +67,8 @@ class RegionView:
     outline : str
         Range of the belief when the outline moves (:func:`outline_words`); empty if not
         computed.
+    unmeasured : str
+        Which image measures nothing in the region; empty where all do.
     """
 
     region: RegionResult
@@ -89,6 +91,7 @@ class RegionView:
     cancer: str = "malignancy"
     outline: str = ""
     mark: bool = False
+    unmeasured: str = ""
 
     @property
     def diameter(self) -> str:
@@ -153,7 +156,28 @@ def region_view(
         cancer=cancer_words(results, words),
         outline=outline_words(region, words),
         mark=bool(known.get("mark")),
+        unmeasured=_unmeasured(results, region, words),
     )
+
+
+_VOID = re.compile(r"(\w+): the image has a value \(0 is none\) in (\d+%) of it, (\d+%) are needed")
+
+
+def _unmeasured(results: Results, region: RegionResult, words: Wording) -> str:
+    """Say which image is void in a region, as its failure tells; empty where none is."""
+    for failure in results.failures:
+        if failure.get("study_id") != region.study or failure.get("roi_id") != region.roi:
+            continue
+        void = _VOID.search(str(failure["reason"]))
+        if void is not None:
+            return words.say(
+                "nothing measured in {image} here: only {share} of the region has values, "
+                "{needed} are needed",
+                image=short_name(void[1]),
+                share=void[2],
+                needed=void[3],
+            )
+    return ""
 
 
 def cancer_words(results: Results, words: Wording = ENGLISH) -> str:
@@ -246,7 +270,8 @@ def _place_words(
     if region.sector or place is not None or in_image is None:
         where = re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place, in_image))
         return words.again(where)
-    parts = [words.again(WORDS.get(region.zone, region.zone))] if region.zone else []
+    zone = words.again(WORDS.get(region.zone, region.zone))
+    parts = [zone or words.say("zone not known")]
     distance = f"{abs(float(in_image['left_mm'])):.0f}"
     if in_image["side"] == "midline":
         parts.append(words.say("at the image's midline"))

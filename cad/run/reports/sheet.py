@@ -8,11 +8,11 @@ import numpy as np
 
 from cad.base.files import JsonObject
 from cad.base.reading import reading
-from cad.folders.run_folder.results import Results
+from cad.folders.run_folder.results import RegionResult, Results
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.content import PatientContent, patient_content
 from cad.run.reports.earlier import EarlierView
-from cad.run.reports.headline import Said
+from cad.run.reports.headline import Said, unlike_images
 from cad.run.reports.images import SCALE_BAR_MM, KeyImage
 from cad.run.reports.paper import (
     BOTTOM,
@@ -48,7 +48,7 @@ _HEAD = 8.4
 _TEXT = 7.0
 _SMALL = 6.4
 _MOST_PROBLEMS = 12
-_LAYOUT = 2
+_LAYOUT = 3
 """Raised where the sheet shows more of a result: an archive keeps what it has under a UID."""
 
 
@@ -167,6 +167,11 @@ def _decision(decision: str, words: Wording) -> Run:
     return Run(words.say(_CALLS[decision]), bold=True, colour=COLOURS[decision])
 
 
+def _colour(region: RegionResult) -> str:
+    """Return the colour of a region's decision: none beside what histology says."""
+    return COLOURS[region.decision] if region.truth is None else DIM
+
+
 def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wording) -> None:
     """Draw the decision on the man, how far it can be trusted, and the sector map."""
     views = [lesion.view for lesion, _ in content.head["lesions"]]
@@ -175,6 +180,7 @@ def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wor
     decision = [_decision(patient.decision, words), Run(content.head["man"])]
     decided = [decision]
     if content.head["known"]:
+        decision[0] = decision[0]._replace(colour=DIM)
         # Histology goes before the tool, whose decision then asks for nothing.
         beside = Run(f"{words.say('Tool, for comparison:')} ", colour=DIM)
         decided = [[Run(content.head["known"], bold=True)], [beside, *decision]]
@@ -189,42 +195,117 @@ def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wor
     second = wrapped([reliable], width - 5, _SMALL)
     height = len(first) * line_height(_HEAD) + len(second) * line_height(_SMALL) + 3
     if marked:
-        height = max(height, 23.0)
+        height = max(height, 29.0)
     colour = DIM if content.head["known"] else COLOURS[patient.decision]
     paper.box(MARGIN, paper.y, width, height, colour)
     y = paper.lines(first, MARGIN + 3, paper.y + 1, _HEAD)
     paper.lines(second, MARGIN + 3, y + 0.6, _SMALL)
     if marked:
-        _sector_map(paper, marked, MARGIN + width + 3, paper.y, words)
+        drawn = [*map(id, marked)]
+        unmarked = [view for view in content.regions if id(view) not in drawn]
+        unmarked.sort(key=lambda view: view.region.label)
+        _sector_map(paper, marked, unmarked, MARGIN + width + 3, paper.y, words)
     paper.y += height + 1.0
 
 
 def _sector_map(
-    paper: Paper, views: Sequence[RegionView], x: float, y: float, words: Wording
+    paper: Paper,
+    views: Sequence[RegionView],
+    absent: Sequence[RegionView],
+    x: float,
+    y: float,
+    words: Wording,
 ) -> None:
+    """Draw the sectors of lesions, then name the regions that the map does not show."""
     unit = _MAP[0] / _MAP[1]
     left = x + 2 * unit
     top = y + 4.5
+    places = []
     for view in views:
         if view.sector is not None:
-            colour = COLOURS[view.region.decision]
-            paper.drawing(view.sector[0], left, top, (unit, unit), facecolor=colour, alpha=0.28)
+            alpha = 0.5 if view.region.truth else 0.28
+            paper.drawing(
+                view.sector[0],
+                left,
+                top,
+                (unit, unit),
+                facecolor=_map_colour(view.region),
+                alpha=alpha,
+            )
+            point = view.sector[1]
+            places.append((left + point[0] * unit, top + point[1] * unit))
     paper.drawing(map_lines(), left, top, (unit, unit), edgecolor=DIM, linewidth=0.4)
-    for view in views:
-        if view.sector is None:
-            continue
-        colour = COLOURS[view.region.decision]
-        place = view.sector[1]
-        at = (left + place[0] * unit, top + place[1] * unit)
+    taken = [(at_x - 1.0, at_y - 1.0, at_x + 1.0, at_y + 1.0) for at_x, at_y in places]
+    for view, (at_x, at_y) in zip(views, places, strict=True):
         shape = {"malignant": "s", "refer": "D"}.get(view.region.decision, "o")
-        paper.line([at[0]], [at[1]], colour, 0, marker=shape, markersize=4, markeredgecolor="white")
-        paper.label(
-            view.region.roi, at[0] + 1.4, at[1] + 0.8, 7, colour=INK, bold=True, halo="white"
+        size = 4.0
+        if view.region.truth is not None:
+            shape = "*" if view.region.truth else "o"
+            size = 7.0 if view.region.truth else 4.0
+        colour = _map_colour(view.region)
+        paper.line(
+            [at_x], [at_y], colour, 0, marker=shape, markersize=size, markeredgecolor="white"
         )
+    for view, (at_x, at_y) in zip(views, places, strict=True):
+        width = text_width(view.region.roi, 7, True)
+        box = free_box(at_x, at_y, width, taken)
+        taken.append(box)
+        paper.label(view.region.roi, box[0], box[3], 7, colour=INK, bold=True, halo="white")
     for number, level in enumerate(("base", "mid", "apex")):
         paper.label(words.say(level), left + (40 + 90 * number) * unit, y + 3, 6.5, side="center")
     paper.label("R", left, top + 62 * unit, 6.5)
     paper.label("L", left + 260 * unit, top + 62 * unit, 6.5, side="right")
+    legend = []
+    if any(view.region.truth for view in views):
+        legend.append(words.say("★ cancer by histology"))
+    if any(view.region.truth is False for view in views):
+        legend.append(words.say("● no such cancer by histology"))
+    if absent:
+        names = ", ".join(view.region.roi for view in absent)
+        regions = words.count(len(absent), "region {names}", "regions {names}", names=names)
+        legend.append(words.say("not on this map: {regions}", regions=regions))
+    passages = [[Run(text, colour=DIM)] for text in legend]
+    paper.lines(wrapped(passages, _MAP[0], 6.0), x, top + 66 * unit, 6.0)
+
+
+def _map_colour(region: RegionResult) -> str:
+    """Return a lesion's colour on the map, where proven cancer stands out."""
+    return INK if region.truth else _colour(region)
+
+
+def free_box(
+    x: float, y: float, width: float, taken: Sequence[tuple[float, float, float, float]]
+) -> tuple[float, float, float, float]:
+    """Return the place of a marker's label that covers least: left, upper, right, lower edge.
+
+    Parameters
+    ----------
+    x, y : float
+        The marker, mm.
+    width : float
+        Width of the label, mm.
+    taken : sequence of (float, float, float, float)
+        Left, upper, right and lower edge of what is not to be covered.
+    """
+    height = 1.8
+    boxes = []
+    for left, upper in (
+        (x + 1.4, y - 0.9),
+        (x - 1.4 - width, y - 0.9),
+        (x - width / 2, y - 1.4 - height),
+        (x - width / 2, y + 1.4),
+    ):
+        boxes.append((left, upper, left + width, upper + height))
+
+    def covered(box: tuple[float, float, float, float]) -> float:
+        area = 0.0
+        for other in taken:
+            wide = min(box[2], other[2]) - max(box[0], other[0])
+            high = min(box[3], other[3]) - max(box[1], other[1])
+            area += max(wide, 0.0) * max(high, 0.0)
+        return area
+
+    return min(boxes, key=covered)
 
 
 class _Layout(NamedTuple):
@@ -351,24 +432,43 @@ def _lesion_words(lesion: Said, name: str, study: str, words: Wording) -> list[P
         title.append(Run(words.say("histology: {histology}", histology=outcome), bold=True))
         decision = "tool, for comparison:"
     title.append(Run(f"; {words.say(decision)} ", colour=DIM))
-    title.append(_decision(view.region.decision, words))
+    title.append(_decision(view.region.decision, words)._replace(colour=_colour(view.region)))
     where = f"{lesion.where}, {study}." if study else f"{lesion.where}."
     tool = [Run(f"{_upper(lesion.tool)}.", bold=True)]
     if lesion.belief:
         tool.append(Run(f" {_upper(lesion.belief)}."))
     if view.reasons is not None:
         tool.append(Run(f" {view.reasons.sentence_in(words)}"))
+    facts = []
+    for name, text in view.facts.items():
+        if name in _SHOWN_FACTS:
+            facts.append(words.say(_SHOWN_FACTS[name], value=text))
+    if facts:
+        tool.append(Run(f" {words.say('Measured: {facts}.', facts=', '.join(facts))}"))
     scores = [Run(words.say("Readers: {scores}.", scores=lesion.readers))]
     if view.region.truth is None:
         histology = words.say("Histology, apart from the tool: {histology}.", histology=outcome)
         scores.append(Run(f" {histology}", colour=DIM))
-    return [
+    passages = [
         title,
         [Run(_upper(where))],
         tool,
         scores,
         [Run(f"{lesion.action}.")],
     ]
+    if view.region.unlike:
+        images = unlike_images([view.region], words)
+        unlike = words.say("Unlike the training in {images}: less to be trusted.", images=images)
+        passages.append([Run(f"⚠ {unlike}", colour=CAUTION)])
+    return passages
+
+
+_SHOWN_FACTS = {
+    "median ADC": "median ADC {value}",
+    "median Ktrans": "median Ktrans {value}",
+    "curve type": "enhancement type {value}",
+}
+"""Measurements that a lesion's text gives, each with its sentence."""
 
 
 def _upper(sentence: str) -> str:
@@ -398,7 +498,7 @@ def _lesion(paper: Paper, lesion: _Lesion, layout: _Layout, words: Wording) -> N
     view = lesion.view
     height = lesion.height(layout) - 1.0
     top = paper.y
-    paper.box(MARGIN, top, _INNER, height, COLOURS[view.region.decision])
+    paper.box(MARGIN, top, _INNER, height, _colour(view.region))
     paper.lines(lesion.lines(layout), MARGIN + 3, top + 0.5, _TEXT)
     if view.curve is not None and not layout.curve_below:
         _curve(paper, view, MARGIN + _INNER - _CURVE[0], top + 0.5, *_CURVE, words)
@@ -427,16 +527,13 @@ def _curve(
     height: float,
     words: Wording,
 ) -> None:
-    """Draw a lesion's enhancement curve with the titles of its axes and its type."""
+    """Draw a lesion's enhancement curve with the titles of its axes."""
     if view.curve is None:
         return
     legend = f"● {words.say('measured')}"
     if view.curve.fit:
         legend += f", ━ {words.say('Tofts fit')}"
     titles = (words.say(view.curve.quantity), words.say("time, min"), legend)
-    if "curve type" in view.facts:
-        kind = words.say("enhancement type {kind}", kind=view.facts["curve type"])
-        paper.label(kind, x + width - 2, y + 0.62 * height, 6, side="right", halo="white")
     paper.curve(view.curve, titles, x, y, width, height)
 
 

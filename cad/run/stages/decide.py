@@ -303,8 +303,11 @@ def _readers_against(model: str, values: list[float], mean: float, gap: float) -
 def _set_against(model: str, plausible: str) -> list[str]:
     if not plausible or model in plausible:
         return []
-    only = "no class" if plausible == NEITHER else "the other class only"
-    return [f"at 90 % confidence it fits {only}"]
+    if plausible == NEITHER:
+        return ["hardly 1 in 10 regions of the training, benign or malignant, got such a number"]
+    if model == "benign":
+        return ["hardly 1 in 10 benign regions of the training looked so suspicious to the tool"]
+    return ["hardly 1 in 10 malignant regions of the training looked so harmless to the tool"]
 
 
 def _plausible(row: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.results import Man, Results, read_results
 from cad.folders.run_folder.tables import LIKE, read_probabilities
 from cad.run.reports import write_report
-from cad.run.reports.headline import action_words, known_words, man_words
+from cad.run.reports.headline import action_words, known_words, man_words, readers_words
 from cad.run.reports.pages import asset
 from cad.run.reports.plots import benign_limit, malignant_limit
 from cad.run.reports.regions import region_view
@@ -134,8 +134,12 @@ def test_no_decision_is_stated_that_something_contradicts() -> None:
         ),
         (row(0.05, (1, 1, 1, 4)), "one reader does", "agree"),
         (row(0.9, (4, 4), unlike="ADC"), "unlike the training cohort", "agree"),
-        (row(0.9, (4, 4), "benign"), "fits the other class only", "agree"),
-        (row(0.9, (4, 4), "neither"), "fits no class", "agree"),
+        (
+            row(0.9, (4, 4), "benign"),
+            "1 in 10 malignant regions of the training",
+            "agree",
+        ),
+        (row(0.9, (4, 4), "neither"), "benign or malignant, got such a number", "agree"),
         (row(0.05, (1, 1), truth=1.0), "histology found it malignant", "agree"),
         (row(0.9, (4, 4)), "", "agree"),
         (row(0.3), "", ""),
@@ -344,22 +348,25 @@ def test_the_mans_sentence_says_of_his_regions_what_is_so(
     [
         (
             [row(0.3, truth=1.0), row(0.05, truth=0.0, roi="2")],
-            "cancer of ISUP 2 or more in region 1 (malignant), in no other. "
-            "Nothing is to be referred.",
+            "Proven by histology, known of every region: cancer of ISUP 2 or more in region 1 "
+            "(malignant), in no other. This is what the board discusses. Nothing is to be "
+            "referred.",
         ),
         (
             [row(0.3, truth=1.0), row(0.7, truth=1.0, roi="2")],
-            "cancer of ISUP 2 or more in regions 2 (malignant), 1 (malignant). "
-            "Nothing is to be referred.",
+            "Proven by histology, known of every region: cancer of ISUP 2 or more in regions 2 "
+            "(malignant), 1 (malignant). This is what the board discusses. Nothing is to be "
+            "referred.",
         ),
         (
             [row(0.3, truth=0.0)],
-            "no cancer of ISUP 2 or more. Nothing is to be referred.",
+            "Histology is known of every region: no cancer of ISUP 2 or more. Nothing is to be "
+            "referred.",
         ),
         (
             [row(0.9, truth=0.0), row(0.3, truth=0.0, roi="2")],
-            "no cancer of ISUP 2 or more. Nothing is to be referred; discuss whether the needle "
-            "met region 1.",
+            "Histology is known of every region: no cancer of ISUP 2 or more. Nothing is to be "
+            "referred; discuss whether the needle met region 1.",
         ),
     ],
 )
@@ -370,7 +377,7 @@ def test_where_histology_is_known_the_advice_follows_it(
         one["histology"] = "malignant" if one["truth"] else "benign"
     view = view_of(rows, finished_run, tmp_path)
     cancer, place = "cancer of ISUP 2 or more", "in this man"
-    assert known_words(view, cancer) == f"Histology is known of every region: {words}"
+    assert known_words(view, cancer) == words
     text = man_words(view, MAN, cancer, place)
     assert text.startswith(". ")
     for advice in ("biopsy", "reading", "radiologist", "limit"):
@@ -400,6 +407,40 @@ def test_proven_cancer_has_a_card_and_is_no_target(finished_run: Path, tmp_path:
         "No such cancer by histology (benign): discuss whether the needle met it; the tool alone, "
         "without histology: malignant"
     )
+
+
+def test_a_region_referred_for_a_reason_tells_what_its_number_alone_says(
+    finished_run: Path, tmp_path: Path
+) -> None:
+    results = read_back([row(0.03, (4, 5, 4, 3))], finished_run, tmp_path)
+    region = results.regions[0]
+    view = replace(region_view(results, region, None), thresholds=(0.25, 0.6))
+    assert action_words(view).startswith(
+        "Refer to a joint reading: 3% is below the site's limit of 25% for benign, but: the tool"
+    )
+    assert "of the readers (3%) disagrees with them" in readers_words(region, [])
+    agreeing = replace(region, belief=0.8, apart="agree")
+    assert "disagrees" not in readers_words(agreeing, [])
+
+
+def test_a_region_that_an_image_does_not_measure_says_so(
+    finished_run: Path, tmp_path: Path
+) -> None:
+    results = read_back([row(None)], finished_run, tmp_path)
+    region = results.regions[0]
+    reason = (
+        "model m needs adc features and this region has none (adc: the image has a value (0 is "
+        "none) in 25% of it, 50% are needed)"
+    )
+    failure = {"study_id": region.study, "roi_id": region.roi, "reason": reason}
+    view = region_view(replace(results, failures=[failure]), region, None)
+    assert action_words(view) == (
+        "No decision: nothing measured in ADC here: only 25% of the region has values, 50% are "
+        "needed"
+    )
+    other = {**failure, "roi_id": "another"}
+    view = region_view(replace(results, failures=[other]), region, None)
+    assert action_words(view) == "No decision: see what was missing or failed"
 
 
 def test_a_man_whose_histology_is_known_is_not_read_again_first(

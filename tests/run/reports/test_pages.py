@@ -189,7 +189,7 @@ def test_a_low_probability_that_is_referred_says_why(finished_run: Path, tmp_pat
     table.to_csv(run / "probabilities.csv", index=False)
     write_report(run)
     text = References(_page(run, "sub-P005")).text
-    assert f"Refer to a joint reading: {why}" in text
+    assert f"for benign, but: {why}" in text
     assert "lies between the site's limits" not in text
 
 
@@ -507,10 +507,10 @@ def test_the_strongest_families_are_named_where_paper_has_no_table() -> None:
     ]
     shown = reason_sum(reasons, columns)
     assert shown is not None
-    assert shown.sentence == "Raised by T2 texture; lowered by ADC."
-    german = "Erhöht durch: Textur von T2; gesenkt durch: ADC."
+    assert shown.sentence == "Raised by T2 texture (usual values); lowered by ADC (low values)."
+    german = "Erhöht durch: Textur von T2 (übliche Werte); gesenkt durch: ADC (niedrige Werte)."
     assert shown.sentence_in(Wording("de")) == german
-    texts = ("Raised by T2 texture.", "Lowered by ADC.")
+    texts = ("Raised by T2 texture (usual values).", "Lowered by ADC (low values).")
     for reason, text in zip(reasons, texts, strict=True):
         alone = reason_sum([reason], columns)
         assert alone is not None
@@ -521,7 +521,9 @@ def test_the_strongest_families_are_named_where_paper_has_no_table() -> None:
     edges = Reason("t2w_kirsch_mean", 1.0, "1", 0.1, 50.0, "T2 edges", 0.15, -1.0)
     shown = reason_sum([reasons[0], expected, texture, edges], columns)
     assert shown is not None
-    assert shown.sentence == "Raised by T2 texture, low ADC; lowered by ADC texture."
+    assert shown.sentence == (
+        "Raised by T2 texture (usual values), low ADC; lowered by ADC texture (usual values)."
+    )
 
 
 def test_words_of_a_row_say_what_contradicts_them(finished_run: Path) -> None:
@@ -552,5 +554,5 @@ def test_words_of_a_row_say_what_contradicts_them(finished_run: Path) -> None:
     assert ", none by r3" in readers_words(region, ["r1", "r2", "r3"])
     assert "none by" not in readers_words(region, ["r1", "r2"])
     for mean, word in ((0.75, "suspicious"), (0.5, "equivocal"), (0.25, "not suspicious")):
-        spoken = replace(region, readers_mean=mean, readers_agree="differ")
+        spoken = replace(region, readers_mean=mean, belief=mean, readers_agree="differ")
         assert readers_words(spoken, []).endswith(f"; the readers differ, on average {word}")
