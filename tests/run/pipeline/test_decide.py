@@ -234,3 +234,21 @@ def test_an_image_that_may_lie_too_far_beside_t2_withdraws_the_decision(probabil
     assert row["decision"] == "refer"
     assert row["decision_reason"] == text
     assert stated(region(probability, displaced=""))["decision"] != "refer"
+
+
+def test_what_the_conformal_set_excludes_is_said_by_its_classes() -> None:
+    """Neither class, or the other one alone: three sentences, and each withdraws the decision."""
+    reasons = {}
+    for name, decided, benign, malignant in (
+        ("neither", MALIGNANT, 0.02, 0.03),
+        ("not malignant", MALIGNANT, 0.5, 0.03),
+        ("not benign", BENIGN, 0.02, 0.5),
+    ):
+        row = stated(region(decided, p_benign=benign, p_malignant=malignant))
+        assert row["decision"] == "refer"
+        reasons[name] = row["decision_reason"]
+    assert "benign or malignant" in reasons["neither"]
+    assert "malignant regions of the training looked so harmless" in reasons["not malignant"]
+    assert "benign regions of the training looked so suspicious" in reasons["not benign"]
+    allowed = stated(region(MALIGNANT, p_benign=0.02, p_malignant=0.5))
+    assert allowed["decision"] == "malignant"
