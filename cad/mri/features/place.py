@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.ndimage import binary_dilation
-from scipy.optimize import linprog
 from skimage.measure import find_contours
 
 from cad.base.errors import CadError
@@ -266,6 +265,8 @@ def _ball_parts(within: np.ndarray, beyond: np.ndarray) -> bool:
     |p|^2 - 2 c p - k is at most 0 within the ball of centre c and above 0 beyond it, where k is its
     squared radius less |c|^2: linear in c and k, so a linear program finds the widest gap.
     """
+    from scipy.optimize import linprog  # a worker must be ready at once, and few regions need it
+
     middle = within.mean(axis=0)
     rows = []
     limits = []

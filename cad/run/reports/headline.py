@@ -208,7 +208,9 @@ def tool_words(view: RegionView, words: Wording = ENGLISH) -> str:
         The language.
     """
     region = view.region
-    if region.probability is None or not region.of_cancer:
+    if region.probability is None:
+        return words.say("not scored by the tool")
+    if not region.of_cancer:
         return words.say("no probability of {cancer}", cancer=view.cancer)
     number = probability_text(region.probability)
     if region.probability_range is None:
@@ -539,6 +541,9 @@ def man_words(
         sentences.append(words.say("Something is missing or failed, so that benign is not stated."))
     if len(patient.regions) > 1:
         sentences.append(_firsts(patient, top, words))
+    if not decision:
+        sentences += _disagreements(patient, words)
+    sentences += _unscored(patient, words)
     if man is None or man.probability is None:
         if none:
             sentences.append(
@@ -647,6 +652,24 @@ def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
         first=first,
         second=_regions([theirs], words),
     )
+
+
+def _disagreements(patient: PatientView, words: Wording) -> list[str]:
+    """Name the regions on which tool and readers disagree, where no decision says so."""
+    against = [region for region in patient.ranked if _estimate_disagrees(region)]
+    if not against:
+        return []
+    named = _regions(against, words)
+    return [words.say("Tool and readers disagree on {regions}.", regions=named)]
+
+
+def _unscored(patient: PatientView, words: Wording) -> list[str]:
+    """Name the regions that the man's number leaves out, because the tool gave them none."""
+    without = [region for region in patient.current if region.probability is None]
+    if not without:
+        return []
+    named = _regions(without, words)
+    return [words.say("Not scored, and not in the man's number: {regions}.", regions=named)]
 
 
 def _regions(regions: Sequence[RegionResult], words: Wording) -> str:
@@ -811,7 +834,7 @@ def _trained(
         text = words.say("Trained on the other patients of this run, this one left out.")
     caution = any((model.get("training") or {}).get("simulated") for model in models)
     if caution and not simulated:
-        text += f" {words.say('Its accuracy in real patients is not known.')}"
+        text += f" {words.say('Its accuracy and its ranges in real patients are not known.')}"
     histology = metrics.histology
     measured_here = histology is not None and isfinite(histology.auc.lower)
     if not measured_here and (simulated or not caution):

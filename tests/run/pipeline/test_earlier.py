@@ -206,7 +206,7 @@ def test_the_man_is_judged_by_his_latest_study_and_each_study_by_itself(
     run: Path, two_studies: Path, model: Path, tmp_path: Path
 ) -> None:
     """Either study alone gives its regions the same numbers; the latest gives the man his."""
-    together = pd.read_csv(run / "probabilities.csv")
+    together = pd.read_csv(run / "probabilities.csv", dtype={"roi_id": str})
     of_both = together[together["participant_id"] == MAN]
     men = pd.read_csv(run / "patients.csv").set_index("participant_id")
     columns = ["belief", "probability", "probability_low", "probability_high", "decision"]
@@ -216,7 +216,7 @@ def test_the_man_is_judged_by_his_latest_study_and_each_study_by_itself(
         shutil.rmtree(root / MAN / removed)
         out = tmp_path / kept / "run"
         predict_cohort([str(model)], root, out, HERE)
-        alone = pd.read_csv(out / "probabilities.csv")
+        alone = pd.read_csv(out / "probabilities.csv", dtype={"roi_id": str})
         alone = alone[alone["participant_id"] == MAN].set_index("roi_id")
         same = of_both[of_both["study_id"] == f"{MAN}_{kept}"].set_index("roi_id")
         assert len(alone) == len(same) > 0
