@@ -34,7 +34,7 @@ LAYERS = {
     "adc": ("ADC", "×10⁻⁶ mm²/s", 0),
     "hbv": ("High b", "a.u.", 0),
     "enhancement": ("DCE relative enhancement", "(S−S₀)/S₀", 2),
-    "ktrans": ("DCE Ktrans", "1/min", 3),
+    "ktrans": ("Ktrans map", "1/min", 3),
     "probability": ("Probability map", "", 2),
 }
 """Title, unit and digits of a study's arrays on a page."""

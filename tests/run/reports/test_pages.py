@@ -193,6 +193,29 @@ def test_a_low_probability_that_is_referred_says_why(finished_run: Path, tmp_pat
     assert "lies between the site's limits" not in text
 
 
+def test_the_head_names_what_was_not_scored_and_disagreements_without_a_decision(
+    finished_run: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    table = pd.read_csv(run / "probabilities.csv", dtype={"roi_id": str})
+    patient = table["participant_id"].iloc[0]
+    of_him = table.index[table["participant_id"] == patient]
+    assert len(of_him) > 2
+    unscored, against = of_him[0], of_him[1]
+    numbers = ["belief", "probability", "probability_low", "probability_high"]
+    table.loc[unscored, numbers] = np.nan
+    table.loc[of_him, ["decision", "patient_decision"]] = ""
+    table.loc[of_him[1:], "readers_mean"] = table.loc[of_him[1:], "belief"]
+    table.loc[against, ["belief", "readers_mean"]] = [0.05, 0.95]
+    table.loc[against, "apart"] = "far apart"
+    table.to_csv(run / "probabilities.csv", index=False)
+    write_report(run)
+    text = References((run / "report" / f"{patient}.html").read_text(encoding="utf-8")).text
+    names = table["roi_id"]
+    assert f"Not scored, and not in the man's number: region {names[unscored]}." in text
+    assert f"Tool and readers disagree on region {names[against]}." in text
+
+
 def test_warnings_and_missing_parts_are_said(finished_run: Path) -> None:
     missing = References(_page(finished_run, "sub-P002")).text
     assert "DCE missing: nothing was measured on it" in missing
