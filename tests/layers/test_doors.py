@@ -46,19 +46,30 @@ METHODS = {
     "to_csv_file",
     "unpack_archive",
     "file_digest",
+    "to_parquet",
+    "savefig",
 }
 CALLS = {
     ("json", "loads"),
     ("json", "load"),
-    ("np", "load"),
-    ("np", "save"),
-    ("np", "savez"),
-    ("np", "loadtxt"),
-    ("np", "genfromtxt"),
+    ("numpy", "load"),
+    ("numpy", "save"),
+    ("numpy", "savez"),
+    ("numpy", "loadtxt"),
+    ("numpy", "genfromtxt"),
     ("os", "replace"),
+    ("os", "rename"),
+    ("os", "link"),
+    ("os", "symlink"),
     ("os", "open"),
+    ("shutil", "copy"),
+    ("shutil", "copy2"),
+    ("shutil", "copyfile"),
+    ("shutil", "copytree"),
+    ("shutil", "move"),
     ("yaml", "load"),
     ("nibabel", "load"),
+    ("nibabel", "save"),
     ("sqlite3", "connect"),
     ("tarfile", "open"),
     ("gzip", "open"),
@@ -66,27 +77,50 @@ CALLS = {
     ("pickle", "loads"),
     ("joblib", "load"),
     ("ElementTree", "parse"),
-    ("pd", "read_parquet"),
-    ("pd", "read_json"),
+    ("pandas", "read_parquet"),
+    ("pandas", "read_json"),
     ("os", "umask"),
     ("igzip", "open"),
 }
+# Of a path with its one argument: other `replace` and `rename` take two, or keywords.
+OF_A_PATH = {"rename", "replace"}
 # A method that is called `open` and opens no file: an association with an archive.
 ASSOCIATIONS = {"cad/dicom/archive/dimse.py"}
 
 
-def primitive(call: ast.Call, file: str) -> str:
+def imported(tree: ast.AST) -> dict[str, tuple[str, str]]:
+    """Return what each name of a module stands for: a module, or a function of a module."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name] = (alias.name.split(".")[-1], "")
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                module = (node.module or "").split(".")[-1]
+                names[alias.asname or alias.name] = (module, alias.name)
+    return names
+
+
+def primitive(call: ast.Call, file: str, names: dict[str, tuple[str, str]]) -> str:
     """Return what a call opens or parses with; empty where it does neither."""
     function = call.func
     if isinstance(function, ast.Name):
+        if names.get(function.id) in CALLS:
+            return function.id
         return function.id if function.id in NAMES else ""
     if not isinstance(function, ast.Attribute):
         return ""
     owner = function.value.id if isinstance(function.value, ast.Name) else ""
-    if (owner, function.attr) in CALLS or function.attr in METHODS:
+    module, of_module = names.get(owner, (owner, ""))
+    if (of_module or module, function.attr) in CALLS or function.attr in METHODS:
         return f"{owner}.{function.attr}"
     if function.attr == "open" and file not in ASSOCIATIONS:
         return f"{owner}.open"
+    if function.attr in OF_A_PATH and len(call.args) == 1 and not call.keywords:
+        if isinstance(call.args[0], ast.Dict):  # values of a table, by their old ones
+            return ""
+        return f"{owner}.{function.attr}"
     return ""
 
 
@@ -97,20 +131,27 @@ def is_door(function: ast.FunctionDef) -> bool:
 
 def undeclared(source: str, file: str) -> Iterator[str]:
     """Yield every call that opens or parses outside of a declared function."""
+    tree = ast.parse(source)
+    names = imported(tree)
 
     def walk(node: ast.AST, declared: bool) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef):
             declared = declared or is_door(node)
-        if isinstance(node, ast.Call) and not declared and (name := primitive(node, file)):
+        if isinstance(node, ast.Call) and not declared and (name := primitive(node, file, names)):
             yield f"{file}:{node.lineno} {name}"
         for child in ast.iter_child_nodes(node):
             yield from walk(child, declared)
 
-    yield from walk(ast.parse(source), False)
+    yield from walk(tree, False)
 
 
-# A module's own database in memory, from its own schema.
-OF_THE_PACKAGE = ["cad/hospital/node/queue.py", "sqlite3.connect"]
+OF_THE_PACKAGE = (
+    # A module's own database in memory, from its own schema.
+    ("cad/hospital/node/queue.py", "sqlite3.connect"),
+    # Pictures that are drawn into memory.
+    ("cad/evidence/experiments/results.py", "figure.savefig"),
+    ("cad/run/reports/paper.py", "pages.savefig"),
+)
 
 
 def test_every_call_that_opens_or_parses_is_behind_a_declared_door(repository: Path):
@@ -118,29 +159,44 @@ def test_every_call_that_opens_or_parses_is_behind_a_declared_door(repository: P
     for path in sorted((repository / "cad").rglob("*.py")):
         file = path.relative_to(repository).as_posix()
         found += list(undeclared(path.read_text(encoding="utf-8"), file))
-    assert [text for text in found if not all(part in text for part in OF_THE_PACKAGE)] == []
+    beyond = []
+    for text in found:
+        if not any(file in text and call in text for file, call in OF_THE_PACKAGE):
+            beyond.append(text)
+    assert beyond == []
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "json.loads(text)",
-        "np.load(path)",
+        "import json; json.loads(text)",
+        "import numpy as np; np.load(path)",
+        "import numpy; numpy.load(path)",
+        "from json import loads; loads(text)",
+        "from os import replace as put; put(a, b)",
+        "import os; os.rename(a, b)",
+        "path.rename(target)",
+        "path.replace(target)",
+        "import shutil; shutil.copyfile(a, b)",
+        "import shutil; shutil.move(a, b)",
+        "import nibabel; nibabel.save(image, path)",
+        "table.to_parquet(path)",
+        "figure.savefig(path)",
         "pd.read_csv(path)",
         "sitk.ReadImage(name)",
         "reader = sitk.ImageFileReader()",
         "pydicom.dcmread(path)",
-        "nibabel.load(path)",
+        "import nibabel; nibabel.load(path)",
         "open(path, 'w')",
         "path.open('wb')",
         "path.read_text()",
         "path.write_bytes(b'')",
-        "os.replace(a, b)",
-        "pickle.loads(data)",
-        "sqlite3.connect(path)",
+        "import os; os.replace(a, b)",
+        "import pickle; pickle.loads(data)",
+        "import sqlite3; sqlite3.connect(path)",
         "zipfile.ZipFile(path)",
         "kind.from_filename(path)",
-        "yaml.load(text, Loader)",
+        "import yaml; yaml.load(text, Loader)",
         "load_workbook(stream)",
     ],
 )

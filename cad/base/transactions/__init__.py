@@ -89,6 +89,7 @@ def stage(folder: Path) -> Iterator[Path]:
         yield Path(name)
 
 
+@door("out", "folder", owner="a folder that is locked")
 def commit(folder: Path, new: Mapping[str, Path], removed: Collection[str] = ()) -> None:
     """Replace, add and remove files of a folder in one step: all of them, or none.
 
@@ -156,6 +157,7 @@ def pending(folder: Path) -> bool:
     return (folder / COMMIT / _JOURNAL).is_file()
 
 
+@door("out", "whole file", owner="a new path")
 def keep(source: str | Path, target: str | Path) -> None:
     """Make a hard link to a file, or a copy where the file system has no links.
 

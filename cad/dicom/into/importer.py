@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import write_atomic
 from cad.base.reading import reading
@@ -258,6 +259,7 @@ class _Import:
         build.mkdir()
         return build
 
+    @door("out", "folder", owner="a new study of a cohort that is claimed")
     def _add(self, study: SourceStudy | FileStudy, participant: str) -> None:
         place = self.patients.place(participant, self.count[study.patient_id] > 1)
         # This folder may have images of another man, and writing into it would mix two men.
@@ -315,6 +317,7 @@ class _Import:
             for reason in why.values()
         ]
 
+    @door("out", "folder", owner="a study of a cohort that is claimed")
     def _update(self, study: SourceStudy | FileStudy, place: Place) -> None:
         build = self._build()
         converted = self._convert(study, place.study_id, build, place.folder)
@@ -415,6 +418,7 @@ def _unless_new(source: str, target: str) -> None:
         keep(source, target)
 
 
+@door("out", "folder", owner="a cohort that is claimed")
 def import_patient(
     address: str,
     aet: str,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydicom.uid import generate_uid
 
+from cad.base.doors import door
 from cad.base.errors import CadError, MachineError
 from cad.base.files import make_folder, write_atomic
 from cad.base.processes import landlock, silence_children
@@ -507,6 +508,7 @@ def _said_of_a_thread(given: threading.ExceptHookArgs) -> None:
     tell("thread ended", **wording(given.exc_value or given.exc_type()))
 
 
+@door("out", "whole file", owner="the node's own folder")
 def _sound_queue(path: Path) -> Queue:
     """Open the queue; a damaged one is moved aside and made anew from the files in the folder."""
     try:

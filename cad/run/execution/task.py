@@ -17,7 +17,7 @@ from cad.mri.columns import columns_digest
 
 # Raised whenever measured numbers change their meaning, so that results of older code are computed
 # again.
-RESULT_VERSION = 5
+RESULT_VERSION = 6
 FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
 
 
