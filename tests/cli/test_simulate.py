@@ -1,0 +1,83 @@
+"""The options of `cad simulate` reach the men who are simulated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from cad.cli import app
+from cad.evidence.phantom import simulator
+from cad.evidence.phantom.protocols import LIGHT
+from cad.folders.cohort import read_cohort
+from cad.mri.imaging.displacement_search import measure
+from cad.mri.imaging.study import Study
+from cad.mri.imaging.study_files import read_study
+
+SEED = "8"  # of a man with gas in the rectum
+STILL = ("--no-gas", "--motion", "0")
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command simulate on coarse grids, which takes a tenth of the time."""
+    monkeypatch.setattr(simulator, "FULL", LIGHT)
+
+
+def made(out: Path, *options: str) -> Study:
+    """Return the man of a cohort of one that the command wrote."""
+    arguments = ["simulate", str(out), "--patients", "1", "--seed", SEED, *options]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    (ref,) = read_cohort(out).studies()
+    return read_study(ref.folder, ref.study_id, ref.participant_id, [])
+
+
+def displaced(man: Study) -> np.ndarray:
+    """Return how far ADC lies beside T2, mm."""
+    t2w = simulator.present(man.t2w)
+    return np.array(
+        measure(t2w, simulator.present(man.adc), simulator.present(man.gland), gland=True).shift_mm
+    )
+
+
+@pytest.mark.usefixtures("light")
+def test_as_many_readers_as_asked_score_every_region(tmp_path: Path) -> None:
+    made(tmp_path / "cohort", "--readers", "6")
+    readers = pd.read_csv(tmp_path / "cohort" / "readers.tsv", sep="\t")
+    scores = pd.read_csv(tmp_path / "cohort" / "scores.tsv", sep="\t")
+    rois = pd.read_csv(tmp_path / "cohort" / "rois.tsv", sep="\t")
+    assert readers["reader_id"].tolist() == ["r1", "r2", "r3", "r4", "r5", "r6"]
+    assert scores.groupby("reader_id").size().to_dict() == dict.fromkeys(
+        readers["reader_id"], len(rois)
+    )
+
+
+@pytest.mark.usefixtures("light")
+def test_displacement_moves_what_else_lies_still(tmp_path: Path) -> None:
+    still = displaced(made(tmp_path / "still", *STILL))
+    moved = displaced(made(tmp_path / "moved", *STILL, "--displacement", "12"))
+    assert np.linalg.norm(still) < 1.0
+    assert 2.0 < np.linalg.norm(moved - still) < 12.5
+
+
+@pytest.mark.usefixtures("light")
+def test_gas_and_motion_are_left_out_one_by_one(tmp_path: Path) -> None:
+    usual = made(tmp_path / "usual")
+    without_gas = made(tmp_path / "gas", "--no-gas")
+    lying_still = made(tmp_path / "motion", "--motion", "0")
+    assert usual.dce is not None
+    assert without_gas.dce is not None
+    assert lying_still.dce is not None
+    # Gas changes diffusion images only.
+    usual_adc = simulator.present(usual.adc).array
+    assert not np.array_equal(usual_adc, simulator.present(without_gas.adc).array)
+    np.testing.assert_array_equal(usual.dce.frames, without_gas.dce.frames)
+    # Motion changes the series; T2 comes first and is as it was.
+    assert not np.array_equal(usual.dce.frames, lying_still.dce.frames)
+    np.testing.assert_array_equal(
+        simulator.present(usual.t2w).array, simulator.present(lying_still.t2w).array
+    )
