@@ -60,10 +60,10 @@ comes out; its `rates.csv` goes to `OUT`. Then `python scripts/reproduction_page
 this page.
 
 Claims on simulated points and on [A14]'s sets have twenty other draws and twenty runs with shuffled
-labels. Claims on simulated patients have six other draws and three runs with shuffled labels, and
-most of them come out with shuffled labels, too. There a learner of probabilities predicts close to
-the mean label, and a classifier does not. So the classifier has the larger KL and error of the
-probability, although neither has learned anything.
+labels, claims on [W14]'s public sets three of each. Claims on simulated patients have eight other
+draws and six runs with shuffled labels, and most of them come out with shuffled labels, too. There
+a learner of probabilities predicts close to the mean label, and a classifier does not. So the
+classifier has the larger KL and error of the probability, although neither has learned anything.
 
 What was published and measured of each claim, and how often it came out in other draws and with
 shuffled labels: [claims.csv](reproduction/claims.csv).
