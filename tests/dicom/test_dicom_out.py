@@ -135,6 +135,16 @@ def test_dciodvfy_finds_no_error(files):
         validate(path)
 
 
+def container_of(dataset: pydicom.Dataset, code: str) -> pydicom.Dataset:
+    """The one item of a report's first level that has a concept."""
+    (container,) = [
+        item
+        for item in dataset.ContentSequence
+        if item.ConceptNameCodeSequence[0].CodeValue == code
+    ]
+    return container
+
+
 def test_tid_1500_by_our_own_reader(files, participant):
     seg, sr = files
     report = read_report(sr)
@@ -191,11 +201,7 @@ def test_without_histology_no_report_speaks_of_cancer(cohort, participant, tmp_p
 
 def test_a_report_of_before_is_read_as_belief(files, tmp_path):
     dataset = pydicom.dcmread(files[1])
-    (measurements,) = [
-        item
-        for item in dataset.ContentSequence
-        if item.ConceptNameCodeSequence[0].CodeValue == "126010"
-    ]
+    measurements = container_of(dataset, "126010")
     for group in measurements.ContentSequence:
         # As version 0.1 wrote it: one number, under the standard's code.
         kept = []
@@ -214,11 +220,7 @@ def test_a_report_of_before_is_read_as_belief(files, tmp_path):
 def test_every_measurement_group_has_an_outline_under_its_tracking_uid(files):
     """OHIF 3.12 shows nothing of a report in which one has none (it joins groups by this UID)."""
     dataset = pydicom.dcmread(files[1])
-    (measurements,) = [
-        item
-        for item in dataset.ContentSequence
-        if item.ConceptNameCodeSequence[0].CodeValue == "126010"
-    ]
+    measurements = container_of(dataset, "126010")
     outlined, tracked = set(), set()
     for group in measurements.ContentSequence:
         (tracking_uid,) = [
@@ -264,16 +266,8 @@ def test_a_report_with_the_man_as_a_group_is_read(files, tmp_path):
 def test_every_group_names_its_algorithm(files):
     """Name, version and parameters (TID 4019), also of the man and of drawn outlines."""
     dataset = pydicom.dcmread(files[1])
-    (measurements,) = [
-        item
-        for item in dataset.ContentSequence
-        if item.ConceptNameCodeSequence[0].CodeValue == "126010"
-    ]
-    (derived,) = [
-        item
-        for item in dataset.ContentSequence
-        if item.ConceptNameCodeSequence[0].CodeValue == "126011"
-    ]
+    measurements = container_of(dataset, "126010")
+    derived = container_of(dataset, "126011")
     assert len(measurements.ContentSequence) == 2 * len(PROBABILITIES)
     for group in [*measurements.ContentSequence, *derived.ContentSequence]:
         codes = [item.ConceptNameCodeSequence[0].CodeValue for item in group.ContentSequence]
@@ -447,11 +441,7 @@ def test_the_reader_notices_what_is_not_tid_1500(files):
         return change
 
     def one_region_less(dataset):
-        (derived,) = [
-            item
-            for item in dataset.ContentSequence
-            if item.ConceptNameCodeSequence[0].CodeValue == "126011"
-        ]
+        derived = container_of(dataset, "126011")
         (measurement,) = derived.ContentSequence
         measurement.ContentSequence = measurement.ContentSequence[:-1]
 

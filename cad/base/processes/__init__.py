@@ -319,7 +319,10 @@ def _run_child(module: str, handles: list[int]) -> NoReturn:
         os.closerange(3, theirs)  # closes the pipes of other children, which were inherited
         os.closerange(theirs + 1, os.sysconf("SC_OPEN_MAX"))
         connection: Connection[Any, Any] = Connection(theirs)
-        sys.path[:], folder, environment = connection.recv()
+        try:
+            sys.path[:], folder, environment = connection.recv()
+        except EOFError:  # the parent was killed before it could say anything
+            os._exit(1)
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)

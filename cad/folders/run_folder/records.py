@@ -1,9 +1,14 @@
 """Write and read the JSON files of a run folder."""
 
+from pathlib import Path
+
 from cad.base.errors import CadError
 from cad.base.files import JsonObject, plain, write_atomic, write_json
 from cad.base.reading import read_json
 from cad.folders.run_folder.folder import RunFolder
+
+_SECTIONS = ("counts", "estimator", "inputs", "model", "settings", "timings", "versions")
+_SETTINGS = ("decision", "features", "images", "labels", "learner", "validate")
 
 
 def write_metrics(folder: RunFolder, metrics: JsonObject) -> None:
@@ -27,7 +32,8 @@ def read_record(folder: RunFolder) -> JsonObject:
     Raises
     ------
     CadError
-        Where there is none: the folder is no finished run.
+        Where there is none: the folder is no finished run. Also where a section of it, or of its
+        settings, is no object.
     """
     if not folder.record.is_file():
         raise CadError(
@@ -35,7 +41,22 @@ def read_record(folder: RunFolder) -> JsonObject:
             file=folder.record,
             hint="give the folder that `cad run`, `cad predict` or `cad demo` wrote",
         )
-    return read_json(folder.record)
+    record = read_json(folder.record)
+    _require_objects(record, _SECTIONS, folder.record)
+    _require_objects(record.get("settings") or {}, _SETTINGS, folder.record)
+    return record
+
+
+def _require_objects(content: JsonObject, names: tuple[str, ...], path: Path) -> None:
+    """Refuse a section that is no object; one that is absent or null says nothing."""
+    for name in names:
+        section = content.get(name)
+        if section is not None and not isinstance(section, dict):
+            raise CadError(
+                f"{name!r} is {type(section).__name__}, must be an object",
+                file=path,
+                hint="make the run again: the file was changed since it was written",
+            )
 
 
 def write_validation(folder: RunFolder, text: str) -> None:

@@ -32,8 +32,9 @@ class RegionResult:
     decision : str
         The decision that the page states: ``malignant``, ``refer`` or ``benign``; empty without a
         probability.
-    decision_model : str
-        The decision by the two thresholds alone.
+    decision_model, decision_before_histology : str
+        The decision by the two thresholds alone, and after all that speaks against it but
+        histology; the latter is empty in a run of an earlier version.
     decision_reason : list of str
         Reasons against the thresholds' decision, so that ``refer`` is stated; empty where
         there are none.
@@ -135,6 +136,7 @@ class RegionResult:
     probability_range: tuple[float, float] | None = None
     outline: tuple[float, float] | None = None
     outlines: str = ""
+    decision_before_histology: str = ""
 
     @property
     def of_cancer(self) -> bool:

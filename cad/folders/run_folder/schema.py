@@ -109,7 +109,8 @@ REGION_COLUMNS = (
     ResultColumn(
         "patient_probability",
         "share",
-        "of cancer of ISUP labels.isup_min or more in the man",
+        "of cancer of ISUP labels.isup_min or more in the man; in a prediction empty in rows of an "
+        "earlier study",
         f"{_RISK}::predicted_risk",
         since=_TWO_NUMBERS,
     ),
@@ -276,7 +277,12 @@ MAN_COLUMNS = (
         "base/settings.py::DecisionSettings",
     ),
     ResultColumn("unknown", "text", "what the model would count and is not known of him", _MEN),
-    ResultColumn("regions", "whole", "number of his regions", _DECIDE_MEN),
+    ResultColumn(
+        "regions",
+        "whole",
+        "number of his regions; in a prediction those of his latest study",
+        _DECIDE_MEN,
+    ),
     ResultColumn(
         "truth",
         "truth",

@@ -213,6 +213,7 @@ def _describe(
         "label": roi.label,
         "centre_index": centre,
         **_drawn(study, roi, gland),
+        "unmeasured": list(features.gaps.get(roi.roi_id, {})),
         "curve_type": None if curve is None else curve_type(curve.time_s, curve.signal),
         **values,
     }

@@ -110,7 +110,7 @@ def earlier_view(
         sizes_now=now.sizes if now is not None else {},
         sizes_then=then.sizes if then is not None else {},
         scored={(region.study, region.roi): region for region in regions},
-        of_latest=results.run["kind"] == "predict",
+        of_latest=results.run.get("kind") == "predict",
     )
     table = []
     if aligned:

@@ -14,8 +14,6 @@ from cad.run.reports.views import PatientView, StudyView
 from cad.run.reports.wording import ENGLISH, Wording
 
 _SCALES = {"pirads": "PI-RADS", "likert5": "Likert, 1 to 5", "percent": "%"}
-_OF_HISTOLOGY = "histology found"
-"""How a reason begins that comes from histology."""
 _AGREE = {
     "agree": "the readers agree, on average {side}",
     "differ": "the readers differ, on average {side}",
@@ -120,7 +118,7 @@ def headline(
             len(marks),
             "{regions} is a mark, not a drawn lesion: what was measured is of the mark.",
             "{regions} are marks, not drawn lesions: what was measured is of the marks.",
-            regions=_upper(_regions(marks, words)),
+            regions=upper_first(_regions(marks, words)),
         )
         reliable.append((text, True))
     elif _one_size(views):
@@ -332,10 +330,8 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
         return words.say("No decision: {reason}", reason=why)
     why = _why(region, limits, words)
     if histology:
-        other = [
-            reason for reason in region.decision_reason if not reason.startswith(_OF_HISTOLOGY)
-        ]
-        if region.decision_reason and not other:
+        by_tool = region.decision_before_histology
+        if by_tool == region.decision_model != region.decision:
             # "Refer, histology found it benign" would repeat histology as if it were the tool's.
             decision = words.say(region.decision_model)
             alone = words.say("the tool alone, without histology: {decision}", decision=decision)
@@ -529,13 +525,13 @@ def man_words(
     order = [*head, *(region for region in patient.ranked if region not in head)]
     decision = man.decision if man is not None else patient.decision
     reasons = man.decision_reason if man is not None else []
-    known = patient.histology_known
-    if known:
+    histology_known = patient.histology_known
+    if histology_known:
         # What follows is said by histology, before the word of the decision.
         sentences = [f": {_reasons(reasons, words)}." if reasons else "."]
     else:
         sentences = [_follows(decision, order, words)]
-    if reasons and not known:
+    if reasons and not histology_known:
         sentences.append(_sentence(_reasons(reasons, words)))
     elif decision == "refer" and not any(region.decision == "refer" for region in order):
         sentences.append(words.say("Something is missing or failed, so that benign is not stated."))
@@ -564,7 +560,7 @@ def man_words(
     if man.probability_range is not None:
         ends = range_text(man.probability_range, words)
         text += f" ({words.say('{range} of many men so judged', range=ends)})"
-    if man.lower is not None and decision not in ("", "malignant") and not known:
+    if man.lower is not None and decision not in ("", "malignant") and not histology_known:
         sentence = (
             "below the site's limit of {limit} for a man whose regions all are benign"
             if man.probability < man.lower
@@ -574,12 +570,19 @@ def man_words(
     return " ".join([*sentences, f"{text}."])
 
 
-def _upper(text: str) -> str:
+def upper_first(text: str) -> str:
+    """Return a text with a large first letter.
+
+    Parameters
+    ----------
+    text : str
+        At least one letter.
+    """
     return text[0].upper() + text[1:]
 
 
 def _sentence(text: str) -> str:
-    return f"{_upper(text)}."
+    return f"{upper_first(text)}."
 
 
 def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> str:

@@ -44,7 +44,7 @@ def regions_as_json(results: Results) -> list[JsonObject]:
     regions: list[JsonObject] = []
     hidden = held_back(results)
     men = list_patients(results)
-    known = {view.patient for view in men if view.histology_known}
+    men_with_histology = {view.patient for view in men if view.histology_known}
     for region in open_results(results).regions:
         low = high = None
         if region.probability_range is not None:
@@ -65,7 +65,7 @@ def regions_as_json(results: Results) -> list[JsonObject]:
                 "histology": region.histology_words,
                 "patient_probability": region.patient_probability,
                 "patient_decision": region.patient_decision,
-                "patient_histology_known": region.patient in known,
+                "patient_histology_known": region.patient in men_with_histology,
                 "held_back": region.patient in hidden,
             }
         )

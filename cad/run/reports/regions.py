@@ -1,6 +1,7 @@
 """What the pages show of one region: where it lies, how large it is, what was measured and said."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cad.base.files import JsonObject
@@ -156,28 +157,16 @@ def region_view(
         cancer=cancer_words(results, words),
         outline=outline_words(region, words),
         mark=bool(known.get("mark")),
-        unmeasured=_unmeasured(results, region, words),
+        unmeasured=_unmeasured(known.get("unmeasured", []), region, words),
     )
 
 
-_VOID = re.compile(r"(\w+): the image has a value \(0 is none\) in (\d+%) of it, (\d+%) are needed")
-
-
-def _unmeasured(results: Results, region: RegionResult, words: Wording) -> str:
-    """Say which image is void in a region, as its failure tells; empty where none is."""
-    for failure in results.failures:
-        if failure.get("study_id") != region.study or failure.get("roi_id") != region.roi:
-            continue
-        void = _VOID.search(str(failure["reason"]))
-        if void is not None:
-            return words.say(
-                "nothing measured in {image} here: only {share} of the region has values, "
-                "{needed} are needed",
-                image=short_name(void[1]),
-                share=void[2],
-                needed=void[3],
-            )
-    return ""
+def _unmeasured(images: Sequence[str], region: RegionResult, words: Wording) -> str:
+    """Name the images that do not measure a region without a result; empty where all do."""
+    if region.probability is not None or not images:
+        return ""
+    named = words.say(" and ").join(short_name(image) for image in images)
+    return words.say("nothing measured in {images} here, see below", images=named)
 
 
 def cancer_words(results: Results, words: Wording = ENGLISH) -> str:

@@ -12,7 +12,7 @@ from cad.folders.run_folder.results import RegionResult, Results
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.content import PatientContent, patient_content
 from cad.run.reports.earlier import EarlierView
-from cad.run.reports.headline import Said, unlike_images
+from cad.run.reports.headline import Said, unlike_images, upper_first
 from cad.run.reports.images import SCALE_BAR_MM, KeyImage
 from cad.run.reports.paper import (
     BOTTOM,
@@ -383,10 +383,10 @@ def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
     for lesion, name in content.head["lesions"]:
         study = lesion.view.region.study if len(content.studies) > 1 else ""
         lesions.append(_Lesion(lesion.view, _lesion_words(lesion, name, study, words)))
-    rest: list[Passage] = []
+    other_regions: list[Passage] = []
     if content.head["rest"]:
-        rest = [[Run(content.head["rest"], colour=DIM)]]
-    below = len(wrapped(rest, _INNER, _SMALL)) * line_height(_SMALL)
+        other_regions = [[Run(content.head["rest"], colour=DIM)]]
+    below = len(wrapped(other_regions, _INNER, _SMALL)) * line_height(_SMALL)
     below += _table_height(content, words) + _problems_height(content, words) + 3
     if content.earlier is not None:
         below += _earlier_height(content.earlier) + 3
@@ -404,7 +404,7 @@ def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
         chosen = first if number < FIRST_SHEET else later
         paper.make_room(lesion.height(chosen))
         _lesion(paper, lesion, chosen, words)
-    paper.block(rest, MARGIN, _INNER, _SMALL)
+    paper.block(other_regions, MARGIN, _INNER, _SMALL)
 
 
 def _fitting(
@@ -434,9 +434,9 @@ def _lesion_words(lesion: Said, name: str, study: str, words: Wording) -> list[P
     title.append(Run(f"; {words.say(decision)} ", colour=DIM))
     title.append(_decision(view.region.decision, words)._replace(colour=_colour(view.region)))
     where = f"{lesion.where}, {study}." if study else f"{lesion.where}."
-    tool = [Run(f"{_upper(lesion.tool)}.", bold=True)]
+    tool = [Run(f"{upper_first(lesion.tool)}.", bold=True)]
     if lesion.belief:
-        tool.append(Run(f" {_upper(lesion.belief)}."))
+        tool.append(Run(f" {upper_first(lesion.belief)}."))
     if view.reasons is not None:
         tool.append(Run(f" {view.reasons.sentence_in(words)}"))
     facts = []
@@ -451,7 +451,7 @@ def _lesion_words(lesion: Said, name: str, study: str, words: Wording) -> list[P
         scores.append(Run(f" {histology}", colour=DIM))
     passages = [
         title,
-        [Run(_upper(where))],
+        [Run(upper_first(where))],
         tool,
         scores,
         [Run(f"{lesion.action}.")],
@@ -469,11 +469,6 @@ _SHOWN_FACTS = {
     "curve type": "enhancement type {value}",
 }
 """Measurements that a lesion's text gives, each with its sentence."""
-
-
-def _upper(sentence: str) -> str:
-    """Return a sentence with a large first letter."""
-    return sentence[0].upper() + sentence[1:]
 
 
 _TITLES = {"DCE relative enhancement": "Enhancement"}
@@ -638,8 +633,8 @@ def _table_cells(
         words.say("Readers"),
     ]
     places = [0.0, 12.0, 88.0, 105.0, 123.0, 142.0, 167.0]
-    known = any(view.region.histology_words for view in content.regions)
-    if known:
+    any_histology = any(view.region.histology_words for view in content.regions)
+    if any_histology:
         head.append(words.say("Histology"))
         places = [0.0, 11.0, 67.0, 84.0, 100.0, 118.0, 136.0, 155.0]
     rows = []
@@ -654,7 +649,7 @@ def _table_cells(
             _decision(region.decision, words).text,
             " ".join(score for _, score in region.scores) or "–",
         ]
-        if known:
+        if any_histology:
             cells.append(histology_in(region, words) or "–")
         rows.append(cells)
     return head, rows, places

@@ -166,8 +166,8 @@ class PatientView:
     @property
     def top(self) -> RegionResult | None:
         """Return the region of highest probability; None where no region has one."""
-        known = [region for region in self.current if region.probability is not None]
-        return max(known, key=lambda r: r.probability or 0.0, default=None)
+        scored = [region for region in self.current if region.probability is not None]
+        return max(scored, key=lambda r: r.probability or 0.0, default=None)
 
     @property
     def readers_first(self) -> RegionResult | None:

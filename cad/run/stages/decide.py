@@ -42,6 +42,8 @@ SIMULATED_TRAINING = (
     "trained on simulated patients, so no decision is made on a real man; recalibrating the model "
     f"on {REAL_MEN} men with histology (cad recalibrate) changes that"
 )
+NO_LATEST = "his latest study gave no result"
+"""Reason why no decision is made on a man whose earlier studies alone have regions."""
 DECISION_COLUMNS = {
     "stated": "decision",
     "before_histology": "decision_before_histology",
@@ -338,7 +340,7 @@ def decide_men(men: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]
     men : DataFrame
         Indexed by ``participant_id``: ``probability, lower, truth``.
     results : DataFrame
-        Regions with their decisions.
+        Regions with their decisions. A man without any has a latest study that gave no result.
     failed : collection of str
         Men of whom a study or a region gave no result.
 
@@ -351,8 +353,9 @@ def decide_men(men: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]
     """
     groups = dict(tuple(results.groupby("participant_id")))
     rows = []
+    nothing = results.iloc[:0]
     for name, man in zip(men.index, men.to_dict("records"), strict=True):
-        regions = groups[name]
+        regions = groups.get(name, nothing)
         model = _proposed(man, regions)
         against = []
         histology = []
@@ -364,7 +367,9 @@ def decide_men(men: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]
             histology = ["histology found cancer"]
         row = {"regions": len(regions), "decision_model": model}
         row |= withdrawn(model, against, histology)
-        if not model and (regions["decision_reason"] == SIMULATED_TRAINING).any():
+        if regions.empty:
+            row["decision_reason"] = NO_LATEST
+        elif not model and (regions["decision_reason"] == SIMULATED_TRAINING).any():
             row["decision_reason"] = SIMULATED_TRAINING
         row["basis"] = ""
         if model:

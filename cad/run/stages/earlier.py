@@ -7,7 +7,7 @@ and which regions are near each other. Sizes and probabilities stay in their own
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -58,8 +58,13 @@ def has_pairs(measured: Measured) -> bool:
     return bool(_men_with_several(measured))
 
 
-def of_latest_study(folder: RunFolder, keys: pd.DataFrame) -> np.ndarray:
+def of_latest_study(
+    folder: RunFolder, keys: pd.DataFrame, studies: Iterable[StudyRef]
+) -> np.ndarray:
     """Tell which regions are of the latest study of their man.
+
+    A latest study that could not be measured has no region here, and then no region of the man is
+    of it: an earlier study never stands for it in silence.
 
     Parameters
     ----------
@@ -67,6 +72,8 @@ def of_latest_study(folder: RunFolder, keys: pd.DataFrame) -> np.ndarray:
         The run; the dates of studies stand in its study files.
     keys : DataFrame, shape (n, ...)
         ``participant_id, study_id``, one row per region.
+    studies : iterable of StudyRef
+        All studies of the cohort. Those of ``keys`` alone count where there is none, as in a table.
 
     Returns
     -------
@@ -81,17 +88,23 @@ def of_latest_study(folder: RunFolder, keys: pd.DataFrame) -> np.ndarray:
     >>> import pandas as pd
     >>> studies = ["sub-1_ses-1", "sub-1_ses-2", "sub-2"]
     >>> keys = pd.DataFrame({"participant_id": ["sub-1", "sub-1", "sub-2"], "study_id": studies})
-    >>> of_latest_study(RunFolder(Path("run")), keys).tolist()
+    >>> of_latest_study(RunFolder(Path("run")), keys, []).tolist()
     [False, True, True]
     """
+    studies_of_men: dict[str, list[str]] = {}
+    pairs = zip(keys["participant_id"], keys["study_id"], strict=True)
+    for patient, study in [*pairs, *((ref.participant_id, ref.study_id) for ref in studies)]:
+        of_man = studies_of_men.setdefault(patient, [])
+        if study not in of_man:
+            of_man.append(study)
     latest = {}
-    for patient, studies in keys.groupby("participant_id", sort=False)["study_id"].unique().items():
+    for patient, of_man in studies_of_men.items():
         dates = {}
-        for study in studies:
-            # A prediction for a table has no images, and so no dates.
-            if len(studies) > 1 and folder.study(study).is_file():
+        for study in of_man:
+            # A study that failed, and one of a table, has no file and so no date.
+            if len(of_man) > 1 and folder.study(study).is_file():
                 dates[study] = study_date(folder, study)
-        ordered, _ = in_order(list(studies), dates)
+        ordered, _ = in_order(of_man, dates)
         latest[patient] = ordered[-1]
     is_latest = keys["study_id"] == keys["participant_id"].map(latest)
     return np.asarray(is_latest, dtype=bool)

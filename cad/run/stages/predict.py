@@ -182,7 +182,8 @@ def predict(
         explained=not loaded.table_columns,
     )
     labels = aggregated.table.labels
-    latest = of_latest_study(loaded.folder, aggregated.table.keys)
+    cohort_studies = [] if loaded.table_columns else loaded.cohort.studies()
+    latest = of_latest_study(loaded.folder, aggregated.table.keys, cohort_studies)
     risk = predicted_risk(
         labels.assign(belief=scores.table["belief"].to_numpy(), model=scores.table["model"]),
         bundles,

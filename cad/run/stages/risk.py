@@ -223,8 +223,8 @@ def predicted_risk(
     prevalence : float or None
         Share of men with cancer where the models are used; None for that of each training.
     latest : ndarray of bool, shape (n,), optional
-        Which rows are of their man's latest study; every man has one. ``rows`` then have
-        ``study_id``, too. By default all rows of a man are of one study.
+        Which rows are of their man's latest study. ``rows`` then have ``study_id``, too. A man none
+        of whose rows is has no probability. By default all rows of a man are of one study.
 
     Examples
     --------
@@ -285,6 +285,8 @@ def predicted_risk(
                 f"{joint.taught.prevalence_of_men:.3g}"
             )
             notes += _contradicted(predicted.man, bundle, prevalence)
+    # Cancer that an earlier study's biopsy proved is the man's, too.
+    men["truth"] = _truth_of_men(rows).reindex(names)
     return Risk(regions.infer_objects(), men.infer_objects(), None, tuple(notes))
 
 
@@ -470,10 +472,7 @@ def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
     men[high] = np.nan
     men["probability_images"] = np.nan
     men["unknown"] = ""
-    of_regions = truth_of_men(rows["truth"].to_numpy(float), rows["participant_id"].to_numpy(str))
-    men["truth"] = (
-        by_man["man_truth"].first().reindex(names).fillna(pd.Series(of_regions, index=names))
-    )
+    men["truth"] = _truth_of_men(rows).reindex(names)
     for name in ("age", "psa", "psa_density"):
         men[name] = by_man[name].first().reindex(names) if name in rows else np.nan
     men["model"] = ""
@@ -482,6 +481,14 @@ def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
         first = scored.groupby(scored["participant_id"].astype(str))["model"].first()
         men["model"] = first.reindex(names).fillna("")
     return men
+
+
+def _truth_of_men(rows: pd.DataFrame) -> pd.Series:
+    """Return what is known of each man: beyond his regions, else by their histology."""
+    patients = rows["participant_id"].to_numpy(str)
+    of_regions = truth_of_men(rows["truth"].to_numpy(float), patients)
+    stated = rows.groupby(rows["participant_id"].astype(str))["man_truth"].first()
+    return stated.fillna(pd.Series(of_regions, index=np.unique(patients)))
 
 
 def on_common_base(risk: Risk, folds: OutOfFold) -> np.ndarray:

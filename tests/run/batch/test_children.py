@@ -168,6 +168,24 @@ def test_a_worker_that_is_lost_before_its_work_is_replaced() -> None:
     assert not Path(f"/proc/{worker.process.pid}").exists()
 
 
+def test_a_child_whose_parent_is_gone_before_its_first_word_says_nothing() -> None:
+    """A command that is killed in this moment ends without a traceback of its child."""
+    script = """
+import os
+from cad.base.processes import _run_child
+from multiprocessing import Pipe
+ours, theirs = Pipe()
+life, _ = os.pipe()
+_, status = os.pipe()
+ours.close()
+_run_child("cad.base.processes", [os.dup(theirs.fileno()), life, status, 2])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_a_fork_server_that_is_lost_is_replaced_and_its_children_go_on() -> None:
     worker = Worker(act, OPTIONS)
     assert worker.do(("square", 2.0)).result == 4.0

@@ -19,6 +19,7 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.results import read_results
 from cad.folders.run_folder.schema import EARLIER_COLUMNS, names_of
 from cad.mri.imaging import earlier as images
+from cad.mri.imaging.study_files import image_path
 from cad.run.execution.options import HERE
 from cad.run.pipeline import predict_cohort
 from cad.run.reports import write_report
@@ -231,6 +232,30 @@ def test_the_man_is_judged_by_his_latest_study_and_each_study_by_itself(
             # What was said of him then is not what is said of him now.
             assert same["patient_probability"].isna().all()
             assert men.loc[MAN, "probability"] != man["probability"]
+
+
+def test_an_earlier_study_never_stands_for_a_latest_one_that_failed(
+    two_studies: Path, model: Path, run: Path, tmp_path: Path
+) -> None:
+    """Its regions keep their numbers; the man has neither number nor decision, and is told why."""
+    root, out = tmp_path / "cohort", tmp_path / "run"
+    shutil.copytree(two_studies, root)
+    image_path(root / MAN / "ses-02", f"{MAN}_ses-02", "t2w").write_bytes(b"damaged")
+    predict_cohort([str(model)], root, out, HERE)
+    table = pd.read_csv(out / "probabilities.csv", dtype={"roi_id": str})
+    of_him = table[table["participant_id"] == MAN].set_index("roi_id")
+    assert (of_him["study_id"] == f"{MAN}_ses-01").all()
+    before = pd.read_csv(run / "probabilities.csv", dtype={"roi_id": str})
+    before = before[before["study_id"] == f"{MAN}_ses-01"].set_index("roi_id")
+    assert of_him["probability"].notna().all()
+    pd.testing.assert_series_equal(of_him["probability"], before["probability"])
+    assert of_him["patient_probability"].isna().all()
+    man = pd.read_csv(out / "patients.csv").set_index("participant_id").loc[MAN]
+    assert np.isnan(man["probability"])
+    assert man["regions"] == 0
+    assert pd.isna(man["decision"])
+    assert man["decision_reason"] == "his latest study gave no result"
+    assert "is latest study gave no result" in page_of(out)
 
 
 def test_a_site_that_blinds_shows_sizes_and_no_number(run: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from cad.folders.run_folder.results import Man, Results, read_results
 from cad.folders.run_folder.tables import LIKE, read_probabilities
 from cad.run.reports import write_report
 from cad.run.reports.headline import action_words, known_words, man_words, readers_words
+from cad.run.reports.images import read_images
 from cad.run.reports.pages import asset
 from cad.run.reports.plots import benign_limit, malignant_limit
 from cad.run.reports.regions import region_view
@@ -426,21 +427,23 @@ def test_a_region_referred_for_a_reason_tells_what_its_number_alone_says(
 def test_a_region_that_an_image_does_not_measure_says_so(
     finished_run: Path, tmp_path: Path
 ) -> None:
-    results = read_back([row(None)], finished_run, tmp_path)
-    region = results.regions[0]
-    reason = (
-        "model m needs adc features and this region has none (adc: the image has a value (0 is "
-        "none) in 25% of it, 50% are needed)"
-    )
-    failure = {"study_id": region.study, "roi_id": region.roi, "reason": reason}
-    view = region_view(replace(results, failures=[failure]), region, None)
-    assert action_words(view) == (
-        "No decision: nothing measured in ADC here: only 25% of the region has values, 50% are "
-        "needed"
-    )
-    other = {**failure, "roi_id": "another"}
-    view = region_view(replace(results, failures=[other]), region, None)
-    assert action_words(view) == "No decision: see what was missing or failed"
+    """What the study's file says of a region without a result, and of no other."""
+    name = next((finished_run / "studies").glob("*.npz")).stem
+    images = read_images(RunFolder(finished_run), name)
+    roi = next(iter(images.rois))
+    without = read_back([row(None)], finished_run, tmp_path).regions[0]
+    scored = read_back([row(0.05)], finished_run, tmp_path)
+    for unmeasured, words in (
+        (["adc"], "No decision: nothing measured in ADC here, see below"),
+        (["adc", "dce"], "No decision: nothing measured in ADC and DCE here, see below"),
+        ([], "No decision: see what was missing or failed"),
+    ):
+        images.rois[roi]["unmeasured"] = unmeasured
+        region = replace(without, roi=roi, label=images.rois[roi]["label"])
+        assert action_words(region_view(scored, region, images)) == words
+    images.rois[roi]["unmeasured"] = ["dce"]
+    region = replace(scored.regions[0], roi=roi, label=images.rois[roi]["label"])
+    assert "nothing measured" not in action_words(region_view(scored, region, images))
 
 
 def test_a_man_whose_histology_is_known_is_not_read_again_first(

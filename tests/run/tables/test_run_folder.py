@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from cad.base.settings import PipelineSettings, parse_settings
 from cad.cli import app
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.folder import of_every_run
-from cad.folders.run_folder.records import read_record
+from cad.folders.run_folder.records import read_record, write_record
 from cad.folders.run_folder.tables import KEYS, read_probabilities
 from cad.learning.learners import rivals
 from cad.run.execution.options import HERE
@@ -233,3 +234,22 @@ def test_rivals_of_many_rows_and_copied_men_are_said(
     learners = {row["learner"] for row in emitted.metrics.rivals["table"]}
     assert learners >= {"boosting on soft labels", "constant"}
     assert "kernel ridge on p" not in learners
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(("settings",), True), (("settings", "decision"), ["blinded"]), (("model",), "phantom")],
+)
+def test_a_record_whose_sections_are_no_objects_is_refused(
+    place: tuple[str, ...], value: object, tmp_path: Path
+) -> None:
+    record: dict[str, Any] = {"settings": {"decision": {"blinded": True}}, "model": None}
+    write_record(RunFolder(tmp_path), record)
+    assert read_record(RunFolder(tmp_path)) == record
+    section = record
+    for name in place[:-1]:
+        section = section[name]
+    section[place[-1]] = value
+    write_record(RunFolder(tmp_path), record)
+    with pytest.raises(CadError, match=f"'{place[-1]}' is .*, must be an object"):
+        read_record(RunFolder(tmp_path))
