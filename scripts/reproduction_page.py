@@ -72,8 +72,9 @@ _REAL = """# Real data
 
 *For a researcher: what comes out on real men and real readers?*
 
-What is learned and measured on real men and real readers, from
-`cad experiment NAME --data FOLDER -o OUT`. The data are public and not in the package:
+The simulated patients of other pages show that the program works. This page has results on real men
+and real readers. Each section comes from one command, `cad experiment NAME --data FOLDER -o OUT`,
+which stands under its heading. The data are public and not in the package:
 [public-data.md](public-data.md) says where they come from and what their licences allow.
 """
 MOST_ROWS = {False: 5, True: 12}

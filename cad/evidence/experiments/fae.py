@@ -114,10 +114,12 @@ def men(options: Options) -> Result:
     ours = ", ".join(f"{r['Brier']} ({r['features']})" for r in rows if r["learner"] == SHIPPED)
     return Result(
         "FAE: 260 real men, measured features",
-        f"{len(y)} men, one region each, {int(y.sum())} with significant cancer; {len(every)} "
-        f"measures of T2, ADC and DWI. {FOLDS} stratified folds of whole men (radMLBench's "
-        "protocol, one deal, seed 0), everything fitted inside; intervals by man. Size carries "
-        "most of the signal in this table, so each result stands with and without it.",
-        {"Learners by what they see": pd.DataFrame(rows)},
-        remarks=[f"The P-SVM's Brier score is {ours}."],
+        f"The FAE table has {len(y)} men with one region each, {int(y.sum())} of them with "
+        f"significant cancer, and {len(every)} image features of T2, ADC and diffusion (DWI). "
+        f"The men are divided once into {FOLDS} stratified folds (the protocol of radMLBench, "
+        "seed 0), and everything is fitted inside the folds. Intervals are by man. Most of what "
+        "this table tells of cancer is size, so each result is given with all features, without "
+        "those of size and shape, and with these alone.",
+        {"Learners by the features that they see": pd.DataFrame(rows)},
+        remarks=[f"The P-SVM's Brier score (lower is better) is {ours}."],
     )

@@ -532,11 +532,11 @@ def readers(options: Options) -> Result:
             "By lesion, judged on tissue": judged,
             "By lesion, one centre left out": elsewhere,
             "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
-            "By man, everything known: tenths": tenths.round(3),
+            "By man, in tenths by the probability from all predictors": tenths.round(3),
             "By man, one centre left out, before and after recalibration": sites(men),
         },
         {
-            "Men by what is predicted from category, age, PSA and density": calibration_figure(
+            "Share of men with cancer, in tenths by the predicted probability": calibration_figure(
                 {"men of PI-CAI, tenths": tenths}, "men with cancer"
             )
         },

@@ -21,7 +21,7 @@ class Result:
     title : str
         The table, figure or sentence that is reproduced.
     setup : str
-        One paragraph: the data, how unclear places of the paper were understood, and the seeds.
+        Paragraphs: the data, how unclear places of the paper were understood, and the seeds.
     tables : dict of str to DataFrame
         By caption.
     figures : dict of str to Figure
